@@ -62,8 +62,8 @@ def table(name: str, systems: str, temporary: Path) -> str:
 
 
 @contextmanager
-def far_sides(folder: Path) -> Iterator[str]:
-    """The far side of our own flows, and iperf3's: a system's lines."""
+def network_servers(folder: Path) -> Iterator[str]:
+    """The server of our own flows, and iperf3's: a system's lines."""
     ours, theirs = free_port(), free_port()
     address = f"127.0.0.1:{ours}"
     commands = [[WEIR, "bench", "flows", "--listen", address], ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(theirs)]]
@@ -102,7 +102,8 @@ def on_testbed(names: list[str], peers: str, at: str, temporary: Path, disk: str
         lines = lines.replace("\nprocesses = ", '\ndisk = "disk"\nprocesses = ')
         for name in names:
             # Nothing of one kind of work idles beside the other.
-            with far_sides(folder) if name in ON_LOOPBACK else nullcontext(disk if name in ON_DISK_ALONE else disk + lines) as systems:
+            own = nullcontext(disk if name in ON_DISK_ALONE else disk + lines)
+            with network_servers(folder) if name in ON_LOOPBACK else own as systems:
                 write(name, at, fenced(table(name, systems, temporary)))
     finally:
         subprocess.run([WEIR, "bench", "testbed", "down", "--dir", bed], check=False)

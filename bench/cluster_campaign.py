@@ -30,7 +30,7 @@ class Clusters:
 
 @contextmanager
 def up(folder: Path) -> Iterator[Clusters]:
-    settings = f'copies.rate = "{cluster_faults.REPAIR_RATE // (1 << 20)}MiB"\n'
+    settings = f'repair.rate = "{cluster_faults.REPAIR_RATE // (1 << 20)}MiB"\n'
     with (
         LocalCluster(folder / "weir", settings) as weir,
         XrootdCluster(folder / "xrootd") as xrootd,

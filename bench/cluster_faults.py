@@ -95,7 +95,7 @@ def of_streams(cluster: LocalCluster, directory: str, samples: dict) -> None:
         raise SystemExit(f"streams for the memory of disk servers: {wrong[:3]}")
     grown = {name: memory(nodes[name]["pid"], "VmHWM") - before[name] for name in streams}
     for number in range(WRITERS * DISKS):
-        for copy in cluster.asked("file", f"/{directory}/streams/{number}")["content"]["copies"]:
+        for copy in cluster.asked("file", f"/{directory}/streams/{number}")["object"]["replicas"]:
             streams[copy["location"].rpartition("/")[2]] += 1
     for name, count in streams.items():
         if count:
@@ -223,8 +223,8 @@ def stock_writer(cluster: LocalCluster, path: str, back_after: float | None) -> 
             clock.step()
             moved = int(line)
             if moved >= KILL_AT and back is None:
-                copies = cluster.asked("file", path)["content"]["copies"]
-                name = next(copy["location"].rpartition("/")[2] for copy in copies if copy["has"] == "primary")
+                copies = cluster.asked("file", path)["object"]["replicas"]
+                name = next(copy["location"].rpartition("/")[2] for copy in copies if copy["replica"] == "primary")
                 kill(name)
                 clock = Clock()
                 back = threading.Timer(back_after or 0, lambda name=name: cluster.local("start", name))
@@ -320,7 +320,7 @@ def repair(cluster: LocalCluster, samples: dict) -> None:
     give_up = [str(WEIR_BIN), "repair", "--store", store, "--data", data]
     begin = cluster.contents(lost)
     while subprocess.run(give_up, capture_output=True).returncode:
-        assert time.monotonic() < end, "the store is not given up"
+        assert time.monotonic() < end, "the store is not removed as lost"
         time.sleep(0.3)
     seen, end = [(time.monotonic(), 0)], time.monotonic() + 120
     while not (view := cluster.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["missing"]["count"]:

@@ -110,7 +110,7 @@ class LocalCluster:
         return next(name for name, node in self.nodes.items() if node["clients"] == address)
 
     def wait_whole(self, seconds: float = 60) -> None:
-        """Until all stores are there and nothing is owed to any."""
+        """Waits until all stores are online and no replica is missing."""
         end = time.monotonic() + seconds
         while any(store["state"] != "online" for store in self.asked("stores")) or self.asked("repair")["missing"]["count"]:
             if time.monotonic() > end:

@@ -4,19 +4,32 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 export WEIR_BIN=${WEIR_BIN:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/weir}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Everything is compiled once, so notes for the next compilation would only cost time.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+logs=$(mktemp -d)
+beside=
+trap '[[ -z $beside ]] || kill -- "-$beside"; rm -rf "$logs"' EXIT
+# All parts add the times of their tests, as `SECONDS NAME`.
+export WEIR_TEST_TIMES=$logs/times
+: >"$WEIR_TEST_TIMES"
 passed=0
 failed=0
 missing=0
 summary=()
 
-# part NAME KIND COMMAND...: runs a part and counts its tests. KIND is the format of its output: cargo, pytest, or one (a single check).
-part() {
-    local name=$1 kind=$2 good=0 bad=0 skipped=0 ok=yes start=$SECONDS
-    shift 2
+# run NAME COMMAND...: runs a part, and keeps its output, its exit status and its duration.
+run() {
+    local name=$1 start=$SECONDS
+    shift
     echo "=== $name: $*"
-    "$@" 2>&1 | tee "$log" || ok=no
+    "$@" 2>&1 | tee "$logs/$name"
+    echo "${PIPESTATUS[0]} $((SECONDS - start))" >"$logs/$name.end"
+}
+
+# count NAME KIND: counts the tests of a part that has ended. KIND is the format of its output: cargo, pytest, or one (a single check).
+count() {
+    local name=$1 kind=$2 good=0 bad=0 skipped=0 status took log=$logs/$1
+    read -r status took <"$log.end"
     case $kind in
     cargo)
         good=$(awk '/^test result:/ {n += $4} END {print n + 0}' "$log")
@@ -28,13 +41,29 @@ part() {
         # A test that cannot run here (loop devices need root) proves nothing: the output names it, and the summary counts it apart.
         skipped=$(tail -n 1 "$log" | grep -oE '[0-9]+ skipped' | awk '{n = $1} END {print n + 0}')
         ;;
-    one) [[ $ok == yes ]] && good=1 ;;
+    one) [[ $status == 0 ]] && good=1 ;;
     esac
-    [[ $ok == no && $bad == 0 ]] && bad=1
+    [[ $status != 0 && $bad == 0 ]] && bad=1
     passed=$((passed + good))
     failed=$((failed + bad))
     missing=$((missing + skipped))
-    summary+=("$(printf '%-14s %5d passed, %d failed, %d missing (%d s)' "$name" "$good" "$bad" "$skipped" $((SECONDS - start)))")
+    summary+=("$(printf '%-14s %5d passed, %d failed, %d missing (%d s)' "$name" "$good" "$bad" "$skipped" "$took")")
+}
+
+# part NAME KIND COMMAND...: runs a part and counts its tests.
+part() {
+    local name=$1 kind=$2
+    shift 2
+    run "$name" "$@"
+    count "$name" "$kind"
+}
+
+# The crates' test programs. Clippy's compiler makes them, so that everything is compiled only once. The compilers take the processor time
+# that the release build and the clients' tests leave.
+crates() {
+    export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+    run clippy nice -n 19 cargo test --locked --workspace --no-run
+    run crates scripts/test_crates.py --others
 }
 
 part setup one scripts/setup.sh test
@@ -42,18 +71,27 @@ part format one cargo fmt --all --check
 part fuzz-format one rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 part dependencies one scripts/check_dependencies.py
 part scripts one .venv/bin/ruff check
-# Clippy's compiler also makes the test programs, so that everything is compiled only once.
-export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
-part clippy one cargo test --locked --workspace --all-targets --no-run
-part crates cargo scripts/test_crates.py
-unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
+echo "=== clippy, crates: beside the next two parts; their output comes after it"
+set -m # a process group of its own, which ends with this script
+crates >"$logs/beside" 2>&1 &
+beside=$!
+set +m
 part build one cargo build --release --locked -p weir
-# Most tests wait nearly all of their time, so they run in parallel; a file's tests share servers and stay together.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-4}" --dist loadfile --durations=10
-part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone --durations=10
+# Most of these tests wait nearly all of their time.
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
+wait "$beside"
+beside=
+cat "$logs/beside"
+count clippy one
+count crates cargo
+# These measure time or rates, so nothing runs beside them.
+part crates-alone cargo env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings scripts/test_crates.py --measuring
+part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone
 
 echo
 printf '%s\n' "${summary[@]}"
+echo "The slowest tests:"
+sort -rn "$WEIR_TEST_TIMES" | head -n 10 | awk '{printf "%8.1f s  ", $1; $1 = ""; print substr($0, 2)}'
 ((missing == 0)) || echo "$missing tests could not run here; the reasons are above (SKIPPED)"
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed in $SECONDS s"
 [[ $failed == 0 && $passed -gt 0 ]]

@@ -166,7 +166,7 @@ class Cluster:
 
     def whole_on(self, path: str) -> set[str]:
         """The stores that have a complete replica of a file."""
-        return {copy["store"] for copy in self.file(path)["content"]["copies"] if copy["has"] == "whole"}
+        return {copy["store"] for copy in self.file(path)["object"]["replicas"] if copy["replica"] == "complete"}
 
     def holders(self, path: str) -> list[Node]:
         """The disk servers that serve a file, according to `xrdfs locate`."""

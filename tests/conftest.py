@@ -1,13 +1,16 @@
 """Fixtures: a running server, a directory of its own on it for each test, and the choice of server (`--peer`)."""
 
+import functools
 import os
 import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from clients import Xrdfs
 from harness import WEIR_BIN, Server, Weir, Xrootd, remove
+from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_addoption(parser):
@@ -19,7 +22,11 @@ def pytest_configure(config):
     # Stock clients look up the names of addresses. If a resolver loses a query, each such process waits for five seconds.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
-    config.addinivalue_line("markers", "alone: it measures time, memory or rates, or loads the machine: nothing may run beside it")
+    config.addinivalue_line("markers", "alone: it measures times or rates, or something that all share: nothing may run beside it")
+    config.addinivalue_line("markers", "together: the tests of this file may not run at the same time")
+    file = os.environ.get("WEIR_TEST_TIMES")
+    if file and not hasattr(config, "workerinput"):  # parallel runs report all of their tests to the first process
+        config.pluginmanager.register(Times(file))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -113,6 +120,39 @@ def place(node, fs, request) -> str:
     path = "/" + _name(request.node.name)
     fs("mkdir", path).ok()
     return path
+
+
+class Scheduling(LoadScopeScheduling):
+    """Distributes the tests of a parallel run. The tests of a file stay together, in their order, if the file makes a fixture for several
+    of them, such as a cluster. All others go one by one to the next free process: a node of one's own is quickly made."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if stays_together(self.config.rootpath / file) else nodeid
+
+
+@functools.cache
+def stays_together(file: Path) -> bool:
+    return re.search(r'scope="(module|session)"|pytest\.mark\.together', file.read_text()) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log) -> Scheduling:
+    return Scheduling(config, log)
+
+
+class Times:
+    """The time of each test with its fixtures. At the end they are added to a file, one `SECONDS NAME` a line."""
+
+    def __init__(self, file: str):
+        self.file, self.seconds = file, Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        with open(self.file, "a") as file:
+            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in self.seconds.items())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -207,8 +207,14 @@ def made_without_update(step: Step, mine: Outcome, other: Outcome, history: Hist
     return not options & raw.OPEN_UPDATE and bool(options & NEW_OR_DELETE) and mine.ok and other.number == raw.INVALID_REQUEST
 
 
+def remade(step: Step, mine: Outcome, other: Outcome) -> bool:
+    """A client that was killed makes the same new file again."""
+    return step.name == "open of the dead" and mine.ok and other.number == raw.EXISTS
+
+
 # Steps after which both servers still hold the same.
 HARMLESS = {
+    "dots-lead-nowhere",
     *("rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"),
     *("listing-has-checksums", "removed-while-written", "prepare-unknown-id"),
 }
@@ -234,6 +240,8 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
     ),
     "cut-while-open": stale_size,
     "made-file-has-attributes": made_without_update,
+    "unfinished-is-made-again": lambda step, mine, other, _: remade(step, mine, other),
+    "dots-lead-nowhere": lambda step, mine, other, _: "/.." in step.shown and mine.number == raw.NOT_AUTHORIZED,
     "prepare-unknown-id": lambda step, mine, other, history: (
         step.handle == PREPARED and not history.prepared and mine.ok and other.number == raw.ARG_INVALID
     ),
@@ -242,6 +250,10 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
 SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
     # the stock server makes the new name's directories before it looks for the old name
     "mv-makes-parents": lambda step, outcome, _: step.name == "mv" and step.about["nested"] and not outcome.ok,
+    # the stock server makes the directory that the slash asks for, and then refuses to open it
+    "open-makes-parents": lambda step, outcome, _: (
+        step.opens is not None and step.about["slash"] and step.about["options"] & NEW_OR_DELETE and not outcome.ok
+    ),
     # the stock server ends the connection, sometimes only after the next request
     "refused-data-ends": lambda step, outcome, _: (step.name == "writev" or step.under) and not outcome.ok,
     # the stock server may have opened the file that was moved away from that name

@@ -166,8 +166,8 @@ def settle(cluster: Cluster, may_be: dict[str, set[Version | None]], seconds: fl
         view = cluster.asked("status")
         if view["writers"]["count"]:
             return f"{view['writers']['count']} are written"
-        owed = [entry for entry in cluster.asked("missing") if entry["path"] in may_be]
-        return f"{len(owed)} lack copies, {owed[:3]}" if owed else None
+        missing = [entry for entry in cluster.asked("missing") if entry["path"] in may_be]
+        return f"{len(missing)} are under-replicated, {missing[:3]}" if missing else None
 
     until(lambda: unsettled() is None, seconds, lambda: f"{unsettled()}\n{cluster.logs()}")
 
@@ -212,11 +212,11 @@ class Part:
 
 
 def parts(view: dict) -> list[Part]:
-    whole = view["content"]
+    whole = view["object"]
     units = whole.get("units")
     if not units:
         return [Part(whole)]
-    words = [f"weir.unit={number}&weir.of={whole['object']}&" for number in range(len(units))]
+    words = [f"weir.unit={number}&weir.of={whole['id']}&" for number in range(len(units))]
     dealt = [(number, len(units), whole["chunk"]) for number in range(len(units))]
     return [Part(unit, words[number], f"unit {number} at ", dealt[number]) for number, unit in enumerate(units)]
 
@@ -231,7 +231,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
     view = looked_up(cluster, path)
     if view is None:
         return [] if None in may_be else ["it is not there"]
-    if view["content"]["state"] == "interrupted":
+    if view["object"]["state"] == "interrupted":
         # After an unknown outcome, or a failure, an interrupted file may remain.
         return [] if len(may_be) > 1 else [f"it is interrupted: {view}"]
     versions = [version.bytes() for version in may_be if version]
@@ -245,7 +245,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
     shown = [("xrdcp", Part(view), back.read_bytes())] if got.code == 0 else []
     wanted_copies = int(re.search(r"replica\((\d+)\)", view["policy"]).group(1))
     for part in parts(view):
-        holders = [copy["location"].rpartition("/")[2] for copy in part.known["copies"] if copy["has"] == "whole"]
+        holders = [copy["location"].rpartition("/")[2] for copy in part.known["replicas"] if copy["replica"] == "complete"]
         if len(holders) < wanted_copies:
             problems.append(f"{part.name}{len(holders)} of {wanted_copies}: {part.known}")
         for holder in holders:

@@ -69,9 +69,14 @@ class Step:
 # Steps of any session.
 
 
+def plain(path: str) -> str:
+    """The path without repeated slashes, dots, and a slash at the end."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
 def opening(path: str, options: int, slot: int, mode: int = 0o644, name: str = "open", normal=nothing) -> Step:
     parameters, payload = struct.pack(">HH12x", mode, options), path.encode()
-    about = {"path": path, "options": options, "cuts": bool(options & raw.OPEN_DELETE)}
+    about = {"path": plain(path), "options": options, "cuts": bool(options & raw.OPEN_DELETE), "slash": path.endswith(("/", "/."))}
     shown = f"{path} {options:#x} {mode:o} as {slot}"
     return Step(name, raw.OPEN, lambda _: (parameters, payload), shown, opens=slot, normal=normal, about=about)
 
@@ -103,12 +108,12 @@ def making(path: str, mode: int = 0o755, mkpath: bool = False) -> Step:
 
 def moving(old: str, new: str, name: str = "mv", **about) -> Step:
     parameters, payload = struct.pack(">14xH", len(old)), f"{old} {new}".encode()
-    about = {"old": old, "new": new, "nested": False} | about
+    about = {"old": plain(old), "new": plain(new), "nested": False} | about
     return Step(name, raw.MV, lambda _: (parameters, payload), f"{old} {new}", normal=nothing, about=about)
 
 
 def removing(path: str) -> Step:
-    return Step("rm", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about={"old": path})
+    return Step("rm", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about={"old": plain(path)})
 
 
 def marking(slot: int, name: bytes, value: bytes) -> Step:
@@ -135,6 +140,7 @@ class Session:
         self.top = f"{below}/session-{seed}"
         self.paths = [f"{self.top}/{name}" for name in ("a", "b", "c", "d", "d/x", "d/y", "e", "e/z", "e/f/g", "a/under")]
         self.open: dict[int, tuple[str, bool]] = {}
+        self.dead: list[str] = []  # files whose writer lost its connection and has not come back
         self.posc: set[int] = set()  # slots of files that stay only if they are closed
         self.replacing: set[int] = set()  # slots of files that replace another
         self.posc_was_lost = False
@@ -188,6 +194,9 @@ class Session:
             self.op_stat_handle: 3,
             self.op_chkpoint: 5,
             self.op_lose: 1,
+            self.op_die: 1,
+            self.op_come_back: 3,
+            self.op_stat_above: 1,
             self.op_rm_written: 1,
             self.op_mv_written: 1,
         }
@@ -202,7 +211,7 @@ class Session:
 
     def path(self) -> str:
         """A path without a writer at it or below it."""
-        written = [path for path, writes in self.open.values() if writes]
+        written = [path for path, writes in self.open.values() if writes] + self.dead
         # In weir, a file that stays only if it is closed has no name yet, so nothing is below it either.
         hidden = [self.open[slot][0] + "/" for slot in self.posc]
         free = [path for path in self.paths if not any(busy == path or busy.startswith(path + "/") for busy in written)]
@@ -213,25 +222,40 @@ class Session:
         slots = [slot for slot, (_, w) in self.open.items() if writes is None or w == writes]
         return self.pick.choice(slots) if slots and self.pick.random() > 0.03 else None
 
+    def spelled(self, path: str, dot_at_end: bool = True) -> str:
+        """The path as people and programs write it: often with more slashes, with dots, and with a slash at the end."""
+        if self.pick.random() < 0.75:
+            return path
+        if self.pick.random() < 0.4:
+            parts = path.split("/")
+            at = self.pick.randrange(1, len(parts))
+            return "/".join([*parts[:at], self.pick.choice(["", ".", "./", "/", "./."]), *parts[at:]])
+        return path + self.pick.choice(["/", "/", "//"] + ["/.", "/./"] * dot_at_end)
+
     # By name.
 
     def op_stat(self) -> Step:
-        return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
+        return self._named("stat", raw.STAT, self.spelled(self.path()), b"", stat_fields)
+
+    def op_stat_above(self) -> Step:
+        """By a path that leads up again."""
+        below, name = self.pick.choice(["d", "d/x", "nosuch"]), self.pick.choice(["", "/", "/b"])
+        return self._named("stat of a parent", raw.STAT, f"{self.top}/{below}/..{name}", b"", stat_fields)
 
     def op_stat_space(self) -> Step:
         """Of the file system: the free space of this machine's disk, in megabytes."""
         return self._named("stat of the space", raw.STAT, self.path(), b"\1", fields)
 
     def op_statx(self) -> Step:
-        paths = [self.path() + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
+        paths = [self.spelled(self.path()) + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
         paths += [self.top, "/"] * (self.pick.random() < 0.3)
         return self._named("statx", raw.STATX, "\n".join(paths), b"", bytes)
 
     def op_dirlist(self) -> Step | None:
-        if any(writes for _, writes in self.open.values()):
+        if self.dead or any(writes for _, writes in self.open.values()):
             return None
         options = self.pick.choice([0, DONLINE, DSTAT, DSTAT | DONLINE, DCKSM, DSTAT | DCKSM])
-        path = self.pick.choice([self.top, self.path()])
+        path = self.spelled(self.pick.choice([self.top, self.path()]))
         form = listing if options & (DSTAT | DCKSM) else names
         if options & DCKSM:
             path += self.pick.choice(["", "?cks.type=crc32c", "?cks.type=nosuch"])
@@ -239,45 +263,51 @@ class Session:
 
     def op_mkdir(self) -> Step:
         mode, mkpath = self.pick.choice([0o755, 0o700, 0o750]), self.pick.random() < 0.3
-        return making(self.path(), mode, mkpath)
+        return making(self.spelled(self.path()), mode, mkpath)
 
     def op_rm(self) -> Step:
         path = self.path()
         self.nameless |= {slot for slot, (other, _) in self.open.items() if other == path}
-        return removing(path)
+        return removing(self.spelled(path))
 
     def op_rmdir(self) -> Step:
-        return self._named("rmdir", raw.RMDIR, self.path(), b"", nothing)
+        return self._named("rmdir", raw.RMDIR, self.spelled(self.path()), b"", nothing)
 
     def op_mv(self) -> Step | None:
         old, new = self.path(), self.path()
         if self.pick.random() < 0.8:
             new = f"{self.top}/{self.pick.choice('abc')}"
-            if any(path == new or path.startswith(new + "/") for path, writes in self.open.values() if writes):
+            written = [path for path, writes in self.open.values() if writes] + self.dead
+            if any(path == new or path.startswith(new + "/") for path in written):
                 return None
         self.nameless |= {slot for slot, (path, _) in self.open.items() if path in (old, new) or path.startswith(old + "/")}
-        return moving(old, new, nested=new.rpartition("/")[0] != self.top)
+        # The stock server lets a client that names a directory by its dot wait without end.
+        old, to = self.spelled(old, dot_at_end=False), self.spelled(new, dot_at_end=False)
+        return moving(old, to, nested=new.rpartition("/")[0] != self.top or to.endswith("/"))
 
     def op_chmod(self) -> Step:
         mode = self.pick.choice([0o755, 0o700, 0o744, 0o750])
-        return self._named("chmod", raw.CHMOD, self.path(), struct.pack(">14xH", mode), nothing, f"{mode:o}")
+        return self._named("chmod", raw.CHMOD, self.spelled(self.path()), struct.pack(">14xH", mode), nothing, f"{mode:o}")
 
     def op_truncate_path(self) -> Step:
         length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
-        return self._named("truncate", raw.TRUNCATE, self.path(), struct.pack(">4xq", length), nothing, f"to {length}", cuts=True)
+        path = self.spelled(self.path())
+        return self._named("truncate", raw.TRUNCATE, path, struct.pack(">4xq", length), nothing, f"to {length}", cuts=True)
 
     def op_locate(self) -> Step:
         options = sum(self.pick.sample([1, REFRESH, 0x100, NOWAIT], self.pick.randint(0, 2)))
-        path = self.pick.choice([self.path(), self.path(), "*", f"*{self.path()}"])
+        one = self.spelled(self.path())
+        path = self.pick.choice([one, one, "*", f"*{one}"])
         return self._named("locate", raw.LOCATE, path, struct.pack(">H", options), places, f"options {options:#x}")
 
     def op_query(self) -> Step:
+        path = self.spelled(self.path())
         kind, text, normal = self.pick.choice(
             [
-                (QUERY_CHECKSUM, self.path(), without_nul),
-                (QUERY_CHECKSUM, f"{self.path()}?cks.type=crc32c", without_nul),
-                (QUERY_CHECKSUM, f"{self.path()}?cks.type=nosuch", without_nul),
-                (QUERY_XATTR, self.path(), keys),
+                (QUERY_CHECKSUM, path, without_nul),
+                (QUERY_CHECKSUM, f"{path}?cks.type=crc32c", without_nul),
+                (QUERY_CHECKSUM, f"{path}?cks.type=nosuch", without_nul),
+                (QUERY_XATTR, path, keys),
                 (QUERY_SPACE, self.top, keys),
                 (QUERY_CONFIG, "readv_iov_max role nosuch", without_nul),
                 (QUERY_STATS, "a", nothing),
@@ -295,7 +325,7 @@ class Session:
         return self._on(f"query {kind}", raw.QUERY, lambda handle: (parameters + handle, payload), "", nothing, None)
 
     def op_fattr(self) -> Step:
-        path = self.path()
+        path = self.spelled(self.path())
         return self._fattr(path.encode(), path, lambda _: bytes(4), {})
 
     def op_fattr_handle(self) -> Step | None:
@@ -326,7 +356,7 @@ class Session:
             parameters = bytes([PREPARE_CANCEL]) if which == "cancel" else struct.pack(">H", QUERY_PREPARE)
             code, lines = (raw.PREPARE, b"") if which == "cancel" else (raw.QUERY, b"\n" + of)
             return Step(f"prepare {which}", code, lambda given: (parameters, given + lines), repr(of), handle=PREPARED, normal=nothing)
-        paths = "\n".join(self.path() for _ in range(self.pick.choice([0, 1, 1, 2, 3]))).encode()
+        paths = "\n".join(self.spelled(self.path()) for _ in range(self.pick.choice([0, 1, 1, 2, 3]))).encode()
         options = sum(self.pick.sample([PREPARE_NOERRS, PREPARE_WMODE, PREPARE_COLOC, PREPARE_FRESH], self.pick.randint(0, 2)))
         options |= PREPARE_STAGE if which == "stage" else 0
         self.prepared |= which == "stage"
@@ -361,7 +391,7 @@ class Session:
             return None
         slot, path = self.pick.choice(free), self.path()
         reading = any(other == path for other, _ in self.open.values())
-        posc = False
+        posc, spelled = False, self.spelled(path)
         how = self.pick.choice(
             [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
         )
@@ -378,22 +408,49 @@ class Session:
             options |= POSC
             self.posc.add(slot)
         mode = self.pick.choice([0o644, 0o600, 0o755])
+        if spelled.endswith(("/", "/.")):
+            self.posc.discard(slot)
+            return opening(spelled, options, slot, mode, normal=nothing)  # opens nothing
         self.open[slot] = (path, writes)
         if how & raw.OPEN_DELETE:
             self.replacing.add(slot)
-        return opening(path, options, slot, mode, normal=opened_posc if posc else opened)
+        return opening(spelled, options, slot, mode, normal=opened_posc if posc else opened)
 
     def op_lose(self) -> list[Step] | None:
         """The connection breaks. The client reopens its files, as stock clients do, and goes on."""
         if not self.open or any("/moved-" in path for path, _ in self.open.values()):
             return None  # weir continues a file under the name of its open
-        steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
-        self.checkpoints.clear()
-        self.bound, self.prepared = 0, False
-        self.posc_was_lost |= bool(self.posc)
+        steps = [self._lost()]
         for slot, (path, writes) in sorted(self.open.items()):
             steps.append(opening(path, raw.OPEN_UPDATE if writes else raw.OPEN_READ, slot, 0, "open again"))
         return steps
+
+    def _lost(self) -> Step:
+        self.checkpoints.clear()
+        self.bound, self.prepared = 0, False
+        self.posc_was_lost |= bool(self.posc)
+        return Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)
+
+    def op_die(self) -> list[Step] | None:
+        """The client is killed, and starts again without its open files."""
+        if self.posc or not self.open or any("/moved-" in path for path, _ in self.open.values()):
+            return None  # the stock server holds the name of a file that stays only if it is closed
+        self.dead += [path for path, writes in self.open.values() if writes and path not in self.dead]
+        for known in (self.open, self.replacing, self.nameless):
+            known.clear()
+        return [self._lost()]
+
+    def op_come_back(self) -> Step | None:
+        """A client opens the file that it was writing when it was killed: to go on, or to write it again."""
+        free = [slot for slot in range(HANDLES) if slot not in self.open]
+        if not free or not self.dead:
+            return None
+        slot, path = self.pick.choice(free), self.dead.pop(self.pick.randrange(len(self.dead)))
+        how = self.pick.choice([raw.OPEN_UPDATE, DELETE, NEW])
+        self.open[slot] = (path, True)
+        if how == DELETE:
+            self.replacing.add(slot)
+        return opening(path, how, slot, name="open of the dead")
 
     def _written(self) -> int | None:
         slots = [slot for slot, (_, writes) in self.open.items() if writes and slot not in self.posc and slot not in self.replacing]

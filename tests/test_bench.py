@@ -174,6 +174,13 @@ def test_quick_on_a_stock_server_and_a_disk(base, tmp_path):
     assert "no figure" not in done.stdout
 
 
+def test_quick_makes_the_directory_that_it_is_given(node, place, fs, tmp_path):
+    new = [tmp_path / "new" / "disk", f"{node.url}{place}/new/server"]
+    done = bench("quick", *new, "--time", "1s", "--results", tmp_path / "results")
+    assert "large files" in done.stdout and "no figure" not in done.stdout
+    assert os.listdir(new[0]) == [] and fs("ls", f"{place}/new/server").ok().out.strip() == ""
+
+
 def test_quick_keeps_each_run_in_a_folder_with_its_date(tmp_path):
     (tmp_path / "disk").mkdir()
     for _ in range(2):

@@ -20,9 +20,7 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN
-from test_bench_network import FarSide
-
-pytestmark = pytest.mark.alone
+from test_bench_network import NetworkServer
 
 CAMPAIGN = """
 name = "shared"
@@ -467,7 +465,7 @@ def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, dis
 
 def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
     campaign = tmp_path / "campaign.toml"
-    with FarSide(tmp_path / "one", token=token) as one, FarSide(tmp_path / "two", token=token) as two:
+    with NetworkServer(tmp_path / "one", token=token) as one, NetworkServer(tmp_path / "two", token=token) as two:
         campaign.write_text(FLOWS.format(disk=disk, token=token, one=one.address, two=two.address))
         run = Run(campaign, token, agents=3)
         with agents(run, token, "a", "b", "c"):
@@ -502,6 +500,7 @@ def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
     assert refused.returncode == 13 and "another token than the agents" in refused.stderr, (refused.returncode, refused.stderr)
 
 
+@pytest.mark.alone  # it counts the CPU time of all processes of the name `weir`
 @pytest.mark.parametrize("watched", ["by an agent", "here"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_path, disk, token, watched, count):

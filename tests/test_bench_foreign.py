@@ -34,7 +34,7 @@ def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, s
 def test_flows_agree_with_iperf3(tmp_path, flows):
     if not shutil.which("iperf3"):
         pytest.skip("no iperf3 here (scripts/setup.sh test)")
-    far, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
+    flows_server, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
     address = said.removeprefix("listening on ").strip()
     # Before version 3.16, iperf3 does all flows in one thread. So several flows are compared as separate processes, on both sides.
     ports = [str(free_port()) for _ in range(flows)]
@@ -74,7 +74,7 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
             for tool in (ours, theirs) if turn % 2 else (theirs, ours):
                 rates[tool].append(tool(turn))
     finally:
-        for process in (far, *peers):
+        for process in (flows_server, *peers):
             process.terminate()
             process.wait(20)
     ratio = statistics.median(rates[ours]) / statistics.median(rates[theirs])
@@ -99,7 +99,7 @@ class Server:
 
 
 @pytest.fixture
-def far_side():
+def network_server():
     """The address of a `weir bench flows`."""
     process, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
     yield said.removeprefix("listening on ").strip()
@@ -107,7 +107,7 @@ def far_side():
     process.wait(20)
 
 
-def run_beside(tmp_path: Path, far_side: str, port: str, work: str) -> tuple[subprocess.CompletedProcess, list[dict]]:
+def run_beside(tmp_path: Path, network_server: str, port: str, work: str) -> tuple[subprocess.CompletedProcess, list[dict]]:
     """A campaign with iperf3 beside our own flows, and its trials."""
     if not shutil.which("iperf3"):
         pytest.skip("no iperf3 here (scripts/setup.sh test)")
@@ -118,7 +118,7 @@ def run_beside(tmp_path: Path, far_side: str, port: str, work: str) -> tuple[sub
         [[system]]
         name = "loopback"
         place = "{tmp_path}"
-        peer = "{far_side}"
+        peer = "{network_server}"
         iperf3 = "127.0.0.1:{port}"
         [[network]]
         name = "flows"
@@ -130,9 +130,9 @@ def run_beside(tmp_path: Path, far_side: str, port: str, work: str) -> tuple[sub
     return done, [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
 
 
-def test_iperf3_stands_beside_our_flows(tmp_path, far_side):
+def test_iperf3_stands_beside_our_flows(tmp_path, network_server):
     with Server() as server:
-        done, trials = run_beside(tmp_path, far_side, server.port, "flows = [1, 6]\nseconds = 2")
+        done, trials = run_beside(tmp_path, network_server, server.port, "flows = [1, 6]\nseconds = 2")
     assert done.returncode == 0, done.stderr
     rows = {(dict(row["parameters"])["flows"], row["phase"]): row["cells"][0] for row in json.loads(done.stdout)["rows"]}
     phases = ["to", "to by iperf3", "from", "from by iperf3"]
@@ -150,7 +150,7 @@ def test_iperf3_stands_beside_our_flows(tmp_path, far_side):
         assert phase["measured"]["client_cpu_s"] > 0 and not phase["measured"]["tally"].get("network")
 
 
-def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, far_side):
+def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, network_server):
     work = """
         protocols = ["tcp", "udp"]
         directions = ["to", "from", "both"]
@@ -159,7 +159,7 @@ def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, far_side):
         seconds = 1
     """
     with Server() as server:
-        done, trials = run_beside(tmp_path, far_side, server.port, work)
+        done, trials = run_beside(tmp_path, network_server, server.port, work)
     assert done.returncode == 0, done.stderr
     found = {(dict(trial["parameters"])["protocol"], phase["phase"]): phase for trial in trials for phase in trial["phases"]}
     assert len(found) == 2 * 3 * 2
@@ -169,10 +169,10 @@ def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, far_side):
         assert 0.8 * asked < rate < 1.1 * asked, (protocol, phase, rate)
 
 
-def test_an_iperf3_that_is_busy_or_absent_ends_the_trial(tmp_path, far_side):
+def test_an_iperf3_that_is_busy_or_absent_ends_the_trial(tmp_path, network_server):
     def ended(name: str, port: str) -> str:
         (tmp_path / name).mkdir()
-        done, [trial] = run_beside(tmp_path / name, far_side, port, "seconds = 1")
+        done, [trial] = run_beside(tmp_path / name, network_server, port, "seconds = 1")
         assert done.returncode != 0
         assert [phase["phase"] for phase in trial["phases"]] == ["to", "to by iperf3"], trial
         return trial["ended"]

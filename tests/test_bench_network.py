@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from harness import WEIR_BIN, of_processes
 
-pytestmark = pytest.mark.alone
-
 CAMPAIGN = """
 name = "network"
 repeats = 1
@@ -28,7 +26,7 @@ name = "flows"
 """
 
 
-class FarSide:
+class NetworkServer:
     """`weir bench flows`, in the namespace of `prefix`."""
 
     def __init__(self, log: Path, listen: str = "127.0.0.1:0", token: Path | None = None, prefix: tuple[str, ...] = ()):
@@ -89,8 +87,8 @@ def test_all_kinds_of_flows_on_loopback(tmp_path, token):
     rate = "4MB"
     seconds = 1
     """
-    with FarSide(tmp_path / "log", token=token) as far:
-        said = run(tmp_path, campaign(tmp_path, far.address, work, token)).stdout
+    with NetworkServer(tmp_path / "log", token=token) as server:
+        said = run(tmp_path, campaign(tmp_path, server.address, work, token)).stdout
     found = phases(tmp_path)
     assert len(found) == 2 * 2 * 2 * 3
     for parameters, phase in found:
@@ -101,7 +99,7 @@ def test_all_kinds_of_flows_on_loopback(tmp_path, token):
         assert [way["to"] for way in outcome["ways"]] == ways
         flows = [flow for way in outcome["ways"] for flow in way["flows"]]
         assert len(flows) == int(parameters["flows"]) * len(ways)
-        assert outcome["near"]["interface"] == outcome["far"]["interface"] == "lo"
+        assert outcome["client"]["interface"] == outcome["server"]["interface"] == "lo"
         for flow in flows:
             # The measured rate is at most the requested one, and not much less unless the machine is overloaded.
             assert 2e6 < flow["bytes"] / flow["seconds"] < 4.3e6, (parameters, phase["phase"], flow)
@@ -118,21 +116,21 @@ def test_processes_of_flows_are_processes(tmp_path):
     def children(of: int) -> int:
         return sum(len(ids.split()) for ids in of_processes(f"{of}/task/*/children"))
 
-    with FarSide(tmp_path / "log") as far:
-        file = campaign(tmp_path, far.address, work)
-        near = subprocess.Popen([WEIR_BIN, "bench", "run", file, "--results", tmp_path / "results"], stdout=subprocess.PIPE)
+    with NetworkServer(tmp_path / "log") as server:
+        file = campaign(tmp_path, server.address, work)
+        client = subprocess.Popen([WEIR_BIN, "bench", "run", file, "--results", tmp_path / "results"], stdout=subprocess.PIPE)
         end, most = time.monotonic() + 20, (0, 0)
-        while near.poll() is None and time.monotonic() < end:
-            most = max(most, (children(near.pid), children(far.process.pid)))
+        while client.poll() is None and time.monotonic() < end:
+            most = max(most, (children(client.pid), children(server.process.pid)))
             time.sleep(0.05)
-        near.communicate(timeout=20)
-        assert near.returncode == 0 and most == (6, 6), (near.returncode, most)
-        assert children(far.process.pid) == 0
+        client.communicate(timeout=20)
+        assert client.returncode == 0 and most == (6, 6), (client.returncode, most)
+        assert children(server.process.pid) == 0
 
 
 def test_two_systems_at_once(tmp_path):
     work = 'at_once = [false, true]\nseconds = 1\nrate = "2MB"\ndirections = ["to"]'
-    with FarSide(tmp_path / "a") as a, FarSide(tmp_path / "b") as b:
+    with NetworkServer(tmp_path / "a") as a, NetworkServer(tmp_path / "b") as b:
         file = campaign(tmp_path, a.address, work)
         second = f'[[system]]\nname = "second"\nplace = "{tmp_path}"\npeer = "{b.address}"\n[[system]]\nname = "none"\nplace = "/tmp"\n'
         file.write_text(file.read_text().replace("[[network]]", second + "[[network]]"))
@@ -146,15 +144,15 @@ def test_two_systems_at_once(tmp_path):
 def test_a_wrong_token_is_told_on_both_sides_before_anything_is_measured(tmp_path, token):
     other = tmp_path / "other"
     subprocess.run([WEIR_BIN, "bench", "token", other], check=True, capture_output=True)
-    with FarSide(tmp_path / "log", token=token) as far:
-        refused = run(tmp_path, campaign(tmp_path, far.address, "seconds = 1", other), code=13)
+    with NetworkServer(tmp_path / "log", token=token) as server:
+        refused = run(tmp_path, campaign(tmp_path, server.address, "seconds = 1", other), code=13)
         assert "the network server of `there`" in refused.stderr and "same token file" in refused.stderr
-        assert "has a token" in run(tmp_path, campaign(tmp_path, far.address, "seconds = 1"), code=13).stderr
+        assert "has a token" in run(tmp_path, campaign(tmp_path, server.address, "seconds = 1"), code=13).stderr
         token.chmod(0o644)
-        assert "chmod 600" in run(tmp_path, campaign(tmp_path, far.address, "seconds = 1", token), code=13).stderr
+        assert "chmod 600" in run(tmp_path, campaign(tmp_path, server.address, "seconds = 1", token), code=13).stderr
     assert not (tmp_path / "results/trials.jsonl").exists() or not (tmp_path / "results/trials.jsonl").read_text()
-    assert "has another token" in far.log.read_text() and "no token" in far.log.read_text()
-    nobody = run(tmp_path, campaign(tmp_path, far.address, "seconds = 1", other), code=15).stderr
+    assert "has another token" in server.log.read_text() and "no token" in server.log.read_text()
+    nobody = run(tmp_path, campaign(tmp_path, server.address, "seconds = 1", other), code=15).stderr
     assert "is `weir bench flows` running there" in nobody
 
 
@@ -167,25 +165,25 @@ def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path, token):
 
 
 @pytest.mark.parametrize("processes", ["one", "each"])
-def test_a_far_side_that_dies_in_the_middle(tmp_path, processes):
+def test_a_server_that_dies_in_the_middle(tmp_path, processes):
     work = f'seconds = 60\nflows = 2\nprocesses = "{processes}"\ndirections = ["both"]'
-    with FarSide(tmp_path / "log") as far:
-        file = campaign(tmp_path, far.address, work)
-        near = subprocess.Popen(
+    with NetworkServer(tmp_path / "log") as server:
+        file = campaign(tmp_path, server.address, work)
+        client = subprocess.Popen(
             [WEIR_BIN, "bench", "run", file, "--results", tmp_path / "results"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         end = time.monotonic() + 20
-        while "asks for" not in far.log.read_text() and time.monotonic() < end:
+        while "asks for" not in server.log.read_text() and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(1)
         begun = time.monotonic()
-        far.process.send_signal(signal.SIGKILL)
-        said, _ = near.communicate(timeout=30)
-    assert near.returncode == 1 and time.monotonic() - begun < 15
+        server.process.send_signal(signal.SIGKILL)
+        said, _ = client.communicate(timeout=30)
+    assert client.returncode == 1 and time.monotonic() - begun < 15
     assert "no figure: operations failed" in said
     [(_, phase)] = phases(tmp_path)
     complaints = phase["measured"]["tally"]["complaints"]
-    assert any(far.address in complaint["text"] for complaint in complaints), complaints
+    assert any(server.address in complaint["text"] for complaint in complaints), complaints
 
 
 @pytest.fixture
@@ -218,10 +216,11 @@ def link(tmp_path):
             ip("ip", "netns", "delete", name)
 
 
+@pytest.mark.alone  # it measures rates
 def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
-    (near, far_prefix), address = link
+    (client, server_prefix), address = link
     # Pin the sender to one processor: another one has another queue, from which a datagram may overtake earlier ones.
-    near = (*near, "taskset", "-c", "0")
+    client = (*client, "taskset", "-c", "0")
     work = """
     protocols = "tcp"
     directions = ["to", "from"]
@@ -234,18 +233,18 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
     rate = "25MB"
     seconds = 2
     """
-    with FarSide(tmp_path / "log", address, token, far_prefix):
-        run(tmp_path, campaign(tmp_path, address, work, token), prefix=near)
+    with NetworkServer(tmp_path / "log", address, token, server_prefix):
+        run(tmp_path, campaign(tmp_path, address, work, token), prefix=client)
     found = phases(tmp_path)
     assert len(found) == 5
     for parameters, phase in found:
         measured = phase["measured"]
         [outcome] = measured["tally"]["network"]
-        assert outcome["near"]["interface"] == outcome["far"]["interface"] == "cable"
+        assert outcome["client"]["interface"] == outcome["server"]["interface"] == "cable"
         # 100 Mb/s of frames; 1,448 of 1,514 bytes are payload in TCP, 1,400 of 1,442 in UDP. The bucket is full at the start.
         rate = measured["tally"]["bytes"] / measured["wall_s"]
         assert 0.85 * 12.5e6 < rate < 1.02 * 12.5e6, (parameters, phase["phase"], rate)
-        counts = outcome["near"]["counts"]["interfaces"]["cable"]
+        counts = outcome["client"]["counts"]["interfaces"]["cable"]
         assert counts["sent"] + counts["received"] > measured["tally"]["bytes"]
         flows = [flow for way in outcome["ways"] for flow in way["flows"]]
         if len(flows) == 6:
@@ -258,8 +257,8 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
 
 def test_a_network_is_the_ceiling_of_what_goes_through_it(tmp_path, node, place, fs):
     fs("mkdir", f"{place}/bench").ok()
-    with FarSide(tmp_path / "log") as far:
-        file = campaign(tmp_path, far.address, "seconds = 1")
+    with NetworkServer(tmp_path / "log") as server:
+        file = campaign(tmp_path, server.address, "seconds = 1")
         streams = '[[streams]]\nname = "s"\nphases = ["write", "read"]\nfile = "64MiB"\nblock = "1MiB"\n'
         file.write_text(file.read_text().replace(f'place = "{tmp_path}"', f'place = "{node.url}{place}/bench"') + streams)
         said = run(tmp_path, file).stdout

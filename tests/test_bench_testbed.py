@@ -54,7 +54,10 @@ files = 20
 file = "3000B"
 """
 
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.getuid() != 0, reason="a testbed makes network namespaces: only root may")]
+pytestmark = [
+    pytest.mark.together,  # each test compares the testbeds' networks before it and after it
+    pytest.mark.skipif(os.getuid() != 0, reason="a testbed makes network namespaces: only root may"),
+]
 
 
 def bed(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess:
@@ -202,6 +205,7 @@ def test_what_is_there_already_stays(folder):
     shutil.rmtree(folder)
 
 
+@pytest.mark.alone  # it measures rates
 def test_a_link_is_as_fast_as_it_was_said(folder, tmp_path):
     refused = bed(folder, "up", "weir", "--link", "fast", code=2)
     assert "100mbit" in refused.stderr and not folder.exists()

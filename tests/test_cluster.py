@@ -299,15 +299,15 @@ def test_two_copies_are_on_two_sites(cluster, tmp_path):
         assert len(disks) == 2 and sites(holders) == {"site1", "site2"}
 
 
-def test_an_owed_copy_is_made_in_the_background(cluster, fs, tmp_path):
-    source = write(tmp_path / "source", "owed", BIG)
+def test_a_missing_replica_is_repaired_in_the_background(cluster, fs, tmp_path):
+    source = write(tmp_path / "source", "missing", BIG)
     before = objects(cluster)
-    xrdcp(source, f"{cluster.url}/late/owed").ok()
+    xrdcp(source, f"{cluster.url}/late/missing").ok()
     until(lambda: len(objects(cluster) - before) == 2, 20)
-    holders = until(lambda: len(found := cluster.holders("/late/owed")) == 2 and found, 20)
+    holders = until(lambda: len(found := cluster.holders("/late/missing")) == 2 and found, 20)
     assert sites(holders) == {"site1", "site2"}
     for away in holders:
-        assert fetched(f"{cluster.url}/late/owed?tried={away.host}", tmp_path) == source.read_bytes()
+        assert fetched(f"{cluster.url}/late/missing?tried={away.host}", tmp_path) == source.read_bytes()
 
 
 def test_a_preferred_site_gets_the_first_copy(cluster, tmp_path):
@@ -318,7 +318,7 @@ def test_a_preferred_site_gets_the_first_copy(cluster, tmp_path):
 def test_a_file_is_made_near_its_client(cluster, tmp_path):
     for number in (1, 2, 3, 4):
         place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"
-        url = f"{cluster.url}/near/stated{number}?weir.place={place}"
+        url = f"{cluster.url}/near/stated{number}?weir.location={place}"
         assert piece_of(cluster, url, tmp_path) == {f"disk{number}"}
     # A client that gives no location has that of its address.
     disk = cluster.disks[1]

@@ -45,7 +45,7 @@ def on(cluster: Cluster, disk: Node, folder: str, tmp_path) -> str:
     raise AssertionError(f"none of 40 files is on {disk.home.name}")
 
 
-def test_nobody_is_sent_to_a_store_that_has_not_been_heard_of(cluster, tmp_path):
+def test_no_client_is_sent_to_an_unknown_store(cluster, tmp_path):
     frozen = cluster.disks[0]
     path, alone = on(cluster, frozen, "/two", tmp_path), on(cluster, frozen, "/one", tmp_path)
     # A client on its machine is nearest to it.
@@ -73,21 +73,21 @@ def test_nobody_is_sent_to_a_store_that_has_not_been_heard_of(cluster, tmp_path)
     until(lambda: sent_to(cluster, frozen, path) == {frozen.host}, 20)
 
 
-def test_nobody_is_sent_to_a_store_that_is_being_emptied(cluster, tmp_path):
-    emptied, neighbour = cluster.disks[0], cluster.disks[2]
-    path, alone = on(cluster, emptied, "/two", tmp_path), on(cluster, emptied, "/one", tmp_path)
+def test_no_client_is_sent_to_a_draining_store(cluster, tmp_path):
+    draining, neighbour = cluster.disks[0], cluster.disks[2]
+    path, alone = on(cluster, draining, "/two", tmp_path), on(cluster, draining, "/one", tmp_path)
     # No other store can replace it in a group that is spread over sites, so it keeps its replicas.
     neighbour.kill()
     until(lambda: state_of(cluster, neighbour) == "offline", 40)
-    store = cluster.store_of(emptied)
+    store = cluster.store_of(draining)
     assert weir("drain", store, "--data", cluster.data).returncode == 0
     try:
-        assert state_of(cluster, emptied) == "draining"
-        (other,) = (disk.host for disk in cluster.holders(path) if disk is not emptied)
+        assert state_of(cluster, draining) == "draining"
+        (other,) = (disk.host for disk in cluster.holders(path) if disk is not draining)
         assert store in cluster.whole_on(path)
-        assert sent_to(cluster, emptied, path) == {other}
-        makers = [sent_to(cluster, emptied, f"{folder}/emptied", raw.OPEN_NEW | raw.OPEN_UPDATE) for folder in ("/near", "/one")]
-        assert all(hosts and emptied.host not in hosts for hosts in makers), makers
+        assert sent_to(cluster, draining, path) == {other}
+        makers = [sent_to(cluster, draining, f"{folder}/drained", raw.OPEN_NEW | raw.OPEN_UPDATE) for folder in ("/near", "/one")]
+        assert all(hosts and draining.host not in hosts for hosts in makers), makers
         # It serves files that only it has until others have them.
         xrdcp("-f", cluster.url + alone, tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == content("/one", MIB)

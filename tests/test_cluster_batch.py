@@ -211,7 +211,7 @@ def test_what_is_opened_and_never_sent_ends_with_the_grace(cluster, manager):
     manager.send(0x7765, struct.pack(">B3xII", 1, 1, 16 + 13), struct.pack(">BBHHHII", OPEN, 0, 0o644, 13, 0, 0, 9) + b"/one/left/off")
     manager.receive()
     manager.socket.close()
-    until(lambda: cluster.file("/one/left/off")["content"]["state"] == "interrupted", 30)
+    until(lambda: cluster.file("/one/left/off")["object"]["state"] == "interrupted", 30)
     with Raw(cluster.manager.port) as again:
         assert ask(again, [opening("/one/left/off", 9)])[0].error is not None
         replaced = ask(again, [opening("/one/left/off", 4, flags=REPLACE)])[0]
@@ -225,7 +225,7 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
     """Batches continue while nodes are killed at random moments. Then the acknowledged files are read back."""
     random.seed(folder)
     acknowledged: list[str] = []
-    end, number = time.monotonic() + 12, 0
+    begun, number = time.monotonic(), 0
     stopped = threading.Event()
 
     def kill():
@@ -241,7 +241,8 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
     killing = threading.Thread(target=kill)
     killing.start()
     try:
-        while time.monotonic() < end:
+        # For long enough, and until enough has happened; a busy machine may need longer for that.
+        while (took := time.monotonic() - begun) < 12 or (len(acknowledged) <= 300 and took < 60):
             number += 1
             batch = {f"/{folder}/kills/{number}/f{one}": None for one in range(100)}
             dealer = None
@@ -317,7 +318,7 @@ def test_a_store_that_says_nothing_holds_up_nobody_else_and_no_stop(cluster, tmp
         with Raw(cluster.manager.port, timeout=60) as there:
             for number in range(5):
                 begun = time.monotonic()
-                opened = there.ask_open(f"/one/beside{number}?weir.place=site1/rack1/disk1", raw.OPEN_NEW | raw.OPEN_UPDATE)
+                opened = there.ask_open(f"/one/beside{number}?weir.location=site1/rack1/disk1", raw.OPEN_NEW | raw.OPEN_UPDATE)
                 port, host, opaque = opened.redirect
                 if host == working.host:
                     with Raw(port, host=host, timeout=60) as disk:

@@ -34,7 +34,7 @@ all_reached = pytest.mark.parametrize("cluster", [Cluster], indirect=True)
 
 def near(cluster: Cluster, disk: Node, path: str) -> str:
     """A file, as requested by a client on the disk server's host."""
-    return f"{cluster.url}{path}?weir.place=site{cluster.disks.index(disk) % 2 + 1}/rack1/disk{cluster.disks.index(disk) + 1}"
+    return f"{cluster.url}{path}?weir.location=site{cluster.disks.index(disk) % 2 + 1}/rack1/disk{cluster.disks.index(disk) + 1}"
 
 
 def cp(*arguments) -> str:
@@ -51,7 +51,7 @@ def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
         source.write_bytes(os.urandom(size))
         # Half of them try the first server first. Its result must not block the retry.
         sent_on.add("cannot connect" in cp("--log", "info", source, f"{cluster.url}/file{number}"))
-        assert cluster.file(f"/file{number}")["content"]["state"] == "complete"
+        assert cluster.file(f"/file{number}")["object"]["state"] == "complete"
         for disk in cluster.disks:
             cp("-f", near(cluster, disk, f"/file{number}"), back)
             assert back.read_bytes() == source.read_bytes()
@@ -59,7 +59,7 @@ def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
 
 
 @half_reached
-def test_a_unit_that_was_said_to_be_where_nobody_listens_is_read_elsewhere(cluster, tmp_path):
+def test_a_unit_whose_address_refuses_connections_is_read_elsewhere(cluster, tmp_path):
     cluster.policy("/", "stripe(2, 64KiB) replica(2) sync=2")
     source, back, sent_on = tmp_path / "source", tmp_path / "back", 0
     source.write_bytes(os.urandom(3 * MIB))
@@ -71,7 +71,7 @@ def test_a_unit_that_was_said_to_be_where_nobody_listens_is_read_elsewhere(clust
 
 
 @half_reached
-def test_a_wish_is_given_up_for_who_cannot_reach_where_it_leads(cluster, tmp_path):
+def test_a_client_that_cannot_reach_the_preferred_server_goes_elsewhere(cluster, tmp_path):
     source, back = tmp_path / "source", tmp_path / "back"
     source.write_bytes(os.urandom(1000))
     assert "cannot connect" in cp("--log", "info", source, near(cluster, cluster.disks[0], "/file"))
@@ -80,7 +80,7 @@ def test_a_wish_is_given_up_for_who_cannot_reach_where_it_leads(cluster, tmp_pat
 
 
 @half_reached
-def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
+def test_a_file_that_can_be_made_nowhere_else_is_not_reported_as_taken(cluster, tmp_path):
     """The reachable server accepts nothing new."""
     cluster.policy("/", "replica(1)")
     cluster.weir("store", "read-only", cluster.store_of(cluster.disks[1]), "--data", cluster.data)

@@ -109,7 +109,7 @@ def test_a_change_in_place_without_a_holder_shows_nothing_old_later(cluster, tmp
     while "missing" in cluster.weir("file", "/file", "--data", str(cluster.manager.home / "data")):
         xrdcp("-f", cluster.url + "/file", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == changed
-        assert time.monotonic() < end, "the copy that is owed was not made"
+        assert time.monotonic() < end, "the missing replica was not made"
         time.sleep(0.5)
     # The returned server has the new content, and serves it alone.
     there.kill()

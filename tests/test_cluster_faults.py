@@ -147,7 +147,7 @@ def test_a_write_whose_primary_is_gone_ends_with_an_error(cluster, fs, tmp_path)
     assert not recording.end()
     assert not is_whole(cluster, path)
     # The acknowledged part is on the other store, and is kept for readers.
-    until(lambda: cluster.file(path)["content"]["state"] == "interrupted", 40)
+    until(lambda: cluster.file(path)["object"]["state"] == "interrupted", 40)
     xrdcp(cluster.url + path, tmp_path / "refused").fails("interrupted")
     kept = fetched(f"{cluster.url}{path}?weir.partial=1", tmp_path)
     assert kept and data.startswith(kept)
@@ -187,7 +187,7 @@ def half_changed(cluster, path: str, data: bytes) -> bytes:
             handle = disk.open(f"{path}?{permission}", raw.OPEN_UPDATE)
             assert disk.write(handle, 1000, b"changed").status == raw.OK
     data[1000:1007] = b"changed"
-    until(lambda: (content := cluster.file(path)["content"])["state"] == "complete" and not content["adler32"], 40)
+    until(lambda: (content := cluster.file(path)["object"])["state"] == "complete" and not content["adler32"], 40)
     # It is on all its stores, whichever of them knew first.
     until(lambda: len(cluster.whole_on(path)) == 2, 40)
     return bytes(data)
@@ -202,7 +202,7 @@ def test_a_change_in_place_that_nobody_ended_leaves_a_file_that_is_read_for_its_
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: fs("query", "checksum", path).ok().out.split(), range(8)))
     assert found == [["adler32", adler32(data)]] * 8
-    until(lambda: cluster.file(path)["content"]["adler32"] == adler32(data), 10)
+    until(lambda: cluster.file(path)["object"]["adler32"] == adler32(data), 10)
 
 
 def test_whoever_dies_while_a_file_is_read_for_its_checksum_the_other_copy_is_read(cluster, fs):
@@ -244,7 +244,7 @@ def test_a_copy_that_cannot_be_read_gives_no_checksum(cluster, fs):
     refused = fs("query", "checksum", path)
     assert refused.code != 0 and "does not match its checksum" in refused.err, refused
     assert time.monotonic() - began < 20
-    assert not cluster.file(path)["content"]["adler32"]
+    assert not cluster.file(path)["object"]["adler32"]
 
 
 def test_a_write_goes_on_over_a_restart_of_the_manager(cluster, tmp_path):
@@ -362,7 +362,7 @@ def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
     in_session(cluster)
 
 
-def test_writings_whose_names_were_given_away_are_ended_as_well(cluster, fs):
+def test_open_writes_whose_names_were_replaced_are_ended_too(cluster, fs):
     """Files that are renamed or removed while they are written, with another file of the same client under the name."""
     places = {}
 
@@ -389,7 +389,7 @@ def test_writings_whose_names_were_given_away_are_ended_as_well(cluster, fs):
         disk.start()
     until(lambda: cluster.asked("status")["writers"]["count"] == 0, 60)
     for path in ("/one/renamed", "/one/given-away"):
-        assert cluster.file(path)["content"]["state"] == "interrupted"
+        assert cluster.file(path)["object"]["state"] == "interrupted"
     assert fs("stat", "/one/goes").code != 0
 
 
@@ -479,8 +479,8 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     # its back.
     half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]
     may_be = with_more(cluster, users.may_be, paths, tmp_path)
-    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["object"]))
-    assert any(zeroed_on(disk, cluster.file(gone)["content"]["object"]) for disk in cluster.disks)
+    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["object"]["id"]))
+    assert any(zeroed_on(disk, cluster.file(gone)["object"]["id"]) for disk in cluster.disks)
     fs("rm", removed).ok()
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {half, gone, removed}, found

@@ -52,10 +52,10 @@ def back_by_own(url: str, target: Path) -> None:
 
 
 def has_its_copies(cluster: Cluster, folder: str, path: str) -> bool:
-    content = cluster.file(path)["content"]
+    content = cluster.file(path)["object"]
     parts = content.get("units") or [content]
     assert len(parts) == {"dealt": 4, "twice": 2}.get(folder, 1)
-    return all([copy["has"] for copy in part["copies"]] == ["whole"] * COPIES[folder] for part in parts)
+    return all([copy["replica"] for copy in part["replicas"]] == ["complete"] * COPIES[folder] for part in parts)
 
 
 @pytest.mark.parametrize("writer", [by_stock, by_own])

@@ -60,9 +60,9 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
 
     assert [named(manager, "weir_cluster_nodes", state=state) for state in ("online", "suspect", "away")] == [2, 0, 0]
     assert named(manager, "weir_cluster_stores", state="online") == named(manager, "weir_cluster_stores") == 2
-    assert 0 < named(manager, "weir_cluster_room_bytes") < named(manager, "weir_cluster_capacity_bytes")
+    assert 0 < named(manager, "weir_cluster_available_bytes") < named(manager, "weir_cluster_capacity_bytes")
     assert named(manager, "weir_cluster_writers") == 1
-    assert named(manager, "weir_cluster_missing_replicas") == named(manager, "weir_cluster_copies_running") == 0
+    assert named(manager, "weir_cluster_missing_replicas") == named(manager, "weir_cluster_repairs_running") == 0
     assert named(manager, "weir_redirects_total") >= 3 and named(manager, "weir_read_bytes_total") == 0
     assert named(manager, "weir_request_seconds_count", request="open") >= 3
     assert named(manager, "weir_operations_total", outcome="committed") >= 2
@@ -142,7 +142,7 @@ def test_our_client_makes_few_trips(cluster, tmp_path):
     manager, disks = trips(cluster.nodes, lambda: said.append(run("stat", "--json", *names)))
     assert manager == {"query": 2, "batch": 2} and not disks, (manager, disks)
     shown = [json.loads(line) for line in said[0].splitlines()]
-    assert [one["place"] for one in shown] == names and {one["info"]["size"] for one in shown} == {1000}
+    assert [one["path"] for one in shown] == names and {one["info"]["size"] for one in shown} == {1000}
     assert [one["info"] for one in shown[:3]] == [json.loads(run("stat", "--json", name))["info"] for name in names[:3]]
     # An error concerns only its own entry, and earlier entries are shown.
     done = weir("stat", "--json", *names[:10], f"{cluster.url}/trips/nothing", *names[10:20])
@@ -156,7 +156,7 @@ def test_our_client_makes_few_trips(cluster, tmp_path):
     assert time.monotonic() - begin < 5 * once + 5
 
 
-def test_copies_that_were_owed_are_counted(cluster, tmp_path):
+def test_repaired_replicas_are_counted(cluster, tmp_path):
     cluster.policy("/late", "replica(2) sync=1")
     before = samples(cluster.manager)
     xrdcp(write(tmp_path / "source", "late", 2 * MIB), f"{cluster.url}/late/file").ok()
@@ -164,9 +164,9 @@ def test_copies_that_were_owed_are_counted(cluster, tmp_path):
     def grown(name: str) -> float:
         return named(samples(cluster.manager), name) - named(before, name)
 
-    until(lambda: grown("weir_cluster_copies_total") == 1, 15)
-    assert grown("weir_cluster_copied_bytes_total") == 2 * MIB
-    assert [copy["has"] for copy in cluster.file("/late/file")["content"]["copies"]] == ["whole", "whole"]
+    until(lambda: grown("weir_cluster_repairs_total") == 1, 15)
+    assert grown("weir_cluster_repaired_bytes_total") == 2 * MIB
+    assert [copy["replica"] for copy in cluster.file("/late/file")["object"]["replicas"]] == ["complete", "complete"]
 
 
 def test_the_documents_list_every_metric(cluster):
@@ -176,7 +176,7 @@ def test_the_documents_list_every_metric(cluster):
     of_role = {"manager": {}, "disk server": {}}
     for name, kind, role in re.findall(r"^\| `(weir_\w+)` \| (\w+) \| ([a-z ]+) \|", text, re.MULTILINE):
         of_role[role][name] = kind
-    without = re.search(r"a disk server all of these but (.+?)\.", text).group(1)
+    without = re.search(r"A disk server exports all except (.+?)\.", text).group(1)
     left_out = set(re.findall(r"`(weir_\w+)`", without))
     assert left_out and left_out <= every.keys()
 
@@ -197,12 +197,12 @@ def test_metrics_are_not_for_everybody(tmp_path, role):
 
 def test_the_configuration_is_read_again(cluster):
     config = cluster.home / "weir.toml"
-    changed = 'log = "debug"\ngrace_seconds = 1\ncopies.rate = "7MiB"\nindex.cache = "33MiB"\n'
+    changed = 'log = "debug"\ngrace_seconds = 1\nrepair.rate = "7MiB"\nindex.cache = "33MiB"\n'
     try:
         config.write_text(changed)
         for node in cluster.nodes:
             node.process.send_signal(signal.SIGHUP)
-        taken_over = "taken over: `log`, `grace_seconds`, `copies.rate`; `index.cache` at the next start only"
+        taken_over = "taken over: `log`, `grace_seconds`, `repair.rate`; `index.cache` at the next start only"
         for node in cluster.nodes:
             until(lambda: taken_over in node.log_text(), 10)  # noqa: B023
         # The log says more now.
@@ -253,7 +253,7 @@ def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(clu
     manager, *disks = view["nodes"]
     assert manager["presence"] is None and manager["activity"] is None
     assert [disk["presence"] for disk in disks] == ["online", "online"]
-    assert all(disk["capacity"] > disk["room"] > 0 and disk["load_permille"] <= 1000 for disk in disks)
+    assert all(disk["capacity"] > disk["available"] > 0 and disk["load_permille"] <= 1000 for disk in disks)
     assert all(disk["activity"]["age_millis"] < 3000 and disk["activity"]["read_bytes_per_second"] == 0 for disk in disks)
     # Traffic of a writer counts at the server of its connection, not at the second replica's.
     assert view["open_files"] == sum(disk["activity"]["writing"] for disk in disks) == 1
@@ -263,13 +263,13 @@ def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(clu
     assert "2 of 2 disk servers online   stores 2 online" in shown and "being written 1" in shown, shown
     assert file.close()[0].ok
 
-    room = view["room"]
+    room = view["available"]
     killed = cluster.disks[1]
     killed.kill()
     view = until(lambda: (now := top(cluster))["nodes"][2]["presence"] == "away" and now["stores"].get("offline") and now, 15)
     gone = view["nodes"][2]["activity"]
     assert gone["age_millis"] > 4000 and gone["written_bytes_per_second"] is None and gone["up_millis"] > 0, gone
-    assert view["room"] < room * 0.75 and view["nodes"][2]["room"] > 0, "what it had is not counted as room"
+    assert view["available"] < room * 0.75 and view["nodes"][2]["available"] > 0, "what it had is not counted as room"
     shown = weir("top", "--data", manager_data(cluster), "--once").stdout
     assert "1 of 2 disk servers online, 1 away   stores 1 online, 1 offline" in shown, shown
     line = next(line for line in shown.splitlines() if f"{killed.host}:{killed.port}" in line)

@@ -31,8 +31,8 @@ def missing(cluster: Cluster, *flags: str) -> dict[str, dict]:
 
 def stores_of(cluster: Cluster, path: str) -> list[set[str]]:
     """Of each part of the file."""
-    found = cluster.file(path)["content"]
-    return [{copy["store"] for copy in part["copies"] if copy["has"] == "whole"} for part in found.get("units") or [found]]
+    found = cluster.file(path)["object"]
+    return [{copy["store"] for copy in part["replicas"] if copy["replica"] == "complete"} for part in found.get("units") or [found]]
 
 
 def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
@@ -62,14 +62,14 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
         return path.encode().decode("latin-1").encode("unicode_escape").decode() if not path.isascii() else path
 
     found = missing(cluster)
-    assert {path for path, file in found.items() if file["lacks"] == "away"} == {shown(path) for path in alone}
-    assert {path for path, file in found.items() if file["lacks"] == "copies"} == fewer
+    assert {path for path, file in found.items() if file["state"] == "unavailable"} == {shown(path) for path in alone}
+    assert {path for path, file in found.items() if file["state"] == "under-replicated"} == fewer
     assert set(found) == {shown(path) for path in alone} | fewer
     for path in fewer:
-        assert (found[path]["copies"], found[path]["of"]) == (1, 2)
+        assert (found[path]["replicas"], found[path]["target_replicas"]) == (1, 2)
     for path in alone:
         file = found[shown(path)]
-        assert file["copies"] == 0 and len(file["stores"]) == 1 and f"store {store} at site2/rack1/disk2" in file["stores"][0]
+        assert file["replicas"] == 0 and len(file["stores"]) == 1 and f"store {store} at site2/rack1/disk2" in file["stores"][0]
         units = [number for number, part in enumerate(where[path]) if part == {store}]
         assert file.get("units", []) == (units if path.startswith("/dealt") else [])
     assert set(missing(cluster, "--unreadable")) == {shown(path) for path in alone}
@@ -88,7 +88,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
 
     # The store never comes back. Files that another store has are copied; the others are reported as lost.
     cluster.weir("store", "remove", "disk2", "--lost", "--yes", "--data", cluster.data)
-    until(lambda: all(file["lacks"] == "lost" for file in missing(cluster).values()), AWAY_SECONDS, cluster.logs)
+    until(lambda: all(file["state"] == "lost" for file in missing(cluster).values()), AWAY_SECONDS, cluster.logs)
     assert set(missing(cluster)) == {shown(path) for path in alone}
     last = cluster.weir("missing", "--unreadable", "--data", cluster.data).splitlines()[-1]
     assert last == f"{len(alone)} files lost, 0 files not readable until a store returns"

@@ -27,7 +27,7 @@ def cluster(base):
 
 
 def state(cluster: Cluster, path: str) -> str:
-    return cluster.file(path)["content"]["state"]
+    return cluster.file(path)["object"]["state"]
 
 
 def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_counts(cluster, tmp_path):
@@ -70,7 +70,7 @@ def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_coun
     cluster.disks[cluster.disks.index(gone)] = moved
     moved.start("--join", cluster.weir("token", "create", "--data", cluster.data).strip())
     cluster.until(lambda: state(cluster, "/recording") == "interrupted")
-    kept = cluster.file("/recording")["content"]["len"]
+    kept = cluster.file("/recording")["object"]["len"]
     if kept:
         xrdcp("-f", f"{cluster.url}/recording?weir.partial=1", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == data[:kept]

@@ -66,7 +66,7 @@ def test_a_disk_server_that_comes_back_late_keeps_what_has_no_name(cluster, tmp_
 
     def put(path: str, seed: str, disk: int) -> bytes:
         source = write(tmp_path / "source", seed, MIB)
-        xrdcp(source, f"{cluster.url}{path}?weir.place=site{disk}/rack1/disk{disk}").ok()
+        xrdcp(source, f"{cluster.url}{path}?weir.location=site{disk}/rack1/disk{disk}").ok()
         assert cluster.whole_on(path) == {cluster.store_of(cluster.disks[disk - 1])}
         return source.read_bytes()
 

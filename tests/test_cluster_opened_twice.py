@@ -66,7 +66,7 @@ def test_a_session_that_has_lost_the_file_writes_and_closes_nothing(cluster, tmp
 
 @pytest.mark.parametrize("options", [NEW, raw.OPEN_DELETE | raw.OPEN_UPDATE], ids=["new", "force"])
 @pytest.mark.parametrize("folder", ["/two", "/striped"])
-def test_who_is_sent_back_by_a_disk_server_that_has_begun_anew_finds_its_own_beginning(cluster, folder, options, tmp_path):
+def test_a_client_sent_back_by_a_restarted_disk_server_continues_its_own_file(cluster, folder, options, tmp_path):
     path, data = f"{folder}/back{options}", content("back", MIB)
     with raw.Raw(cluster.manager.port) as manager:
         _, with_permission = opened(manager, path, options)

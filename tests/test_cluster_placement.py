@@ -46,10 +46,10 @@ class Several(Cluster):
         return self.on(path)
 
     def on(self, path: str) -> set[str]:
-        found, names = self.file(path)["content"], self.names()
-        told = {names[copy["store"]] for copy in found["copies"] if copy["has"] == "whole"}
+        found, names = self.file(path)["object"], self.names()
+        told = {names[copy["store"]] for copy in found["replicas"] if copy["replica"] == "complete"}
         folders = {name: self.home / name for stores in STORES for name, *_ in stores}
-        seen = {name for name, folder in folders.items() if list(folder.rglob(f"objects/*/*/{found['object']}*"))}
+        seen = {name for name, folder in folders.items() if list(folder.rglob(f"objects/*/*/{found['id']}*"))}
         assert told == seen, f"{path}: told {told}, on the disks {seen}"
         return told
 
@@ -163,25 +163,25 @@ def test_two_stores_of_one_server_outlive_its_kill(cluster, tmp_path):
 
 def test_near_the_client_else_where_it_is_preferred_else_anywhere(cluster, tmp_path):
     cluster.policy("/near", "replica(1) near=client prefer=site2")
-    assert cluster.put("/near/host", tmp_path, "?weir.place=site1/rack2/h2") == {"s3"}
-    assert cluster.put("/near/rack", tmp_path, "?weir.place=site1/rack2/other") == {"s3"}
-    assert cluster.put("/near/site", tmp_path, "?weir.place=site1/rack9/other") <= {"s1", "s2", "s3"}
-    assert cluster.put("/near/nowhere", tmp_path, "?weir.place=site9/rack9/other") == {"s4"}
+    assert cluster.put("/near/host", tmp_path, "?weir.location=site1/rack2/h2") == {"s3"}
+    assert cluster.put("/near/rack", tmp_path, "?weir.location=site1/rack2/other") == {"s3"}
+    assert cluster.put("/near/site", tmp_path, "?weir.location=site1/rack9/other") <= {"s1", "s2", "s3"}
+    assert cluster.put("/near/nowhere", tmp_path, "?weir.location=site9/rack9/other") == {"s4"}
     # A client that cannot reach the server returns, and gets another one.
-    assert cluster.put("/near/unreachable", tmp_path, f"?weir.place=site1/rack2/h2&tried={cluster.disks[1].host}") == {"s4"}
+    assert cluster.put("/near/unreachable", tmp_path, f"?weir.location=site1/rack2/h2&tried={cluster.disks[1].host}") == {"s4"}
     with raw.Raw(cluster.manager.port) as manager:
         tried = ",".join(disk.host for disk in cluster.disks[1:])
-        asked = manager.ask_open(f"/near/neither?weir.place=site1/rack2/h2&tried={tried}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        asked = manager.ask_open(f"/near/neither?weir.location=site1/rack2/h2&tried={tried}", raw.OPEN_NEW | raw.OPEN_UPDATE)
         assert asked.redirect[:2] == (cluster.disks[0].port, cluster.disks[0].host)
     # Its rack's only store is away, so another one of its site.
     cluster.disks[1].kill()
     until(lambda: [store["state"] for store in cluster.stores()].count("offline") == 1, AWAY_SECONDS, cluster.logs)
     for number in range(4):
-        assert cluster.put(f"/near/fallback{number}", tmp_path, "?weir.place=site1/rack2/h2") <= {"s1", "s2"}
+        assert cluster.put(f"/near/fallback{number}", tmp_path, "?weir.location=site1/rack2/h2") <= {"s1", "s2"}
     # The preferred one is away, too.
     cluster.disks[2].kill()
     until(lambda: [store["state"] for store in cluster.stores()].count("offline") == 3, AWAY_SECONDS, cluster.logs)
-    assert cluster.put("/near/left", tmp_path, "?weir.place=site9/rack9/other") <= {"s1", "s2"}
+    assert cluster.put("/near/left", tmp_path, "?weir.location=site9/rack9/other") <= {"s1", "s2"}
     for server in cluster.disks[1:]:
         server.start()
     until(lambda: [store["state"] for store in cluster.stores()].count("online") == 4, AWAY_SECONDS, cluster.logs)

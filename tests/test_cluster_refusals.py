@@ -113,13 +113,13 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     refused = Xrdfs(cluster.url)("locate", path)
     assert refused.code != 0 and place in refused.err + refused.out, refused
     # The same if only parts of it are away: which ones, and where. A stock client that is redirected between servers would never show that.
-    units = cluster.file(dealt)["content"]["units"]
-    (lacking,) = [number for number, unit in enumerate(units) if unit["copies"][0]["location"] == place]
+    units = cluster.file(dealt)["object"]["units"]
+    (missing,) = [number for number, unit in enumerate(units) if unit["replicas"][0]["location"] == place]
     for refused in (xrdcp("-f", cluster.url + dealt, tmp_path / "back"), run([WEIR_BIN, "cp", cluster.url + dealt, tmp_path / "no"])):
-        assert refused.code != 0 and f"unit {lacking} is on store" in refused.err + refused.out, refused
+        assert refused.code != 0 and f"unit {missing} is on store" in refused.err + refused.out, refused
         assert place in refused.err + refused.out, refused
     # The command shows the same, and the name is kept.
-    copies = cluster.file(path)["content"]["copies"]
+    copies = cluster.file(path)["object"]["replicas"]
     assert [(copy["location"], copy["state"]) for copy in copies] == [(place, "offline")]
     assert Xrdfs(cluster.url).size(path) == MIB
     # A file that needs both sites cannot be made on one. The error gives the reason, and nothing remains.
@@ -142,7 +142,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
     for path in paths:
         xrdcp("-f", source, cluster.url + path).ok()
     places = {store["store"]: store["location"] for store in cluster.stores()}
-    (copy,) = cluster.file("/one/begun")["content"]["copies"]
+    (copy,) = cluster.file("/one/begun")["object"]["replicas"]
     cluster.manager.kill()
     for disk in cluster.disks:
         disk.freeze()
@@ -155,7 +155,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
         readers = [start_xrdcp(cluster.url + path, tmp_path / path[1:].replace("/", "-")) for path in paths]
         assert {store["store"]: store["location"] for store in cluster.stores()} == places
         assert {store["state"] for store in cluster.stores()} == {"suspect"}
-        assert cluster.file("/one/begun")["content"]["copies"] == [copy | {"state": "suspect"}]
+        assert cluster.file("/one/begun")["object"]["replicas"] == [copy | {"state": "suspect"}]
     finally:
         for disk in cluster.disks:
             disk.thaw()
@@ -166,7 +166,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
 
 
 def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early, tmp_path):
-    """Its lease has ended, and it comes back: no reader is told that the file is gone."""
+    """Its lease has ended, and it comes back: no reader gets the answer that the file is gone."""
     path = "/one/moment"
     xrdcp("-f", write(tmp_path / "source", "moment", MIB), cluster.url + path).ok()
     (holder,) = cluster.holders(path)
@@ -240,4 +240,4 @@ def test_a_page_that_came_damaged_is_missing_still_when_its_writer_has_opened_th
             if sent_again:
                 put(again, handle, 4096, good)
             assert again.close(handle).status == (raw.OK if sent_again else raw.ERROR)
-    until(lambda: cluster.file(path)["content"]["state"] == ("complete" if sent_again else "interrupted"), 20)
+    until(lambda: cluster.file(path)["object"]["state"] == ("complete" if sent_again else "interrupted"), 20)

@@ -14,8 +14,6 @@ from cluster import Cluster
 from content import MIB, content, write
 from harness import ROOT, remove, until
 
-pytestmark = pytest.mark.alone
-
 SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
 # Time until an absent store has the state "offline", a missing replica is made, or a disk server is in session again.
@@ -148,7 +146,7 @@ def test_each_client_gets_the_copy_of_its_site(cluster, tmp_path):
         for number in range(3):
             path = f"/near/{site}-{number}"
             cluster.run(site, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
-            assert [copy["location"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+            assert [copy["location"] for copy in cluster.file(path)["object"]["replicas"]] == [f"site{site}/rack1/disk{site}"]
 
 
 def stands_at(cluster: Sites, place: str) -> None:
@@ -168,12 +166,12 @@ def test_a_client_stands_where_its_address_does(cluster, tmp_path):
         assert cluster.back(3, "/both/ranges", tmp_path) == source.read_bytes()
         # A location from the client itself counts more, and a disk server's own host is more precise than a range.
         other = 3 - site
-        assert {cluster.redirected_to(3, f"/both/ranges?weir.place=site{other}") for _ in range(8)} == {cluster.networks.address(other)}
+        assert {cluster.redirected_to(3, f"/both/ranges?weir.location=site{other}") for _ in range(8)} == {cluster.networks.address(other)}
         assert {cluster.redirected_to(other, "/both/ranges") for _ in range(8)} == {cluster.networks.address(other)}
         for copy in range(4):
             path = f"/near/ranges-{number}-{copy}"
             cluster.run(3, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
-            assert [copy["location"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+            assert [copy["location"] for copy in cluster.file(path)["object"]["replicas"]] == [f"site{site}/rack1/disk{site}"]
 
 
 def test_a_recording_outlives_the_cut_of_the_link(cluster, tmp_path):

@@ -180,7 +180,7 @@ def test_resume(place, tmp_path):
     (tmp_path / ".back.weir-part").write_bytes(data[: 5 * MIB] + b"#" + data[5 * MIB + 1 : 11 * MIB])
     wrong = weir("cp", "--resume", f"{place}/file", str(back))
     assert wrong.returncode == 16 and not back.exists(), wrong.stderr
-    assert not (tmp_path / ".back.weir-part").exists(), "the next one begins anew"
+    assert not (tmp_path / ".back.weir-part").exists(), "the next one starts from the beginning"
 
 
 class Middle:
@@ -1023,7 +1023,7 @@ def test_rm_does_not_go_around_us(place, tmp_path):
         assert files(tmp_path) == all_of_it, path
     # the others are still removed, and a link to the working directory is only a link
     (here / "link").symlink_to(here)
-    assert rm("..", "sub", "link", "../beside").returncode == 2
+    assert rm("..", "sub", "link", "../beside").returncode == 6, "2 would say that nothing was touched"
     assert sorted(files(tmp_path)) == ["top/here/f"] and not (here / "link").is_symlink()
     ok("cp", here / "f", f"{place}/d/e/f")
     for path in (f"{place}/d/..", f"{place}/d/e/../", f"{place}/d/."):

@@ -135,7 +135,7 @@ def test_a_damaged_sidecar_is_never_believed(server, tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["shortened", "gone"])
-def test_a_lost_body_is_an_error_and_fsck_says_so(server, tmp_path, lost):
+def test_a_lost_object_is_an_error_and_fsck_says_so(server, tmp_path, lost):
     data = put(server, "/victim", MIB, tmp_path)
     put(server, "/neighbour", MIB, tmp_path)
     server.stop()

@@ -80,7 +80,7 @@ def test_the_same_session_is_told_the_same(servers, done, part):
 ASKED = {
     *("open", "open again", "close", "lose", "bind", "read", "readv", "pgread", "write", "writev", "pgwrite", "pgwrite again", "sync"),
     *("truncate", "stat", "stat of a handle", "stat of the space", "statx", "dirlist", "locate", "mkdir", "rm", "rmdir", "mv", "chmod"),
-    *("rm of a written file", "mv of a written file", "fattr set", "fattr get", "fattr list", "fattr del"),
+    *("open of the dead", "rm of a written file", "mv of a written file", "fattr set", "fattr get", "fattr list", "fattr del"),
     *("chkpoint begin", "chkpoint commit", "chkpoint query", "chkpoint rollback"),
     *("prepare stage", "prepare evict", "prepare cancel", "prepare query", "prepare hint"),
     *(f"query {kind}" for kind in (QUERY_STATS, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG)),
@@ -100,6 +100,7 @@ def test_the_sessions_ask_everything(servers, done):
 # Findings of random sessions, in their shortest form: the steps in a directory of their own, weir's answer to the last one, and the
 # difference that explains the stock server's.
 READ, NEW, UPDATE = raw.OPEN_READ, raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_UPDATE
+LOSE = Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)
 FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
     "the directory of an open file is moved": (
         lambda at: [
@@ -142,6 +143,11 @@ FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
         ],
         Outcome("ok", body=b""),
         "cut-while-open",
+    ),
+    "a client that was killed makes its file again": (
+        lambda at: [opening(f"{at}/x", NEW, 0), writing(0, 0, b"old"), LOSE, opening(f"{at}/x", NEW, 0, name="open of the dead")],
+        Outcome("ok"),
+        "unfinished-is-made-again",
     ),
     "a file that is being made gets an attribute": (
         lambda at: [opening(f"{at}/x", raw.OPEN_NEW, 0), marking(0, b"run", b"4711")],

@@ -21,7 +21,7 @@ def make(base, request):
         home = base / request.node.name
         made.append(Cluster(home, disks, ("--grace-seconds", "3")))
         config = home / "weir.toml"
-        config.write_text(f'copies.rate = "{rate}"\n')
+        config.write_text(f'repair.rate = "{rate}"\n')
         made[-1].manager.flags = (*made[-1].manager.flags, "--config", str(config))
         made[-1].start().policy("/", policy)
         return made[-1]
@@ -46,10 +46,10 @@ def left_unfinished(cluster: Cluster, path: str, data: bytes) -> None:
     time.sleep(0.5)
     copy.kill()
     copy.wait()
-    cluster.until(lambda: cluster.file(path)["content"]["state"] == "interrupted")
+    cluster.until(lambda: cluster.file(path)["object"]["state"] == "interrupted")
 
 
-def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
+def test_a_store_is_drained_while_its_files_are_read(make, tmp_path):
     cluster = make(3)
     goes = cluster.disks[1]
     store = cluster.store_of(goes)
@@ -59,7 +59,7 @@ def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
         xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
         files[f"/f{number}"] = source.read_bytes()
     left_unfinished(cluster, "/unfinished", bytes(range(256)) * 4096 * 20)
-    kept = cluster.file("/unfinished")["content"]["len"]
+    kept = cluster.file("/unfinished")["object"]["len"]
     assert kept >= MIB
     # At first only its primary has it; the other one gets it like every other file.
     cluster.until(lambda: len(cluster.whole_on("/unfinished")) == 2)
@@ -109,7 +109,7 @@ def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
             assert (tmp_path / "back").read_bytes() == (bytes(range(256)) * 4096 * 20)[:kept]
 
 
-def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path):
+def test_a_store_that_cannot_be_drained_says_why_and_may_stay(make, tmp_path):
     cluster = make(2)
     source = write(tmp_path / "source", "two", MIB)
     xrdcp(source, f"{cluster.url}/two").ok()
@@ -129,7 +129,7 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
     assert Xrdfs(cluster.url).size("/two") == MIB
     assert len(cluster.whole_on("/two")) == 2
     needed = weir("store", "remove", store, "--data", cluster.data)
-    assert needed.returncode != 0 and "counts on it" in needed.stderr
+    assert needed.returncode != 0 and "depends on it" in needed.stderr
     # A store that is only read from gets nothing new either.
     assert cluster.weir("store", "read-only", store, "--data", cluster.data).endswith("is read-only\n")
     assert drain(cluster).stdout == "no store is draining\n"
@@ -146,7 +146,7 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
     files = {}
     for number in range(12):
         source = write(tmp_path / "source", f"alone {number}", MIB)
-        xrdcp("-f", source, f"{cluster.url}/f{number}?weir.place=site1/rack1/disk1").ok()
+        xrdcp("-f", source, f"{cluster.url}/f{number}?weir.location=site1/rack1/disk1").ok()
         files[f"/f{number}"] = source.read_bytes()
     first, second = map(cluster.store_of, cluster.disks)
     assert drain(cluster, first).returncode == 0
@@ -171,7 +171,7 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
     assert all(cluster.whole_on(path) == {second} for path in files)
 
 
-def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_path):
+def test_files_lost_with_another_store_do_not_stop_a_drain(make, tmp_path):
     cluster = make(2, "replica(2) sync=2")
     files = {}
     for number in range(6):

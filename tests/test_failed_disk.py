@@ -55,16 +55,16 @@ def mark(server) -> list[str]:
     return [path.name for path in (server.data / "journal").iterdir() if re.fullmatch(r"(sound|failed)-\d+", path.name)]
 
 
-def refused_and_written_anew(server) -> None:
+def refused_and_written_again(server) -> None:
     """Its client learns that bytes may be lost, and writes the file again."""
     assert "a write or a sync had failed before the node stopped" in server.log_text()
     with Raw(server.port) as client:
         answer = client.request(raw.OPEN, (0o644).to_bytes(2, "big") + raw.OPEN_UPDATE.to_bytes(2, "big"), FILE.encode())
         assert answer.status == raw.ERROR and "its disk has failed" in answer.text, answer
         handle = client.open(FILE, raw.OPEN_DELETE | raw.OPEN_UPDATE)
-        assert client.write(handle, 0, b"anew").status == raw.OK
+        assert client.write(handle, 0, b"again").status == raw.OK
         assert client.close(handle).status == raw.OK
-        assert client.read(client.open(FILE), 0, 100).body == b"anew"
+        assert client.read(client.open(FILE), 0, 100).body == b"again"
 
 
 def goes_on_after_a_kill(server, path: str) -> None:
@@ -100,7 +100,7 @@ def test_after_a_failed_sync_of_the_log(own_node):
     assert mark(server) == ["failed-0"]
     server.start()
     assert mark(server) == ["sound-1"]
-    refused_and_written_anew(server)
+    refused_and_written_again(server)
     # It is told once; writers that began later are not affected.
     goes_on_after_a_kill(server, "/later")
 
@@ -117,7 +117,7 @@ def test_after_a_failed_sync_of_a_content(own_node):
     assert server.alive(), "one content's trouble is not the node's"
     server.kill()
     server.start()
-    refused_and_written_anew(server)
+    refused_and_written_again(server)
     goes_on_after_a_kill(server, "/later")
 
 
@@ -178,7 +178,7 @@ def test_after_a_failed_write_of_the_log(own_node, base):
             assert mark(server) == ["failed-0"]
             (memory / "filler").unlink()
             server.start()
-            refused_and_written_anew(server)
+            refused_and_written_again(server)
         finally:
             if server.alive():
                 server.kill()

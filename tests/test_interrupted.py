@@ -163,7 +163,7 @@ def test_an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage(server):
         client.open("/begun", OPEN_NEW | OPEN_UPDATE)
         server.kill()
     checked = weir("fsck", "--json", "--data", str(server.data))
-    assert checked.returncode == 0 and json.loads(checked.stdout)["in_making"] == 1, checked
+    assert checked.returncode == 0 and json.loads(checked.stdout)["being_written"] == 1, checked
     server.start()
     until_interrupted(server.url, "/begun")
     server.stop()

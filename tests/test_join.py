@@ -321,7 +321,7 @@ def test_directories_are_what_they_are(made, manager, base):
             assert ended.returncode == DIRECTORY and "nothing was touched" in ended.stderr, ended.stderr
 
 
-def test_what_is_lost_is_not_made_anew(made, manager):
+def test_a_lost_authority_or_identity_stops_the_start(made, manager):
     disk = made("disk").start("--join", manager.token())
     assert disk.stop() == 0 and manager.stop() == 0
     authority = manager.data / "cluster/authority"

@@ -101,6 +101,17 @@ def test_a_taken_port(own_node, base):
     refused = weir("serve", "--data", str(base / "port"), "--listen", f"127.0.0.1:{server.port}", timeout=20)
     assert refused.returncode == LISTEN
     assert str(server.port) in refused.stderr
+    assert not (base / "port").exists(), "a start that fails to listen makes nothing"
+
+
+@pytest.mark.parametrize("flags", [("--metrics",), ("--role", "manager", "--nodes"), ("--role", "manager", "--metrics")])
+def test_another_port_that_is_taken(own_node, base, request, flags):
+    server, home = own_node(), base / request.node.name
+    arguments = [*flags, f"127.0.0.1:{server.port}", "--listen", "127.0.0.1:0"]
+    arguments += [] if "--nodes" in flags or "manager" not in flags else ["--nodes", "127.0.0.1:0"]
+    refused = weir("serve", "--data", str(home), *arguments, timeout=20)
+    assert refused.returncode == LISTEN and str(server.port) in refused.stderr, refused.stderr
+    assert not home.exists()
 
 
 def test_ipv6_loopback(base):

@@ -15,8 +15,6 @@ from content import KIB, MIB, content, write
 from harness import Weir
 from raw import Closed, Raw
 
-pytestmark = pytest.mark.alone
-
 OVERLOADED = 3024
 NO_MEMORY = 3008
 

@@ -328,7 +328,7 @@ def test_stores_and_nodes_are_shown(two):
         ("disk", "online", 1),
     ]
     assert status["stores"] == {"online": 2}
-    assert status["capacity"] >= status["room"] > 0
+    assert status["capacity"] >= status["available"] > 0
     for what in ("missing", "deletions", "writers"):
         assert status[what] == {"count": 0, "and_more": False}, what
     words = shown(two, "status")
@@ -344,34 +344,34 @@ def test_a_file_and_its_copies_are_shown(local):
     put(address, "/first", b"one" * 1000, source)
 
     def has(path: str) -> dict[str, str]:
-        return {copy["location"]: copy["has"] for copy in asked(local, "file", path)["content"]["copies"]}
+        return {copy["location"]: copy["replica"] for copy in asked(local, "file", path)["object"]["replicas"]}
 
-    both = {"site1/rack1/disk1": "whole", "site2/rack1/disk2": "whole"}
+    both = {"site1/rack1/disk1": "complete", "site2/rack1/disk2": "complete"}
     wait_until(lambda: has("/first") == both)
-    content = asked(local, "file", "/first")["content"]
+    content = asked(local, "file", "/first")["object"]
     assert (content["state"], content["len"], content["writer"]) == ("complete", 3000, None)
     # Replicas are on the disks under the shown number; large objects have files.
     put(address, "/large", bytes(1 << 20), source)
     wait_until(lambda: has("/large") == both)
-    body = asked(local, "file", "/large")["content"]["object"]
+    body = asked(local, "file", "/large")["object"]["id"]
     for disk in ("disk1", "disk2"):
         assert len(list((local.dir / disk / "store").glob(f"**/objects/**/{body}.*"))) >= 1, (disk, body)
     # A disk server is gone: new files lack its replica, and files that only it has are unreadable meanwhile.
     local.done("kill", "disk2")
     wait_until(lambda: asked(local, "status")["stores"].get("online") == 1)
-    wait_until(lambda: {copy["state"] for copy in asked(local, "file", "/first")["content"]["copies"]} == {"online", "offline"})
+    wait_until(lambda: {copy["state"] for copy in asked(local, "file", "/first")["object"]["replicas"]} == {"online", "offline"})
     answer = weir("policy", "set", "/", "replica(2)", "spread=site", "--data", str(local.dir / "manager"))
     assert answer.returncode == DONE and "at present no file can be created under it" in answer.stderr
     status = shown(local, "status")
     assert "2 stores: 1 online, 1 offline" in status and "away" in status
     local.done("start", "disk2")
-    assert {copy["state"] for copy in asked(local, "file", "/first")["content"]["copies"]} == {"online"}
+    assert {copy["state"] for copy in asked(local, "file", "/first")["object"]["replicas"]} == {"online"}
     lines = shown(local, "file", "/first").splitlines()
     assert lines[0].startswith("/first: file, inode ") and "complete, 3000 bytes" in lines[1]
     assert lines[3].split() == ["location", "node", "state", "replica", "store"]
 
 
-def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
+def test_a_file_being_written_and_one_with_a_missing_replica(local):
     address = local.up("--disks", "2", "--listen", "127.0.0.1:0")
     shown(local, "policy", "set", "/", "replica(2)", "sync=2", "spread=site")
     writer = subprocess.Popen(
@@ -381,24 +381,24 @@ def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
         writer.stdin.write(bytes(20_000_000))
         writer.stdin.flush()
         wait_until(lambda: asked(local, "status")["writers"]["count"] == 1)
-        content = asked(local, "file", "/growing")["content"]
+        content = asked(local, "file", "/growing")["object"]
         assert content["state"] == "writing" and content["writer"]["epoch"] >= 1
-        assert [copy["has"] for copy in content["copies"]] == ["primary", "in-sync"]
-        second = content["copies"][1]["location"].split("/")[2]
+        assert [copy["replica"] for copy in content["replicas"]] == ["primary", "in-sync"]
+        second = content["replicas"][1]["location"].split("/")[2]
         local.done("kill", second)
         # The primary notices at the next bytes (all those above may have been written before), and continues alone; the other replica is
         # missing.
         writer.stdin.write(bytes(20_000_000))
         writer.stdin.flush()
-        wait_until(lambda: [copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]] == ["primary", "later"])
+        wait_until(lambda: [copy["replica"] for copy in asked(local, "file", "/growing")["object"]["replicas"]] == ["primary", "pending"])
         writer.stdin.close()
         assert writer.wait(60) == 0, writer.stderr.read()
-    assert {copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]} == {"whole", "missing-replica"}
+    assert {copy["replica"] for copy in asked(local, "file", "/growing")["object"]["replicas"]} == {"complete", "missing"}
     assert asked(local, "status")["missing"] == {"count": 1, "and_more": False}
     assert "1 missing replica" in shown(local, "status")
     local.done("start", second)
     wait_until(lambda: asked(local, "status")["missing"]["count"] == 0)
-    assert {copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]} == {"whole"}
+    assert {copy["replica"] for copy in asked(local, "file", "/growing")["object"]["replicas"]} == {"complete"}
 
 
 def test_nobody_answers_where_no_manager_runs(local, own_node):

@@ -17,8 +17,6 @@ from harness import ROOT, weir
 from prometheus_client.parser import text_string_to_metric_families
 from raw import Raw
 
-pytestmark = pytest.mark.alone
-
 
 def metrics_port(server) -> int:
     # Of its last start.

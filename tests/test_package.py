@@ -12,8 +12,6 @@ import pytest
 from booted import Booted, NotHere
 from harness import ROOT, WEIR_BIN, weir
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture(scope="module")
 def package():

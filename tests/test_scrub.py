@@ -13,8 +13,6 @@ from content import KIB, MIB, content, write
 from harness import Weir, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of, put
 
-pytestmark = pytest.mark.alone
-
 PAGE = 4096
 
 
@@ -211,6 +209,7 @@ def cached_pages(path) -> int:
     return int(subprocess.run(["fincore", "-n", "-r", "-o", "PAGES", path], check=True, capture_output=True, text=True).stdout)
 
 
+@pytest.mark.alone  # the page cache is everybody's
 def test_the_page_cache_is_left_as_it_is(own_node, tmp_path):
     server = own_node()
     put(server, "/cold", 4 * MIB, tmp_path)

@@ -16,8 +16,6 @@ sys.path.insert(0, str(ROOT / "bench"))
 import crowds  # noqa: E402
 import fairness  # noqa: E402
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def hasty(own_node, tmp_path):
@@ -161,6 +159,7 @@ def test_a_million_pipelined_requests(own_node):
     assert crowds.high_water(server) - before < 32 * MIB
 
 
+@pytest.mark.alone  # it measures rates
 @pytest.mark.parametrize("what", ["read", "write"])
 def test_one_stream_beside_many_of_another_user(own_node, what):
     """It gets its own share, not one hundredth."""
@@ -173,6 +172,7 @@ def test_one_stream_beside_many_of_another_user(own_node, what):
     assert server.alive()
 
 
+@pytest.mark.alone  # it measures time
 def test_a_flooded_node_still_lets_others_in(own_node):
     """While a user moves data on many connections, the server answers another user's small requests."""
     server = own_node()

@@ -21,8 +21,6 @@ sys.path.insert(0, str(ROOT / "bench"))
 import rows  # noqa: E402
 import streams  # noqa: E402
 
-pytestmark = pytest.mark.alone
-
 TIMES = [4.0 * number for number in range(15)]
 MEMORY = next(metric for metric in METRICS if metric.name == "memory")
 RATE = next(metric for metric in METRICS if metric.name == "stat relative rate")
@@ -92,6 +90,7 @@ def test_growth_within_one_life_is_drift_although_each_kill_ends_it():
     assert worse == {"memory in one life", "threads in one life"}
 
 
+@pytest.mark.alone  # it measures time
 def test_what_was_due_while_the_node_stood_still_counts():
     """Open loop: a long operation delays later ones, and each of these is reported."""
     gate, journal, delays = Gate(), Journal(), [0, 0, 3]
@@ -192,7 +191,7 @@ def test_a_short_soak_passes_but_for_what_is_planted(base):
     assert not os.path.ismount(home / "disk/mounted")
 
 
-def test_a_row_that_is_measured_anew_counts_again(tmp_path):
+def test_a_row_that_is_measured_again_replaces_the_old_one(tmp_path):
     saved, earlier, now = tmp_path / "saved.json", rows.Figures(), rows.Figures()
     for row in ("streams-share", "stream-share", "put-wall"):
         earlier.add(row, "weir", 0.5)

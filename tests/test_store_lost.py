@@ -39,17 +39,17 @@ def put(cluster: Cluster, tmp_path, path: str, size: int, near: str = "") -> Non
 def test_what_will_be_lost_is_said_first_and_wants_a_yes(cluster, tmp_path):
     goes = cluster.disks[1]
     store = cluster.store_of(goes)
-    near = "?weir.place=site2/rack1/disk2"
+    near = "?weir.location=site2/rack1/disk2"
     alone = [f"/one/f{number:02}" for number in range(12)]
     for path in alone:
         put(cluster, tmp_path, path, 1000, near)
-    put(cluster, tmp_path, "/one/elsewhere", 1000, "?weir.place=site1/rack1/disk1")
+    put(cluster, tmp_path, "/one/elsewhere", 1000, "?weir.location=site1/rack1/disk1")
     for number in range(6):
         put(cluster, tmp_path, f"/two/f{number}", MIB)
         put(cluster, tmp_path, f"/dealt/f{number}", 300_000)
     both = [path for path in (f"/two/f{number}" for number in range(6)) if store in cluster.whole_on(path)]
-    units = {path: cluster.file(path)["content"]["units"] for path in (f"/dealt/f{number}" for number in range(6))}
-    dealt = [path for path, parts in units.items() if any(store == one["store"] for part in parts for one in part["copies"])]
+    units = {path: cluster.file(path)["object"]["units"] for path in (f"/dealt/f{number}" for number in range(6))}
+    dealt = [path for path, parts in units.items() if any(store == one["store"] for part in parts for one in part["replicas"])]
     assert both and dealt and all(cluster.whole_on(path) == {store} for path in alone)
     expected = {"files": len(alone) + len(dealt), "bytes": 1000 * len(alone) + 300_000 * len(dealt)}
 
@@ -76,7 +76,7 @@ def test_what_will_be_lost_is_said_first_and_wants_a_yes(cluster, tmp_path):
     wrong = lost(cluster, store, "--yes", "--dry-run")
     assert wrong.returncode == USAGE and state_of(cluster, store) == "offline"
     needed = weir("store", "remove", store, "--data", cluster.data)
-    assert needed.returncode != 0 and "counts on it" in needed.stderr and "--lost" in needed.stderr
+    assert needed.returncode != 0 and "depends on it" in needed.stderr and "--lost" in needed.stderr
 
     removed = lost(cluster, "disk2", "--yes")
     assert removed.returncode == 0 and f"{expected['files']} files" in removed.stdout and "are lost" in removed.stdout, removed
@@ -115,7 +115,7 @@ def test_a_removed_store_that_is_back_says_so_and_is_read(base, request, tmp_pat
         assert cluster.asked("status")["stores"] == {"returned": 1}
         disk.kill()
         until(lambda: state_of(cluster, store) == "removed", AWAY_SECONDS)
-        assert [file["lacks"] for file in cluster.asked("missing")] == ["lost"]
+        assert [file["state"] for file in cluster.asked("missing")] == ["lost"]
         disk.start()
         until(lambda: state_of(cluster, store) == "returned", AWAY_SECONDS)
         xrdcp("-f", f"{cluster.url}/only-here", tmp_path / "back").ok()

@@ -75,10 +75,10 @@ def test_a_file_that_was_written_over_is_read_for_its_checksum(cluster, fs):
     good(file.write(bytes(MIB), 0))
     good(file.write(data, 0))
     good(file.close())
-    assert not cluster.file(path)["content"]["adler32"]
+    assert not cluster.file(path)["object"]["adler32"]
     for _ in range(2):
         assert fs("query", "checksum", path).ok().out.split() == ["adler32", adler32(data)]
-    assert cluster.file(path)["content"]["adler32"] == adler32(data)
+    assert cluster.file(path)["object"]["adler32"] == adler32(data)
 
 
 @pytest.mark.parametrize("size", [0, 100, CHUNK, CHUNK + 1, WIDTH * CHUNK, 5 * CHUNK + 4_321, BIG])
@@ -110,10 +110,10 @@ def test_each_unit_is_where_it_should_be_and_goes_with_the_file(cluster, fs, tmp
         firsts.update(id(disk) for disk in holders[0])
     assert len(firsts) >= WIDTH, "on as many servers as there are units"
     assert all(len({data for _, data in there}) == 1 for there in found.values()), "copies are equal"
-    seen = cluster.file(path)["content"]
-    assert (seen["state"], seen["chunk"], seen["copies"]) == ("complete", CHUNK, [])
+    seen = cluster.file(path)["object"]
+    assert (seen["state"], seen["chunk"], seen["replicas"]) == ("complete", CHUNK, [])
     assert [unit["len"] for unit in seen["units"]] == [len(unit) for unit in units]
-    assert all([copy["has"] for copy in unit["copies"]] == ["whole"] * copies for unit in seen["units"])
+    assert all([copy["replica"] for copy in unit["replicas"]] == ["complete"] * copies for unit in seen["units"])
     assert "striped over 3 units in chunks of 256 KiB" in cluster.weir("file", path, "--data", cluster.data)
     fs("rm", path).ok()
     cluster.until(lambda: not new_objects(cluster, before))
@@ -222,7 +222,7 @@ def test_a_writer_that_was_guessed_is_none(cluster):
         with raw.Raw(port, host=host) as writer:
             handle = writer.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
             assert writer.write(handle, 0, b"mine" * CHUNK).status == raw.OK
-            body = int(permission.partition("weir.content=")[2][:16], 16)
+            body = int(permission.partition("weir.object=")[2][:16], 16)
             for secret in ("0" * 16 + "." + "0" * 16, "f" * 16 + "." + "f" * 16):
                 guess = f"{0:016x}.{body:016x}.00000001.{secret}"
                 refused = there.ask_open(f"{path}?weir.unit=0&weir.writer={guess}", raw.OPEN_UPDATE)

@@ -62,7 +62,7 @@ def cp(*arguments) -> str:
 
 
 def state(cluster: Cluster, path: str) -> str:
-    return cluster.file(path)["content"]["state"]
+    return cluster.file(path)["object"]["state"]
 
 
 class Fed:

@@ -54,7 +54,7 @@ def names(cluster: Cluster) -> set[str]:
 
 
 def state(cluster: Cluster, path: str) -> str:
-    return cluster.file(path)["content"]["state"]
+    return cluster.file(path)["object"]["state"]
 
 
 def test_a_reader_goes_on_when_a_units_server_dies(cluster, tmp_path):
@@ -168,7 +168,7 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     # Checks that this notices a loss: one replica of one unit is zeroed on its disk.
     path = "/two/loop/spoiled"
     may_be = with_more(cluster, users.may_be, [path], tmp_path)
-    body = cluster.file(path)["content"]["units"][1]["object"]
+    body = cluster.file(path)["object"]["units"][1]["id"]
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, body))
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {path}, found

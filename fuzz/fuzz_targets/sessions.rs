@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use disk::{Disk, RealDisk};
 use fuzzed::{FIXED, TOP, play};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{Embedded, EmbeddedConfig, IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, MemoryEngine};
 use libfuzzer_sys::fuzz_target;
 use namespace::{Namespace, NamespaceConfig};
 use store::{Store, StoreConfig};
@@ -53,7 +53,7 @@ struct Running {
     server: Server,
     embedded: Arc<Embedded>,
     journal: Arc<Journal>,
-    indexes: [Arc<LoggedIndex>; 2],
+    indexes: [Arc<JournaledIndex>; 2],
 }
 
 impl Node {
@@ -79,7 +79,7 @@ impl Node {
         let journal = Arc::new(journal);
         let index = |stream, place: &str| {
             let engine = Box::new(MemoryEngine::new());
-            LoggedIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), place, IndexConfig::default())
+            JournaledIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), place, IndexConfig::default())
                 .expect("an index")
                 .0
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bench::agent::{AgentError, Allowed, Ended, Setting, run as work};
+use bench::agent::{AgentEnd, AgentError, Allowed, Setting, run as work};
 use bench::coordinate::Kind;
 use bench::peer::Token;
 use bench::run::now_secs;
@@ -35,8 +35,8 @@ pub(super) fn run(args: &AgentOptions) -> Result<Exit, Failure> {
     };
     let mut joined = || say(&format!("{name} has joined the run at {}", setting.join));
     match work(&setting, &mut joined) {
-        Ok(Ended::Told(why)) => say(&format!("{name} leaves: {why}")),
-        Ok(Ended::Stopped) => say(&format!("{name} leaves: stopped here")),
+        Ok(AgentEnd::Told(why)) => say(&format!("{name} leaves: {why}")),
+        Ok(AgentEnd::Stopped) => say(&format!("{name} leaves: stopped here")),
         Err(error) => return Err(Failure::new(exit_of(&error), error)),
     }
     Ok(Exit::Done)

@@ -15,12 +15,12 @@ use bench::report::{Summary, summarise};
 use bench::result::{MachineSettings, ResultFolder, RunHead, VERSION, known_settings, news, whole};
 use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
-use bench::target::{Failure as Refused, Place};
+use bench::target::{Failure as Refused, TargetDir};
 use console::{Exit, Failure};
 use types::units::{show_duration, show_size};
 
 use crate::live::Screen;
-use crate::options::{HowOptions, RunOptions};
+use crate::options::{MeasureOptions, RunOptions};
 use crate::peers::Peers;
 use crate::results::{print, write_reports};
 use crate::{failed, flows, machines, say, settings, text_of, usage};
@@ -45,7 +45,7 @@ fn settings_here(campaign: &Campaign) -> Settings {
     for system in &campaign.systems {
         for (number, place) in system.places().unwrap_or_default().into_iter().enumerate() {
             let name = if number == 0 { system.name.clone() } else { format!("{} ({})", system.name, number + 1) };
-            if let Place::Path(path) = place {
+            if let TargetDir::Path(path) = place {
                 places.push((name, path));
             }
         }
@@ -84,7 +84,7 @@ pub(crate) fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
 pub(crate) fn do_campaign(
     campaign: &Campaign,
     source: &str,
-    how: &HowOptions,
+    how: &MeasureOptions,
     time: Option<Duration>,
 ) -> Result<Exit, Failure> {
     let works = campaign.works();
@@ -123,7 +123,7 @@ pub(crate) fn do_campaign(
         let places = system.places().map_err(usage)?;
         let places = &places[..work.targets.map_or(places.len(), |targets| places.len().min(targets as usize))];
         let faults = system.faults(work);
-        let copies = work.copy_to.as_deref().map(Place::parse).transpose().map_err(usage)?;
+        let copies = work.copy_to.as_deref().map(TargetDir::parse).transpose().map_err(usage)?;
         let context = Context {
             system: &system.name,
             client_processes: &system.client_processes,

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::campaign::{Campaign, order};
-use bench::coordinate::{CoordinateError, Coordinator, Event, News, Setting};
+use bench::coordinate::{CoordinateError, Coordinator, CoordinatorEvent, Event, Setting};
 use bench::peer::Token;
 use bench::run::now_secs;
 use console::{Exit, Failure};
 
-use super::live::{Sight, Web};
+use super::live::{DisplayState, Web};
 use super::{say, token};
 use crate::options::MachinesOptions;
 
 /// The coordinator, if the run needs one.
 pub(super) struct Machines {
     coordinator: Option<Coordinator>,
-    sight: Sight,
+    sight: DisplayState,
     _web: Option<Web>,
 }
 
@@ -32,7 +32,7 @@ impl Machines {
             campaign.systems.iter().map(|system| (system.name.clone(), system.processes.clone())).collect();
         let is_watched = systems.iter().any(|(_, processes)| !processes.is_empty());
         if args.listen.is_none() && !is_watched && args.web.is_none() {
-            return Ok(Self { coordinator: None, sight: Sight::default(), _web: None });
+            return Ok(Self { coordinator: None, sight: DisplayState::default(), _web: None });
         }
         let token = args.token_file.as_ref().map(|file| Token::read(file, now_secs())).transpose();
         let token = token.map_err(|error| Failure::new(token::exit_of(&error), error))?;
@@ -41,7 +41,7 @@ impl Machines {
         let works = campaign.works();
         let phases = order(campaign).iter().filter_map(|trial| Some(works.get(trial.work)?.phases.len())).sum();
         let setting = Setting { listen, systems, agents: planned, phases, watchers: usize::from(args.watchers) };
-        let hear = move |news: &News| {
+        let hear = move |news: &CoordinatorEvent| {
             if !quiet {
                 tell(news, planned);
             }
@@ -50,7 +50,7 @@ impl Machines {
         if let Some(address) = coordinator.address() {
             say(&format!("agents and watchers join at {address}"));
         }
-        let sight = Sight::new(Some(coordinator.view()));
+        let sight = DisplayState::new(Some(coordinator.view()));
         let web = args.web.as_ref().map(|given| Web::start(given, args.token_file.is_some(), sight.clone(), stop));
         let web = web.transpose()?;
         if let Some(web) = &web {
@@ -63,7 +63,7 @@ impl Machines {
     }
 
     /// The state that displays show.
-    pub(super) fn sight(&self) -> Sight {
+    pub(super) fn sight(&self) -> DisplayState {
         self.sight.clone()
     }
 
@@ -80,14 +80,14 @@ pub(super) fn exit_of(error: &CoordinateError) -> Exit {
     }
 }
 
-fn tell(news: &News, planned: usize) {
+fn tell(news: &CoordinatorEvent, planned: usize) {
     match news {
-        News::Event(Event::Joined { name, is_agent: true, agents }) => {
+        CoordinatorEvent::Event(Event::Joined { name, is_agent: true, agents }) => {
             say(&format!("{name} has joined: {agents} of {planned}"))
         }
-        News::Event(Event::Joined { name, .. }) => say(&format!("{name} is watched")),
-        News::Event(Event::Lost { name, why }) => say(&format!("{name} is lost: {why}")),
-        News::Event(_) => {}
-        News::Refused(why) => say(why),
+        CoordinatorEvent::Event(Event::Joined { name, .. }) => say(&format!("{name} is watched")),
+        CoordinatorEvent::Event(Event::Lost { name, why }) => say(&format!("{name} is lost: {why}")),
+        CoordinatorEvent::Event(_) => {}
+        CoordinatorEvent::Refused(why) => say(why),
     }
 }

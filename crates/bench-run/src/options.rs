@@ -67,7 +67,7 @@ pub struct StudyOptions {
     /// Print the work, its space and its rough duration, without doing it.
     pub dry_run: bool,
     /// How to run.
-    pub how: HowOptions,
+    pub how: MeasureOptions,
 }
 
 /// Options of `weir bench testbed`.
@@ -151,7 +151,7 @@ pub struct QuickOptions {
     /// How long to start new trials.
     pub time: Duration,
     /// How to run.
-    pub how: HowOptions,
+    pub how: MeasureOptions,
 }
 
 /// Options of `weir bench run`.
@@ -162,12 +162,12 @@ pub struct RunOptions {
     /// Print the work, its space and its rough duration, without doing it.
     pub dry_run: bool,
     /// How to run.
-    pub how: HowOptions,
+    pub how: MeasureOptions,
 }
 
 /// How a bench runs.
 #[derive(Clone, Debug)]
-pub struct HowOptions {
+pub struct MeasureOptions {
     /// The folder for the results: a new one, or that of an interrupted run [default: weir-bench-results/NAME].
     pub results: Option<PathBuf>,
     /// End a phase after this long; its figure then covers the work done so far.

@@ -4,7 +4,7 @@ use bench::campaign::Campaign;
 use console::{Exit, Failure};
 
 use crate::campaign::{default_folder, do_campaign};
-use crate::options::{HowOptions, QuickOptions};
+use crate::options::{MeasureOptions, QuickOptions};
 use crate::usage;
 
 /// The work. Repeats are as many as the time allows.
@@ -46,7 +46,7 @@ pub(super) fn run(args: &QuickOptions) -> Result<Exit, Failure> {
     let campaign = Campaign::parse(&source).map_err(usage)?;
     // Each time a run of its own: figures of another day, or with other settings, are no repeats of these.
     let folder = || default_folder(&format!("quick {}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
-    let how = HowOptions { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
+    let how = MeasureOptions { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
     do_campaign(&campaign, &source, &how, Some(args.time))
 }
 

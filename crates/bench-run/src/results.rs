@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bench::campaign::Campaign;
 use bench::report::{Page, Summary, csv, difference, settings_of_run, summarise, text};
-use bench::result::{Beside, ResultFolder, whole};
+use bench::result::{DerivedFile, ResultFolder, whole};
 use console::{Exit, Failure};
 
 use crate::options::{CompareOptions, ReportOptions};
@@ -25,7 +25,9 @@ pub(crate) fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Re
 pub(crate) fn write_reports(results: &ResultFolder, campaign: &Campaign, summary: &Summary) -> Result<(), Failure> {
     let page = Page { head: &results.head, campaign, trials: &results.trials, summary };
     let json = serde_json::to_string_pretty(summary).map_err(failed)? + "\n";
-    for (file, text) in [(Beside::Page, page.html()), (Beside::Table, csv(summary)), (Beside::Summary, json)] {
+    for (file, text) in
+        [(DerivedFile::Page, page.html()), (DerivedFile::Table, csv(summary)), (DerivedFile::Summary, json)]
+    {
         results.write_beside(file, &text).map_err(failed)?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use bench::campaign::{Campaign, estimate};
-use bench::study::{Asked, Prepared, system, systems_of, table};
+use bench::study::{Prepared, StudyRequest, system, systems_of, table};
 use console::{Exit, Failure};
 use types::units::{show_duration, show_size};
 
@@ -24,7 +24,7 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     };
     systems.extend(named(&args.targets).iter().map(|(name, place)| system(name, place)));
     let (scale, repeats) = (args.scale, args.repeats);
-    let asked = Asked { systems, scale, repeats, root_file: root_file.as_deref() };
+    let asked = StudyRequest { systems, scale, repeats, root_file: root_file.as_deref() };
     let prepared = study.prepare(&asked).map_err(usage)?;
     if args.dry_run {
         dry_run(&prepared.campaign)?;

@@ -17,7 +17,7 @@
 //! 2. `run` makes a trial's folder, and removes what it made.
 //! 3. `phases` has each phase done by this machine or by all agents.
 //! 4. A `Workload` (`workload/kind.rs`) is a specification as plain data. It says what it needs, how much it moves
-//!    and whether its parameters are valid. It hires a `Crew` for a range of its **parts**: streams, clients,
+//!    and whether its parameters are valid. It hires a `WorkerPool` for a range of its **parts**: streams, clients,
 //!    recorders, jobs. Names and contents follow from the part's number, so the work is the same on any machine.
 //! 5. The crew's workers prepare, start together, and count in meters of their own. They reach a system through
 //!    `Target`, `Session` and `OpenFile`: by path, `root://` or HTTP. Several directories are one `Spread`.

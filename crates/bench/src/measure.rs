@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::load::{Crew, Group, Reading, Tally};
+use crate::load::{Group, Reading, Tally, WorkerPool};
 use crate::network::Outcome;
 use crate::sampling::{Observer, Sample, Series};
 use crate::workload::Unit;
@@ -110,12 +110,12 @@ pub struct Second<'a> {
 /// measurement of each role.
 #[must_use]
 pub fn measure(
-    crew: Crew,
+    worker_pool: WorkerPool,
     limit: Option<Duration>,
     mut watch: impl FnMut(Progress) -> bool,
 ) -> Vec<(&'static str, Measured)> {
-    crew.prepare();
-    measure_at(crew, Instant::now(), limit, &[], |second| watch(second.progress))
+    worker_pool.prepare();
+    measure_at(worker_pool, Instant::now(), limit, &[], |second| watch(second.progress))
 }
 
 /// The same from `start` on with a prepared crew, and with more detail for each second. `helpers` are the names of
@@ -123,7 +123,7 @@ pub fn measure(
 /// CPU time.
 #[must_use]
 pub fn measure_at(
-    crew: Crew,
+    worker_pool: WorkerPool,
     start: Instant,
     limit: Option<Duration>,
     helpers: &[String],
@@ -132,7 +132,7 @@ pub fn measure_at(
     let times_before = ProcessTimes::read();
     let mut observer = Observer::new(helpers.to_vec());
     let (mut last, mut client, mut elapsed) = (Reading::default(), Series::new(SAMPLES_MAX), Duration::ZERO);
-    let finished = crew.run_at(start, limit, |roles| {
+    let finished = worker_pool.run_at(start, limit, |roles| {
         let sample = observer.sample();
         client.push(sample.clone());
         // These are seconds of the work itself, without the preparation.

@@ -4,7 +4,7 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
-use crate::coordinate::message::{Home, ServerAddress};
+use crate::coordinate::message::{ServerAddress, TrialFolder};
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
 use crate::fault::Faults;
 use crate::load::{Reading, Tally};
@@ -12,24 +12,24 @@ use crate::measure::{Measured, Progress, measure_at};
 use crate::network::NetworkServer;
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetDir};
 use crate::workload::Site;
 
 /// How often a read-back checks whether to continue.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The folders of a trial.
-pub(crate) struct Homes {
+pub(crate) struct TrialFolders {
     /// For this machine.
     pub(crate) site: Site,
     /// For agents: the folder; `None`: without a system.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<TrialFolder>,
     /// For agents: the folder for copies.
-    pub(crate) copies: Option<Home>,
+    pub(crate) copies: Option<TrialFolder>,
 }
 
 /// The result of a phase.
-struct Done {
+struct PhaseResult {
     roles: Vec<(String, Measured)>,
     caches: Caches,
     machines: Machines,
@@ -48,7 +48,7 @@ pub(crate) fn suited(work: &Work, target: Option<&dyn Target>) -> Vec<usize> {
 pub(crate) fn run_phases(
     context: &Context<'_>,
     work: &Work,
-    homes: &Homes,
+    homes: &TrialFolders,
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) {
@@ -66,7 +66,7 @@ fn do_phases(
     context: &Context<'_>,
     work: &Work,
     numbers: &[usize],
-    homes: &Homes,
+    homes: &TrialFolders,
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) -> Result<(), EarlyEnd> {
@@ -135,17 +135,17 @@ fn by_this_machine(
     phase: &Phase,
     site: &Site,
     watch: &mut dyn FnMut(Progress) -> bool,
-) -> Result<Done, String> {
+) -> Result<PhaseResult, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     let workload = phase.workload();
     let caches = if workload.is_cold() { empty_caches(context.places) } else { Caches::Kept };
-    let crew = workload.crew(site, 0..workload.parts()).map_err(|error| text(&error))?;
-    crew.prepare();
+    let worker_pool = workload.worker_pool(site, 0..workload.parts()).map_err(|error| text(&error))?;
+    worker_pool.prepare();
     let asked = context.coordinator.map(Coordinator::gather).transpose();
     let mut last = Reading::default();
     let (mut progress, mut went_on) = (Progress::default(), true);
     let begun = Instant::now();
-    let mut roles = measure_at(crew, begun, context.phase_limit, helpers(context, phase), |second| {
+    let mut roles = measure_at(worker_pool, begun, context.phase_limit, helpers(context, phase), |second| {
         if let Some(coordinator) = context.coordinator {
             let now: Reading = second.roles.iter().copied().sum();
             coordinator.show(now, now.since(last), second.progress.elapsed, second.sample);
@@ -173,16 +173,16 @@ fn by_this_machine(
     let roles = roles.into_iter().map(|(role, measured)| (role.to_owned(), measured)).collect();
     let mut machines = Machines { servers, ..Machines::default() };
     keep_own_servers(&mut machines, context, phase);
-    Ok(Done { roles, caches, machines, ended: None })
+    Ok(PhaseResult { roles, caches, machines, ended: None })
 }
 
 fn by_all_agents(
     context: &Context<'_>,
     coordinator: &Coordinator,
     phase: &Phase,
-    homes: &Homes,
+    homes: &TrialFolders,
     watch: &mut dyn FnMut(Progress) -> bool,
-) -> Result<Done, String> {
+) -> Result<PhaseResult, String> {
     let job = Job {
         phase: phase.clone(),
         home: homes.home.clone(),
@@ -204,7 +204,7 @@ fn by_all_agents(
     let machines = Machines { agents: outcome.agents, missing: outcome.missing, servers: outcome.servers };
     let nobody = || format!("no agent is left: {}", machines.missing.join("; "));
     let ended = outcome.roles.is_empty().then(nobody);
-    let mut done = Done { roles: outcome.roles, caches: outcome.caches, machines, ended };
+    let mut done = PhaseResult { roles: outcome.roles, caches: outcome.caches, machines, ended };
     keep_own_servers(&mut done.machines, context, phase);
     Ok(done)
 }
@@ -226,8 +226,8 @@ fn keep_own_servers(machines: &mut Machines, context: &Context<'_>, phase: &Phas
 }
 
 /// Empties this machine's page cache before a cold read. A server's cache cannot be emptied from here.
-pub(crate) fn empty_caches(places: &[Place]) -> Caches {
-    if !places.iter().all(|place| matches!(place, Place::Path(_))) {
+pub(crate) fn empty_caches(places: &[TargetDir]) -> Caches {
+    if !places.iter().all(|place| matches!(place, TargetDir::Path(_))) {
         return Caches::Unknown;
     }
     rustix::fs::sync();

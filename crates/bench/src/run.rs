@@ -12,9 +12,9 @@ use crate::coordinate::{CoordinateError, Coordinator};
 use crate::fault::Fault;
 use crate::measure::Progress;
 use crate::network::{NetworkError, NetworkServer};
-use crate::phases::{Homes, run_phases, suited};
+use crate::phases::{TrialFolders, run_phases, suited};
 use crate::result::TrialRecord;
-use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
+use crate::target::{Failure, RelName, Session, Target, TargetDir, TargetError};
 use crate::workload::Site;
 
 /// Why a trial was not done.
@@ -65,13 +65,13 @@ pub struct Context<'a> {
     /// The system's name.
     pub system: &'a str,
     /// Its directories. Files are spread over several.
-    pub places: &'a [Place],
+    pub places: &'a [TargetDir],
     /// The names of processes that do a part of each client's work, such as a FUSE mount.
     pub client_processes: &'a [String],
     /// The commands that break and restore something during the measurement.
     pub faults: &'a [Fault],
     /// The directory for copies, if the work makes any.
-    pub copies: Option<&'a Place>,
+    pub copies: Option<&'a TargetDir>,
     /// The network-test servers, if the work needs any.
     pub peers: Vec<NetworkServer>,
     /// The settings of connections.
@@ -124,14 +124,14 @@ pub fn run_trial(
         greeted?;
         let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
         let site = Site { peers, ..Site::alone(content) };
-        run_phases(context, work, &Homes { site, home: None, copies: None }, &mut record, watch);
+        run_phases(context, work, &TrialFolders { site, home: None, copies: None }, &mut record, watch);
         return Ok(record);
     }
     let folder = folder_of(trial);
-    let mut home = Home::make(context, context.places, &folder, work.room())?;
+    let mut home = TrialFolder::make(context, context.places, &folder, work.room())?;
     let mut copies = match context
         .copies
-        .map(|place| Home::make(context, std::slice::from_ref(place), &folder.with("-copies"), work.room()))
+        .map(|place| TrialFolder::make(context, std::slice::from_ref(place), &folder.with("-copies"), work.room()))
     {
         None => None,
         Some(Ok(copies)) => Some(copies),
@@ -151,7 +151,7 @@ pub fn run_trial(
             ..Site::on(Arc::clone(&home.target), Arc::clone(context.content))
         };
         let of_copies = context.copies.map(|place| of_agents(std::slice::from_ref(place), &folder.with("-copies")));
-        let homes = Homes { site, home: Some(of_agents(context.places, &folder)), copies: of_copies };
+        let homes = TrialFolders { site, home: Some(of_agents(context.places, &folder)), copies: of_copies };
         run_phases(context, work, &homes, &mut record, watch);
     }
     let cleaned = home.clean_up(work.files(), &directories);
@@ -171,25 +171,25 @@ fn folder_of(trial: &Trial) -> RelName {
 }
 
 /// Returns the message about a folder for agents. Paths are absolute, because agents may run in another directory.
-fn of_agents(places: &[Place], folder: &RelName) -> message::Home {
-    let place = |place: &Place| match place {
-        Place::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
-        other @ (Place::Root(_) | Place::Http(_)) => other.to_string(),
+fn of_agents(places: &[TargetDir], folder: &RelName) -> message::TrialFolder {
+    let place = |place: &TargetDir| match place {
+        TargetDir::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
+        other @ (TargetDir::Root(_) | TargetDir::Http(_)) => other.to_string(),
     };
-    message::Home { places: places.iter().map(place).collect(), folder: folder.as_str().to_owned() }
+    message::TrialFolder { places: places.iter().map(place).collect(), folder: folder.as_str().to_owned() }
 }
 
 /// A trial's own folder on a system.
-struct Home {
+struct TrialFolder {
     target: Arc<dyn Target>,
     session: Box<dyn Session>,
 }
 
-impl Home {
+impl TrialFolder {
     /// Makes it, if `room` bytes are free.
-    fn make(context: &Context<'_>, places: &[Place], folder: &RelName, room: u64) -> Result<Self, RunError> {
-        let target = Place::targets(places, folder, context.settings);
-        let place = || places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ");
+    fn make(context: &Context<'_>, places: &[TargetDir], folder: &RelName, room: u64) -> Result<Self, RunError> {
+        let target = TargetDir::targets(places, folder, context.settings);
+        let place = || places.iter().map(TargetDir::to_string).collect::<Vec<_>>().join(", ");
         let failed = |source| RunError::Target { system: context.system.to_owned(), source };
         let mut session = target.session().map_err(failed)?;
         if let Some(found) = session.room().map_err(failed)?

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_bench::agent::{self, AgentError, Ended};
+use weir_bench::agent::{self, AgentEnd, AgentError};
 use weir_bench::campaign::Phase;
 use weir_bench::content::Content;
-use weir_bench::coordinate::message::{Ask, Home, Tell};
-use weir_bench::coordinate::{Coordinator, Introduction, Job, Kind, News, PROGRAM, Setting};
+use weir_bench::coordinate::message::{AgentMessage, CoordinatorMessage, TrialFolder};
+use weir_bench::coordinate::{Coordinator, CoordinatorEvent, Job, Kind, PROGRAM, PeerIntroduction, Setting};
 use weir_bench::network::Program;
 use weir_bench::peer::{self, Fresh, Hello, Peer, Role, Secret, Token};
-use weir_bench::target::{Durability, Manner, Place, RelName};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
 use weir_bench::workload::{Access, Site, SmallPhase, SmallSpec, StreamSpec};
 
 fn token(byte: u8) -> Token {
@@ -30,7 +30,7 @@ type Words = Arc<Mutex<Vec<String>>>;
 fn coordinator(agents: usize) -> (Coordinator, Words) {
     let words = Words::default();
     let heard = Arc::clone(&words);
-    let hear = move |news: &News| heard.lock().unwrap().push(format!("{news:?}"));
+    let hear = move |news: &CoordinatorEvent| heard.lock().unwrap().push(format!("{news:?}"));
     let setting = Setting {
         listen: Some(("127.0.0.1:0".to_owned(), token(1))),
         systems: vec![("disk".to_owned(), Vec::new())],
@@ -54,7 +54,7 @@ fn setting(coordinator: &Coordinator, name: &str, token: Token) -> agent::Settin
     }
 }
 
-fn start(setting: agent::Setting) -> JoinHandle<Result<Ended, AgentError>> {
+fn start(setting: agent::Setting) -> JoinHandle<Result<AgentEnd, AgentError>> {
     std::thread::spawn(move || agent::run(&setting, &mut || {}))
 }
 
@@ -66,12 +66,13 @@ fn stranger(coordinator: &Coordinator, program: &str) -> Peer<TcpStream> {
     peer::connect(&mut stream, "the coordinator", hello, &Fresh::draw().unwrap()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut peer = Peer { stream, name: "the coordinator".to_owned() };
-    peer.send(&Introduction { program: program.to_owned(), name: "stranger".to_owned(), kind: Kind::Agent }).unwrap();
+    peer.send(&PeerIntroduction { program: program.to_owned(), name: "stranger".to_owned(), kind: Kind::Agent })
+        .unwrap();
     peer
 }
 
 fn phases() -> [Phase; 2] {
-    let manner = Manner { direct: false, durability: Durability::None, window: 1 };
+    let io_options = IoOptions { direct: false, durability: Durability::None, window: 1 };
     let stream = StreamSpec {
         access: Access::Write,
         streams: 5,
@@ -79,7 +80,7 @@ fn phases() -> [Phase; 2] {
         file_bytes: 300_000,
         block_bytes: 65_536,
         chunks: 1,
-        manner,
+        io_options,
         rate: None,
         write_percent: 50,
         verify: true,
@@ -93,7 +94,7 @@ fn phases() -> [Phase; 2] {
         files: 11,
         file_bytes: 777,
         one_directory: true,
-        manner,
+        io_options,
         rate: None,
         batch: false,
         verify: true,
@@ -117,7 +118,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn make(place: &Path, phase: &Phase) -> Site {
-    let target = Place::parse(place.to_str().unwrap())
+    let target = TargetDir::parse(place.to_str().unwrap())
         .unwrap()
         .target(&RelName::new("weir-bench-t").unwrap(), &client::Settings::default());
     let mut session = target.session().unwrap();
@@ -132,7 +133,7 @@ fn files_do_not_depend_on_the_machine_that_makes_them() {
         let alone = tempfile::tempdir().unwrap();
         let site = make(alone.path(), &phase);
         let all = 0..phase.workload().parts();
-        let _ = phase.workload().crew(&site, all).unwrap().run(None, |_| true);
+        let _ = phase.workload().worker_pool(&site, all).unwrap().run(None, |_| true);
         let right = files(alone.path());
         assert!(right.len() == 10 || right.len() == 77);
         for agents in [1, 3] {
@@ -144,7 +145,7 @@ fn files_do_not_depend_on_the_machine_that_makes_them() {
             assert!(coordinator.wait(&mut || true));
             coordinator.muster().unwrap();
             let place = together.path().to_str().unwrap().to_owned();
-            let home = Some(Home { places: vec![place], folder: "weir-bench-t".to_owned() });
+            let home = Some(TrialFolder { places: vec![place], folder: "weir-bench-t".to_owned() });
             // A process that certainly exists: this one.
             let client_processes = vec![std::fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_owned()];
             let job =
@@ -159,7 +160,7 @@ fn files_do_not_depend_on_the_machine_that_makes_them() {
             assert!(files(together.path()) == right, "{agents} agents, {}", phase.workload().title());
             drop(coordinator);
             for agent in started {
-                assert_eq!(agent.join().unwrap().unwrap(), Ended::Told("the campaign is over".to_owned()));
+                assert_eq!(agent.join().unwrap().unwrap(), AgentEnd::Told("the campaign is over".to_owned()));
             }
         }
     }
@@ -169,7 +170,7 @@ fn files_do_not_depend_on_the_machine_that_makes_them() {
 fn another_version_and_another_token_are_refused() {
     let (coordinator, words) = coordinator(2);
     let mut old = stranger(&coordinator, "weir 0.0.1");
-    let Ask::Leave { why } = old.receive().unwrap() else { panic!("it was let in") };
+    let CoordinatorMessage::Leave { why } = old.receive().unwrap() else { panic!("it was let in") };
     assert!(
         why.contains("its version is weir 0.0.1")
             && why.contains(PROGRAM)
@@ -192,11 +193,11 @@ fn a_peer_that_sends_nonsense_is_dropped() {
     let (coordinator, words) = coordinator(1);
     let mut liar = stranger(&coordinator, PROGRAM);
     assert!(coordinator.wait(&mut || true));
-    liar.send(&Tell::Watched { number: None, sample: weir_bench::sampling::Sample::default() }).unwrap();
+    liar.send(&AgentMessage::Watched { number: None, sample: weir_bench::sampling::Sample::default() }).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     let why = loop {
         match liar.receive() {
-            Ok(Ask::Leave { why }) => break why,
+            Ok(CoordinatorMessage::Leave { why }) => break why,
             Ok(_) => assert!(Instant::now() < end),
             Err(error) => panic!("{error}"),
         }
@@ -227,7 +228,7 @@ fn an_agent_that_is_stopped_ends_its_work_and_is_lost() {
     assert!(coordinator.wait(&mut || true));
     coordinator.muster().unwrap();
     let place = folder.path().to_str().unwrap().to_owned();
-    let home = Some(Home { places: vec![place], folder: "weir-bench-t".to_owned() });
+    let home = Some(TrialFolder { places: vec![place], folder: "weir-bench-t".to_owned() });
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let coordinator = &coordinator;
@@ -244,7 +245,7 @@ fn an_agent_that_is_stopped_ends_its_work_and_is_lost() {
         let outcome = run.join().unwrap();
         assert_eq!((outcome.roles.len(), &outcome.missing[..]), (0, &["n (connection lost)".to_owned()][..]));
     });
-    assert_eq!(agent.join().unwrap().unwrap(), Ended::Stopped);
+    assert_eq!(agent.join().unwrap().unwrap(), AgentEnd::Stopped);
     let size = || files(folder.path()).values().map(Vec::len).sum::<usize>();
     let after = size();
     std::thread::sleep(Duration::from_millis(300));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
-use weir_bench::target::{Place, RelName, Target};
+use weir_bench::target::{RelName, Target, TargetDir};
 use weir_bench::workload::{
     AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, Shared, Site, SyntheticSpec,
     Workload,
@@ -47,7 +47,7 @@ struct World {
 
 fn world() -> World {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::Path(folder.path().to_owned());
+    let place = TargetDir::Path(folder.path().to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     target.session().unwrap().make_home().unwrap();
     let site = Site::on(Arc::clone(&target), Arc::new(Content::new(5)));
@@ -56,7 +56,7 @@ fn world() -> World {
 
 impl World {
     fn run(&self, spec: &AnalysisSpec) -> Tally {
-        let finished = spec.crew(&self.site, 0..spec.parts()).unwrap().run(None, |_| true);
+        let finished = spec.worker_pool(&self.site, 0..spec.parts()).unwrap().run(None, |_| true);
         let mut sum = Tally::default();
         finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
         sum

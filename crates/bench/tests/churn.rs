@@ -3,15 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod fake;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
-use weir_bench::target::{Durability, Manner, Place, RelName};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
 use weir_bench::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Site, Sizes, Workload};
 
 fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
@@ -24,14 +23,14 @@ fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
         mix: Mix::default(),
         filled: phase != ChurnPhase::Fill,
         one_directory,
-        manner: Manner { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
         rate: None,
         seed: 11,
     }
 }
 
 fn site(folder: &Path) -> Site {
-    let place = Place::Path(folder.to_owned());
+    let place = TargetDir::Path(folder.to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     Site::on(target, Arc::new(Content::new(9)))
 }
@@ -41,7 +40,7 @@ fn run(spec: &ChurnSpec, site: &Site) -> Tally {
 }
 
 fn run_for(spec: &ChurnSpec, site: &Site, limit: Option<Duration>) -> Tally {
-    let finished = spec.crew(site, 0..spec.parts()).unwrap().run(limit, |_| true);
+    let finished = spec.worker_pool(site, 0..spec.parts()).unwrap().run(limit, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     sum

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use weir_bench::load::{Crew, Tally};
+use weir_bench::load::{Tally, WorkerPool};
 use weir_bench::measure::measure;
 
 /// A shell that computes for some tenths of a second, and then prints what its child has used by the kernel's
@@ -23,7 +23,7 @@ fn seconds(word: &str) -> f64 {
 fn a_programs_time_is_counted_once() {
     let told = Arc::new(Mutex::new((0.0, 0.0)));
     let of_worker = Arc::clone(&told);
-    let crew = Crew::hire(&[("", 0..1)], move |worker| {
+    let worker_pool = WorkerPool::hire(&[("", 0..1)], move |worker| {
         let _ = worker.start();
         let out = Command::new("sh").args(["-c", BUSY]).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
@@ -33,7 +33,7 @@ fn a_programs_time_is_counted_once() {
         *of_worker.lock().unwrap() = (own_user + user + own_system + system, own_system + system);
         Ok(Tally::default())
     });
-    let (_, measured) = measure(crew.unwrap(), None, |_| true).remove(0);
+    let (_, measured) = measure(worker_pool.unwrap(), None, |_| true).remove(0);
     let (all, system) = *told.lock().unwrap();
     assert!(all > 0.15, "{all}");
     let close = |found: f64, right: f64| (found - right).abs() < 0.2 * right + 0.08;

@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod fake;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
-use weir_bench::target::{Durability, Manner, Place, RelName, Target};
+use weir_bench::target::{Durability, IoOptions, RelName, Target, TargetDir};
 use weir_bench::workload::{DaqError, DaqSpec, Site, Workload};
 
 const MIB: u64 = 1 << 20;
@@ -25,13 +24,13 @@ fn spec() -> DaqSpec {
         buffer_bytes: MIB,
         followers: 2,
         copiers: 1,
-        manner: Manner { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
         verify: true,
     }
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
-    let place = Place::Path(folder.to_owned());
+    let place = TargetDir::Path(folder.to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     target.session().unwrap().make_home().unwrap();
     target
@@ -47,7 +46,7 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let copies = (spec.copiers > 0).then_some(copies);
     let site = Site { copies, ..Site::on(main, Arc::new(Content::new(5))) };
-    let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
+    let finished = spec.worker_pool(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
 
@@ -94,7 +93,7 @@ fn machines_share_the_recorders() {
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let site = Site { copies: Some(copies), ..Site::on(main, Arc::new(Content::new(5))) };
     for parts in [0..1, 1..4] {
-        let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
+        let finished = spec.worker_pool(&site, parts.clone()).unwrap().run(None, |_| true);
         let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
         for (role, times) in [(0, 1), (1, 2), (2, 1)] {
             let tally = tally(&finished, role);
@@ -127,12 +126,12 @@ fn a_rate_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 
 #[test]
 fn a_recorder_takes_answers_when_they_come() {
-    let site = Site::on(Arc::new(fake::Distant(Duration::from_millis(5))), Arc::new(Content::new(5)));
-    let manner = Manner { window: 4, ..spec().manner };
+    let site = Site::on(Arc::new(fake::DelayedSystem(Duration::from_millis(5))), Arc::new(Content::new(5)));
+    let io_options = IoOptions { window: 4, ..spec().io_options };
     // One block each 62 ms.
     let paced = DaqSpec { recorders: 1, files: 1, file_bytes: 4 * MIB, rate: Some(4 * MIB), ..spec() };
-    let paced = DaqSpec { followers: 0, copiers: 0, manner, ..paced };
-    let finished = paced.crew(&site, 0..1).unwrap().run(None, |_| true);
+    let paced = DaqSpec { followers: 0, copiers: 0, io_options, ..paced };
+    let finished = paced.worker_pool(&site, 0..1).unwrap().run(None, |_| true);
     let median = tally(&finished, 0).latency.quantile(0.5).unwrap();
     assert!(median < Duration::from_millis(30), "{median:?}");
 }
@@ -149,9 +148,9 @@ fn after_a_stop_no_worker_waits_for_ever() {
 fn invalid_parameters_are_refused() {
     assert_eq!(DaqSpec { recorders: 0, ..spec() }.check(), Err(DaqError::Zero("recorders")));
     assert_eq!(DaqSpec { recorders: 3000, ..spec() }.check(), Err(DaqError::Many { workers: 9001 }));
-    let direct = Manner { direct: true, ..spec().manner };
-    assert!(matches!(DaqSpec { manner: direct, ..spec() }.check(), Err(DaqError::Unaligned { .. })));
+    let direct = IoOptions { direct: true, ..spec().io_options };
+    assert!(matches!(DaqSpec { io_options: direct, ..spec() }.check(), Err(DaqError::Unaligned { .. })));
     let folder = tempfile::tempdir().unwrap();
     let site = Site::on(target(folder.path()), Arc::new(Content::new(1)));
-    assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
+    assert_eq!(spec().worker_pool(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

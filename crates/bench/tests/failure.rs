@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Reading, Tally};
-use weir_bench::target::{Durability, Manner, Place, RelName};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
 use weir_bench::workload::{FailureSpec, Site, Workload};
 
 fn spec() -> FailureSpec {
@@ -20,20 +20,20 @@ fn spec() -> FailureSpec {
         readers: 1,
         seconds: 2,
         wait_seconds: 1,
-        manner: Manner { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
     }
 }
 
 /// Runs it. Calls `second` at the end of each second with the folder of all files.
 fn run(spec: &FailureSpec, second: impl Fn(&Path)) -> Finished {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::Path(folder.path().to_owned());
+    let place = TargetDir::Path(folder.path().to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     let mut session = target.session().unwrap();
     session.make_home().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let site = Site::on(target, Arc::new(Content::new(9)));
-    spec.crew(&site, 0..spec.parts()).unwrap().run(None, |_: Reading| {
+    spec.worker_pool(&site, 0..spec.parts()).unwrap().run(None, |_: Reading| {
         second(&folder.path().join("run"));
         true
     })

@@ -90,8 +90,8 @@ fn spec() -> NetworkSpec {
     }
 }
 
-fn run(far: &NetworkServer, spec: &NetworkSpec) -> Result<Outcome, NetworkError> {
-    Session::prepare(far, spec, &Arc::new(Content::new(7)))?.run(|_| true)
+fn run(server: &NetworkServer, spec: &NetworkSpec) -> Result<Outcome, NetworkError> {
+    Session::prepare(server, spec, &Arc::new(Content::new(7)))?.run(|_| true)
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn all_tcp_bytes_arrive_in_each_direction() {
             assert!(tcp.sent > 10 && tcp.segment_bytes > 500 && !tcp.congestion.is_empty(), "{tcp:?}");
         }
         // Each server has read the counters of the interface, which on loopback is the same one.
-        for counted in [&outcome.near, &outcome.far] {
+        for counted in [&outcome.client, &outcome.server] {
             assert_eq!(counted.interface, "lo");
             assert!(counted.counts.interfaces["lo"].sent >= outcome.bytes(), "{:?}", counted.counts);
             assert!(counted.cpu_s > 0.0);
@@ -192,9 +192,9 @@ fn an_invalid_plan_is_refused_by_client_and_server() {
         token: &token(1),
     };
     weir_bench::peer::connect(&mut stream, "far", hello, &weir_bench::peer::Fresh::draw().unwrap()).unwrap();
-    let mut far = weir_bench::peer::Peer { stream, name: "far".into() };
-    far.send(&serde_json::json!({ "plan": many })).unwrap();
-    let answer: serde_json::Value = far.receive().unwrap();
+    let mut server = weir_bench::peer::Peer { stream, name: "far".into() };
+    server.send(&serde_json::json!({ "plan": many })).unwrap();
+    let answer: serde_json::Value = server.receive().unwrap();
     assert!(answer["refused"].as_str().unwrap().contains("flows is 100000"), "{answer}");
 }
 
@@ -266,8 +266,8 @@ fn several_systems_at_once_give_one_figure_with_its_parts() {
     ];
     let site = Site { peers, ..Site::alone(Arc::new(Content::new(1))) };
     let spec = NetworkSpec { at_once: true, rate: Some(5_000_000), ..spec() };
-    let crew = spec.crew(&site, 0..spec.parts()).unwrap();
-    let measured = weir_bench::measure::measure(crew, None, |_| true);
+    let worker_pool = spec.worker_pool(&site, 0..spec.parts()).unwrap();
+    let measured = weir_bench::measure::measure(worker_pool, None, |_| true);
     let [(_, measured)] = &measured[..] else { panic!("{measured:?}") };
     assert_eq!(measured.tally.network.iter().map(|one| one.system.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(measured.tally.bytes, measured.tally.network.iter().map(Outcome::bytes).sum::<u64>());
@@ -275,5 +275,5 @@ fn several_systems_at_once_give_one_figure_with_its_parts() {
     assert!((17e6..21e6).contains(&measured.byte_rate()), "{}", measured.byte_rate());
     assert!(measured.seconds.iter().any(|reading| reading.bytes > 0) && measured.client_cpu_s > 0.0);
     let nobody = Site { peers: vec![], ..site };
-    assert!(spec.crew(&nobody, 0..2).is_err());
+    assert!(spec.worker_pool(&nobody, 0..2).is_err());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
-use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
+use weir_bench::target::{Durability, Failure, IoOptions, RelName, Target, TargetDir};
 use weir_bench::workload::{Site, SmallError, SmallPhase, SmallSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -16,19 +16,19 @@ fn site(target: &Arc<dyn Target>) -> Site {
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
-    let place = Place::parse(folder.to_str().unwrap()).unwrap();
+    let place = TargetDir::parse(folder.to_str().unwrap()).unwrap();
     place.target(&RelName::new("run").unwrap(), &client::Settings::default())
 }
 
 fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
-    let manner = Manner { direct: false, durability: Durability::None, window: 1 };
+    let io_options = IoOptions { direct: false, durability: Durability::None, window: 1 };
     SmallSpec {
         phase,
         clients: 3,
         files: 50,
         file_bytes: 5000,
         one_directory,
-        manner,
+        io_options,
         rate: None,
         verify: true,
         batch: false,
@@ -36,7 +36,7 @@ fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
 }
 
 fn run(spec: &SmallSpec, target: &Arc<dyn Target>) -> Tally {
-    let finished = spec.crew(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
+    let finished = spec.worker_pool(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     sum
@@ -121,8 +121,8 @@ fn files_that_were_not_made_in_time_are_left_out() {
         for phase in SmallPhase::ALL {
             let creates = phase == SmallPhase::Create;
             let spec = SmallSpec { rate: creates.then_some(50), ..spec(phase, one_directory) };
-            let crew = spec.crew(&site, 0..spec.parts()).unwrap();
-            let finished = crew.run(creates.then_some(Duration::from_millis(500)), |_| true);
+            let worker_pool = spec.worker_pool(&site, 0..spec.parts()).unwrap();
+            let finished = worker_pool.run(creates.then_some(Duration::from_millis(500)), |_| true);
             let mut done = Tally::default();
             finished.roles[0].workers.iter().for_each(|tally| done.merge(tally.as_ref().unwrap()));
             assert_eq!((done.failed(), done.wrong), (0, 0), "{phase:?}: {:?}", done.complaints);

@@ -2,18 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod fake;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::memory::Memory;
-use weir_bench::target::{Durability, Failure, Manner, Place, Purpose, RelName, Target};
+use weir_bench::target::{Durability, Failure, IoOptions, Purpose, RelName, Target, TargetDir};
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -21,7 +20,7 @@ fn site(target: &Arc<dyn Target>) -> Site {
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
-    let place = Place::parse(folder.to_str().unwrap()).unwrap();
+    let place = TargetDir::parse(folder.to_str().unwrap()).unwrap();
     place.target(&RelName::new("run").unwrap(), &client::Settings::default())
 }
 
@@ -33,7 +32,7 @@ fn spec(access: Access) -> StreamSpec {
         file_bytes: 3 << 20,
         block_bytes: 64 << 10,
         chunks: 1,
-        manner: Manner { direct: false, durability: Durability::Close, window: 4 },
+        io_options: IoOptions { direct: false, durability: Durability::Close, window: 4 },
         rate: None,
         write_percent: 50,
         verify: true,
@@ -52,7 +51,7 @@ fn make(target: &Arc<dyn Target>, streams: u64) {
 }
 
 fn run(spec: &StreamSpec, target: &Arc<dyn Target>) -> (Finished, Tally) {
-    let finished = spec.crew(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
+    let finished = spec.worker_pool(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     (finished, sum)
@@ -129,11 +128,11 @@ fn a_driver_keeps_requests_that_were_started_before_another_was_taken() {
     run(&spec(Access::Write), &target);
     let mut session = target.session().unwrap();
     for stdio in [false, true] {
-        let (name, manner) = (spec(Access::Read).name(0, 0), spec(Access::Read).manner);
+        let (name, io_options) = (spec(Access::Read).name(0, 0), spec(Access::Read).io_options);
         let mut file = if stdio {
-            session.open_stdio(&name, Purpose::Read, manner).unwrap()
+            session.open_stdio(&name, Purpose::Read, io_options).unwrap()
         } else {
-            session.open(&name, Purpose::Read, manner).unwrap()
+            session.open(&name, Purpose::Read, io_options).unwrap()
         };
         for offset in [0, 4096, 8192] {
             file.read(offset, Memory::new(4096).unwrap()).unwrap();
@@ -149,10 +148,10 @@ fn direct_reads_and_writes_are_the_same_bytes() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = target(folder.path());
     make(&target, 2);
-    let direct = Manner { direct: true, durability: Durability::None, window: 1 };
-    let (_, written) = run(&StreamSpec { manner: direct, block_bytes: 1 << 20, ..spec(Access::Write) }, &target);
+    let direct = IoOptions { direct: true, durability: Durability::None, window: 1 };
+    let (_, written) = run(&StreamSpec { io_options: direct, block_bytes: 1 << 20, ..spec(Access::Write) }, &target);
     assert_eq!((written.bytes, written.failed()), (12 << 20, 0), "{:?}", written.complaints);
-    let (_, read) = run(&StreamSpec { manner: direct, block_bytes: 12 << 10, ..spec(Access::RandomRead) }, &target);
+    let (_, read) = run(&StreamSpec { io_options: direct, block_bytes: 12 << 10, ..spec(Access::RandomRead) }, &target);
     assert_eq!((read.verified, read.wrong, read.failed()), (12 << 20, 0, 0), "{:?}", read.complaints);
 }
 
@@ -200,8 +199,8 @@ fn a_rate_is_kept_and_a_limit_ends_the_work() {
     let target = target(folder.path());
     make(&target, 1);
     let spec = StreamSpec { streams: 1, files: 1, file_bytes: 64 << 20, rate: Some(2 << 20), ..spec(Access::Write) };
-    let crew = spec.crew(&site(&target), 0..spec.parts()).unwrap();
-    let finished = crew.run(Some(Duration::from_millis(1500)), |_| true);
+    let worker_pool = spec.worker_pool(&site(&target), 0..spec.parts()).unwrap();
+    let finished = worker_pool.run(Some(Duration::from_millis(1500)), |_| true);
     let bytes = finished.roles[0].workers[0].as_ref().unwrap().bytes;
     assert!((3 << 20..=(3 << 20) + (256 << 10)).contains(&bytes), "{bytes}");
     assert!(
@@ -219,7 +218,7 @@ fn files_that_were_cut_short_are_read_up_to_their_written_length() {
     let site = site(&target);
     let of = |access, files| StreamSpec { files, file_bytes: 1 << 20, generation: 1, ..spec(access) };
     let run = |spec: &StreamSpec, limit| {
-        let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(limit, |_| true);
+        let finished = spec.worker_pool(&site, 0..spec.parts()).unwrap().run(limit, |_| true);
         let mut sum = Tally::default();
         finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
         sum
@@ -242,12 +241,12 @@ fn files_that_were_cut_short_are_read_up_to_their_written_length() {
 
 #[test]
 fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
-    let distant: Arc<dyn Target> = Arc::new(fake::Distant(Duration::from_millis(5)));
+    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem(Duration::from_millis(5)));
     for (access, window) in [(Access::Write, 1), (Access::Write, 4), (Access::Read, 4)] {
         // One request each 62 ms.
-        let manner = Manner { window, ..spec(Access::Write).manner };
+        let io_options = IoOptions { window, ..spec(Access::Write).io_options };
         let spec = StreamSpec {
-            manner,
+            io_options,
             streams: 1,
             files: 1,
             file_bytes: 1 << 20,
@@ -263,7 +262,7 @@ fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
 
 #[test]
 fn the_workers_of_a_stream_keep_its_rate_together() {
-    let distant: Arc<dyn Target> = Arc::new(fake::Distant(Duration::ZERO));
+    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem(Duration::ZERO));
     let paced = StreamSpec {
         streams: 1,
         files: 1,
@@ -282,8 +281,8 @@ fn the_workers_of_a_stream_keep_its_rate_together() {
 #[test]
 fn the_unaligned_length_is_named() {
     let direct = |block_bytes, file_bytes| {
-        let manner = Manner { direct: true, ..spec(Access::Write).manner };
-        StreamSpec { manner, block_bytes, file_bytes, ..spec(Access::Write) }.check().unwrap_err().to_string()
+        let io_options = IoOptions { direct: true, ..spec(Access::Write).io_options };
+        StreamSpec { io_options, block_bytes, file_bytes, ..spec(Access::Write) }.check().unwrap_err().to_string()
     };
     let file = direct(1 << 20, 100_000_000);
     assert!(file.contains("1048576") && file.contains("100000000") && file.contains("the file is not"), "{file}");
@@ -295,20 +294,20 @@ fn the_unaligned_length_is_named() {
 fn invalid_parameters_are_refused_before_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
-    let direct = Manner { direct: true, ..spec(Access::Write).manner };
+    let direct = IoOptions { direct: true, ..spec(Access::Write).io_options };
     for wrong in [
         StreamSpec { streams: 0, ..spec(Access::Read) },
         StreamSpec { streams: 5000, ..spec(Access::Read) },
         StreamSpec { streams: 4, chunks: 2000, ..spec(Access::Read) },
         StreamSpec { block_bytes: 0, ..spec(Access::Read) },
         StreamSpec { block_bytes: 1 << 30, ..spec(Access::Read) },
-        StreamSpec { manner: direct, block_bytes: 1000, ..spec(Access::Read) },
+        StreamSpec { io_options: direct, block_bytes: 1000, ..spec(Access::Read) },
         StreamSpec { chunks: 2, ..spec(Access::Write) },
         StreamSpec { block_bytes: 1000, ..spec(Access::Rewrite) },
-        StreamSpec { manner: direct, ..spec(Access::Fread) },
+        StreamSpec { io_options: direct, ..spec(Access::Fread) },
         StreamSpec { chunks: 2, ..spec(Access::Fwrite) },
     ] {
-        assert!(wrong.crew(&site(&target), 0..1).is_err(), "{wrong:?}");
+        assert!(wrong.worker_pool(&site(&target), 0..1).is_err(), "{wrong:?}");
     }
     assert!(!folder.path().join("run").exists());
 }

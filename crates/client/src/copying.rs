@@ -11,8 +11,9 @@ use wire::request::{Close, Query, QueryKind, Stat, StatOptions, Sync, Target};
 use wire::response::StatReply;
 use wire::{Request, Response};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::settings::Stop;
+use crate::watch::Why;
 use crate::{ClientError, RemoteFile};
 
 /// How often the client asks how far the copy is.
@@ -55,6 +56,7 @@ impl RemoteFile {
             return;
         }
         self.session.set_stop(Stop::default());
+        self.session.has_moved();
         self.session.be_patient(CANCEL_MAX);
         let end = Instant::now() + CANCEL_MAX;
         if let Ok(said) = self.session.queue(request) {
@@ -75,8 +77,10 @@ impl RemoteFile {
         let server = self.url.server.clone();
         let end = Request::Sync(Sync { handle: self.handle });
         let look = Request::Stat(Stat { options: StatOptions::NONE, target: Target::Handle(self.handle) });
+        self.session.take_up(&what, self.session.deadline());
+        self.session.has_moved();
         let mut sync = self.session.queue(&end)?;
-        let (mut waits, mut looked) = (Waits::default(), None);
+        let (mut waits, mut looked) = (WaitLimit::default(), None);
         let mut progress = Progress::new(Instant::now());
         let mut next_look = Instant::now() + LOOK;
         loop {
@@ -92,13 +96,16 @@ impl RemoteFile {
                 }
                 _ => {}
             }
-            if let Some(after) = progress.is_stalled(len, now, self.settings.silence_max) {
-                return Err(ClientError::Stalled { server, what, after });
+            let (waited, most) = progress.waits(len, now, self.settings.silence_max);
+            if waited >= most {
+                return Err(ClientError::Stalled { server, what, after: most });
             }
+            self.session.tell(Why::Growth, (waited, most - waited));
             if !self.session.ready(now + LOOK)? {
                 continue;
             }
             let (stream, response) = self.session.response()?;
+            self.session.has_moved();
             if looked.is_some_and(|(look, _)| look == stream) {
                 if let Response::WaitResp { .. } = response {
                     continue;
@@ -117,7 +124,7 @@ impl RemoteFile {
                 Response::WaitResp { .. } if stream == sync => {}
                 Response::Wait { seconds, text } if stream == sync => {
                     if !waits.put_off(seconds, Instant::now(), self.settings.wait_max) {
-                        return Err(self.session.waited(&what, &text));
+                        return Err(self.session.waited(&what, self.settings.wait_max, &text));
                     }
                 }
                 other => return Err(self.session.refused(&what, other)),
@@ -147,11 +154,11 @@ impl Progress {
         grown
     }
 
-    /// Returns how long the copy has not grown, if that is too long. More time is allowed in two cases: a target of
+    /// Returns how long the copy has not grown, and how long it may. More time is allowed in two cases: a target of
     /// full length may still be comparing its checksum, and a target may never show its length.
-    fn is_stalled(&self, len: u64, now: Instant, patience: Duration) -> Option<Duration> {
+    fn waits(&self, len: u64, now: Instant, patience: Duration) -> (Duration, Duration) {
         let most = if self.seen > 0 && self.seen < len { patience } else { patience.max(UNSEEN_MAX) };
-        Some(most).filter(|most| now.saturating_duration_since(self.since) >= *most)
+        (now.saturating_duration_since(self.since), most)
     }
 }
 
@@ -164,12 +171,16 @@ mod tests {
         let (start, patience) = (Instant::now(), Duration::from_secs(10));
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut progress = Progress::new(start);
-        assert_eq!(progress.is_stalled(100, after(11), patience), None, "not every server shows how far it is");
-        assert_eq!(progress.is_stalled(100, after(1800), patience), Some(UNSEEN_MAX));
+        let is_stalled = |progress: &Progress, now| {
+            let (waited, most) = progress.waits(100, now, patience);
+            (waited >= most).then_some(most)
+        };
+        assert_eq!(is_stalled(&progress, after(11)), None, "not every server shows how far it is");
+        assert_eq!(is_stalled(&progress, after(1800)), Some(UNSEEN_MAX));
         assert!(progress.looked(50, after(5)) && !progress.looked(50, after(9)) && !progress.looked(40, after(9)));
-        assert_eq!(progress.is_stalled(100, after(14), patience), None);
-        assert_eq!(progress.is_stalled(100, after(15), patience), Some(patience));
+        assert_eq!(is_stalled(&progress, after(14)), None);
+        assert_eq!(is_stalled(&progress, after(15)), Some(patience));
         assert!(progress.looked(100, after(20)));
-        assert_eq!(progress.is_stalled(100, after(40), patience), None, "its checksum may take its time");
+        assert_eq!(is_stalled(&progress, after(40)), None, "its checksum may take its time");
     }
 }

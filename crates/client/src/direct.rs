@@ -4,7 +4,7 @@
 //! A file that is still being written is read through the server that assembles it, because only that server knows
 //! how much of it is complete.
 
-use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAt};
+use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
 use types::{ObjectId, Stripe, Timestamp};
 use wire::request::OpenOptions;
 use wire::response::{StatExtra, StatFlags, StatReply};
@@ -30,7 +30,7 @@ pub struct Units {
     url: Url,
     file: StripedFile,
     /// Where the first units can be read, as far as the server has said.
-    places: Vec<UnitAt>,
+    places: Vec<UnitAddress>,
     settings: Settings,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         let is_said_here = asked.word(STRIPED_KEY).is_some();
         let led = |to: &Url| {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
-            Some((file, to.word(UNITS_KEY).and_then(UnitAt::parse_all).unwrap_or_default()))
+            Some((file, to.word(UNITS_KEY).and_then(UnitAddress::parse_all).unwrap_or_default()))
         };
         Ok(match self.open_until((&asked, None), options, mode, &led)? {
             OpenResult::File(file) => Opened::File(file),

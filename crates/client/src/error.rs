@@ -31,6 +31,8 @@ pub enum ClientError {
     Slow { server: Endpoint, bytes: usize, after: Duration },
     #[error("{what}: {server} shows no progress for {} s", after.as_secs())]
     Stalled { server: Endpoint, what: String, after: Duration },
+    #[error("{last}; gave up after trying for {} s", after.as_secs())]
+    GaveUp { after: Duration, last: Box<ClientError> },
     #[error("stopped before it was done")]
     Stopped,
     #[error("{server} is not among the servers that may be reached")]
@@ -100,6 +102,7 @@ impl ClientError {
             | Self::Silent { .. }
             | Self::Slow { .. }
             | Self::Stalled { .. }
+            | Self::GaveUp { .. }
             | Self::Waited { .. } => Kind::Connection,
             Self::Authentication { .. } | Self::Tls { .. } | Self::OutOfReach { .. } => Kind::Denied,
             Self::Refused { number, .. } => match *number {
@@ -117,9 +120,24 @@ impl ClientError {
         }
     }
 
-    /// Whether a new connection may help, because the old one was the cause.
+    /// Whether the connection is the cause.
     #[must_use]
     pub fn is_connection(&self) -> bool {
+        self.may_help_to_retry() || matches!(self, Self::GaveUp { .. })
+    }
+
+    /// Whether a new connection may help, because the old one was the cause, and the time for that is not used up.
+    #[must_use]
+    pub fn may_help_to_retry(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Moved { .. } | Self::Silent { .. })
+    }
+
+    /// Makes the error for the end of all attempts, of which this was the last. `after`: the time that they may take.
+    pub(crate) fn gave_up(self, after: Duration) -> Self {
+        // Without time for a second attempt there is nothing to say about it.
+        if after.is_zero() || matches!(self, Self::GaveUp { .. }) {
+            return self;
+        }
+        Self::GaveUp { after, last: Box::new(self) }
     }
 }

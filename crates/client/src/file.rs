@@ -35,13 +35,14 @@ pub struct RemoteFile {
 
 impl RemoteFile {
     pub(crate) fn new(
-        session: Session,
+        mut session: Session,
         (origin, url): (Url, Url),
         handle: FileHandle,
         stat: StatReply,
         options: OpenOptions,
         settings: Settings,
     ) -> Self {
+        session.has_moved();
         Self {
             session,
             handle,
@@ -189,10 +190,14 @@ impl RemoteFile {
 
     fn call_with(&mut self, what: &str, request: Request, data: &[&[u8]]) -> Result<Vec<u8>, ClientError> {
         let what = format!("{what} {}", self.url);
+        self.session.has_asked(false);
         let answer =
             self.session.call_with(&what, &request, data).inspect_err(|error| self.lost |= error.is_connection());
         match answer? {
-            Answer::Done(body) => Ok(body),
+            Answer::Done(body) => {
+                self.session.has_moved();
+                Ok(body)
+            }
             Answer::Elsewhere(_) => {
                 self.lost = true;
                 Err(ClientError::Moved { server: self.url.server.clone() })

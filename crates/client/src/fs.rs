@@ -14,8 +14,9 @@ use wire::response::{
 };
 use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
 
-use crate::pace::Waits;
+use crate::deadline::Deadline;
 use crate::session::Answer;
+use crate::waiting::Waiting;
 use crate::{BatchLimits, ClientError, Endpoint, Entry, Kind, ListingParser, RemoteFile, Session, Settings, Url};
 
 /// Pauses between attempts to connect again.
@@ -63,10 +64,19 @@ impl Client {
     /// # Errors
     /// The same as those of [`Session::connect`].
     pub fn connect(&mut self, url: &Url) -> Result<Session, ClientError> {
+        self.connect_within(url, ("connect", self.begin()))
+    }
+
+    fn connect_within(&mut self, url: &Url, within: (&str, Deadline)) -> Result<Session, ClientError> {
         let user = url.user.as_deref().unwrap_or(&self.settings.user);
-        let session = Session::connect(&url.server, user, &self.settings)?;
+        let session = Session::connect_within(&url.server, user, &self.settings, within)?;
         self.settings.met.add(&url.server);
         Ok(session)
+    }
+
+    /// Returns how long a request that begins now may take.
+    fn begin(&self) -> Deadline {
+        Deadline::new(&self.settings, Instant::now())
     }
 
     /// Returns a connection for the caller alone, an existing one if possible.
@@ -74,15 +84,18 @@ impl Client {
     /// # Errors
     /// The same as those of [`Session::connect`].
     pub fn take_session(&mut self, url: &Url) -> Result<Session, ClientError> {
-        self.session_for(url).map(|(session, _)| session)
+        self.session_for(url, ("connect", self.begin())).map(|(session, _)| session)
     }
 
     /// Returns a connection, and whether it existed already. Servers end idle connections after some hours. Such a
     /// connection is not used. No request was sent over it, so a new connection serves any request.
-    fn session_for(&mut self, url: &Url) -> Result<(Session, bool), ClientError> {
+    fn session_for(&mut self, url: &Url, (what, until): (&str, Deadline)) -> Result<(Session, bool), ClientError> {
         match self.sessions.remove(&(url.server.clone(), url.user.clone())) {
-            Some(session) if !session.is_stale() => Ok((session, true)),
-            _ => Ok((self.connect(url)?, false)),
+            Some(mut session) if !session.is_stale() => {
+                session.take_up(what, until);
+                Ok((session, true))
+            }
+            _ => Ok((self.connect_within(url, (what, until))?, false)),
         }
     }
 
@@ -127,13 +140,13 @@ impl Client {
     ) -> Result<(), E> {
         let what = format!("list {url}");
         let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::new(&what, self.begin());
         loop {
             let known = self.settings.met.has(&at.server);
-            let (mut session, kept) = match self.session_for(&at) {
+            let (mut session, kept) = match self.session_for(&at, attempts.within()) {
                 Ok(session) => session,
                 Err(failed) => {
-                    attempts.next(failed, known && !given, &self.settings)?;
+                    attempts.next(failed, known && !given, &at, &self.settings)?;
                     (at, redirects) = (url.clone(), 0);
                     continue;
                 }
@@ -143,7 +156,9 @@ impl Client {
                 given = true;
                 each(entry)
             };
-            match list_once(&mut session, &what, &request, &mut each) {
+            let listed = list_once(&mut session, &what, &request, &mut each);
+            attempts.deadline = session.deadline();
+            match listed {
                 Ok(None) => {
                     self.give_back(session, &at);
                     return Ok(());
@@ -158,19 +173,19 @@ impl Client {
                     at = follow(&at, &redirect)?;
                 }
                 // Entries that `each` has got cannot be taken back, and a second listing may have another order.
-                Err(Unlisted::Client(failed)) if failed.is_connection() && !given => {
+                Err(ListingEnd::Client(failed)) if failed.may_help_to_retry() && !given => {
                     if !kept {
-                        attempts.next(failed, true, &self.settings)?;
+                        attempts.next(failed, true, &at, &self.settings)?;
                     }
                     (at, redirects) = (url.clone(), 0);
                 }
-                Err(Unlisted::Client(failed)) => {
+                Err(ListingEnd::Client(failed)) => {
                     if matches!(failed, ClientError::Refused { .. }) {
                         self.give_back(session, &at);
                     }
                     return Err(failed.into());
                 }
-                Err(Unlisted::Each(error)) => return Err(error),
+                Err(ListingEnd::Each(error)) => return Err(error),
             }
         }
     }
@@ -311,6 +326,9 @@ impl Client {
         args: Vec<u8>,
         repeatable: bool,
     ) -> Result<Vec<u8>, ClientError> {
+        if url.path.contains('?') {
+            return Err(unsendable_mark(&format!("{what} {url}")));
+        }
         let request = Request::Query(Query { kind, handle: FileHandle::default(), args });
         let (session, body) = self.ask(url, what, request, repeatable)?;
         self.give_back(session, url);
@@ -478,7 +496,7 @@ impl Client {
         led: &dyn Fn(&Url) -> Option<T>,
     ) -> Result<RequestResult<T>, ClientError> {
         let what = format!("{what} {url}");
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::new(&what, self.begin());
         let is_open = matches!(request, Request::Open(_));
         let replaces = matches!(&request, Request::Open(open) if open.options.has(OpenOptions::DELETE));
         let mut first = url.clone();
@@ -489,10 +507,14 @@ impl Client {
         }
         loop {
             let known = self.settings.met.has(&at.server);
-            let connected = self.session_for(&at);
+            let connected = self.session_for(&at, attempts.within());
             let reached = connected.is_ok();
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
-            let answered = connected.map(|(mut session, _)| (session.call(&what, &asked), session));
+            let answered = connected.map(|(mut session, _)| {
+                let answer = session.call(&what, &asked);
+                attempts.deadline = session.deadline();
+                (answer, session)
+            });
             let failed = match answered {
                 Ok((Ok(Answer::Done(body)), session)) => return Ok(RequestResult::Answered(session, at, body)),
                 // A refusal is an answer, so the connection can be used again.
@@ -518,7 +540,7 @@ impl Client {
             };
             let led = is_open && redirects > 0;
             // A kept connection may have been lost long ago. That says nothing about the server.
-            if !(kept && repeatable && failed.is_connection()) {
+            if !(kept && repeatable && failed.may_help_to_retry()) {
                 let again = match (reached, led) {
                     // A weir cluster recognises the file that this client's earlier attempt created, because the
                     // request carries the client's own word. Another server might create it twice.
@@ -527,7 +549,7 @@ impl Client {
                     (false, true) => known || !first.has_tried(&at.server.host),
                     (false, false) => known,
                 };
-                attempts.next(failed, again, &self.settings)?;
+                attempts.next(failed, again, &at, &self.settings)?;
                 // The server that redirected an open knows other servers for it.
                 if led {
                     first.add_tried(&at.server.host);
@@ -563,37 +585,48 @@ enum RequestResult<T> {
 }
 
 /// The attempts of one request over lost connections.
-struct Attempts {
-    began: Instant,
+struct Attempts<'a> {
+    /// The request, in words.
+    what: &'a str,
+    deadline: Deadline,
     count: usize,
 }
 
-impl Attempts {
-    fn new() -> Self {
-        Self { began: Instant::now(), count: 0 }
+impl<'a> Attempts<'a> {
+    fn new(what: &'a str, deadline: Deadline) -> Self {
+        Self { what, deadline, count: 0 }
+    }
+
+    /// What is asked, and until when.
+    fn within(&self) -> (&'a str, Deadline) {
+        (self.what, self.deadline)
     }
 
     /// Pauses before the next attempt, if another connection may help and `again` allows it. The client does not
     /// wait for a server that it has never reached. A server that it reached before may just be restarting.
-    fn next(&mut self, failed: ClientError, again: bool, settings: &Settings) -> Result<(), ClientError> {
-        if !again || !failed.is_connection() || self.began.elapsed() > settings.recovery_max {
+    fn next(&mut self, failed: ClientError, again: bool, at: &Url, settings: &Settings) -> Result<(), ClientError> {
+        if !again || !failed.may_help_to_retry() {
             return Err(failed);
         }
+        if !self.deadline.lost(Instant::now()) {
+            return Err(failed.gave_up(settings.recovery_max));
+        }
         tracing::info!(%failed, "trying again");
-        settings.stop.sleep(PAUSES[self.count.min(PAUSES.len() - 1)])?;
+        let waiting = Waiting::new(&at.server, self.what, self.deadline, settings);
+        waiting.pause(PAUSES[self.count.min(PAUSES.len() - 1)], &failed)?;
         self.count += 1;
         Ok(())
     }
 }
 
 /// Why a listing has ended early.
-enum Unlisted<E> {
+enum ListingEnd<E> {
     Client(ClientError),
     /// The receiver of the entries has returned an error.
     Each(E),
 }
 
-impl<E> From<ClientError> for Unlisted<E> {
+impl<E> From<ClientError> for ListingEnd<E> {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
@@ -605,8 +638,8 @@ fn list_once<E>(
     what: &str,
     request: &Request,
     each: &mut dyn FnMut(Entry) -> Result<(), E>,
-) -> Result<Option<Redirect>, Unlisted<E>> {
-    let (mut parser, mut waits) = (ListingParser::default(), Waits::default());
+) -> Result<Option<Redirect>, ListingEnd<E>> {
+    let mut parser = ListingParser::default();
     session.queue(request)?;
     loop {
         let (_, response) = session.response()?;
@@ -615,15 +648,19 @@ fn list_once<E>(
             Response::Ok(part) => (part, true),
             Response::Redirect(redirect) => return Ok(Some(redirect)),
             Response::Wait { seconds, text } => {
-                session.wait_for(&mut waits, what, seconds, &text)?;
+                session.wait_for(what, seconds, &text)?;
                 session.queue(request)?;
                 continue;
             }
-            Response::WaitResp { .. } => continue,
+            Response::WaitResp { .. } => {
+                session.deadline_mut().put_off(Instant::now());
+                continue;
+            }
             other => return Err(session.refused(what, other).into()),
         };
+        session.has_moved();
         for entry in parser.push(&part, last, session)? {
-            each(entry).map_err(Unlisted::Each)?;
+            each(entry).map_err(ListingEnd::Each)?;
         }
         if last {
             return Ok(None);
@@ -659,6 +696,31 @@ pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError
             Ok(to)
         }
     }
+}
+
+/// Whether a path in the request contains a `?`. The protocol has no escape for it: the server would take the path for
+/// a shorter one, which may be another file's.
+pub(crate) fn has_mark(request: &Request) -> bool {
+    let is_bad = |arg: &PathArg| arg.path.contains(&b'?');
+    match request {
+        Request::Open(open) => is_bad(&open.target),
+        Request::Stat(Stat { target: Target::Path(arg), .. })
+        | Request::Truncate(Truncate { target: Target::Path(arg), .. })
+        | Request::Fattr(Fattr { target: Target::Path(arg), .. }) => is_bad(arg),
+        Request::Dirlist(dirlist) => is_bad(&dirlist.target),
+        Request::Mkdir(mkdir) => is_bad(&mkdir.target),
+        Request::Rm(rm) => is_bad(&rm.target),
+        Request::Rmdir(rmdir) => is_bad(&rmdir.target),
+        Request::Chmod(chmod) => is_bad(&chmod.target),
+        Request::Mv(mv) => is_bad(&mv.from) || is_bad(&mv.to),
+        _ => false,
+    }
+}
+
+/// Makes the error for such a path.
+pub(crate) fn unsendable_mark(what: &str) -> ClientError {
+    let why = "in a root:// request `?` ends the path, so no server can have it under this name";
+    ClientError::Unsendable { what: what.to_owned(), source: wire::WireError::Unsendable { what: "a path", why } }
 }
 
 /// Changes a request's path to the target of a redirect.

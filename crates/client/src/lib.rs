@@ -5,7 +5,8 @@
 //! - It follows redirects, waits when a server asks for it (for a bounded time in all, while other requests
 //!   continue), and connects again. It does not repeat a request that could take effect twice.
 //! - It never waits for ever: not for a silent server, not for one that sends a byte a second, and not after a
-//!   [`Stop`].
+//!   [`Stop`]. All waits and retries of a request share one deadline (`deadline`), and a [`Watch`] hears of each wait
+//!   of more than two seconds.
 //! - A writer or reader that loses its connection opens its file again and continues after the last acknowledged
 //!   byte.
 //! - It receives bytes into the caller's memory and sends them from there, without a copy of bulk data.
@@ -23,7 +24,9 @@
 //!
 //! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
+mod connect;
 mod copying;
+mod deadline;
 mod direct;
 mod error;
 mod file;
@@ -31,6 +34,7 @@ mod fs;
 mod listing;
 mod many;
 mod pace;
+mod rate;
 mod reader;
 mod recovery;
 mod session;
@@ -41,6 +45,8 @@ mod sums;
 mod units_writer;
 mod url;
 mod vector;
+mod waiting;
+mod watch;
 mod writer;
 mod written;
 
@@ -49,15 +55,17 @@ pub use error::{ClientError, Kind};
 pub use file::RemoteFile;
 pub use fs::{Client, Space};
 pub use listing::{Entry, ListingParser};
-pub use many::{BatchWriter, ManyReader, ManyWriter, Read, SmallFile, Written};
+pub use many::{BatchWriter, ManyReader, ManyWriter, Read, SmallFile, SmallFileResult};
+pub use rate::RateLimit;
 pub use reader::{Chunk, Reader};
 pub use session::{Incoming, Session};
-pub use settings::{Met, Reach, Settings, Stop};
+pub use settings::{AllowedServers, ReachedServers, Settings, Stop};
 pub use striped::{StripedAt, StripedReader, StripedWriter};
 pub use sums::{Algorithm, Sum};
 pub use units_writer::UnitsWriter;
 pub use url::{Endpoint, Url, UrlError};
-pub use vector::{SEGMENT_MAX, Span, Trips};
+pub use vector::{RoundTrips, SEGMENT_MAX, Span};
+pub use watch::{Wait, Watch, Why};
 pub use wire::batch::Limits as BatchLimits;
 pub use wire::request::{DirlistOptions, OpenOptions};
 pub use wire::response::StatFlags;

@@ -3,11 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::deadline::ANSWER_MIN;
+
 /// The bytes that must arrive in each period of patience while the client waits, unless fewer remain. Weir's
 /// servers demand the same of their clients.
 const PACE_BYTES: usize = 32 << 10;
 /// The shortest time that a request is deferred, whatever the server says.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Measures the speed of an answer.
 #[derive(Clone, Copy, Debug)]
@@ -37,25 +39,38 @@ impl Pace {
         if now.saturating_duration_since(self.since) < patience { Ok(()) } else { Err(TooSlow { bytes: self.bytes }) }
     }
 
+    /// Whether a period has begun at `now`, because enough has arrived.
+    pub(crate) fn is_new(&self, now: Instant) -> bool {
+        self.since == now
+    }
+
     /// Whether so much has arrived that another attempt after a lost connection is worth while.
     pub(crate) fn is_progress(bytes: usize) -> bool {
         bytes >= PACE_BYTES
     }
 }
 
-/// A request that the server may defer (kXR_wait) repeatedly, but not for ever.
+/// One of several requests under way that the server may defer (kXR_wait) repeatedly, but not for ever. The others
+/// continue meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct WaitLimit {
     waited: Duration,
+    /// When the server deferred it first.
+    since: Option<Instant>,
     until: Option<Instant>,
 }
 
-impl Waits {
-    /// The server defers the request by `seconds`. Returns `false` if the total would exceed `most`.
+impl WaitLimit {
+    /// The server defers the request by `seconds`. Returns `false` if the total, with the time that its answers took,
+    /// would exceed `most`.
     pub(crate) fn put_off(&mut self, seconds: u32, now: Instant, most: Duration) -> bool {
         let pause = Duration::from_secs(u64::from(seconds)).max(PAUSE_MIN);
+        let since = *self.since.get_or_insert(now);
         self.waited = self.waited.saturating_add(pause);
-        self.until = (self.waited <= most).then(|| now + pause);
+        // The last answer may come a moment after the last pause.
+        let passed = now.saturating_duration_since(since).saturating_sub(ANSWER_MIN);
+        let total = self.waited.max(passed.saturating_add(pause));
+        self.until = (total <= most).then(|| now + pause);
         self.until.is_some()
     }
 
@@ -98,7 +113,7 @@ mod tests {
     #[test]
     fn a_request_is_deferred_for_a_bounded_time_in_all() {
         let start = Instant::now();
-        let mut waits = Waits::default();
+        let mut waits = WaitLimit::default();
         for turn in 0..6 {
             assert!(waits.put_off(10, start, PATIENCE), "{turn}");
             assert!(!waits.is_due(start) && waits.is_due(start + Duration::from_secs(10)));
@@ -107,8 +122,17 @@ mod tests {
         assert!(!waits.put_off(10, start, PATIENCE));
         assert_eq!(waits.until(), None);
         // If a server defers by zero seconds, the client still pauses, and not for ever.
-        let mut none = Waits::default();
+        let mut none = WaitLimit::default();
         assert_eq!((0..10_000).filter(|_| none.put_off(0, start, PATIENCE)).count(), 600);
-        assert!(!Waits::default().put_off(u32::MAX, start, PATIENCE));
+        assert!(!WaitLimit::default().put_off(u32::MAX, start, PATIENCE));
+    }
+
+    #[test]
+    fn the_time_that_a_deferring_server_takes_to_say_so_counts() {
+        let start = Instant::now();
+        let mut waits = Waits::default();
+        assert!(waits.put_off(1, start, PATIENCE));
+        assert!(waits.put_off(1, start + Duration::from_secs(59), PATIENCE));
+        assert!(!waits.put_off(1, start + Duration::from_secs(60), PATIENCE));
     }
 }

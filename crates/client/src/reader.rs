@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wire::request::Read;
 use wire::{Request, Response, ResponseStatus, StreamId};
 
-use crate::pace::{Pace, Waits};
+use crate::pace::{Pace, WaitLimit};
 use crate::{ClientError, Incoming, RemoteFile, Session};
 
 /// How long an abandoned reader goes on receiving answers from a server.
@@ -42,7 +42,7 @@ struct Pending<B> {
     want: usize,
     got: usize,
     buffer: B,
-    waits: Waits,
+    waits: WaitLimit,
     /// The replica of one server is damaged. Another server is asked for this part.
     damaged: bool,
 }
@@ -82,13 +82,21 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// # Errors
     /// The connection fails and cannot be restored.
     pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
+        self.file.session.deadline_mut().resume(Instant::now());
+        let asked = self.ask_now(offset, len, buffer);
+        self.file.session.deadline_mut().pause(Instant::now());
+        asked
+    }
+
+    fn ask_now(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
         let want = len.min(buffer.len());
         if self.pending.is_empty() {
             self.pace = Pace::new(Instant::now());
         }
-        let (stream, waits) = (StreamId::default(), Waits::default());
+        let (stream, waits) = (StreamId::default(), WaitLimit::default());
         self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false });
         let last = self.pending.len() - 1;
+        self.begin_to_wait(last);
         match self.send(last).and_then(|()| self.file.session.flush()) {
             Ok(()) => Ok(()),
             Err(lost) => self.resend_all(lost),
@@ -112,7 +120,24 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         self.wait_for(Some(end))
     }
 
+    /// A request is sent while `others` are under way.
+    fn begin_to_wait(&mut self, others: usize) {
+        if others == 0 {
+            let what = format!("read {}", self.file.url);
+            let deadline = self.file.session.deadline();
+            self.file.session.take_up(&what, deadline);
+        }
+        self.file.session.has_asked(others > 0);
+    }
+
     fn wait_for(&mut self, end: Option<Instant>) -> Result<Option<Chunk<B>>, ClientError> {
+        self.file.session.deadline_mut().resume(Instant::now());
+        let found = self.wait_till(end);
+        self.file.session.deadline_mut().pause(Instant::now());
+        found
+    }
+
+    fn wait_till(&mut self, end: Option<Instant>) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
             if let Some(end) = end {
                 let until = self.pending.iter().map(|pending| pending.waits.until());
@@ -134,6 +159,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         match self.next() {
             Ok(Some(done)) => {
                 self.pace = Pace::new(Instant::now());
+                self.file.session.has_moved();
                 let Pending { offset, want, got, buffer, damaged, .. } = self.pending.remove(done);
                 if damaged {
                     // For the next part, those servers' replicas may be undamaged.
@@ -210,6 +236,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         let now = Instant::now();
         for index in 0..self.pending.len() {
             if self.pending[index].waits.is_due(now) {
+                self.file.session.has_asked(true);
                 self.send(index)?;
             }
         }
@@ -282,7 +309,10 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
 
     fn take_other(&mut self, index: usize, response: Response) -> Result<Option<usize>, ClientError> {
         match response {
-            Response::WaitResp { .. } => Ok(None),
+            Response::WaitResp { .. } => {
+                self.file.session.deadline_mut().put_off(Instant::now());
+                Ok(None)
+            }
             // The answer to a deferred request.
             Response::Ok(data) | Response::OkSoFar(data)
                 if data.len() <= self.pending[index].want - self.pending[index].got =>

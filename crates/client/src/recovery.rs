@@ -10,13 +10,15 @@
 
 use std::time::Instant;
 
-use types::capability::CONTENT_KEY;
+use types::capability::OBJECT_KEY;
 use wire::Request;
 use wire::request::{Access, Endsess, Open, OpenOptions};
 use wire::response::{OpenReply, Redirect, StatReply};
 
+use crate::deadline::Deadline;
 use crate::fs::{PAUSES, follow};
 use crate::session::Answer;
+use crate::waiting::Waiting;
 use crate::{ClientError, Endpoint, Kind, RemoteFile, Session, Url};
 
 /// How many connections may be lost one after the other without any bytes moved. Without this bound, a server that
@@ -55,36 +57,39 @@ impl RemoteFile {
         }
         self.lost |= lost.is_connection();
         self.fruitless += if matches!(lost, ClientError::Silent { .. }) { SILENT_COUNTS } else { 1 };
-        if !lost.is_connection() || self.fruitless > FRUITLESS_MAX {
+        if !lost.may_help_to_retry() || self.fruitless > FRUITLESS_MAX {
             return Err(lost);
         }
         tracing::info!(%lost, "opening {} again", self.url);
-        let began = Instant::now();
+        // Everything until the file is open again shares the time since the first loss.
+        let mut deadline = self.session.deadline();
+        let what = format!("open {} again", self.url);
         let mut last = lost;
         let mut pauses = PAUSES.iter().chain(std::iter::repeat(&PAUSES[PAUSES.len() - 1]));
-        while began.elapsed() < self.settings.recovery_max {
+        let began = Instant::now();
+        while deadline.lost(Instant::now()) {
             if let Some(pause) = pauses.next() {
-                self.settings.stop.sleep(*pause)?;
+                Waiting::new(&self.url.server, &what, deadline, &self.settings).pause(*pause, &last)?;
             }
-            match self.reopen_anywhere() {
+            match self.reopen_anywhere(deadline) {
                 Ok(()) => return Ok(()),
                 // The server may not have noticed yet that the old connection is gone.
                 Err(error)
-                    if error.is_connection() || error.kind() == Kind::Other && began.elapsed().as_secs() < 20 =>
+                    if error.may_help_to_retry() || error.kind() == Kind::Other && began.elapsed().as_secs() < 20 =>
                 {
                     last = error;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(last)
+        Err(last.gave_up(self.settings.recovery_max))
     }
 
     /// The name may lead to another file by now. If a redirect named the object, that decides. The object may have
     /// grown meanwhile.
     fn must_be_the_same(&self, url: &Url, found: Option<&StatReply>) -> Result<(), ClientError> {
         let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
-        let same = match (self.url.word(CONTENT_KEY), url.word(CONTENT_KEY)) {
+        let same = match (self.url.word(OBJECT_KEY), url.word(OBJECT_KEY)) {
             (Some(before), Some(found)) => before == found,
             _ => self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime),
         };
@@ -97,15 +102,15 @@ impl RemoteFile {
 
     /// Opens it at the server that had it open. If that server is gone, it asks the first server, and tells it
     /// which one could not be reached.
-    fn reopen_anywhere(&mut self) -> Result<(), ClientError> {
-        let lost = match self.reopen(self.url.clone()) {
-            Err(lost) if lost.is_connection() && self.origin.server != self.url.server => lost,
+    fn reopen_anywhere(&mut self, deadline: Deadline) -> Result<(), ClientError> {
+        let lost = match self.reopen(self.url.clone(), deadline) {
+            Err(lost) if lost.may_help_to_retry() && self.origin.server != self.url.server => lost,
             result => return result,
         };
         let mut origin = self.origin.clone();
         origin.add_words(&format!("tried={}", self.url.server.host));
         tracing::info!(%lost, "asking {} which other server has it", self.origin.server);
-        self.reopen(origin)
+        self.reopen(origin, deadline)
     }
 
     /// Opens it at a server whose replica is not known to be damaged.
@@ -114,12 +119,16 @@ impl RemoteFile {
         self.damaged.push(self.url.server.clone());
         let mut origin = self.origin.clone();
         self.damaged.iter().for_each(|server| origin.add_tried(&server.host));
+        let mut deadline = self.session.deadline();
         for _ in 0..OTHERS_MAX {
-            let (at, opened) = self.reopen_whole(origin.clone());
+            if !deadline.lost(Instant::now()) {
+                break;
+            }
+            let (at, opened) = self.reopen_whole(origin.clone(), deadline);
             match opened {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) if error.is_connection() => origin.add_tried(&at.host),
+                Err(error) if error.may_help_to_retry() => origin.add_tried(&at.host),
                 Err(error) => {
                     tracing::info!(%error, "no other replica is available");
                     break;
@@ -133,13 +142,13 @@ impl RemoteFile {
 
     /// Returns where `origin` redirects to, and whether the file was opened there. Skips servers with a damaged
     /// replica.
-    fn reopen_whole(&mut self, origin: Url) -> (Endpoint, Result<bool, ClientError>) {
+    fn reopen_whole(&mut self, origin: Url, deadline: Deadline) -> (Endpoint, Result<bool, ClientError>) {
         let mut at = origin;
         for _ in 0..=self.settings.redirects_max {
             if self.damaged.contains(&at.server) {
                 return (at.server, Ok(false));
             }
-            match self.reopen_at(&at).and_then(|redirect| redirect.map(|to| follow(&at, &to)).transpose()) {
+            match self.reopen_at(&at, deadline).and_then(|redirect| redirect.map(|to| follow(&at, &to)).transpose()) {
                 Ok(Some(to)) => at = to,
                 Ok(None) => return (at.server, Ok(true)),
                 Err(error) => return (at.server, Err(error)),
@@ -149,10 +158,10 @@ impl RemoteFile {
     }
 
     /// Opens it at `url`, or where that redirects to.
-    fn reopen(&mut self, url: Url) -> Result<(), ClientError> {
+    fn reopen(&mut self, url: Url, deadline: Deadline) -> Result<(), ClientError> {
         let mut at = url;
         for _ in 0..=self.settings.redirects_max {
-            match self.reopen_at(&at)? {
+            match self.reopen_at(&at, deadline)? {
                 None => return Ok(()),
                 Some(redirect) => at = follow(&at, &redirect)?,
             }
@@ -162,9 +171,10 @@ impl RemoteFile {
     }
 
     /// Asks once. Returns a redirect, if that is the answer.
-    fn reopen_at(&mut self, url: &Url) -> Result<Option<Redirect>, ClientError> {
+    fn reopen_at(&mut self, url: &Url, deadline: Deadline) -> Result<Option<Redirect>, ClientError> {
         let user = url.user.clone().unwrap_or_else(|| self.settings.user.clone());
-        let mut session = Session::connect(&url.server, &user, &self.settings)?;
+        let what = format!("open {} again", self.url);
+        let mut session = Session::connect_within(&url.server, &user, &self.settings, (&what, deadline))?;
         // The session may have ended already, or belong to an earlier run of the server or to another server.
         match session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() })) {
             Err(error) if error.is_connection() => return Err(error),
@@ -175,7 +185,6 @@ impl RemoteFile {
             options = options.without(OpenOptions::NEW).without(OpenOptions::DELETE) | OpenOptions::UPDATE;
         }
         let open = Open::plain(Access::NONE, options, url.target());
-        let what = format!("open {} again", self.url);
         let body = match session.call(&what, &Request::Open(open))? {
             Answer::Done(body) => body,
             Answer::Elsewhere(redirect) => return Ok(Some(redirect)),
@@ -183,6 +192,7 @@ impl RemoteFile {
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
         self.must_be_the_same(url, reply.stat.as_ref())?;
         self.handle = reply.handle;
+        session.deadline_mut().restored(Instant::now());
         self.session = session;
         self.url = url.clone();
         self.lost = false;

@@ -1,7 +1,7 @@
 //! One connection after login: it sends requests and receives answers.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,8 +14,14 @@ use wire::{
     ResponseHeader, ResponseStatus, SessionId, StreamId,
 };
 
-use crate::pace::{Pace, Waits};
+use crate::connect::connect;
+use crate::deadline::Deadline;
+use crate::fs::{has_mark, unsendable_mark};
+use crate::pace::{Pace, WaitLimit};
+use crate::rate::RateLimit;
 use crate::settings::{Stop, TICK};
+use crate::waiting::Waiting;
+use crate::watch::Why;
 use crate::{ClientError, Endpoint, Settings};
 
 /// The size of the receive buffer. Larger data bypass it.
@@ -27,6 +33,8 @@ const COPIED_MAX: usize = 16 << 10;
 /// After this idle time the kernel probes the other end. Firewalls forget connections that are idle for longer, and
 /// the client learns that a server is gone before it needs it.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// The bytes that are kept of a server's reason to wait.
+const REASON_MAX: usize = 200;
 /// The largest answer that is read into memory at once.
 const ANSWER_MAX: u32 = 64 << 20;
 
@@ -44,7 +52,8 @@ pub struct Incoming {
 /// A connection to a server, after login. See the crate's documentation for its use.
 #[derive(Debug)]
 pub struct Session {
-    server: Endpoint,
+    /// The server, and how long the requests under way may still take.
+    waiting: Waiting,
     socket: TcpStream,
     /// The time that it took to connect. It is at most a round trip, because the other end's kernel answers.
     round_trip: Duration,
@@ -54,12 +63,14 @@ pub struct Session {
     patience: Duration,
     silence_max: Duration,
     wait_max: Duration,
-    stop: Stop,
+    rate: RateLimit,
     input: Vec<u8>,
     input_at: usize,
     input_end: usize,
     output: Vec<u8>,
     next_stream: u16,
+    /// The reason that the server gave when it deferred a request last.
+    asked_why: Vec<u8>,
 }
 
 /// The result of a request.
@@ -78,11 +89,22 @@ impl Session {
     /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::Authentication`],
     /// [`ClientError::OutOfReach`].
     pub fn connect(server: &Endpoint, user: &str, settings: &Settings) -> Result<Self, ClientError> {
+        Self::connect_within(server, user, settings, ("", Deadline::new(settings, Instant::now())))
+    }
+
+    /// The same for the request `what`, which may take until `deadline`.
+    pub(crate) fn connect_within(
+        server: &Endpoint,
+        user: &str,
+        settings: &Settings,
+        (what, deadline): (&str, Deadline),
+    ) -> Result<Self, ClientError> {
         settings.stop.check()?;
         settings.reach.check(server)?;
+        let waiting = Waiting::new(server, what, deadline, settings);
         let cannot = |source| ClientError::Connect { server: server.clone(), source };
         let begun = Instant::now();
-        let socket = connect(server, settings.connect_timeout).map_err(cannot)?;
+        let socket = connect(&waiting, settings.connect_timeout)?;
         let round_trip = begun.elapsed();
         socket.set_nodelay(true).map_err(cannot)?;
         socket.set_read_timeout(Some(TICK)).map_err(cannot)?;
@@ -90,7 +112,7 @@ impl Session {
         set_socket_keepalive(&socket, true).map_err(|error| cannot(error.into()))?;
         set_tcp_keepidle(&socket, KEEP_ALIVE).map_err(|error| cannot(error.into()))?;
         let mut session = Self {
-            server: server.clone(),
+            waiting,
             socket,
             round_trip,
             id: SessionId::default(),
@@ -98,12 +120,13 @@ impl Session {
             patience: settings.connect_timeout,
             silence_max: settings.silence_max,
             wait_max: settings.wait_max,
-            stop: settings.stop.clone(),
+            rate: settings.rate.clone(),
             input: vec![0; INPUT_LEN],
             input_at: 0,
             input_end: 0,
             output: Vec::new(),
             next_stream: 0,
+            asked_why: Vec::new(),
         };
         session.log_in(user, settings)?;
         session.patience = settings.silence_max;
@@ -118,13 +141,13 @@ impl Session {
         self.flush()?;
         let mut reply = [0; HANDSHAKE_REPLY_LEN];
         self.body_into(&mut reply)?;
-        let server = self.server.clone();
+        let server = self.server().clone();
         HandshakeReply::decode(&reply).map_err(|source| ClientError::NotXrootd { server, source })?;
         let body = self.answer("log in")?;
         let reply = ProtocolReply::decode(&body).map_err(|source| self.malformed(source))?;
         self.flags = reply.flags;
         if reply.flags.has(ServerFlags::TLS_LOGIN) {
-            return Err(ClientError::Tls { server: self.server.clone() });
+            return Err(ClientError::Tls { server: self.server().clone() });
         }
         let mut name = [0; 8];
         let user = if user.is_empty() { "nobody" } else { user };
@@ -144,7 +167,7 @@ impl Session {
         let reply = LoginReply::decode(&body).map_err(|source| self.malformed(source))?;
         if !reply.methods.is_empty() {
             let methods = String::from_utf8_lossy(&reply.methods).chars().take(200).collect();
-            return Err(ClientError::Authentication { server: self.server.clone(), methods });
+            return Err(ClientError::Authentication { server: self.server().clone(), methods });
         }
         self.id = reply.session;
         Ok(())
@@ -153,7 +176,42 @@ impl Session {
     /// Returns the server's address.
     #[must_use]
     pub fn server(&self) -> &Endpoint {
-        &self.server
+        &self.waiting.server
+    }
+
+    /// Takes this connection for the request `what`, which may take until `deadline`.
+    pub(crate) fn take_up(&mut self, what: &str, deadline: Deadline) {
+        self.waiting.set_what(what);
+        self.waiting.deadline = deadline;
+    }
+
+    /// Returns how long the requests under way may still take.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.waiting.deadline
+    }
+
+    /// Changes how long the requests under way may still take.
+    pub(crate) fn deadline_mut(&mut self) -> &mut Deadline {
+        &mut self.waiting.deadline
+    }
+
+    /// Something has moved: an answer has come.
+    pub(crate) fn has_moved(&mut self) {
+        self.waiting.deadline.moved(Instant::now());
+    }
+
+    /// Tells the watch of a wait that has its own time: how long it has taken, and how long it may still take.
+    pub(crate) fn tell(&self, why: Why<'_>, time: (Duration, Duration)) {
+        self.waiting.tell_of(why, time);
+    }
+
+    /// Another request was sent while `others` are under way.
+    pub(crate) fn has_asked(&mut self, others: bool) {
+        let now = Instant::now();
+        if !others {
+            self.waiting.deadline.begin(now);
+        }
+        self.waiting.deadline.asked(now);
     }
 
     /// Returns the approximate round trip time.
@@ -193,6 +251,9 @@ impl Session {
     /// # Errors
     /// [`ClientError::Unsendable`], or the connection fails.
     pub fn send(&mut self, request: &Request, data: &[&[u8]]) -> Result<StreamId, ClientError> {
+        if has_mark(request) {
+            return Err(unsendable_mark(&self.waiting.what));
+        }
         self.next_stream = self.next_stream.wrapping_add(1);
         let stream = StreamId(self.next_stream.to_be_bytes());
         request
@@ -240,6 +301,8 @@ impl Session {
     /// [`ClientError::Lost`], [`ClientError::Silent`], [`ClientError::Slow`], [`ClientError::Protocol`].
     pub fn incoming(&mut self) -> Result<Incoming, ClientError> {
         self.flush()?;
+        // Headers that never stop to come are no answer.
+        self.waiting.check(Instant::now())?;
         let mut header = [0; RESPONSE_HEADER_LEN];
         self.body_into(&mut header)?;
         let header = ResponseHeader::parse(&header).map_err(|source| self.malformed(source))?;
@@ -263,12 +326,11 @@ impl Session {
             if self.has_input() {
                 return Ok(true);
             }
-            self.stop.check()?;
             let left = end.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left.min(TICK)).ok();
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) if left.is_zero() => return Ok(false),
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(rustix::io::Errno::INTR) => self.waiting.tick(Why::Answer)?,
                 Ok(_) => return Ok(true),
                 Err(error) => return Err(self.lost(error.into())),
             }
@@ -283,7 +345,7 @@ impl Session {
             Some(due) if under_way => self.ready(due),
             Some(due) => {
                 self.flush()?;
-                self.stop.sleep(due.saturating_duration_since(Instant::now()))?;
+                self.waiting.sleep_until(due, Why::Asked(&self.asked_why))?;
                 Ok(false)
             }
         }
@@ -338,6 +400,8 @@ impl Session {
     }
 
     fn receive_into(&mut self, into: &mut [u8], pace: &mut Pace) -> Result<usize, ClientError> {
+        let part = self.rate.part(into.len());
+        let into = &mut into[..part];
         loop {
             let got = match self.socket.read(into) {
                 Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
@@ -345,23 +409,41 @@ impl Session {
                 Err(error) if is_a_pause(&error) => 0,
                 Err(error) => return Err(self.lost(error)),
             };
-            self.stop.check()?;
             self.keep_pace(pace, got)?;
             if got > 0 {
+                self.waiting.stop_check()?;
+                self.keep_rate(self.rate.received(got))?;
                 return Ok(got);
             }
+            self.waiting.tick(Why::Answer)?;
         }
     }
 
     /// Counts `bytes` more of the expected data.
-    pub(crate) fn keep_pace(&self, pace: &mut Pace, bytes: usize) -> Result<(), ClientError> {
-        pace.came(bytes, Instant::now(), self.patience).map_err(|slow| {
-            let (server, after) = (self.server.clone(), self.patience);
+    pub(crate) fn keep_pace(&mut self, pace: &mut Pace, bytes: usize) -> Result<(), ClientError> {
+        let now = Instant::now();
+        let came = pace.came(bytes, now, self.patience);
+        if bytes > 0 && pace.is_new(now) {
+            self.waiting.deadline.moved(now);
+        }
+        came.map_err(|slow| {
+            let (server, after) = (self.server().clone(), self.patience);
             match slow.bytes {
                 0 => ClientError::Silent { server, after },
                 bytes => ClientError::Slow { server, bytes, after },
             }
         })
+    }
+
+    /// Waits because bytes have moved faster than they may. That time is not the server's.
+    fn keep_rate(&mut self, pause: Duration) -> Result<(), ClientError> {
+        if !pause.is_zero() {
+            let now = Instant::now();
+            self.waiting.deadline.pause(now);
+            self.waiting.rest(pause)?;
+            self.waiting.deadline.resume(Instant::now());
+        }
+        Ok(())
     }
 
     fn write_all(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), ClientError> {
@@ -370,20 +452,28 @@ impl Session {
         while !left.is_empty() {
             // The kernel takes at most 1024 parts in one call.
             let count = left.len().min(1024);
-            match self.socket.write_vectored(&left[..count]) {
+            let sent = if self.rate.is_limited() && !left[0].is_empty() {
+                let part = self.rate.part(left[0].len());
+                self.socket.write(&left[0][..part])
+            } else {
+                self.socket.write_vectored(&left[..count])
+            };
+            match sent {
                 Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
                 Ok(sent) => {
                     IoSlice::advance_slices(&mut left, sent);
+                    self.keep_rate(self.rate.sent(sent))?;
                     since = Instant::now();
                 }
                 Err(error) if is_a_pause(&error) => {
                     if since.elapsed() >= self.silence_max {
-                        return Err(ClientError::Silent { server: self.server.clone(), after: self.silence_max });
+                        return Err(ClientError::Silent { server: self.server().clone(), after: self.silence_max });
                     }
+                    self.waiting.tick(Why::Room)?;
                 }
                 Err(error) => return Err(self.lost(error)),
             }
-            self.stop.check()?;
+            self.waiting.stop_check()?;
         }
         Ok(())
     }
@@ -395,7 +485,7 @@ impl Session {
     pub fn body(&mut self, len: u32) -> Result<Vec<u8>, ClientError> {
         if len > ANSWER_MAX {
             let what = format!("an answer of {len} bytes, where at most {ANSWER_MAX} make sense");
-            return Err(ClientError::Unexpected { server: self.server.clone(), what });
+            return Err(ClientError::Unexpected { server: self.server().clone(), what });
         }
         let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
         self.body_into(&mut body)?;
@@ -427,7 +517,7 @@ impl Session {
         match Response::decode(&header, body).map_err(|source| self.malformed(source))? {
             Response::Attn(Attn::Response(stream, response)) => Ok(Some((stream, *response))),
             Response::Attn(Attn::Message(text)) => {
-                tracing::info!(server = %self.server, "the server says: {}", text.escape_ascii());
+                tracing::info!(server = %self.server(), "the server says: {}", text.escape_ascii());
                 Ok(None)
             }
             Response::Attn(Attn::Other { .. }) => Ok(None),
@@ -443,33 +533,47 @@ impl Session {
 
     /// The same with data behind the request.
     pub(crate) fn call_with(&mut self, what: &str, request: &Request, data: &[&[u8]]) -> Result<Answer, ClientError> {
-        let mut waits = Waits::default();
+        self.waiting.set_what(what);
         loop {
             let stream = self.send(request, data)?;
             match self.gather(what, stream)? {
                 Ok(answer) => return Ok(answer),
-                Err((seconds, text)) => self.wait_for(&mut waits, what, seconds, &text)?,
+                Err((seconds, text)) => self.wait_for(what, seconds, &text)?,
             }
         }
     }
 
     /// Waits because the server has asked for it. No other request is under way.
-    pub(crate) fn wait_for(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
-        self.put_off(waits, what, seconds, text)?;
-        let until = waits.until().map(|until| until.saturating_duration_since(Instant::now()));
-        self.stop.sleep(until.unwrap_or_default())
+    pub(crate) fn wait_for(&mut self, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
+        self.note_wait(what, seconds, text);
+        let most = self.waiting.deadline.most_of_waits();
+        let again = self.waiting.deadline.again_at(seconds, Instant::now());
+        self.waiting.sleep_until(again.ok_or_else(|| self.waited(what, most, text))?, Why::Asked(text))
     }
 
-    /// Notes that the server defers a request.
-    pub(crate) fn put_off(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
-        tracing::info!(server = %self.server, seconds, "{what}: the server asks to wait: {}", text.escape_ascii());
-        if waits.put_off(seconds, Instant::now(), self.wait_max) { Ok(()) } else { Err(self.waited(what, text)) }
+    /// Notes that the server defers one of several requests under way.
+    pub(crate) fn put_off(
+        &mut self,
+        waits: &mut WaitLimit,
+        what: &str,
+        seconds: u32,
+        text: &[u8],
+    ) -> Result<(), ClientError> {
+        self.note_wait(what, seconds, text);
+        self.asked_why.clear();
+        self.asked_why.extend_from_slice(&text[..text.len().min(REASON_MAX)]);
+        let is_in_time = waits.put_off(seconds, Instant::now(), self.wait_max);
+        if is_in_time { Ok(()) } else { Err(self.waited(what, self.wait_max, text)) }
     }
 
-    /// Makes the error for a server that defers for too long.
-    pub(crate) fn waited(&self, what: &str, text: &[u8]) -> ClientError {
+    fn note_wait(&self, what: &str, seconds: u32, text: &[u8]) {
+        tracing::info!(server = %self.server(), seconds, "{what}: the server asks to wait: {}", text.escape_ascii());
+    }
+
+    /// Makes the error for a server that defers for longer than `most`.
+    pub(crate) fn waited(&self, what: &str, most: Duration, text: &[u8]) -> ClientError {
         let text = String::from_utf8_lossy(text).chars().take(500).collect();
-        ClientError::Waited { server: self.server.clone(), what: what.to_owned(), most: self.wait_max, text }
+        ClientError::Waited { server: self.server().clone(), what: what.to_owned(), most, text }
     }
 
     /// Returns the answer to a request that was queued before the call. The server may neither defer nor redirect
@@ -480,7 +584,7 @@ impl Session {
             Ok(Answer::Done(body)) => Ok(body),
             Ok(Answer::Elsewhere(_)) | Err(_) => {
                 let what = "it wants clients to wait, or redirects them before the login".to_owned();
-                Err(ClientError::Unexpected { server: self.server.clone(), what })
+                Err(ClientError::Unexpected { server: self.server().clone(), what })
             }
         }
     }
@@ -503,7 +607,7 @@ impl Session {
             let (to, response) = self.response()?;
             if to != stream {
                 let what = "an answer to a request that was not sent".to_owned();
-                return Err(ClientError::Unexpected { server: self.server.clone(), what });
+                return Err(ClientError::Unexpected { server: self.server().clone(), what });
             }
             match response {
                 Response::Ok(last) => {
@@ -513,7 +617,7 @@ impl Session {
                 Response::OkSoFar(part) => {
                     if body.len() + part.len() > usize::try_from(ANSWER_MAX).unwrap_or(usize::MAX) {
                         let what = format!("an answer of more than {ANSWER_MAX} bytes");
-                        return Err(ClientError::Unexpected { server: self.server.clone(), what });
+                        return Err(ClientError::Unexpected { server: self.server().clone(), what });
                     }
                     body.extend_from_slice(&part);
                     self.keep_pace(&mut pace, part.len())?;
@@ -524,6 +628,7 @@ impl Session {
                 // however often it sends this.
                 Response::WaitResp { .. } => {
                     self.patience = self.patience.max(self.wait_max);
+                    self.waiting.deadline.put_off(Instant::now());
                     self.keep_pace(&mut pace, 0)?;
                 }
                 other => return Err(self.refused(what, other)),
@@ -538,23 +643,23 @@ impl Session {
 
     /// Replaces the stop that ends this connection's waits.
     pub(crate) fn set_stop(&mut self, stop: Stop) {
-        self.stop = stop;
+        self.waiting.set_stop(stop);
     }
 
     /// Makes the error for an answer.
     pub(crate) fn refused(&self, what: &str, response: Response) -> ClientError {
         match response {
-            Response::Redirect(_) => ClientError::Moved { server: self.server.clone() },
-            response => ClientError::refused(&self.server, what, response),
+            Response::Redirect(_) => ClientError::Moved { server: self.server().clone() },
+            response => ClientError::refused(self.server(), what, response),
         }
     }
 
     pub(crate) fn malformed(&self, source: wire::WireError) -> ClientError {
-        ClientError::Protocol { server: self.server.clone(), source }
+        ClientError::Protocol { server: self.server().clone(), source }
     }
 
     fn lost(&self, source: io::Error) -> ClientError {
-        ClientError::Lost { server: self.server.clone(), source }
+        ClientError::Lost { server: self.server().clone(), source }
     }
 }
 
@@ -573,7 +678,15 @@ pub(crate) fn any_ready<K>(
     }
     loop {
         stop.check()?;
-        let left = end.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        // Reading from it reports that its time is over.
+        if let Some(over) = sessions.iter().position(|(_, session)| session.waiting.deadline.is_over(now)) {
+            return Ok(Some(over));
+        }
+        for (_, session) in sessions.iter() {
+            session.waiting.tell(Why::Answer, now);
+        }
+        let left = end.saturating_duration_since(now);
         let timeout = Timespec::try_from(left.min(TICK)).ok();
         let mut sockets: Vec<_> =
             sessions.iter().map(|(_, session)| PollFd::new(&session.socket, PollFlags::IN)).collect();
@@ -588,15 +701,4 @@ pub(crate) fn any_ready<K>(
 /// Whether the error only means that there was nothing to receive, or no room to send, for a moment.
 fn is_a_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-fn connect(server: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = None;
-    for address in (server.host.as_str(), server.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::rate::RateLimit;
+use crate::watch::Watch;
 use crate::{ClientError, Endpoint};
 
 /// How often a wait checks whether it must stop.
@@ -17,10 +19,11 @@ pub(crate) const TICK: Duration = Duration::from_millis(250);
 pub struct Settings {
     /// The longest time for making a connection.
     pub connect_timeout: Duration,
-    /// How long a server may be silent or too slow while the client waits for an answer. Too slow means that less
-    /// than 32 KiB arrive in this time although more is due.
+    /// How long an answer may take, with the redirects on the way to it. Of a longer answer, at least 32 KiB must
+    /// arrive in each such period.
     pub silence_max: Duration,
-    /// How long the client tries to restore a lost connection, for requests that can be repeated.
+    /// How long the client tries to restore a lost connection, for requests that can be repeated. All attempts count
+    /// from the first loss until something moves, with everything that servers ask for meanwhile.
     pub recovery_max: Duration,
     /// The total time for which the client follows a server's requests to wait, for one request of its own.
     pub wait_max: Duration,
@@ -35,9 +38,13 @@ pub struct Settings {
     /// Ends whatever is under way, with [`ClientError::Stopped`].
     pub stop: Stop,
     /// The servers that the client may connect to, also after redirects.
-    pub reach: Reach,
+    pub reach: AllowedServers,
     /// The servers that any client with these settings has reached.
-    pub met: Met,
+    pub met: ReachedServers,
+    /// Hears what the client waits for.
+    pub watch: Watch,
+    /// The most bytes in a second.
+    pub rate: RateLimit,
 }
 
 impl Default for Settings {
@@ -52,8 +59,10 @@ impl Default for Settings {
             application: "weir".to_owned(),
             user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
             stop: Stop::default(),
-            reach: Reach::default(),
-            met: Met::default(),
+            reach: AllowedServers::default(),
+            met: ReachedServers::default(),
+            watch: Watch::default(),
+            rate: RateLimit::default(),
         }
     }
 }
@@ -61,14 +70,19 @@ impl Default for Settings {
 /// Servers that a client has reached. If such a server cannot be reached later, all clients that share this set
 /// wait for it. They do not wait for a server that was never reached.
 #[derive(Clone, Default, Debug)]
-pub struct Met(Arc<Mutex<HashSet<Endpoint>>>);
+pub struct ReachedServers(Arc<Mutex<HashSet<Endpoint>>>);
 
-impl Met {
+impl ReachedServers {
     pub(crate) fn add(&self, server: &Endpoint) {
         let mut met = self.0.lock();
         if !met.contains(server) {
             met.insert(server.clone());
         }
+    }
+
+    /// The caller has given this server up: no client waits for it any more, until one reaches it again.
+    pub fn forget(&self, server: &Endpoint) {
+        self.0.lock().remove(server);
     }
 
     /// Whether the server was reached.
@@ -125,11 +139,11 @@ impl fmt::Debug for Stop {
 
 /// The servers that the client may connect to; by default all.
 #[derive(Clone, Default)]
-pub struct Reach(Option<Arc<Allowed>>);
+pub struct AllowedServers(Option<Arc<Allowed>>);
 
 type Allowed = dyn Fn(&Endpoint) -> bool + Send + Sync;
 
-impl Reach {
+impl AllowedServers {
     /// Allows only servers for which `allowed` returns `true`.
     #[must_use]
     pub fn only(allowed: impl Fn(&Endpoint) -> bool + Send + Sync + 'static) -> Self {
@@ -144,7 +158,7 @@ impl Reach {
     }
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for AllowedServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Reach(some)" } else { "Reach(all)" })
     }

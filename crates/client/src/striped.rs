@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use types::direct::UnitAt;
+use types::direct::UnitAddress;
 use types::striping::{
     SUMS_KEY, StripedOpenWrite, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
     show_writer,
@@ -52,7 +52,7 @@ impl StripedAt {
         &self,
         unit: u8,
         object: ObjectId,
-        places: &[UnitAt],
+        places: &[UnitAddress],
         settings: &Settings,
     ) -> Result<RemoteFile, ClientError> {
         let url = self.of_reader(unit, object);
@@ -152,7 +152,12 @@ impl StripedReader {
     ///
     /// # Errors
     /// A unit cannot be opened.
-    pub fn open(at: StripedAt, object: ObjectId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
+    pub fn open(
+        at: StripedAt,
+        object: ObjectId,
+        places: &[UnitAddress],
+        settings: &Settings,
+    ) -> Result<Self, ClientError> {
         let open = |unit| Ok(Reader::growing(at.open_to_read(unit, object, places, settings)?));
         let readers = at_once(at.numbers(), open)?;
         let units = readers.into_iter().map(|reader| Mutex::new(ReadUnit { reader: Some(reader) })).collect();
@@ -462,7 +467,7 @@ impl StripedWriter {
             let Some(writer) = writer else { return Ok(()) };
             match writer.finish() {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_connection() && tries < AGAIN_MAX => tries += 1,
+                Err(error) if error.may_help_to_retry() && tries < AGAIN_MAX => tries += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -538,7 +543,7 @@ pub(crate) fn with_retries<T>(
     let mut tries = 0;
     loop {
         match op(file) {
-            Err(error) if error.is_connection() && tries < AGAIN_MAX => {
+            Err(error) if error.may_help_to_retry() && tries < AGAIN_MAX => {
                 tries += 1;
                 file.recover(error)?;
             }

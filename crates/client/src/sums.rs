@@ -14,6 +14,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// All of them, the best first.
+    pub const ALL: [Self; 2] = [Self::Crc32c, Self::Adler32];
+
     /// Returns its name in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -37,10 +40,13 @@ impl Algorithm {
     /// `chksum`, such as `0:adler32,1:crc32c`.
     #[must_use]
     pub fn offered(list: &str) -> Option<Self> {
-        let offers = |wanted: Self| {
-            list.split([',', ' ']).any(|word| word.rsplit(':').next().is_some_and(|name| name.trim() == wanted.name()))
-        };
-        [Self::Crc32c, Self::Adler32].into_iter().find(|algorithm| offers(*algorithm))
+        Self::ALL.into_iter().find(|algorithm| algorithm.is_in(list))
+    }
+
+    /// Whether it is in a server's list.
+    #[must_use]
+    pub fn is_in(self, list: &str) -> bool {
+        list.split([',', ' ']).any(|word| word.rsplit(':').next().is_some_and(|name| name.trim() == self.name()))
     }
 
     /// Returns the checksum of no bytes.

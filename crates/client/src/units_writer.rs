@@ -13,7 +13,7 @@ use types::{Crc32c, Timestamp};
 
 use crate::striped::{AGAIN_MAX, StripedWriter, WriteSummary, WriteUnit, open_writer, say_complete, with_retries};
 use crate::written::{SumsOfWritten, WrittenSums};
-use crate::{Chunk, ClientError, RemoteFile, Sent, Settings, StripedAt, Writer};
+use crate::{Chunk, ClientError, Kind, RemoteFile, Sent, Settings, StripedAt, Writer};
 
 /// The most requests of a unit under way. The number of buffers is the real bound.
 const WINDOW: usize = 64;
@@ -327,13 +327,13 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
             }
             match writer.finish() {
                 Ok(_) => break,
-                Err(error) if error.is_connection() && tries < AGAIN_MAX => tries += 1,
+                Err(error) if error.may_help_to_retry() && tries < AGAIN_MAX => tries += 1,
                 Err(error) => return Err(error),
             }
             writer = match self.open() {
                 Ok(writer) => writer,
                 // The close may have succeeded although its answer was lost.
-                Err(error) if !error.is_connection() => break,
+                Err(error) if error.kind() != Kind::Connection => break,
                 Err(error) => return Err(error),
             };
         }

@@ -82,6 +82,23 @@ pub struct UrlError {
     pub why: &'static str,
 }
 
+impl UrlError {
+    /// Returns what is wrong with a text that was probably meant as an address of a server, and is none: without the
+    /// slashes behind `root:`, or without `root://` before a host and a port.
+    #[must_use]
+    pub fn mistaken(text: &str) -> Option<Self> {
+        let wrong = |why| Some(Self { text: text.chars().take(200).collect(), why });
+        let rest = ["root:", "xroot:", "roots:", "xroots:"].iter().find_map(|scheme| text.strip_prefix(scheme));
+        if rest.is_some_and(|rest| !rest.starts_with("//")) {
+            return wrong("two slashes follow the colon, as in root://HOST[:PORT]//PATH");
+        }
+        let (server, _) = text.split_once("//")?;
+        let (host, port) = server.rsplit_once(':')?;
+        let is_server = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) && !host.contains('/');
+        (is_server && Endpoint::parse(server).is_ok()).then(|| wrong("write root:// before the host")).flatten()
+    }
+}
+
 impl Url {
     /// Whether `text` looks like such an address. (`root://`, `xroot://`, and their TLS forms, which are then
     /// refused.)
@@ -256,8 +273,8 @@ mod tests {
 
     #[test]
     fn words_are_found_by_their_keys() {
-        let url = Url::parse("root://host//file?weir.cap=a=b&weir.content=0000000000000007&x").unwrap();
-        assert_eq!((url.word("weir.content"), url.word("weir.cap")), (Some("0000000000000007"), Some("a=b")));
+        let url = Url::parse("root://host//file?weir.cap=a=b&weir.object=0000000000000007&x").unwrap();
+        assert_eq!((url.word("weir.object"), url.word("weir.cap")), (Some("0000000000000007"), Some("a=b")));
         assert_eq!((url.word("weir"), url.word("x")), (None, None));
         assert_eq!(Url::parse("root://host//file").unwrap().word("x"), None);
     }

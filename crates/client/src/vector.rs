@@ -7,7 +7,7 @@ use std::time::Instant;
 use wire::request::{Readv, SEGMENTS_MAX, Segment};
 use wire::{FileHandle, Request, Response, ResponseStatus, StreamId};
 
-use crate::pace::{Pace, Waits};
+use crate::pace::{Pace, WaitLimit};
 use crate::{ClientError, Incoming, RemoteFile};
 
 /// The most bytes of one segment. Stock servers take no more (their buffers of 2 MiB less the segment's header).
@@ -29,7 +29,7 @@ pub struct Span {
 
 /// The number of requests that a read took.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Trips {
+pub struct RoundTrips {
     /// Requests.
     pub requests: u64,
     /// The number of requests that had to be waited for one after the other. Requests that are under way together
@@ -46,7 +46,7 @@ impl RemoteFile {
     /// # Errors
     /// The server refuses, for example because a span ends behind the end of the file. The connection fails and
     /// cannot be restored. [`ClientError::Unexpected`]: an answer has other segments than requested.
-    pub fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, ClientError> {
+    pub fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, ClientError> {
         let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
         let room = into.len();
         let Some(into) = into.get_mut(..wanted) else {
@@ -56,10 +56,12 @@ impl RemoteFile {
         let parts = parts(spans, self.handle);
         let requests = split(&parts);
         let window = self.settings.window.max(1);
-        let mut trips = Trips { requests: requests.len() as u64, in_turn: requests.len().div_ceil(window) as u64 };
+        let mut trips = RoundTrips { requests: requests.len() as u64, in_turn: requests.len().div_ceil(window) as u64 };
         if parts.is_empty() {
-            trips = Trips::default();
+            trips = RoundTrips::default();
         }
+        self.session.take_up(&format!("read {}", self.url), self.session.deadline());
+        self.session.has_asked(false);
         let mut run = Run { parts, requests: requests.into(), under_way: Vec::new(), pace: Pace::new(Instant::now()) };
         while !run.is_done() {
             match run.step(self, window, into) {
@@ -126,12 +128,12 @@ struct Run {
     parts: Vec<Part>,
     /// Requests that are not sent yet.
     requests: VecDeque<Range<usize>>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<PendingRead>,
     pace: Pace,
 }
 
 /// A request whose answer is not complete.
-struct UnderWay {
+struct PendingRead {
     stream: StreamId,
     request: Range<usize>,
     /// The part whose header or data come next.
@@ -139,10 +141,10 @@ struct UnderWay {
     header: [u8; SEGMENT_HEADER],
     /// The bytes received of the header, then of the data.
     got: usize,
-    waits: Waits,
+    waits: WaitLimit,
 }
 
-impl UnderWay {
+impl PendingRead {
     fn new(request: Range<usize>) -> Self {
         let part = request.start;
         Self {
@@ -151,7 +153,7 @@ impl UnderWay {
             part,
             header: [0; SEGMENT_HEADER],
             got: 0,
-            waits: Waits::default(),
+            waits: WaitLimit::default(),
         }
     }
 
@@ -160,6 +162,7 @@ impl UnderWay {
         let of = parts.get(self.request.clone()).unwrap_or_default();
         // The handle changes when the file is opened again.
         let segments = of.iter().map(|part| Segment { handle: file.handle, ..part.segment }).collect();
+        file.session.has_asked(true);
         self.stream = file.session.queue(&Request::Readv(Readv { path_id: 0, segments }))?;
         self.waits.sent();
         Ok(())
@@ -180,7 +183,7 @@ impl Run {
         while self.under_way.len() < window
             && let Some(request) = self.requests.pop_front()
         {
-            self.under_way.push(UnderWay::new(request));
+            self.under_way.push(PendingRead::new(request));
             if let Some(last) = self.under_way.last_mut() {
                 last.send(file, &self.parts)?;
             }
@@ -241,7 +244,10 @@ impl Run {
             return Err(unexpected(file, "an answer to a request that was not sent".to_owned()));
         };
         match response {
-            Response::WaitResp { .. } => Ok(0),
+            Response::WaitResp { .. } => {
+                file.session.deadline_mut().put_off(Instant::now());
+                Ok(0)
+            }
             Response::Wait { seconds, text } => {
                 let what = format!("read {}", file.url);
                 file.session.put_off(&mut self.under_way[index].waits, &what, seconds, &text)?;
@@ -309,8 +315,9 @@ impl Run {
     }
 
     /// Checks that the last frame of an answer has completed it.
-    fn finish(&mut self, file: &RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
+    fn finish(&mut self, file: &mut RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
         if last {
+            file.session.has_moved();
             let one = self.under_way.swap_remove(index);
             if !one.is_complete() {
                 let (got, asked) = (one.part - one.request.start, one.request.len());

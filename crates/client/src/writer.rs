@@ -7,7 +7,7 @@ use std::time::Instant;
 use wire::request::Write;
 use wire::{Request, Response, StreamId};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{Chunk, ClientError, RemoteFile, Session};
 
 /// Writes parts of a file with several requests under way. It keeps each buffer until the server has acknowledged
@@ -22,7 +22,7 @@ pub struct Writer<B> {
 struct Pending<B> {
     stream: StreamId,
     chunk: Chunk<B>,
-    waits: Waits,
+    waits: WaitLimit,
 }
 
 /// The result of [`Writer::put`]: an acknowledged part, if there is one.
@@ -57,12 +57,20 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// # Errors
     /// The server refuses, or the connection fails and cannot be restored.
     pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
-        self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: Waits::default() });
+        self.file.session.deadline_mut().resume(Instant::now());
+        let sent = self.put_now(chunk);
+        self.file.session.deadline_mut().pause(Instant::now());
+        sent
+    }
+
+    fn put_now(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
+        self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: WaitLimit::default() });
         let last = self.pending.len() - 1;
+        self.begin_to_wait(last);
         if let Err(lost) = self.send(last) {
             self.resend_all(lost)?;
         }
-        if self.pending.len() >= self.file.settings.window.max(1) { self.answered() } else { Ok(None) }
+        if self.pending.len() >= self.file.settings.window.max(1) { self.answered_till(None) } else { Ok(None) }
     }
 
     /// Waits until the server has acknowledged one more part, and returns it. `None`: no part is under way.
@@ -81,7 +89,24 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         self.answered_by(Some(end))
     }
 
+    /// A request is sent while `others` are under way.
+    fn begin_to_wait(&mut self, others: usize) {
+        if others == 0 {
+            let what = format!("write {}", self.file.url);
+            let deadline = self.file.session.deadline();
+            self.file.session.take_up(&what, deadline);
+        }
+        self.file.session.has_asked(others > 0);
+    }
+
     fn answered_by(&mut self, end: Option<Instant>) -> Result<Sent<B>, ClientError> {
+        self.file.session.deadline_mut().resume(Instant::now());
+        let answered = self.answered_till(end);
+        self.file.session.deadline_mut().pause(Instant::now());
+        answered
+    }
+
+    fn answered_till(&mut self, end: Option<Instant>) -> Result<Sent<B>, ClientError> {
         while !self.pending.is_empty() {
             if let Some(end) = end {
                 let until = self.pending.iter().map(|pending| pending.waits.until());
@@ -103,6 +128,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         match self.next() {
             Ok(Some(done)) => {
                 let chunk = self.pending.remove(done).map(|pending| pending.chunk);
+                self.file.session.has_moved();
                 self.file.has_moved(chunk.as_ref().map_or(0, |chunk| chunk.len));
                 Ok(chunk)
             }
@@ -159,6 +185,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         let now = Instant::now();
         for index in 0..self.pending.len() {
             if self.pending[index].waits.is_due(now) {
+                self.file.session.has_asked(true);
                 self.send(index)?;
             }
         }
@@ -172,7 +199,10 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         let place = self.pending.iter().position(|pending| pending.stream == stream);
         match (response, place) {
             (Response::Ok(_), Some(index)) => Ok(Some(index)),
-            (Response::WaitResp { .. }, Some(_)) => Ok(None),
+            (Response::WaitResp { .. }, Some(_)) => {
+                self.file.session.deadline_mut().put_off(Instant::now());
+                Ok(None)
+            }
             (Response::Wait { seconds, text }, Some(index)) => {
                 let what = format!("write {}", self.file.url());
                 self.file.session.put_off(&mut self.pending[index].waits, &what, seconds, &text)?;

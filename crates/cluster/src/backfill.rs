@@ -189,9 +189,9 @@ mod tests {
 
     #[test]
     fn a_store_drained_during_backfill_is_replaced_at_once_unless_it_alone_has_something() {
-        let emptied = MemberStates { is_removed_as_lost: &|_| false, ..LOST };
+        let drained = MemberStates { is_removed_as_lost: &|_| false, ..LOST };
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 40)];
-        assert_eq!(member_states(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        assert_eq!(member_states(members(), &MemberStates { is_kept: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
+        assert_eq!(member_states(members(), &drained, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
+        assert_eq!(member_states(members(), &MemberStates { is_kept: &is_two, ..drained }, 0), Next::Fill(StoreId(2)));
     }
 }

@@ -90,9 +90,11 @@ pub struct Copying {
     /// The last entry that was read; `None` at the beginning.
     looked: Option<(GroupId, ObjectId)>,
     is_looking: bool,
+    /// The list has grown since the last search began.
+    is_urgent: bool,
     next_look: Time,
     given: u64,
-    making: BTreeMap<CopyId, (MissingReplica, Time)>,
+    under_way: BTreeMap<CopyId, (MissingReplica, Time)>,
     resting: BTreeMap<(ObjectId, StoreId), Time>,
 }
 
@@ -107,22 +109,28 @@ impl Copying {
             found: VecDeque::new(),
             looked: None,
             is_looking: false,
+            is_urgent: false,
             next_look: now,
             given: 0,
-            making: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             resting: BTreeMap::new(),
         }
     }
 
     /// Returns the number of copies under way.
     #[must_use]
-    pub fn making(&self) -> usize {
-        self.making.len()
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
     }
 
     /// Sets the total rate from now on, in bytes a second.
     pub fn set_bytes_per_second(&mut self, bytes_per_second: u64) {
         self.rate.bytes_per_second = bytes_per_second;
+    }
+
+    /// Searches the namespace at the next tick: it has new missing replicas.
+    pub fn look_soon(&mut self) {
+        self.is_urgent = true;
     }
 
     /// Takes the page that [`CopyEffect::Look`] asked for.
@@ -141,7 +149,7 @@ impl Copying {
             self.next_look = now + pause;
         }
         let is_new = |one: &MissingReplica| {
-            !self.making.values().any(|(making, _)| (making.object, making.to) == (one.object, one.to))
+            !self.under_way.values().any(|(other, _)| (other.object, other.to) == (one.object, one.to))
         };
         let new: Vec<MissingReplica> = missing.into_iter().filter(is_new).collect();
         self.found.extend(new);
@@ -149,7 +157,7 @@ impl Copying {
 
     /// A copy has ended. `is_there`: the replica exists.
     pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
-        if let Some((missing, since)) = self.making.remove(&copy)
+        if let Some((missing, since)) = self.under_way.remove(&copy)
             && !is_there
         {
             self.resting.insert((missing.object, missing.to), now + self.rate.rest);
@@ -164,7 +172,7 @@ impl Copying {
     /// Starts the copies that are due, and ends those that are silent.
     pub fn tick(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
         let lost: Vec<CopyId> = self
-            .making
+            .under_way
             .iter()
             .filter(|(_, (missing, since))| {
                 now.since(*since) >= self.rate.patience + Duration::from_secs(missing.len / SLOWEST)
@@ -177,8 +185,8 @@ impl Copying {
         }
         self.resting.retain(|_, until| now < *until);
         self.go_on(now, out);
-        if self.found.is_empty() && !self.is_looking && now >= self.next_look {
-            self.is_looking = true;
+        if self.found.is_empty() && !self.is_looking && (self.is_urgent || now >= self.next_look) {
+            (self.is_looking, self.is_urgent) = (true, false);
             out.push(CopyEffect::Look(self.looked));
         }
     }
@@ -187,7 +195,7 @@ impl Copying {
     /// copies take less time than passes between two ticks.
     pub fn go_on(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
         self.count(now);
-        while self.credit > 0 && self.making.len() < self.rate.at_once {
+        while self.credit > 0 && self.under_way.len() < self.rate.at_once {
             let Some(missing) = self.found.pop_front() else { break };
             if self.resting.contains_key(&(missing.object, missing.to)) {
                 continue;
@@ -195,7 +203,7 @@ impl Copying {
             self.given += 1;
             let copy = CopyId(self.given);
             self.credit -= i128::from(missing.len);
-            self.making.insert(copy, (missing, now));
+            self.under_way.insert(copy, (missing, now));
             out.push(CopyEffect::Make(copy, missing));
         }
     }
@@ -315,7 +323,7 @@ mod tests {
         // A silent copy is treated as failed.
         out.clear();
         copying.tick(at(60_010), &mut out);
-        assert_eq!(copying.making(), 1);
+        assert_eq!(copying.under_way(), 1);
         assert_eq!(out.first(), Some(&CopyEffect::GiveUp(CopyId(2))));
     }
 
@@ -348,7 +356,7 @@ mod tests {
         out.clear();
         copying.tick(at(160_000), &mut out);
         assert_eq!(out.first(), Some(&CopyEffect::GiveUp(CopyId(2))));
-        assert_eq!(copying.making(), 1);
+        assert_eq!(copying.under_way(), 1);
         out.clear();
         copying.tick(at(161_000), &mut out);
         assert!(out.contains(&CopyEffect::GiveUp(CopyId(1))), "{out:?}");
@@ -364,6 +372,28 @@ mod tests {
         out.clear();
         copying.tick(at(10), &mut out);
         assert_eq!(out, [CopyEffect::Look(Some(end))]);
+    }
+
+    #[test]
+    fn new_missing_replicas_are_looked_for_at_once() {
+        let mut copying = Copying::new(at(0), rate(1000, 8));
+        let mut out = Vec::new();
+        copying.tick(at(0), &mut out);
+        copying.found(at(0), page(Vec::new(), None));
+        out.clear();
+        copying.tick(at(1000), &mut out);
+        assert_eq!(out, [], "nothing is missing");
+        copying.look_soon();
+        copying.tick(at(1010), &mut out);
+        assert_eq!(out, [CopyEffect::Look(None)]);
+        // The list grows while it is read.
+        copying.look_soon();
+        copying.found(at(1020), page(Vec::new(), None));
+        copying.tick(at(1030), &mut out);
+        assert_eq!(out, [CopyEffect::Look(None), CopyEffect::Look(None)]);
+        copying.found(at(1040), page(Vec::new(), None));
+        copying.tick(at(1050), &mut out);
+        assert_eq!(out.len(), 2, "{out:?}");
     }
 
     #[test]

@@ -37,6 +37,6 @@ mod time;
 pub use copying::{CopyEffect, CopyId, CopyRate, Copying, MissingReplica, MissingReplicaPage};
 pub use fences::{Fence, FenceId, Fences};
 pub use lease::{Lease, LeaseTerms};
-pub use reopening::{Reopening, Standing, reopening};
+pub use reopening::{Reopening, StoreStatus, reopening};
 pub use sessions::{Presence, ProcessEpoch, Register, Registered, SESSIONS_PER_RUN, Sessions};
 pub use time::Time;

@@ -44,6 +44,40 @@ impl Original {
     }
 }
 
+/// Why a store could not make a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum CopyFailure {
+    /// A client writes the object again, or the object is being deleted.
+    #[error("the object was opened for writing again, or removed, since the copy was ordered")]
+    Superseded,
+    /// The manager has ordered a copy of another version.
+    #[error("the manager has ordered another copy in its place")]
+    Replaced,
+    /// The source store did not send a part in time, although it was asked several times.
+    #[error("the source store does not answer")]
+    SourceSilent,
+    /// The source store does not have this version, or cannot read it.
+    #[error("the source store cannot provide it: {}", on_disk(*.0))]
+    Source(ErrorCode),
+    /// The own disk failed.
+    #[error("the target store cannot write it: {}", on_disk(*.0))]
+    Target(ErrorCode),
+    /// The finished copy is not equal to the original.
+    #[error("the finished copy differs from the original")]
+    Differs,
+}
+
+/// What a store's disk met, for people.
+fn on_disk(code: ErrorCode) -> String {
+    match code {
+        ErrorCode::NotFound => "it does not have this version of the object".into(),
+        ErrorCode::NoSpace => "its disk is full".into(),
+        ErrorCode::Checksum | ErrorCode::Damaged => "bytes on its disk are damaged".into(),
+        ErrorCode::Io => "its disk failed".into(),
+        code => format!("{code:?}"),
+    }
+}
+
 /// Who closes an open write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClosedBy {
@@ -134,8 +168,8 @@ pub enum FromStore {
         session: SessionId,
         /// The copy.
         copy: CopyId,
-        /// Whether the replica exists, durably.
-        is_there: bool,
+        /// `Ok`: the replica exists, durably.
+        result: Result<(), CopyFailure>,
     },
     /// These replicas are deleted durably, or did not exist.
     Deleted {
@@ -264,8 +298,7 @@ pub enum BetweenStores {
         /// The length of the part in bytes. It is shorter at the end of the object.
         len: u32,
     },
-    /// The answer to [`Self::Fetch`]. The part travels beside it as a change that writes it. Without one, the store
-    /// does not have it.
+    /// The answer to [`Self::Fetch`]. The part travels beside it as a change that writes it.
     Fetched {
         /// The copy that needs it.
         copy: CopyId,
@@ -273,6 +306,8 @@ pub enum BetweenStores {
         replica: ReplicaId,
         /// The start of the part, in bytes.
         offset: u64,
+        /// Why the store cannot send the part.
+        result: Result<(), ErrorCode>,
     },
 }
 
@@ -319,7 +354,8 @@ mod tests {
             }),
             of_store(FromStore::Interrupt { replica, writer, kept_len: 5, holders: Vec::new(), request }),
             of_store(FromStore::Fenced(fence)),
-            of_store(FromStore::Copied { session, copy, is_there: true }),
+            of_store(FromStore::Copied { session, copy, result: Ok(()) }),
+            of_store(FromStore::Copied { session, copy, result: Err(CopyFailure::Source(ErrorCode::Damaged)) }),
             of_store(FromStore::Deleted { replicas: vec![replica; 3] }),
         ]);
         let to_store = |message| ToServer::ToStore { store, message };
@@ -348,7 +384,7 @@ mod tests {
                 offset: 1 << 40,
                 len: 4 << 20,
             },
-            BetweenStores::Fetched { copy, replica, offset: 0 },
+            BetweenStores::Fetched { copy, replica, offset: 0, result: Ok(()) },
         ]);
     }
 }

@@ -6,7 +6,7 @@ use crate::Presence;
 
 /// The state of a store, as far as the manager knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct StoreStatus {
     /// Whether its node is there.
     pub presence: Presence,
     /// The boot generation of its node.
@@ -36,7 +36,7 @@ pub enum Reopening {
 pub fn reopening(
     in_sync: &[InSyncReplica],
     tried: &[StoreId],
-    standing: impl Fn(StoreId) -> Option<Standing>,
+    standing: impl Fn(StoreId) -> Option<StoreStatus>,
 ) -> Reopening {
     let knows_all = |one: &InSyncReplica| {
         standing(one.store).is_some_and(|standing| standing.boot_generation == one.boot_generation)
@@ -87,7 +87,7 @@ mod tests {
         let tried: Vec<StoreId> = tried.iter().copied().map(StoreId).collect();
         let known = |store: StoreId| {
             let (presence, boot_generation) = *standing.get(usize::try_from(store.0).ok()?)?;
-            Some(Standing {
+            Some(StoreStatus {
                 presence,
                 boot_generation: BootGeneration(boot_generation),
                 is_removed_as_lost: removed_as_lost.contains(&store.0),

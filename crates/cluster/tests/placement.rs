@@ -8,16 +8,14 @@
     clippy::cast_possible_truncation
 )]
 
-mod stores;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::stores::{drawn, even, location_of, map, policy, store, uneven};
 use cluster::placement::{
     First, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, choose_stores, groups,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use stores::{drawn, even, location_of, map, policy, store, uneven};
 use types::{ErrorCode, Policy, Shared, Spread, StoreId};
 
 #[test]

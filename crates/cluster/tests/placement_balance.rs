@@ -8,13 +8,11 @@
     clippy::cast_possible_truncation
 )]
 
-mod stores;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use crate::stores::{TIB, drawn, even, location_of, map, policy, uneven};
 use cluster::placement::{Load, Map, StoreInfo, StoreState, choose_stores, groups};
-use stores::{TIB, drawn, even, location_of, map, policy, uneven};
 use types::StoreId;
 
 /// Mean of (got - expected)² / expected: about 1 for correct draws, and more the further they are from that.

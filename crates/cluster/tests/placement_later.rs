@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod stores;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::stores::{even, location_of, map, policy, store, uneven};
 use cluster::placement::{
     Load, PlacementError, StoreInfo, StoreState, choose_stores, groups, rank_readers, replacement,
 };
-use stores::{even, location_of, map, policy, store, uneven};
 use types::{Spread, StoreId};
 
 fn ids(ids: &[u64]) -> Vec<StoreId> {

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod stores;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::stores::{location_of, map, policy, store};
 use cluster::placement::{First, Map, Placed, StoreInfo, StoreState, choose_stores, rank_readers};
-use stores::{location_of, map, policy, store};
 use types::{Location, Policy, Shared, StoreId};
 
 const DOCUMENT: &str = include_str!("../../../docs/how-to/policies.md");

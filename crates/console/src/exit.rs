@@ -78,7 +78,9 @@ impl Exit {
                 "fsck, a restore or an export found something that is still there, the demo saw a promise broken, `weir repair --wait` left replicas that cannot be made now, or a bench has figures that must not be used or are surely lower"
             }
             Exit::Usage => "wrong command line or configuration; nothing was touched",
-            Exit::DataDirectory => "the data directory was refused; nothing was touched",
+            Exit::DataDirectory => {
+                "the data directory was refused, or is not what its path names any more; weir touched nothing there"
+            }
             Exit::InUse => "another process holds the data directory",
             Exit::Damaged => "the journal or an index is damaged; stderr says where and what to do",
             Exit::Failed => "failed otherwise; stderr says why",
@@ -89,7 +91,7 @@ impl Exit {
             Exit::NotFound => "no such file or directory",
             Exit::Exists => "the target is there already; --force replaces it",
             Exit::Denied => "not allowed",
-            Exit::NoSpace => "no room left",
+            Exit::NoSpace => "no space left",
             Exit::Unreachable => "the server cannot be reached, or went away for too long",
             Exit::Checksum => "a checksum does not match: the bytes are damaged somewhere",
         }

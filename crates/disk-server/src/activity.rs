@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::replication::ObjectDigest;
 use parking_lot::{Mutex, RwLock};
 use store::Space;
 use types::StoreId;
 
 use super::DiskServer;
-use node::{Activity, FromDisk, NotSummed, SumRequest};
+use node::{Activity, ChecksumFailure, FromDisk, SumRequest, Summed};
 
 /// The front end's figures. Counters start at zero when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -111,7 +110,7 @@ impl DiskServer {
     }
 
     /// Tells the manager the checksums of an object, or why it was not read.
-    pub fn summed(&self, number: u64, found: Result<ObjectDigest, NotSummed>) {
+    pub fn summed(&self, number: u64, found: Result<Summed, ChecksumFailure>) {
         self.world.to_manager(FromDisk::Summed { number, found });
     }
 

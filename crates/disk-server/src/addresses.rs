@@ -12,11 +12,11 @@ pub(super) struct StoreAddresses {
     stores: BTreeMap<StoreId, NodeId>,
     /// The addresses of servers.
     nodes: BTreeMap<NodeId, String>,
-    coming: Option<Coming>,
+    coming: Option<PartialAddressList>,
 }
 
 /// The pages received so far of a list.
-struct Coming {
+struct PartialAddressList {
     number: u64,
     next: u32,
     addresses: Vec<StoreAddress>,
@@ -30,7 +30,7 @@ impl StoreAddresses {
         let before = self.coming.take();
         let mut coming = match before.filter(|coming| (coming.number, coming.next) == (number, page)) {
             Some(coming) => coming,
-            None if page == 0 => Coming { number, next: 0, addresses: Vec::new() },
+            None if page == 0 => PartialAddressList { number, next: 0, addresses: Vec::new() },
             None => return None,
         };
         coming.next = coming.next.saturating_add(1);

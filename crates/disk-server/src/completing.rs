@@ -58,7 +58,7 @@ impl DiskServer {
         let synced = match due.iter().map(|one| one.completed.seq).max() {
             #[cfg(any(test, feature = "planted"))]
             Some(_) if self.has(super::Planted::CompleteBeforeSync) => Ok(()),
-            Some(last) => shell.at.store.sync_log_to(last).map_err(|error| told(&shell.at, &error)),
+            Some(last) => shell.at.store.sync_journal_to(last).map_err(|error| told(&shell.at, &error)),
             None => Ok(()),
         };
         for One { replica, by, completed: Completed { len, crc32c, adler32, .. } } in due {

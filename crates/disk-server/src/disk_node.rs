@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster::Time;
-use link::{Arriving, Bulk, LinkError, PeerIdentity, Role};
+use link::{Bulk, IncomingHeader, LinkError, PeerIdentity, Role};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::NodeId;
 
@@ -145,7 +145,7 @@ impl Inbox {
 }
 
 impl Receiver for Inbox {
-    fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+    fn buffer(&self, _from: NodeId, arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         self.server().map(|server| server.room_for(arriving.header.bulk_len as usize))
     }
 

@@ -6,6 +6,7 @@
 
 mod activity;
 mod addresses;
+mod attributes;
 mod blocking;
 mod completing;
 mod disk_node;
@@ -32,6 +33,7 @@ use types::{BootId, Incarnation, NodeId, NsPath, ObjectId, ReplicaId, SessionId,
 
 pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Summer};
 use addresses::StoreAddresses;
+pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use disk_node::DiskNode;
 pub use placed::{Permit, Placed, PlacedError};
@@ -46,7 +48,7 @@ pub use verified::{ReadGrant, StripedGrant, VerifiedCapability, WriteGrant};
 /// What a disk server is handed from outside: a clock, connections to other nodes, and threads to do disk work in.
 ///
 /// The shell has no clock, thread or connection of its own. Nothing in it waits for another job or for a message: later answers come as completions. Only
-/// the calls of `blocking.rs` wait, for front ends that give each request a thread. No call of this trait may wait.
+/// the calls of `blocking.rs` and `attributes.rs` wait, for front ends that give each request a thread. No call of this trait may wait.
 pub trait DiskWorld: Send + Sync {
     /// The server's own clock.
     fn now(&self) -> Time;
@@ -118,6 +120,7 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    questions: attributes::AttributeQuestions,
     /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
 }
@@ -165,6 +168,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             bulk: BulkPool::default(),
             began: world.now(),
             settings,
@@ -279,6 +283,7 @@ impl DiskServer {
                 self.world.run(Box::new(move || this.end_writer(&end)));
             }
             FromManager::Sum(request) => self.sum(request),
+            FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

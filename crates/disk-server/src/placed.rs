@@ -6,12 +6,12 @@ use cluster::message::ClosedBy;
 use cluster::replication::Epoch;
 use cluster::server::{Grant, Input, ReadView};
 use store::{PageSum, ReplicaState, StoreError, Writer};
+use types::absent_replicas::AbsentReplica;
 use types::capability::CapabilityError;
-use types::stale_replicas::StaleReplica;
 use types::{ErrorCode, Ino, ReplicaId, StoreId, Timestamp, WriterToken};
 
 use super::DiskServer;
-use super::replica::{AtHand, Change, Replica};
+use super::replica::{Change, ChangeData, Replica};
 use super::store_shell::{StoreShell, Waiter};
 use node::BulkBytes;
 use node::ChangeHead;
@@ -31,14 +31,14 @@ pub enum PlacedError {
         port: u16,
     },
     /// The store does not have the replica that the capability is for. The client must ask the manager for a capability for another store.
-    #[error("store {:016x} does not have the object any more for which the manager sends readers to it", .stale_replicas.store.0)]
-    StaleReplica {
+    #[error("store {:016x} does not have the object any more for which the manager sends readers to it", .absent.store.0)]
+    AbsentReplica {
         /// The manager's host.
         host: String,
         /// The manager's port.
         port: u16,
         /// The stale replica that the client must report.
-        stale_replicas: StaleReplica,
+        absent: AbsentReplica,
     },
     /// The capability is invalid.
     #[error(transparent)]
@@ -77,7 +77,7 @@ impl PlacedError {
         match self {
             Self::Store(code, _) | Self::Refused(code) => *code,
             Self::Moved { .. } => ErrorCode::Stale,
-            Self::StaleReplica { .. } => ErrorCode::NotFound,
+            Self::AbsentReplica { .. } => ErrorCode::NotFound,
             Self::Permission(_) => ErrorCode::Denied,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::NoCheckpoints => ErrorCode::Unsupported,
@@ -100,10 +100,10 @@ impl DiskServer {
         }
     }
 
-    /// The error that sends the client to the manager with a stale replica to report.
-    pub(super) fn lacks(&self, stale_replicas: StaleReplica) -> PlacedError {
+    /// The error that sends the client to the manager with an absent replica to report.
+    pub(super) fn lacks(&self, absent: AbsentReplica) -> PlacedError {
         match self.moved() {
-            PlacedError::Moved { host, port } => PlacedError::StaleReplica { host, port, stale_replicas },
+            PlacedError::Moved { host, port } => PlacedError::AbsentReplica { host, port, absent },
             wait => wait,
         }
     }
@@ -237,11 +237,11 @@ impl Placed {
         self.begin_write(self.at_hand(data, sums, false), offset, self.waiter(then));
     }
 
-    pub(super) fn at_hand<'a>(&self, bytes: &'a [u8], sums: Option<&'a [PageSum]>, is_ahead: bool) -> AtHand<'a> {
-        AtHand { number: self.shell.number(), bytes, sums, is_ahead }
+    pub(super) fn at_hand<'a>(&self, bytes: &'a [u8], sums: Option<&'a [PageSum]>, is_ahead: bool) -> ChangeData<'a> {
+        ChangeData { number: self.shell.number(), bytes, sums, is_ahead }
     }
 
-    pub(super) fn begin_write(&self, at_hand: AtHand<'_>, offset: u64, waiter: Waiter) {
+    pub(super) fn begin_write(&self, at_hand: ChangeData<'_>, offset: u64, waiter: Waiter) {
         let Ok(len) = u32::try_from(at_hand.bytes.len()) else { return waiter(Err(ErrorCode::TooLarge)) };
         let bytes = self.is_shared.then(|| Arc::new(self.server.bulk.copy(at_hand.bytes)));
         self.change(ChangeHead::Write { offset, len }, bytes, at_hand, waiter);
@@ -252,7 +252,7 @@ impl Placed {
         self.change(ChangeHead::Truncate { len }, None, self.at_hand(&[], None, false), waiter);
     }
 
-    fn change(&self, head: ChangeHead, bytes: Option<Arc<BulkBytes>>, at_hand: AtHand<'_>, waiter: Waiter) {
+    fn change(&self, head: ChangeHead, bytes: Option<Arc<BulkBytes>>, at_hand: ChangeData<'_>, waiter: Waiter) {
         let number = at_hand.number;
         self.shell.wait_for(number, waiter);
         {
@@ -339,7 +339,7 @@ impl Placed {
     #[must_use]
     pub fn gaps(&self) -> bool {
         let in_status = |status: &store::ReplicaStatus| match status.state {
-            ReplicaState::InMaking { prefix, .. } => prefix < status.len,
+            ReplicaState::BeingWritten { prefix, .. } => prefix < status.len,
             ReplicaState::Complete { .. } => false,
             _ => true,
         };
@@ -350,7 +350,7 @@ impl Placed {
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
         let in_status = |status: &store::ReplicaStatus| match status.state {
-            ReplicaState::InMaking { durable_prefix, .. } => durable_prefix,
+            ReplicaState::BeingWritten { durable_prefix, .. } => durable_prefix,
             _ => status.len,
         };
         self.of_writer(|writer| writer.durable_prefix(), in_status, 0)

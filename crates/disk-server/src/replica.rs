@@ -45,7 +45,7 @@ impl Change {
 
 /// The bytes of a change that its caller has.
 #[derive(Clone, Copy)]
-pub(super) struct AtHand<'a> {
+pub(super) struct ChangeData<'a> {
     pub(super) number: u64,
     pub(super) bytes: &'a [u8],
     pub(super) sums: Option<&'a [PageSum]>,
@@ -79,7 +79,7 @@ pub(super) enum Done {
 }
 
 /// The right to do a replica's work.
-pub(super) type Turn<'a> = MutexGuard<'a, ()>;
+pub(super) type ReplicaTurn<'a> = MutexGuard<'a, ()>;
 
 impl Replica {
     pub(super) fn new(replica: ReplicaId) -> Self {
@@ -138,12 +138,12 @@ impl Replica {
     }
 
     /// Waits for the turn.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(super) fn turn(&self) -> ReplicaTurn<'_> {
         self.turn.lock()
     }
 
     /// The turn, if it is free.
-    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+    pub(super) fn try_turn(&self) -> Option<ReplicaTurn<'_>> {
         self.turn.try_lock()
     }
 
@@ -171,7 +171,7 @@ impl Replica {
         at: &StoreAt,
         incarnation: Incarnation,
         work: Work<Change>,
-        at_hand: Option<AtHand<'_>>,
+        at_hand: Option<ChangeData<'_>>,
     ) -> Done {
         Done::Now(match work {
             Work::Open { may_make } => {
@@ -180,7 +180,7 @@ impl Replica {
             Work::Renew => {
                 let ReplicaOrigin { path, expected_len, .. } = self.about();
                 let new = NewReplica { path_hint: &path, expected_len, incarnation };
-                let begun = at.store.begin_anew(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
+                let begun = at.store.recreate(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
                 WorkResult::Opened(begun.map_err(|error| told(at, &error)))
             }
             Work::Apply { seq, change } => {
@@ -207,7 +207,7 @@ impl Replica {
                     Err(StoreError::NotFound { .. }) => Ok(()),
                     result => result,
                 };
-                WorkResult::Deleted(deleted.and_then(|()| at.store.sync_log()).map_err(|error| told(at, &error)))
+                WorkResult::Deleted(deleted.and_then(|()| at.store.sync_journal()).map_err(|error| told(at, &error)))
             }
         })
     }
@@ -231,15 +231,15 @@ impl Replica {
         op(&writer)
     }
 
-    fn apply(&self, change: &Change, at_hand: Option<AtHand<'_>>) -> Result<(), StoreError> {
+    fn apply(&self, change: &Change, at_hand: Option<ChangeData<'_>>) -> Result<(), StoreError> {
         self.with_writer(|writer| match change.head {
             ChangeHead::Truncate { len } => writer.truncate(len),
             ChangeHead::Write { offset, .. } => {
                 let at_hand = at_hand.filter(|at_hand| change.number != 0 && at_hand.number == change.number);
                 match (at_hand, &change.bytes) {
-                    (Some(AtHand { bytes, is_ahead: true, .. }), _) => writer.write_ahead(offset, bytes),
-                    (Some(AtHand { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
-                    (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
+                    (Some(ChangeData { bytes, is_ahead: true, .. }), _) => writer.write_ahead(offset, bytes),
+                    (Some(ChangeData { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
+                    (Some(ChangeData { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
                     (None, Some(bytes)) => writer.write(offset, (**bytes).as_ref()),
                     // The thread that had the bytes is gone.
                     (None, None) => Err(StoreError::NotFound { replica: self.replica }),
@@ -262,7 +262,7 @@ impl Replica {
     fn interrupt(&self, at: &StoreAt) -> Result<u64, StoreError> {
         let kept_len = at.store.interrupt(self.replica)?;
         *self.writer.lock() = None;
-        at.store.sync_log()?;
+        at.store.sync_journal()?;
         Ok(kept_len)
     }
 
@@ -305,7 +305,7 @@ fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, S
         // Only the length is known.
         Original::Kept { len, .. } => {
             let has =
-                |status: ReplicaStatus| !matches!(status.state, ReplicaState::InMaking { .. }) && status.len >= len;
+                |status: ReplicaStatus| !matches!(status.state, ReplicaState::BeingWritten { .. }) && status.len >= len;
             Ok(at.store.status(replica)?.is_some_and(has))
         }
     }

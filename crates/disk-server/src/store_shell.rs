@@ -13,7 +13,7 @@ use store::Store;
 use types::{ErrorCode, ReplicaId, StoreId};
 
 use super::completing::Completing;
-use super::replica::{AtHand, Change, Done, Replica, Turn};
+use super::replica::{Change, ChangeData, Done, Replica, ReplicaTurn};
 use super::{DiskServer, Notice};
 use node::{PeerMessage, StoreReport};
 
@@ -201,8 +201,8 @@ impl DiskServer {
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
         replica: &Arc<Replica>,
-        _turn: &Turn<'_>,
-        at_hand: Option<AtHand<'_>>,
+        _turn: &ReplicaTurn<'_>,
+        at_hand: Option<ChangeData<'_>>,
     ) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(super::Planted::TurnSkipped) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, ReadView};
 use store::{Reader, Verified};
-use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
-use types::stale_replicas::StaleReplica;
+use types::absent_replicas::AbsentReplica;
+use types::capability::{Capability, CapabilityConditions, CapabilityError, PathHash, Rights};
 use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Stripe, Timestamp, WriterToken};
 
 use super::replica::whole_of;
@@ -103,8 +103,8 @@ impl DiskServer {
         let now = now.ok_or_else(|| self.moved_or_early())?;
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
-        let (server, path) = (self.settings.node, PathMark::of(path));
-        let wanted = Wanted { server, principal: shown_by, path, rights: Rights::READ, now };
+        let (server, path) = (self.settings.node, PathHash::of(path));
+        let wanted = CapabilityConditions { server, principal: shown_by, path, rights: Rights::READ, now };
         let capability = match Capability::check(capability, keys, &wanted) {
             Ok(capability) => capability,
             Err(
@@ -171,7 +171,7 @@ impl ReadGrant {
     /// If it may not be shown here any more, or cannot be read.
     pub fn open(self) -> Result<(Arc<Reader>, Permit), PlacedError> {
         let Good { server, shell, replica, grant, .. } = self.0;
-        let stale_replicas = stale_replicas(replica, &grant);
+        let absent = absent_replica(replica, &grant);
         let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), replica, grant);
         let is_it = match permit.shows()? {
             ReadView::Whole(whole) => whole_of(&shell.at, replica)? == Some(whole),
@@ -179,7 +179,7 @@ impl ReadGrant {
             ReadView::OfWriter => true,
         };
         if !is_it {
-            return Err(stale_replicas.map_or_else(|| server.moved(), |stale_replicas| server.lacks(stale_replicas)));
+            return Err(absent.map_or_else(|| server.moved(), |absent| server.lacks(absent)));
         }
         let reader = shell.at.store.open_read(replica)?;
         Ok((reader, permit))
@@ -197,11 +197,11 @@ impl ReadGrant {
     }
 }
 
-/// The stale replica to report if the store does not have the object. `None` for an object that is being written: only its primary can show it.
-fn stale_replicas(replica: ReplicaId, grant: &Grant) -> Option<StaleReplica> {
+/// The absent replica to report if the store does not have the object. `None` for an object that is being written: only its primary can show it.
+fn absent_replica(replica: ReplicaId, grant: &Grant) -> Option<AbsentReplica> {
     match grant.rights {
         GrantRights::Read { epoch, .. } | GrantRights::Kept { epoch } => {
-            Some(StaleReplica { object: replica.object, epoch: u64::from(epoch.0), store: grant.store })
+            Some(AbsentReplica { object: replica.object, epoch: u64::from(epoch.0), store: grant.store })
         }
         GrantRights::Follow | GrantRights::Write { .. } => None,
     }
@@ -356,7 +356,7 @@ mod tests {
     fn until(expires: Timestamp) -> Capability {
         let to = To::Striped(Striped { width: 2, chunk: 1 << 20, rights: StripedRights::Follow });
         let layout = Layout { to, shard: ReplicaIndex(0), ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
-        let (object, rights, path) = (ObjectId(5), Rights::READ, PathMark::of(&path("/a/file")));
+        let (object, rights, path) = (ObjectId(5), Rights::READ, PathHash::of(&path("/a/file")));
         Capability {
             server: SERVER,
             object,

@@ -89,7 +89,7 @@ struct Deaf;
 
 impl link::Handler for Deaf {
     type Buffer = Buffer;
-    fn buffer(&self, _: &link::PeerIdentity, _: &link::Arriving<'_>) -> Option<Buffer> {
+    fn buffer(&self, _: &link::PeerIdentity, _: &link::IncomingHeader<'_>) -> Option<Buffer> {
         None
     }
     fn received(&self, _: &Peer, _: Received) {}

@@ -7,6 +7,7 @@
 //! Paths are relative to the disk's root, with `/` between plain ASCII parts that weir chooses.
 
 mod buffer;
+mod directory;
 mod error;
 mod real;
 mod removal;
@@ -16,6 +17,7 @@ mod sim;
 mod traits;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use directory::{Directory, Named};
 pub use error::{DiskError, DiskOp};
 pub use real::RealDisk;
 pub use removal::Removal;

@@ -2,49 +2,47 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::{Access, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
+use crate::{Access, Directory, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
 
-/// A directory on a local file system, used through system calls. Paths are resolved below the opened directory, even
-/// if it is renamed meanwhile.
+/// A directory on a local file system, used through system calls. Paths are resolved below the open directory and the
+/// parts that it keeps ([`Directory::keep`]), even if these were renamed or a disk was mounted over them meanwhile.
 #[derive(Debug)]
 pub struct RealDisk {
-    root: File,
-    shown: PathBuf,
+    root: Arc<Directory>,
 }
 
 fn failed(op: DiskOp, path: &str, errno: Errno) -> DiskError {
     DiskError { op, path: path.to_owned(), source: io::Error::from(errno) }
 }
 
-/// `""` names the root.
-fn path_or_dot(path: &str) -> &str {
-    if path.is_empty() { "." } else { path }
-}
-
 impl RealDisk {
     /// Opens the directory `root`, which must exist.
     pub fn open(root: &Path) -> Result<RealDisk, DiskError> {
-        let dir = rustix::fs::open(root, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| failed(DiskOp::Open, &root.display().to_string(), e))?;
-        Ok(Self { root: File::from(dir), shown: root.to_owned() })
+        Ok(Self::on(Arc::new(Directory::open(root)?)))
     }
 
-    /// The directory as it was given, for messages and tools that need a path.
+    /// The disk in the open directory `root`.
     #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.shown
+    pub fn on(root: Arc<Directory>) -> RealDisk {
+        Self { root }
+    }
+
+    /// The open directory.
+    #[must_use]
+    pub fn root(&self) -> &Arc<Directory> {
+        &self.root
     }
 
     fn openat(&self, op: DiskOp, path: &str, flags: OFlags) -> Result<File, Errno> {
         let mode = if op == DiskOp::Create { Mode::from_raw_mode(0o640) } else { Mode::empty() };
-        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.root, path_or_dot(path), flags | OFlags::CLOEXEC, mode))
-            .map(File::from)
+        let (from, rest) = self.root.resolve(path);
+        rustix::io::retry_on_intr(|| rustix::fs::openat(from, rest, flags | OFlags::CLOEXEC, mode)).map(File::from)
     }
 
     fn open_dir(&self, op: DiskOp, path: &str) -> Result<File, DiskError> {
@@ -83,11 +81,13 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
-        rustix::fs::unlinkat(&self.root, path, AtFlags::empty()).map_err(|e| failed(DiskOp::Remove, path, e))
+        let (from, rest) = self.root.resolve(path);
+        rustix::fs::unlinkat(from, rest, AtFlags::empty()).map_err(|e| failed(DiskOp::Remove, path, e))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        rustix::fs::renameat(&self.root, from, &self.root, to).map_err(|e| failed(DiskOp::Rename, from, e))
+        let ((old, old_rest), (new, new_rest)) = (self.root.resolve(from), self.root.resolve(to));
+        rustix::fs::renameat(old, old_rest, new, new_rest).map_err(|e| failed(DiskOp::Rename, from, e))
     }
 
     fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
@@ -96,7 +96,8 @@ impl Disk for RealDisk {
             end += part.len();
             if !part.is_empty() {
                 let so_far = &path[..end];
-                match rustix::fs::mkdirat(&self.root, so_far, Mode::from_raw_mode(0o750)) {
+                let (from, rest) = self.root.resolve(so_far);
+                match rustix::fs::mkdirat(from, rest, Mode::from_raw_mode(0o750)) {
                     Ok(()) => {}
                     Err(Errno::EXIST) => drop(self.open_dir(DiskOp::CreateDir, so_far)?),
                     Err(e) => return Err(failed(DiskOp::CreateDir, path, e)),
@@ -137,7 +138,8 @@ impl Disk for RealDisk {
     }
 
     fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        match rustix::fs::statat(&self.root, path_or_dot(path), AtFlags::empty()) {
+        let (from, rest) = self.root.resolve(path);
+        match rustix::fs::statat(from, rest, AtFlags::empty()) {
             Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => {
                 Err(failed(DiskOp::Open, path, Errno::ISDIR))
             }

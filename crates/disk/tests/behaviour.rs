@@ -171,3 +171,32 @@ fn names_are_made_renamed_and_removed() {
         assert!(space.free > 0 && space.free <= space.total);
     });
 }
+
+/// What a disk does that is mounted over a part: its path names another directory.
+#[test]
+fn all_operations_lead_to_the_parts_that_are_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(temp.path()).unwrap();
+    disk.create_dir_all("store/objects").unwrap();
+    disk.root().keep(&["store", "store/objects"]);
+    std::fs::rename(temp.path().join("store"), temp.path().join("moved")).unwrap();
+    std::fs::create_dir_all(temp.path().join("store/objects")).unwrap();
+
+    let new = OpenOptions { access: Access::CreateNew, direct: false };
+    disk.open("store/RUNS", new).unwrap().write_at(b"7", 0).unwrap();
+    disk.open("store/objects/a", new).unwrap();
+    disk.create_dir_all("store/objects/x/y").unwrap();
+    disk.rename("store/objects/a", "store/objects/x/y/b").unwrap();
+    disk.rename("store/RUNS", "store/objects/c").unwrap();
+    disk.open("store/objects/d", new).unwrap();
+    disk.remove("store/objects/d").unwrap();
+    for dir in ["", "store", "store/objects", "store/objects/x/y"] {
+        disk.sync_dir(dir).unwrap();
+    }
+    let names = |path: &str| disk.list(path).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    assert_eq!((names("store"), names("store/objects")), (vec!["objects".to_owned()], vec!["c".into(), "x".into()]));
+    assert_eq!(names("store/objects/x/y"), ["b"]);
+    assert_eq!((disk.len_of("store/objects/c").unwrap(), disk.len_of("store/RUNS").unwrap()), (Some(1), None));
+    assert!(temp.path().join("moved/objects/x/y/b").exists());
+    assert_eq!(std::fs::read_dir(temp.path().join("store/objects")).unwrap().count(), 0);
+}

@@ -54,10 +54,10 @@ pub enum OpenError {
     RestoreInterrupted,
     /// A new journal was begun in place of a lost one, and not every part follows it yet.
     #[error("a new journal was started in place of a lost one, and that was not finished")]
-    NewLogUnfinished,
+    JournalResetUnfinished,
     /// The mark of a new journal cannot be decoded.
-    #[error("{file} does not read as it was written: `{text}`", file = crate::marks::NEW_LOG)]
-    NewLogMark {
+    #[error("{file} does not read as it was written: `{text}`", file = crate::marks::JOURNAL_RESET)]
+    JournalResetMark {
         /// The text of the mark.
         text: String,
     },
@@ -73,8 +73,8 @@ impl OpenError {
             | Self::OlderNamespace { .. }
             | Self::RebuildInterrupted
             | Self::RestoreInterrupted
-            | Self::NewLogUnfinished
-            | Self::NewLogMark { .. } => return Exit::Damaged,
+            | Self::JournalResetUnfinished
+            | Self::JournalResetMark { .. } => return Exit::Damaged,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),

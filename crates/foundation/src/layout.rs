@@ -12,6 +12,8 @@ pub const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 pub const STORE_DIR: &str = "store";
 /// The large objects of the store, one file each.
 pub const OBJECTS_DIR: &str = "store/objects";
+/// The small objects of the store.
+pub const SEGMENTS_DIR: &str = "store/segments";
 /// The store's index.
 pub const STORE_INDEX_DIR: &str = "store/index";
 /// The checkpoints of the store's index.

@@ -12,18 +12,19 @@
 
 pub mod datadir;
 mod error;
-mod ground;
 pub mod layout;
 pub mod marks;
 mod open;
+mod own_journal;
 mod remedy;
 pub mod runs;
 mod settings;
 pub mod startup_report;
+mod storage_base;
 
-pub use datadir::{DataDir, DataDirError, DirRole, FORMAT_VERSION, IfNew};
+pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError};
-pub use ground::{disk_of, engine, holds_anything};
 pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};
 pub use remedy::{Refused, refused};
 pub use settings::Settings;
+pub use storage_base::{disk_of, engine, holds_anything};

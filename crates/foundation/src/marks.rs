@@ -9,7 +9,7 @@ use crate::error::OpenError;
 use crate::layout::STORE_DIR;
 
 /// The mark of a new journal in place of a lost one.
-pub const NEW_LOG: &str = "store/NEW-LOG";
+pub const JOURNAL_RESET: &str = "store/JOURNAL-RESET";
 /// The mark of a store's index that is being rebuilt from the files of objects.
 pub const REBUILDING: &str = "store/REBUILDING";
 /// The mark of a restore of the namespace.
@@ -36,14 +36,14 @@ pub fn is_restoring(disk: &dyn Disk) -> Result<bool, DiskError> {
 
 /// The mark of a new journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewLog {
+pub struct JournalReset {
     /// How the new journal begins.
     pub beginning: Beginning,
     /// Whether every part follows the new journal. Until then the node does not start.
     pub finished: bool,
 }
 
-impl NewLog {
+impl JournalReset {
     fn to_text(self) -> String {
         let Beginning { first, segment, incarnation } = self.beginning;
         let finished = u8::from(self.finished);
@@ -65,15 +65,18 @@ impl NewLog {
     ///
     /// # Errors
     ///
-    /// Errors of the disk, and [`OpenError::NewLogMark`] if the mark cannot be decoded.
+    /// Errors of the disk, and [`OpenError::JournalResetMark`] if the mark cannot be decoded.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
-        if disk.len_of(NEW_LOG)?.is_none() {
+        if disk.len_of(JOURNAL_RESET)?.is_none() {
             return Ok(None);
         }
         let mut bytes = [0; TEXT_MAX];
-        let got = disk.open(NEW_LOG, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+        let got =
+            disk.open(JOURNAL_RESET, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
         let text = String::from_utf8_lossy(&bytes[..got]);
-        Self::parse(&text).map(Some).ok_or_else(|| OpenError::NewLogMark { text: text.escape_debug().to_string() })
+        Self::parse(&text)
+            .map(Some)
+            .ok_or_else(|| OpenError::JournalResetMark { text: text.escape_debug().to_string() })
     }
 
     /// Writes the mark. It is durable when this returns.
@@ -84,7 +87,7 @@ impl NewLog {
     pub fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
         disk.create_dir_all(STORE_DIR)?;
         disk.sync_dir("")?;
-        disk::replace_file(disk, NEW_LOG, self.to_text().as_bytes())
+        disk::replace_file(disk, JOURNAL_RESET, self.to_text().as_bytes())
     }
 }
 
@@ -98,19 +101,19 @@ mod tests {
     fn mark_reads_back_and_damaged_ones_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
-        assert_eq!(NewLog::read(&disk).unwrap(), None);
+        assert_eq!(JournalReset::read(&disk).unwrap(), None);
         let beginning = Beginning { first: Seq(1 << 21), segment: 7, incarnation: u64::MAX };
         for finished in [false, true] {
-            let mark = NewLog { beginning, finished };
+            let mark = JournalReset { beginning, finished };
             mark.write(&disk).unwrap();
-            assert_eq!(NewLog::read(&disk).unwrap(), Some(mark));
+            assert_eq!(JournalReset::read(&disk).unwrap(), Some(mark));
         }
-        let text = NewLog { beginning, finished: true }.to_text();
+        let text = JournalReset { beginning, finished: true }.to_text();
         assert_eq!(text, "first 2097152\nsegment 7\nincarnation 18446744073709551615\nfinished 1\ncrc32c 30b6bf4a\n");
         for end in 0..text.len() {
-            assert_eq!(NewLog::parse(&text[..end]), None);
+            assert_eq!(JournalReset::parse(&text[..end]), None);
         }
-        std::fs::write(temp.path().join(NEW_LOG), text.replace("finished 1", "finished 0")).unwrap();
-        assert!(matches!(NewLog::read(&disk), Err(OpenError::NewLogMark { .. })));
+        std::fs::write(temp.path().join(JOURNAL_RESET), text.replace("finished 1", "finished 0")).unwrap();
+        assert!(matches!(JournalReset::read(&disk), Err(OpenError::JournalResetMark { .. })));
     }
 }

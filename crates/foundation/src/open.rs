@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use disk::Disk;
+use disk::{Directory, Disk};
 use journal::{Ballast, Journal, JournalConfig, Opened, StreamId};
-use kv::{Embedded, LoggedIndex, Recovery};
+use kv::{Embedded, JournaledIndex, Recovery};
 use namespace::Namespace;
 use store::{Store, StoreRecovery};
 use types::{ClusterId, StoreId, Timestamp};
 
-use crate::datadir::{DataDir, DirRole, IfNew};
+use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
-use crate::ground::{Ground, disk_of, open_namespace};
 use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
+use crate::storage_base::{StorageBase, disk_of, open_namespace};
 
 /// The streams of a store's journal.
 const STORE_STREAMS: [StreamId; 2] = [StreamId::STORE_INDEX, StreamId::STORE_DATA];
@@ -33,7 +33,7 @@ pub enum Purpose {
 /// An open namespace, and the keys that hold it.
 pub struct Names {
     /// The namespace's keys.
-    pub index: Arc<LoggedIndex>,
+    pub index: Arc<JournaledIndex>,
     /// The committer.
     pub embedded: Arc<Embedded>,
     /// The tree.
@@ -47,7 +47,7 @@ pub struct Objects {
     /// The number of the store.
     pub id: StoreId,
     /// The store's records.
-    pub index: Arc<LoggedIndex>,
+    pub index: Arc<JournaledIndex>,
     /// The objects.
     pub store: Arc<Store>,
     /// What opening found in the store's index.
@@ -113,6 +113,10 @@ impl Part for Objects {
 pub struct Foundation<N = Names, O = Objects> {
     /// The data directory.
     pub disk: Arc<dyn Disk>,
+    /// The open directory, for what is not in a part.
+    pub directory: Arc<Directory>,
+    /// Watches whether the directory's path still names it. Look once a second, and stop if it does not.
+    pub watch: DirWatch,
     /// The journal.
     pub journal: Arc<Journal>,
     /// The space held back.
@@ -144,7 +148,7 @@ impl Foundation {
     ///
     /// Errors of any part. The parts opened so far are closed as after a crash.
     pub fn open(data: &DataDir, settings: &Settings, purpose: Purpose, now: Timestamp) -> Result<Self, OpenError> {
-        Self::open_on(disk_of(data)?, data, settings, purpose, now)
+        Self::open_on(disk_of(data), data, settings, purpose, now)
     }
 
     /// Like [`Foundation::open`], on the caller's disk: tests use one that counts.
@@ -159,10 +163,10 @@ impl Foundation {
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        let ground = Ground::open(disk, settings, purpose, &JournalConfig::default().streams)?;
-        let (namespace_index, namespace_recovery) = ground.namespace_index(data, settings)?;
-        let (store_index, store_recovery) = ground.store_index(data, settings)?;
-        let disk = &ground.disk;
+        let storage_base = StorageBase::open(disk, settings, purpose, &JournalConfig::default().streams)?;
+        let (namespace_index, namespace_recovery) = storage_base.namespace_index(data, settings)?;
+        let (store_index, store_recovery) = storage_base.store_index(data, settings)?;
+        let disk = &storage_base.disk;
         let runs = Runs::read(&**disk)?;
         let known = namespace::last_session(&*namespace_index.snapshot())?.map_or(0, |session| session.0);
         let is_older = known < runs.last;
@@ -173,12 +177,13 @@ impl Foundation {
         if !is_older {
             Runs { last: namespace.session().0, ..runs }.write(&**disk)?;
         }
-        let was_repaired = ground.was_repaired || runs.older_accepted || is_older;
-        let (store, found) = ground.store(&store_index, settings.floor, was_repaired)?;
+        let was_repaired = storage_base.was_repaired || runs.older_accepted || is_older;
+        let (store, found) = storage_base.store(&store_index, settings.floor, was_repaired)?;
         let names = Names { index: namespace_index, embedded, namespace, recovery: namespace_recovery };
+        storage_base.keep_journal();
         let id = data.format.store;
         let objects = Objects { id, index: store_index, store, recovery: store_recovery, found };
-        Ok(Self { was_repaired, is_older, ..Foundation::of(ground, data, names, objects) })
+        Ok(Self { was_repaired, is_older, ..Foundation::of(storage_base, data, names, objects) })
     }
 
     /// Ends the state [`Foundation::is_older`]. The caller has raised the namespace's numbers above those of all objects, so it may serve.
@@ -199,10 +204,11 @@ impl ManagerFoundation {
     ///
     /// As [`Foundation::open`].
     pub fn open_names(data: &DataDir, settings: &Settings, random: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let ground = Ground::open(disk_of(data)?, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
-        let (index, recovery) = ground.namespace_index(data, settings)?;
+        let storage_base = StorageBase::open(disk_of(data), settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
+        let (index, recovery) = storage_base.namespace_index(data, settings)?;
         let (embedded, namespace) = open_namespace(&index, settings, namespace::count_to_pass_over(random), now)?;
-        Ok(Foundation::of(ground, data, Names { index, embedded, namespace, recovery }, ()))
+        storage_base.keep_journal();
+        Ok(Foundation::of(storage_base, data, Names { index, embedded, namespace, recovery }, ()))
     }
 }
 
@@ -223,10 +229,16 @@ impl StoreFoundation {
     ) -> Result<(DataDir, Self), StoreOpenError> {
         let data = DataDir::open_as(path, DirRole::Store, Some(cluster), if_new, now)?;
         let open = || -> Result<_, OpenError> {
-            let ground = Ground::open(disk_of(&data)?, settings, Purpose::Serve, &STORE_STREAMS)?;
-            let (index, recovery) = ground.store_index(&data, settings)?;
-            let (store, found) = ground.store(&index, reserve.or(settings.floor), ground.was_repaired)?;
-            Ok(Foundation::of(ground, &data, (), Objects { id: data.format.store, index, store, recovery, found }))
+            let storage_base = StorageBase::open(disk_of(&data), settings, Purpose::Serve, &STORE_STREAMS)?;
+            let (index, recovery) = storage_base.store_index(&data, settings)?;
+            let (store, found) = storage_base.store(&index, reserve.or(settings.floor), storage_base.was_repaired)?;
+            storage_base.keep_journal();
+            Ok(Foundation::of(
+                storage_base,
+                &data,
+                (),
+                Objects { id: data.format.store, index, store, recovery, found },
+            ))
         };
         match open() {
             Ok(foundation) => Ok((data, foundation)),
@@ -236,10 +248,15 @@ impl StoreFoundation {
 }
 
 impl<N: Part, O: Part> Foundation<N, O> {
-    fn of(ground: Ground, data: &DataDir, names: N, objects: O) -> Self {
-        let Ground { disk, journal, opened, ballast, was_repaired, .. } = ground;
+    fn of(storage_base: StorageBase, data: &DataDir, names: N, objects: O) -> Self {
+        if storage_base.purpose == Purpose::Serve {
+            // A repair may still move them.
+            data.directory().keep(&KEPT_PARTS);
+        }
+        let StorageBase { disk, journal, opened, ballast, was_repaired, .. } = storage_base;
         let made = data.format.created;
-        Self { disk, journal, ballast, opened, was_repaired, is_older: false, made, names, objects }
+        let (directory, watch) = (Arc::clone(data.directory()), data.watch());
+        Self { disk, directory, watch, journal, ballast, opened, was_repaired, is_older: false, made, names, objects }
     }
 
     /// What opening found, for the log. `grace_secs`: the grace period of writers.

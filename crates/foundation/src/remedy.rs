@@ -30,11 +30,11 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
         OpenError::Journal(journal::JournalError::Missing { .. }) => Some(format!(
             "The journal is gone, although there are names or objects that it held. Is the disk of {data}/journal \
              mounted? Otherwise put the folder back from the same backup as the rest. If it is lost for good, `weir \
-             fsck --data {data} --begin-new-log` continues with what the indexes hold, and without later changes \
+             fsck --data {data} --reset-journal` continues with what the indexes hold, and without later changes \
              (docs/how-to/recover.md)"
         )),
-        OpenError::NewLogUnfinished => {
-            Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it continues where it was interrupted"))
+        OpenError::JournalResetUnfinished => {
+            Some(format!("Run `weir fsck --data {data} --reset-journal` again: it continues where it was interrupted"))
         }
         OpenError::RestoreInterrupted => {
             Some(format!("Run `weir restore TARGET --data {data}` again: it continues where it was interrupted"))
@@ -44,7 +44,7 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              if the journal has everything since; without a backup, `weir export --without-namespace` saves the \
              objects (docs/how-to/recover.md)"
         )),
-        OpenError::NewLogMark { .. } => {
+        OpenError::JournalResetMark { .. } => {
             Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
         }
         OpenError::OlderNamespace { .. } => Some(format!(

@@ -71,12 +71,12 @@ pub(crate) fn of_parts(
         index_in_words(which, recovery, journal.created, &mut say);
     }
     let Some(store) = store else { return words };
-    if !store.in_making.is_empty() {
+    if !store.being_written.is_empty() {
         say(
             false,
             format!(
                 "open writes when the node stopped: {}; their writers have {grace_secs} s to come back",
-                store.in_making.len()
+                store.being_written.len()
             ),
         );
     }
@@ -125,9 +125,10 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
     if let Some(why) = recovery.rebuilt.filter(|_| !fresh) {
         let because = match why {
             Rebuilt::Empty => "it was empty",
-            Rebuilt::AheadOfLog => "it was further than the journal",
-            Rebuilt::OtherLog => "it belonged to another journal",
-            Rebuilt::BehindLog => "it was too far behind the journal",
+            Rebuilt::AheadOfJournal => "it was further than the journal",
+            Rebuilt::OtherJournal => "it belonged to another journal",
+            Rebuilt::OtherRun => "a node on another directory had written it; what that node wrote is set aside",
+            Rebuilt::BehindJournal => "it was too far behind the journal",
             Rebuilt::Broken => "it could not be read",
             // The repair that requested it reports it.
             Rebuilt::BegunEmpty => return,
@@ -205,7 +206,7 @@ mod tests {
         found.journal.cut = Some(Cut { segment: "s".into(), offset: 1, bytes: 2048, saved: None });
         found.index.rebuilt = Some(Rebuilt::Broken);
         found.journal.lost = Some(Loss::Failed);
-        found.store.in_making = vec![ReplicaId::first(ObjectId(1))];
+        found.store.being_written = vec![ReplicaId::first(ObjectId(1))];
         found.store.bytes_dropped = 10;
         found.store.unexplained = vec!["objects/x".into()];
         let words = in_words(&found, 60);

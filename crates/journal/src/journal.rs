@@ -15,7 +15,7 @@ use crate::losses;
 use crate::recover::{Recovered, complete_len, recover};
 use crate::scan::{ScannedSegment, scan};
 use crate::segment::PAGE_U64;
-use crate::spares::SPARES;
+use crate::spare_segments::SPARES;
 use crate::state::{Segment, Shared, State};
 use crate::{
     Appended, Ballast, Beginning, Cut, JournalConfig, JournalError, JournalStats, Location, Opened, Prepare, Repaired,

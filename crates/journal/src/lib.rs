@@ -34,6 +34,7 @@ mod error;
 mod event;
 mod files;
 mod frame;
+mod interface;
 mod journal;
 mod losses;
 mod reading;
@@ -41,12 +42,11 @@ mod recover;
 mod repair;
 mod scan;
 mod segment;
-mod spares;
+mod spare_segments;
 mod state;
 mod tail;
 mod trim;
 mod walk;
-mod words;
 
 pub use ballast::Ballast;
 pub use commit::WRITER_DIED;
@@ -54,8 +54,8 @@ pub use commit::WRITER_DIED;
 pub use config::Planted;
 pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
 pub use error::{Damage, JournalError};
-pub use journal::Journal;
-pub use words::{
+pub use interface::{
     Appended, Beginning, Cut, JournalStats, Location, Loss, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit,
     VisitMany,
 };
+pub use journal::Journal;

@@ -17,8 +17,8 @@ use std::io;
 
 use disk::{Access, Disk, DiskError, OpenOptions};
 
+use crate::interface::Loss;
 use crate::scan::{Scan, join};
-use crate::words::Loss;
 
 const SOUND: &str = "sound-";
 const FAILED: &str = "failed-";

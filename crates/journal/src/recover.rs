@@ -8,7 +8,7 @@ use rand::{RngCore, SeedableRng};
 
 use crate::files::{Pace, make, no_space_or};
 use crate::losses::Losses;
-use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
+use crate::scan::{Remainder, Scan, ScannedSegment, join, numbers, path_of, scan};
 use crate::segment::{PAGE_U64, SegmentHeader};
 use crate::tail;
 use crate::trim::remove_leftovers;
@@ -55,7 +55,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
         return Err(JournalError::Config("the journal has numbers that no journal reaches"));
     }
     let losses = Losses::settle(disk, dir, &scan)?;
-    let (spares, others): (Vec<&Rest>, Vec<&Rest>) = scan.rest[1..].iter().partition(|rest| {
+    let (spares, others): (Vec<&Remainder>, Vec<&Remainder>) = scan.rest[1..].iter().partition(|rest| {
         rest.survey.nonzero.is_none() && rest.len == config.segment_bytes && scan.rest[0].segment < rest.segment
     });
     let spares = consecutive(scan.rest[0].segment, &spares);
@@ -125,7 +125,7 @@ fn refuse_if_repairing(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
 }
 
 /// The members of `spares`, in order, that follow segment `last` without a gap.
-fn consecutive(last: u64, spares: &[&Rest]) -> Vec<u64> {
+fn consecutive(last: u64, spares: &[&Remainder]) -> Vec<u64> {
     spares
         .iter()
         .zip(last + 1..)
@@ -183,8 +183,8 @@ pub(crate) fn make_with_header(
 }
 
 /// Saves bytes that no longer belong to the journal: those of `scan.rest[0]` and `others`.
-fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Rest]) -> Result<Option<Cut>, JournalError> {
-    let parts: Vec<(&Rest, u64, u64)> = std::iter::once(&scan.rest[0])
+fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Remainder]) -> Result<Option<Cut>, JournalError> {
+    let parts: Vec<(&Remainder, u64, u64)> = std::iter::once(&scan.rest[0])
         .chain(others.iter().copied())
         .filter_map(|rest| rest.survey.nonzero.map(|(from, to)| (rest, from.max(rest.from), to)))
         .collect();
@@ -212,7 +212,7 @@ fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Rest]) -> Result
 
 /// Writes the parts into a file. Each part has `WEIRTAIL`, the segment's number, the offset and the length (8 bytes
 /// each, little-endian), then its bytes.
-fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> Result<(), disk::DiskError> {
+fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Remainder, u64, u64)]) -> Result<(), disk::DiskError> {
     let mut older: Vec<String> = disk
         .list(dir)?
         .into_iter()
@@ -258,7 +258,7 @@ fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> 
 }
 
 /// Overwrites the rest of the last segment with zeros and restores its length, durably.
-fn zero_behind(disk: &dyn Disk, rest: &Rest) -> Result<(), JournalError> {
+fn zero_behind(disk: &dyn Disk, rest: &Remainder) -> Result<(), JournalError> {
     if let Some((_, to)) = rest.survey.nonzero {
         zero(disk, &rest.path, rest.from, to)?;
     }

@@ -28,7 +28,7 @@ pub(crate) struct ScannedSegment {
 
 /// A file, or the rest of one, after the end of the journal.
 #[derive(Clone, Debug)]
-pub(crate) struct Rest {
+pub(crate) struct Remainder {
     pub(crate) segment: u64,
     pub(crate) path: String,
     /// Offset in the file at which the rest begins.
@@ -53,7 +53,7 @@ pub(crate) struct Scan {
     /// The last record that the journal itself calls durable.
     pub(crate) synced_to: u64,
     /// Files after the end: first the rest of the last valid segment, if there is one, then later files.
-    pub(crate) rest: Vec<Rest>,
+    pub(crate) rest: Vec<Remainder>,
     /// The highest record that intact data after the end calls durable.
     pub(crate) evidence: u64,
     /// The highest record seen after the end.
@@ -280,7 +280,7 @@ impl Scan {
         // is durable before any of its records is acknowledged.
         let begun = from > 0 || window.get(0, PAGE)?.iter().any(|b| *b != 0);
         self.unreadable |= begun && window.unreadable().is_some();
-        self.rest.push(Rest { segment: number, path: path.to_owned(), from, len, survey });
+        self.rest.push(Remainder { segment: number, path: path.to_owned(), from, len, survey });
         Ok(())
     }
 

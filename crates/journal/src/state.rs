@@ -36,7 +36,7 @@ pub(crate) struct Trimmed {
 }
 
 /// A segment made in advance.
-pub(crate) struct Spare {
+pub(crate) struct SpareSegment {
     pub(crate) number: u64,
     pub(crate) path: String,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -45,13 +45,13 @@ pub(crate) struct Spare {
 pub(crate) struct State {
     /// Oldest first; appends go to the last one. Never empty.
     pub(crate) segments: VecDeque<Segment>,
-    pub(crate) spares: VecDeque<Spare>,
+    pub(crate) spares: VecDeque<SpareSegment>,
     /// Only the reserve is left: ordinary appends fail until a segment can be made again.
     pub(crate) reserve_only: bool,
     /// Whether a thread is making a segment; the number of attempts, and why the last one failed.
     pub(crate) making: bool,
     pub(crate) tries: u64,
-    pub(crate) last_try: Option<NoSpare>,
+    pub(crate) last_try: Option<NoSpareSegment>,
     /// Batches that no writer has taken yet, oldest first. The last one belongs to the current segment and grows.
     pub(crate) pending: VecDeque<Batch>,
     pub(crate) in_flight: Vec<Arc<Batch>>,
@@ -81,7 +81,7 @@ pub(crate) struct State {
 
 /// Why no segment could be made.
 #[derive(Clone)]
-pub(crate) enum NoSpare {
+pub(crate) enum NoSpareSegment {
     NoSpace,
     Failed(String),
 }

@@ -9,10 +9,8 @@
     clippy::manual_is_multiple_of
 )]
 
-mod support;
-
+use crate::support::{Hits, Story};
 use journal::Planted;
-use support::{Hits, Story};
 
 fn seeds() -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1200)

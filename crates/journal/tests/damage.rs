@@ -10,15 +10,13 @@
     clippy::manual_is_multiple_of
 )]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{A, B, config_for, read_all};
 use disk::{Access, CrashFaults, Disk, OpenOptions, SimDisk};
 use journal::{Damage, Journal, JournalConfig, JournalError, Location, Planted, Seq};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{A, B, config_for, read_all};
 
 const HEADER: u64 = 48;
 

@@ -9,16 +9,14 @@
     clippy::cast_possible_truncation
 )]
 
-mod support;
-
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use crate::support::{A, config_for, read_all};
 use disk::{Access, CrashFaults, Disk, DiskOp, OpenOptions, SimDisk};
 use journal::{Journal, JournalConfig, JournalError, Loss, Opened, Seq};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use support::{A, config_for, read_all};
 use types::BootId;
 
 const BOOT: BootId = BootId(77);

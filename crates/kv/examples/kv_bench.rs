@@ -22,12 +22,12 @@ use disk::{Disk, RealDisk};
 use hdrhistogram::Histogram;
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{
-    Durability, Embedded, EmbeddedConfig, IndexConfig, Kv, LoggedIndex, LsmConfig, LsmEngine, OpOutcome, ScanOrder,
+    Durability, Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, Kv, LsmConfig, LsmEngine, OpOutcome, ScanOrder,
 };
 
 struct Node {
     journal: Arc<Journal>,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     kv: Arc<Embedded>,
 }
 
@@ -40,7 +40,7 @@ fn open(dir: &Path) -> Node {
     let (journal, log) = (Arc::new(journal), start.elapsed());
     let engine = LsmEngine::open(&dir.join("namespace/index"), LsmConfig::default()).unwrap();
     let aside = engine.set_aside();
-    let (index, recovery) = LoggedIndex::open(
+    let (index, recovery) = JournaledIndex::open(
         Arc::clone(&journal),
         StreamId::NAMESPACE,
         Box::new(engine),

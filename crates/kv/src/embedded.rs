@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use types::Histogram;
 
-use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, Read};
+use crate::{Durability, JournaledIndex, Kv, KvError, Op, OpDone, Read};
 pub(crate) use commit::panic_text;
 use queue::{Queue, Request};
 use responder::Responder;
@@ -68,9 +68,9 @@ pub struct EmbeddedStats {
     pub batch_ops: Histogram,
 }
 
-/// The embedded engine of the namespace: one committer over a [`LoggedIndex`]. It is the index's only appender.
+/// The embedded engine of the namespace: one committer over a [`JournaledIndex`]. It is the index's only appender.
 pub struct Embedded {
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     queue: Arc<Queue>,
     responder: Responder,
     stats: Arc<Mutex<EmbeddedStats>>,
@@ -79,7 +79,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts the threads.
-    pub fn new(index: Arc<LoggedIndex>, config: EmbeddedConfig) -> Result<Self, KvError> {
+    pub fn new(index: Arc<JournaledIndex>, config: EmbeddedConfig) -> Result<Self, KvError> {
         let queue = Arc::new(Queue::new(config.queue_max));
         let responder = Responder::start(Arc::clone(&queue))?;
         let stats = Arc::<Mutex<EmbeddedStats>>::default();
@@ -104,7 +104,7 @@ impl Embedded {
 
     /// The index below the committer.
     #[must_use]
-    pub fn index(&self) -> &Arc<LoggedIndex> {
+    pub fn index(&self) -> &Arc<JournaledIndex> {
         &self.index
     }
 

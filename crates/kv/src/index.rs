@@ -1,4 +1,4 @@
-//! [`LoggedIndex`]: a stream of the journal as a map.
+//! [`JournaledIndex`]: a stream of the journal as a map.
 //!
 //! `append` puts a batch into the journal and into the overlay. Readers see the overlay over the engine as of a
 //! sequence number. The sweeper moves durable changes from the overlay to the engine. Nothing reaches the engine that
@@ -19,6 +19,17 @@ use crate::recovery::{Recovery, recover};
 use crate::snapshot::{Snapshot, View};
 use crate::sweeper::Sweeper;
 use crate::{Batch, Engine, KvError, Read, batch};
+
+/// Whose a journal is that lies beside an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JournalOwner {
+    /// This directory's: an index that was made from another journal does not belong here, and is rebuilt.
+    ThisDirectory,
+    /// Another directory's: the index may be the last that knows what its own journal held, and is refused.
+    AnotherDirectory,
+    /// Nothing says so. The checkpoints decide: they are in the journal's directory as long as the index.
+    Unknown,
+}
 
 /// How to keep an index. The default is for production.
 #[derive(Clone, Debug)]
@@ -43,15 +54,17 @@ pub struct IndexConfig {
     pub deltas_max: usize,
     /// How to remove checkpoint files that were merged into others.
     pub removal: Removal,
-    /// Whether a thread sweeps. Without it the caller runs [`LoggedIndex::sweep_now`] and
-    /// [`LoggedIndex::checkpoint_now`], for deterministic tests.
+    /// Whether a thread sweeps. Without it the caller runs [`JournaledIndex::sweep_now`] and
+    /// [`JournaledIndex::checkpoint_now`], for deterministic tests.
     pub background: bool,
     /// The last record of the journal when it was opened ([`journal::Opened::last`]). Opening may have added a mark,
     /// which would hide that the journal has lost its last record. `None` means the present last record.
-    pub log_ended_at: Option<Seq>,
+    pub journal_ended_at: Option<Seq>,
+    /// Whose the journal is, as far as the caller knows. Decides about an index that was made from another journal.
+    pub journal_owner: JournalOwner,
     /// For a requested repair: rebuilds an index that is ahead of its journal up to the journal's end. Otherwise this
     /// is damage, because only durable records reach the index: the journal has lost some.
-    pub follow_shorter_log: bool,
+    pub follow_shorter_journal: bool,
     /// For a requested repair: the index starts without its checkpoint, only with the records that the journal still
     /// has. The caller adds what it knows from elsewhere. Existing checkpoint files are set aside.
     pub begin_empty: bool,
@@ -76,8 +89,9 @@ impl Default for IndexConfig {
             deltas_max: 8,
             removal: Removal::default(),
             background: true,
-            log_ended_at: None,
-            follow_shorter_log: false,
+            journal_ended_at: None,
+            journal_owner: JournalOwner::Unknown,
+            follow_shorter_journal: false,
             begin_empty: false,
             room_wait_max: Duration::from_secs(30),
             #[cfg(test)]
@@ -227,12 +241,12 @@ pub(crate) struct Wake {
 }
 
 /// A stream of the journal as a map. The crate's documentation lists its promises.
-pub struct LoggedIndex {
+pub struct JournaledIndex {
     pub(crate) shared: Arc<Shared>,
     sweeper: Sweeper,
 }
 
-impl LoggedIndex {
+impl JournaledIndex {
     /// Brings `engine` up to the end of the journal. Rebuilds it from the checkpoints in `checkpoint_dir` (relative to
     /// `disk`'s root) if it lost too much, cannot be trusted, or belongs to another journal.
     ///
@@ -245,7 +259,7 @@ impl LoggedIndex {
         disk: Arc<dyn Disk>,
         checkpoint_dir: &str,
         config: IndexConfig,
-    ) -> Result<(Arc<LoggedIndex>, Recovery), KvError> {
+    ) -> Result<(Arc<JournaledIndex>, Recovery), KvError> {
         let (checkpoints, recovery) = recover(&journal, stream, &*engine, disk, checkpoint_dir, &config)?;
         let active = Arc::new(Generation::default());
         let cache = Arc::new(ReadCache::new(config.cache_bytes));
@@ -284,12 +298,12 @@ impl LoggedIndex {
         self.append_as(batch, Append { urgent: false, publish: true })
     }
 
-    /// [`LoggedIndex::append`] for changes that free space: may use the journal's reserve.
+    /// [`JournaledIndex::append`] for changes that free space: may use the journal's reserve.
     pub fn append_urgent(&self, batch: &Batch) -> Result<Seq, KvError> {
         self.append_as(batch, Append { urgent: true, publish: true })
     }
 
-    /// [`LoggedIndex::append`], but snapshots show the batch only after [`LoggedIndex::publish`]. No other thread may
+    /// [`JournaledIndex::append`], but snapshots show the batch only after [`JournaledIndex::publish`]. No other thread may
     /// call `append` on this index meanwhile, because publishing sets a position.
     pub fn append_unpublished(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError> {
         self.append_as(batch, Append { urgent, publish: false })
@@ -369,7 +383,7 @@ impl LoggedIndex {
     }
 }
 
-impl Drop for LoggedIndex {
+impl Drop for JournaledIndex {
     fn drop(&mut self) {
         self.sweeper.stop(&self.shared);
     }

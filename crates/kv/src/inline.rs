@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 
 use crate::index::from_journal;
 use crate::write_set::{Transaction, WriteSet};
-use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, OpOutcome, Read, Savepoint};
+use crate::{Durability, JournaledIndex, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint};
 
 /// A committer without a thread. When [`Kv::submit`] returns, it has run the completion too.
 pub struct Inline {
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     last: Mutex<Seq>,
 }
 
 impl Inline {
     /// Uses an open index, which has no other appender.
     #[must_use]
-    pub fn new(index: Arc<LoggedIndex>) -> Self {
+    pub fn new(index: Arc<JournaledIndex>) -> Self {
         Self { index, last: Mutex::new(Seq::ZERO) }
     }
 

@@ -7,19 +7,19 @@ use std::cmp::Ordering;
 use crate::write_set::Bytes;
 
 /// The first 24 bytes of a key as big-endian numbers, padded with zeros. Where they differ, they sort like the keys.
-type Beginning = [u64; 3];
+type KeyPrefix = [u64; 3];
 
 /// A key that sorts like its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
-    beginning: Beginning,
+    beginning: KeyPrefix,
     bytes: Bytes,
 }
 
 /// A borrowed [`Key`].
 #[derive(Clone, Copy)]
 pub(crate) struct KeyRef<'a> {
-    beginning: Beginning,
+    beginning: KeyPrefix,
     bytes: &'a [u8],
 }
 
@@ -39,7 +39,7 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-fn beginning(key: &[u8]) -> Beginning {
+fn beginning(key: &[u8]) -> KeyPrefix {
     let mut bytes = [0; 24];
     let len = key.len().min(24);
     bytes[..len].copy_from_slice(&key[..len]);

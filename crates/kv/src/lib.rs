@@ -5,7 +5,7 @@
 //! - [`Embedded`]: the committer. It runs queued operations, each on a savepoint, and puts the net effect of a batch
 //!   into one journal record with one sync.
 //! - [`Inline`]: the same on the caller's thread, one operation at a time.
-//! - [`LoggedIndex`]: a stream of the journal as a map. It has an overlay in memory over an [`Engine`] ([`LsmEngine`]
+//! - [`JournaledIndex`]: a stream of the journal as a map. It has an overlay in memory over an [`Engine`] ([`LsmEngine`]
 //!   on disk, [`MemoryEngine`]), and checkpoints made from the journal. The store uses it directly.
 //!
 //! # Promises
@@ -61,17 +61,17 @@ mod sweeper;
 #[cfg(test)]
 mod tests;
 mod traits;
-mod without_log;
+mod without_journal;
 mod write_set;
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
-pub use checkpoint::{Backup, BackupHead, BackupTotals, Followed, read_backup, restore_backups};
+pub use checkpoint::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
-pub use index::{IndexConfig, IndexStats, LoggedIndex};
+pub use index::{IndexConfig, IndexStats, JournalOwner, JournaledIndex};
 pub use inline::Inline;
 pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
 pub use recovery::{Rebuilt, Recovery};
 pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};
-pub use without_log::{Standing, WithoutLog};
+pub use without_journal::{IndexPositions, WithoutJournal};

@@ -9,6 +9,9 @@
 //! then makes them count. After any stop the tables therefore hold a prefix of the steps. Whatever is wrong with the
 //! files, the engine continues empty in a new directory: checkpoint and journal have everything. The old directory
 //! stays, because its readers still use it. Until the new one is complete, it may also be the last copy.
+//!
+//! `lsm-tree` takes paths. It gets the path of an open directory ([`Directory::held`]), so that a disk mounted over the
+//! data directory later does not get tables of this engine.
 
 mod compaction;
 mod inner;
@@ -20,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Directory, DiskError};
 use journal::Seq;
 use parking_lot::Mutex;
 
@@ -65,10 +69,11 @@ impl Default for LsmConfig {
 
 /// The engine on disk.
 pub struct LsmEngine {
-    path: PathBuf,
     config: LsmConfig,
     inner: Mutex<Current>,
     set_aside: Mutex<Option<String>>,
+    /// Dropped last: the trees use its path.
+    home: Arc<Directory>,
 }
 
 /// The tree in use, and the number of its directory.
@@ -78,30 +83,40 @@ struct Current {
 }
 
 impl LsmEngine {
-    /// Opens the engine in the directory `path`, which no other process uses. If its contents are unusable for any
+    /// Opens the engine in the directory `path`, and makes it if needed: see [`LsmEngine::open_in`].
+    ///
+    /// # Errors
+    /// As [`LsmEngine::open_in`], and errors of the directory.
+    pub fn open(path: &Path, config: LsmConfig) -> Result<Self, KvError> {
+        std::fs::create_dir_all(path)
+            .map_err(|error| KvError::Io(format!("cannot make the folder of the index {}: {error}", path.display())))?;
+        Self::open_in(Directory::open(path).map_err(of_folder)?, config)
+    }
+
+    /// Opens the engine in the directory `home`, which no other process uses. If its contents are unusable for any
     /// reason, sets them aside and starts empty: see [`LsmEngine::set_aside`].
     ///
     /// # Errors
     /// An empty engine cannot be made either; [`KvError::NoSpace`] if only space is missing.
-    pub fn open(path: &Path, config: LsmConfig) -> Result<Self, KvError> {
-        std::fs::create_dir_all(path).map_err(|error| cannot("make the folder of", path, &error))?;
-        let number = numbers(path)?.last().copied().unwrap_or(0);
-        let folder = folder(path, number);
-        let opened = match reason_in(&marker(&folder)) {
+    pub fn open_in(home: Directory, config: LsmConfig) -> Result<Self, KvError> {
+        let home = Arc::new(home);
+        let number = numbers(&home)?.last().copied().unwrap_or(0);
+        let opened = match reason_in(&marker(&folder(&home, number))) {
             Some(why) => Err(KvError::Damaged(why)),
-            None => open_caught(&folder, config),
+            None => open_caught(&home, number, config),
         };
         let (current, set_aside) = match opened {
             Ok(tree) => (Current { number, tree }, None),
             Err(KvError::NoSpace) => return Err(KvError::NoSpace),
             Err(why) => {
-                let why = why.to_string();
-                tracing::error!("the index in {} is not used any more, and is built again: {why}", folder.display());
-                mark(&folder, &why)?;
-                (begin(path, number + 1, config)?, Some(why))
+                let why = home.in_words(&why.to_string());
+                let shown = home.shown().join(name(number));
+                tracing::error!("the index in {} is not used any more, and is built again: {why}", shown.display());
+                mark(&home, number, &why)?;
+                (begin(&home, number + 1, config)?, Some(why))
             }
         };
-        Ok(Self { path: path.to_owned(), config, inner: Mutex::new(current), set_aside: Mutex::new(set_aside) })
+        Ok(Self { config, inner: Mutex::new(current), set_aside: Mutex::new(set_aside), home })
     }
 
     /// Why the old contents were set aside when the engine was opened or reset; `None` if they were not.
@@ -115,20 +130,29 @@ impl LsmEngine {
     }
 }
 
-fn cannot(what: &str, path: &Path, error: &dyn std::fmt::Display) -> KvError {
-    KvError::Io(format!("cannot {what} the index {}: {error}", path.display()))
+fn of_folder(error: DiskError) -> KvError {
+    KvError::Io(format!("the folder of an index: {error}"))
+}
+
+fn cannot(what: &str, home: &Directory, error: &dyn std::fmt::Display) -> KvError {
+    KvError::Io(format!("cannot {what} the index {}: {error}", home.shown().display()))
 }
 
 /// Opens a tree. Turns every failure, including a panic, into an error.
-fn open_caught(folder: &Path, config: LsmConfig) -> Result<Arc<Inner>, KvError> {
-    catch_unwind(AssertUnwindSafe(|| Inner::open(folder, config))).unwrap_or_else(|panic| {
+fn open_caught(home: &Arc<Directory>, number: u64, config: LsmConfig) -> Result<Arc<Inner>, KvError> {
+    catch_unwind(AssertUnwindSafe(|| Inner::open(home, &name(number), config))).unwrap_or_else(|panic| {
         Err(KvError::Damaged(format!("opening it panicked: {}", crate::embedded::panic_text(&*panic))))
     })
 }
 
+/// The name of the tree's directory of that number.
+fn name(number: u64) -> String {
+    if number == 0 { LIVE.to_owned() } else { format!("{LIVE}-{number}") }
+}
+
 /// The tree's directory of that number.
-fn folder(path: &Path, number: u64) -> PathBuf {
-    if number == 0 { path.join(LIVE) } else { path.join(format!("{LIVE}-{number}")) }
+fn folder(home: &Directory, number: u64) -> PathBuf {
+    home.held().join(name(number))
 }
 
 /// The file that marks a tree's directory as unusable.
@@ -141,46 +165,48 @@ fn reason_in(marker: &Path) -> Option<String> {
 }
 
 /// The numbers of the trees' directories, in order.
-fn numbers(path: &Path) -> Result<Vec<u64>, KvError> {
-    let entries = std::fs::read_dir(path).map_err(|error| cannot("list", path, &error))?;
+fn numbers(home: &Directory) -> Result<Vec<u64>, KvError> {
+    let entries = std::fs::read_dir(home.held()).map_err(|error| cannot("list", home, &error))?;
     let mut numbers = Vec::new();
     for entry in entries {
-        let name = entry.map_err(|error| cannot("list", path, &error))?.file_name();
-        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(LIVE)) else { continue };
+        let found = entry.map_err(|error| cannot("list", home, &error))?.file_name();
+        let Some(rest) = found.to_str().and_then(|found| found.strip_prefix(LIVE)) else { continue };
         let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix('-').and_then(|n| n.parse().ok()) };
-        numbers.extend(number.filter(|number| folder(path, *number).file_name() == Some(&*name) && *number < 1 << 62));
+        numbers.extend(number.filter(|number| found == *name(*number) && *number < 1 << 62));
     }
     numbers.sort_unstable();
     Ok(numbers)
 }
 
 /// Marks a tree's directory as unusable, durably.
-fn mark(folder: &Path, why: &str) -> Result<(), KvError> {
-    let marker = marker(folder);
+fn mark(home: &Directory, number: u64, why: &str) -> Result<(), KvError> {
+    let marker = marker(&folder(home, number));
     let written = std::fs::write(&marker, why).and_then(|()| std::fs::File::open(&marker)?.sync_all());
-    written.map_err(|error| cannot("set aside", folder, &error))?;
-    folder.parent().map_or(Ok(()), sync)
+    written.map_err(|error| cannot("set aside", home, &error))?;
+    sync(home)
 }
 
-fn sync(path: &Path) -> Result<(), KvError> {
-    let synced = std::fs::File::open(path).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| cannot("sync the folder of", path, &error))
+fn sync(home: &Directory) -> Result<(), KvError> {
+    let synced = std::fs::File::open(home.held()).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| cannot("sync the folder of", home, &error))
 }
 
 /// Makes an empty tree in a directory of that number.
-fn begin(path: &Path, number: u64, config: LsmConfig) -> Result<Current, KvError> {
-    let tree = open_caught(&folder(path, number), config)?;
-    sync(path)?;
+fn begin(home: &Arc<Directory>, number: u64, config: LsmConfig) -> Result<Current, KvError> {
+    let tree = open_caught(home, number, config)?;
+    sync(home)?;
     Ok(Current { number, tree })
 }
 
 /// Removes a tree's directory and its mark. A leftover does no harm.
-fn remove(folder: &Path) {
-    for result in [std::fs::remove_dir_all(folder), std::fs::remove_file(marker(folder))] {
+fn remove(home: &Directory, number: u64) {
+    let folder = folder(home, number);
+    for result in [std::fs::remove_dir_all(&folder), std::fs::remove_file(marker(&folder))] {
         if let Err(error) = result
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!("cannot remove what is left of an old index in {}: {error}", folder.display());
+            let shown = home.shown().join(name(number));
+            tracing::warn!("cannot remove what is left of an old index in {}: {error}", shown.display());
         }
     }
 }
@@ -209,28 +235,28 @@ impl Engine for LsmEngine {
     fn reset(&self, why: &str) -> Result<(), KvError> {
         let mut current = self.inner.lock();
         current.tree.stop();
-        let old = folder(&self.path, current.number);
+        let old = current.number;
         let has_content = current.tree.applied().seq > Seq::ZERO;
         if has_content {
             // Durably, so that it stays unusable even if the new directory is lost.
-            mark(&old, why)?;
+            mark(&self.home, old, why)?;
         }
-        *current = begin(&self.path, current.number + 1, self.config)?;
+        *current = begin(&self.home, old + 1, self.config)?;
         *self.set_aside.lock() = Some(why.to_owned());
         if !has_content {
             // At most an unfinished tree that never counted.
-            remove(&old);
+            remove(&self.home, old);
         }
         Ok(())
     }
 
     fn rebuilt(&self) {
         let current = self.inner.lock().number;
-        let mut older = numbers(&self.path).unwrap_or_default();
+        let mut older = numbers(&self.home).unwrap_or_default();
         older.retain(|number| *number < current);
         // The last one is kept for inspection, and for its readers.
         older.pop();
-        older.iter().for_each(|number| remove(&folder(&self.path, *number)));
+        older.iter().for_each(|number| remove(&self.home, *number));
     }
 
     fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {

@@ -9,7 +9,7 @@ use journal::{Journal, Seq, StreamId};
 
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Engine, Entry, EntrySource};
-use crate::index::{IndexConfig, Shared, from_journal};
+use crate::index::{IndexConfig, JournalOwner, Shared, from_journal};
 use crate::{KvError, batch};
 
 /// Why an engine was rebuilt.
@@ -17,13 +17,16 @@ use crate::{KvError, batch};
 pub enum Rebuilt {
     /// It was empty (lost, set aside because it did not open, or a new server).
     Empty,
-    /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_log`] allows it.
-    AheadOfLog,
-    /// It was filled from another journal: from this one before a repair cut it, or [`IndexConfig::follow_shorter_log`]
-    /// allows it.
-    OtherLog,
+    /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_journal`] allows it.
+    AheadOfJournal,
+    /// It was filled from this journal before a repair cut it, or from another one and
+    /// [`IndexConfig::follow_shorter_journal`] allows it.
+    OtherJournal,
+    /// It was filled from another journal, and the one that is here is this directory's own: a run on another directory
+    /// wrote the index.
+    OtherRun,
     /// Only the checkpoint has the records between the engine and the first retained record.
-    BehindLog,
+    BehindJournal,
     /// It could not be read or written while it was brought up.
     Broken,
     /// It starts with the records that the journal still has, because [`IndexConfig::begin_empty`] is set.
@@ -64,8 +67,8 @@ pub(crate) fn recover(
     journal.sync_to(last).map_err(from_journal)?;
     let incarnation = journal.incarnation();
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
-    let ended = config.log_ended_at.unwrap_or(last);
-    let log = Log { journal, stream, first: journal.oldest(), last, ended, config };
+    let ended = config.journal_ended_at.unwrap_or(last);
+    let log = JournalView { journal, stream, first: journal.oldest(), last, ended, config };
     let found = engine.applied();
     let mut recovery = Recovery::new(last, found.seq);
     recovery.damaged_checkpoints.clone_from(&set.damaged);
@@ -83,26 +86,29 @@ pub(crate) fn recover(
         return Ok((set, recovery));
     }
     let mut why = distrust(engine, &log)?;
-    if why == Some(Rebuilt::AheadOfLog) && !config.follow_shorter_log {
+    if why == Some(Rebuilt::AheadOfJournal) && !config.follow_shorter_journal {
         return Err(ahead(found.seq, ended, journal));
     }
-    if why == Some(Rebuilt::OtherLog) && !config.follow_shorter_log && !log.continues(found.incarnation) {
-        return Err(belongs_to_another_journal(found, journal));
+    if why == Some(Rebuilt::OtherJournal) && !config.follow_shorter_journal && !log.continues(found.incarnation) {
+        if let Err(finding) = misplaced(&log, &set, dir) {
+            return Err(belongs_to_another_journal(found, journal, &finding));
+        }
+        why = Some(Rebuilt::OtherRun);
     }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
             Ok(()) => {}
             // An error of the disk is not the engine's fault, and would hit the next engine as well.
-            Err(Trouble::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
-            Err(Trouble::Engine(KvError::Io(what))) => {
+            Err(RecoveryFailure::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
+            Err(RecoveryFailure::Engine(KvError::Io(what))) => {
                 return Err(KvError::Io(format!(
                     "{what}; if this stays so, move the folder of that index away: it is built again from checkpoint \
                      and journal"
                 )));
             }
             // The journal and its checkpoints are authoritative; a failing engine is set aside.
-            Err(Trouble::Engine(_)) => why = Some(Rebuilt::Broken),
-            Err(Trouble::Rest(error)) => return Err(error),
+            Err(RecoveryFailure::Engine(_)) => why = Some(Rebuilt::Broken),
+            Err(RecoveryFailure::Rest(error)) => return Err(error),
         }
     }
     if let Some(why) = why {
@@ -128,7 +134,8 @@ impl Shared {
         // Everything up to the last step; later changes are in the overlay.
         let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
-        let log = Log { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
+        let log =
+            JournalView { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
         let mut recovery = Recovery::new(last, last);
         alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
@@ -156,7 +163,7 @@ impl Recovery {
     }
 }
 
-struct Log<'a> {
+struct JournalView<'a> {
     journal: &'a Journal,
     stream: StreamId,
     first: Seq,
@@ -166,7 +173,7 @@ struct Log<'a> {
     config: &'a IndexConfig,
 }
 
-impl Log<'_> {
+impl JournalView<'_> {
     /// Whether a repair cut the journal with that incarnation and continued it as this one.
     fn continues(&self, incarnation: u64) -> bool {
         self.journal.segments().iter().any(|segment| segment.incarnation == incarnation)
@@ -187,11 +194,35 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     ))
 }
 
-fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
+/// Decides whether an index that was made from another journal is what does not belong here, and can be built again.
+/// Otherwise returns what is wrong and what would help: the index may be the last that knows what a lost journal held.
+fn misplaced(log: &JournalView<'_>, set: &CheckpointSet, dir: &str) -> Result<(), String> {
+    let folder = dir.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let has_checkpoint = set.upto() > Seq::ZERO;
+    let is_ours = |incarnation| incarnation == log.journal.incarnation() || log.continues(incarnation);
+    match log.config.journal_owner {
+        JournalOwner::ThisDirectory if has_checkpoint && !is_ours(set.incarnation()) => Err(format!(
+            "the journal is this directory's, and the checkpoint in {dir} is of another one as well: put back the \
+             {folder} that belongs to the journal"
+        )),
+        JournalOwner::ThisDirectory => Ok(()),
+        JournalOwner::AnotherDirectory => Err("the journal is not the one that this directory had: it was lost, or \
+                                               its folder is not mounted; put the journal back, or restore journal \
+                                               and index together from a backup"
+            .to_owned()),
+        JournalOwner::Unknown if has_checkpoint && is_ours(set.incarnation()) => Ok(()),
+        JournalOwner::Unknown => Err(format!(
+            "either the journal was lost, or its folder is not mounted: put it back, or restore journal and index \
+             together from a backup; or another node wrote its index here: if the journal is certainly this \
+             directory's, move {folder}/index away, and it is built again"
+        )),
+    }
+}
+
+fn belongs_to_another_journal(applied: Applied, journal: &Journal, finding: &str) -> KvError {
     KvError::Damaged(format!(
         "the index was made from another journal (incarnation {:016x}, up to its record {}) than the one that is \
-         here (incarnation {:016x}, up to record {}): the journal was lost, or its folder is not mounted; nothing \
-         was changed; put the journal back, or restore journal and index together from a backup",
+         here (incarnation {:016x}, up to record {}); nothing was changed; {finding}",
         applied.incarnation,
         applied.seq,
         journal.incarnation(),
@@ -200,12 +231,12 @@ fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
 }
 
 /// The failing part: the engine, which can be replaced, or its replacement.
-enum Trouble {
+enum RecoveryFailure {
     Engine(KvError),
     Rest(KvError),
 }
 
-fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvError> {
+fn distrust(engine: &dyn Engine, log: &JournalView<'_>) -> Result<Option<Rebuilt>, KvError> {
     let applied = engine.applied();
     Ok(if applied.seq == Seq::ZERO && log.last == Seq::ZERO && engine.is_empty()? {
         // A new server.
@@ -214,11 +245,11 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
         // Perhaps entries without a position: an interrupted rebuild.
         Some(Rebuilt::Empty)
     } else if applied.incarnation != log.journal.incarnation() {
-        Some(Rebuilt::OtherLog)
+        Some(Rebuilt::OtherJournal)
     } else if applied.seq > log.ended {
-        Some(Rebuilt::AheadOfLog)
+        Some(Rebuilt::AheadOfJournal)
     } else if !log.follows(applied.seq) {
-        Some(Rebuilt::BehindLog)
+        Some(Rebuilt::BehindJournal)
     } else {
         None
     })
@@ -227,9 +258,9 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
 fn bring_up(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
-) -> Result<(), Trouble> {
+) -> Result<(), RecoveryFailure> {
     if !log.follows(set.upto()) {
         // The engine alone still has the records that the checkpoint lost. Make a second copy before anything else.
         tracing::error!(
@@ -237,7 +268,7 @@ fn bring_up(
             "checkpoint files are missing or damaged; making a new one from the index, which is whole"
         );
         let applied = engine.applied().seq;
-        set.renew_from(&*engine.snapshot(), applied).map_err(Trouble::Rest)?;
+        set.renew_from(&*engine.snapshot(), applied).map_err(RecoveryFailure::Rest)?;
         recovery.checkpoint_renewed = true;
     }
     replay(engine, engine.applied().seq, log, recovery)
@@ -246,7 +277,7 @@ fn bring_up(
 fn rebuild(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
     why: Rebuilt,
 ) -> Result<(), KvError> {
@@ -283,7 +314,7 @@ fn rebuild(
         set.content().and_then(|mut content| engine.load(&mut content, applied))?;
     }
     replay(engine, set.upto(), log, recovery).map_err(|trouble| match trouble {
-        Trouble::Engine(error) | Trouble::Rest(error) => error,
+        RecoveryFailure::Engine(error) | RecoveryFailure::Rest(error) => error,
     })?;
     match engine.flush() {
         Ok(()) => engine.rebuilt(),
@@ -297,7 +328,7 @@ fn rebuild(
 fn begin_empty(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
 ) -> Result<(), KvError> {
     tracing::warn!(stream = log.stream.0, "the index begins with what the journal has from record {} on", log.first);
@@ -307,7 +338,7 @@ fn begin_empty(
     engine.reset("it begins empty")?;
     let before = Seq(log.first.0.saturating_sub(1));
     replay(engine, before, log, recovery).map_err(|trouble| match trouble {
-        Trouble::Engine(error) | Trouble::Rest(error) => error,
+        RecoveryFailure::Engine(error) | RecoveryFailure::Rest(error) => error,
     })?;
     engine.flush()?;
     let applied = engine.applied().seq;
@@ -315,7 +346,12 @@ fn begin_empty(
 }
 
 /// Passes the records after `after` to the engine in steps of bounded size. A step has the newest value of each key.
-fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recovery) -> Result<(), Trouble> {
+fn replay(
+    engine: &dyn Engine,
+    after: Seq,
+    log: &JournalView<'_>,
+    recovery: &mut Recovery,
+) -> Result<(), RecoveryFailure> {
     let incarnation = log.journal.incarnation();
     let mut step = Step::default();
     let mut trouble = None;
@@ -324,7 +360,7 @@ fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recover
             return ControlFlow::Break(());
         }
         recovery.replayed += 1;
-        let taken = step.take(payload).map_err(Trouble::Rest).and_then(|()| {
+        let taken = step.take(payload).map_err(RecoveryFailure::Rest).and_then(|()| {
             if step.weight < log.config.generation_bytes {
                 return Ok(());
             }
@@ -341,7 +377,7 @@ fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recover
     if let Some(trouble) = trouble {
         return Err(trouble);
     }
-    replayed.map_err(|error| Trouble::Rest(from_journal(error)))?;
+    replayed.map_err(|error| RecoveryFailure::Rest(from_journal(error)))?;
     if engine.applied().seq < log.last {
         // Even if there was nothing to replay: the next records of this stream follow the journal's last record.
         step.apply(engine, Applied { seq: log.last, incarnation })?;
@@ -365,10 +401,10 @@ impl Step {
         Ok(())
     }
 
-    fn apply(&mut self, engine: &dyn Engine, applied: Applied) -> Result<(), Trouble> {
+    fn apply(&mut self, engine: &dyn Engine, applied: Applied) -> Result<(), RecoveryFailure> {
         let changes = std::mem::take(self).changes;
         let mut source = MapSource { changes: changes.into_iter(), entry: None };
-        engine.apply(&mut source, applied).map_err(Trouble::Engine)
+        engine.apply(&mut source, applied).map_err(RecoveryFailure::Engine)
     }
 }
 

@@ -152,7 +152,7 @@ impl Shared {
         if !self.skips_sync() {
             self.journal.sync_to(Seq(through)).map_err(from_journal)?;
         }
-        let mut swept = Swept::collect(&ready, &view)?;
+        let mut swept = SweptChanges::collect(&ready, &view)?;
         let applied = Applied { seq: Seq(through), incarnation: self.journal.incarnation() };
         let (versions, entries) = (swept.versions, swept.entries.len());
         self.engine.apply(&mut swept, applied)?;
@@ -210,13 +210,13 @@ impl Shared {
 }
 
 /// The net effect of some generations.
-struct Swept {
+struct SweptChanges {
     entries: Vec<(Bytes, Option<Bytes>)>,
     next: usize,
     versions: usize,
 }
 
-impl Swept {
+impl SweptChanges {
     fn collect(generations: &[&Generation], view: &View) -> Result<Self, KvError> {
         let mut entries = Vec::new();
         for NetChange { key, value, versions } in NetChanges::new(generations.iter().rev().copied()) {
@@ -233,7 +233,7 @@ impl Swept {
     }
 }
 
-impl EntrySource for Swept {
+impl EntrySource for SweptChanges {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         let entry = self.entries.get(self.next);
         self.next += 1;

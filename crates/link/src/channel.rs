@@ -45,7 +45,7 @@ impl Channel {
 }
 
 /// The reading half.
-pub(crate) struct Reading {
+pub(crate) struct ReceiveHalf {
     channel: Arc<Channel>,
     raw: Box<[u8]>,
     start: usize,
@@ -53,21 +53,21 @@ pub(crate) struct Reading {
 }
 
 /// The sending half.
-pub(crate) struct Writing {
+pub(crate) struct SendHalf {
     channel: Arc<Channel>,
     /// How long the peer may take for [`PACE_BYTES`].
     patience: Duration,
 }
 
 /// Both halves, after the handshake.
-pub(crate) struct Halves {
+pub(crate) struct SplitChannel {
     pub(crate) channel: Arc<Channel>,
-    pub(crate) reading: Reading,
-    pub(crate) writing: Writing,
+    pub(crate) reading: ReceiveHalf,
+    pub(crate) writing: SendHalf,
 }
 
 /// The result of the handshake.
-pub(crate) struct Shown {
+pub(crate) struct HandshakeResult {
     /// The protocol on which both sides agreed.
     pub(crate) protocol: Option<Vec<u8>>,
     /// The verified certificate of the peer.
@@ -80,7 +80,7 @@ pub(crate) fn connect(
     config: Arc<ClientConfig>,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), CloseCause> {
+) -> Result<(SplitChannel, HandshakeResult), CloseCause> {
     // The verifier checks clusters and nodes, not host names.
     let name = rustls::pki_types::ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
     let tls = ClientConnection::new(config, name).map_err(CloseCause::of_tls)?;
@@ -93,7 +93,7 @@ pub(crate) fn accept(
     config: Arc<ServerConfig>,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), CloseCause> {
+) -> Result<(SplitChannel, HandshakeResult), CloseCause> {
     let tls = ServerConnection::new(config).map_err(CloseCause::of_tls)?;
     shake_hands(socket, tls.into(), deadline, patience)
 }
@@ -103,7 +103,7 @@ fn shake_hands(
     mut tls: Connection,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), CloseCause> {
+) -> Result<(SplitChannel, HandshakeResult), CloseCause> {
     let setup = || {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)
@@ -113,8 +113,8 @@ fn shake_hands(
     tls.set_buffer_limit(None);
     let channel = Arc::new(Channel { socket, tls: Mutex::new(tls) });
     let raw = vec![0; RECEIVE_BYTES].into_boxed_slice();
-    let mut reading = Reading { channel: Arc::clone(&channel), raw, start: 0, end: 0 };
-    let writing = Writing { channel: Arc::clone(&channel), patience };
+    let mut reading = ReceiveHalf { channel: Arc::clone(&channel), raw, start: 0, end: 0 };
+    let writing = SendHalf { channel: Arc::clone(&channel), patience };
     loop {
         writing.flush_before(deadline)?;
         if !channel.tls.lock().is_handshaking() {
@@ -130,9 +130,9 @@ fn shake_hands(
         let tls = channel.tls.lock();
         let certificate =
             tls.peer_certificates().and_then(<[_]>::first).map(|certificate| certificate.clone().into_owned());
-        Shown { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate }
+        HandshakeResult { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate }
     };
-    Ok((Halves { channel, reading, writing }, shown))
+    Ok((SplitChannel { channel, reading, writing }, shown))
 }
 
 /// The time limit of a step.
@@ -178,7 +178,7 @@ fn failed(what: &'static str, source: io::Error) -> CloseCause {
     if is_reset(source.kind()) { CloseCause::BrokenOff } else { CloseCause::Io { what, source } }
 }
 
-impl Reading {
+impl ReceiveHalf {
     /// Waits up to `time` for the first byte of the next frame. Returns false if none came.
     pub(crate) fn wait_for_more(&mut self, time: Duration) -> Result<bool, CloseCause> {
         Ok(self.start < self.end || self.has_plaintext()? || wait(&self.channel.socket, PollFlags::IN, time)?)
@@ -272,7 +272,7 @@ impl Reading {
     }
 }
 
-impl Writing {
+impl SendHalf {
     /// Sends all of `parts` in order, and waits until the kernel has taken them.
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<(), CloseCause> {
         let mut room = SEND_BYTES;
@@ -305,9 +305,9 @@ impl Writing {
         let mut deadline = Deadline::new("taking what is sent", self.patience);
         loop {
             match self.push()? {
-                Pushed::All => return Ok(()),
-                Pushed::Some(n) => sent += n,
-                Pushed::Nothing => {
+                PushResult::All => return Ok(()),
+                PushResult::Some(n) => sent += n,
+                PushResult::Nothing => {
                     wait(&self.channel.socket, PollFlags::OUT, deadline.left()?)?;
                 }
             }
@@ -321,32 +321,32 @@ impl Writing {
     fn flush_before(&self, deadline: Deadline) -> Result<(), CloseCause> {
         loop {
             match self.push()? {
-                Pushed::All => return Ok(()),
-                Pushed::Some(_) => {}
-                Pushed::Nothing => {
+                PushResult::All => return Ok(()),
+                PushResult::Some(_) => {}
+                PushResult::Nothing => {
                     wait(&self.channel.socket, PollFlags::OUT, deadline.left()?)?;
                 }
             }
         }
     }
 
-    fn push(&self) -> Result<Pushed, CloseCause> {
+    fn push(&self) -> Result<PushResult, CloseCause> {
         let mut tls = self.channel.tls.lock();
         if !tls.wants_write() {
-            return Ok(Pushed::All);
+            return Ok(PushResult::All);
         }
         match tls.write_tls(&mut &self.channel.socket) {
-            Ok(n) => Ok(Pushed::Some(n)),
+            Ok(n) => Ok(PushResult::Some(n)),
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(Pushed::Nothing),
-                io::ErrorKind::Interrupted => Ok(Pushed::Some(0)),
+                io::ErrorKind::WouldBlock => Ok(PushResult::Nothing),
+                io::ErrorKind::Interrupted => Ok(PushResult::Some(0)),
                 _ => Err(failed("sending", error)),
             },
         }
     }
 }
 
-enum Pushed {
+enum PushResult {
     All,
     Some(usize),
     Nothing,

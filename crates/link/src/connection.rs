@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use types::ClusterId;
 
 use crate::call::{Answer, Buffer, Bulk, CallError};
-use crate::channel::{self, Channel, Deadline, Halves, Reading, Shown, Writing};
+use crate::channel::{self, Channel, Deadline, HandshakeResult, ReceiveHalf, SendHalf, SplitChannel};
 use crate::credentials::{Credentials, NODE_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind};
@@ -60,7 +60,7 @@ impl LocalNode {
 
 /// The part of a received message that is known before its bulk arrives.
 #[derive(Debug)]
-pub struct Arriving<'a> {
+pub struct IncomingHeader<'a> {
     /// The frame's header.
     pub header: &'a FrameHeader,
     /// The message.
@@ -96,7 +96,7 @@ pub trait Handler: Send + Sync {
 
     /// Returns memory for the `header.bulk_len` bytes of bulk after this message, or more. May wait for memory. `None`
     /// discards the bulk.
-    fn buffer(&self, from: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Self::Buffer>;
+    fn buffer(&self, from: &PeerIdentity, arriving: &IncomingHeader<'_>) -> Option<Self::Buffer>;
 
     /// Decides whether this node may connect; for example, it may have been removed from the cluster. The peer gets the
     /// reason of a refusal.
@@ -120,8 +120,8 @@ pub trait Handler: Send + Sync {
 /// A connection on which both sides know each other, before its loop runs.
 pub struct Ready<B> {
     peer: Peer<B>,
-    reading: Reading,
-    writing: Writing,
+    reading: ReceiveHalf,
+    writing: SendHalf,
 }
 
 impl<B> std::fmt::Debug for Ready<B> {
@@ -150,15 +150,15 @@ pub fn connect<B: Buffer>(us: &LocalNode, address: SocketAddr, expect: Expect) -
 pub(crate) fn greet<B: Buffer>(
     us: &LocalNode,
     name: NodeName,
-    mut halves: Halves,
-    shown: &Shown,
+    mut halves: SplitChannel,
+    shown: &HandshakeResult,
     address: SocketAddr,
     expect: Expect,
     deadline: Deadline,
     admit: &dyn Fn(&PeerIdentity) -> Result<(), String>,
 ) -> Result<Ready<B>, CloseCause> {
     if shown.protocol.as_deref() != Some(NODE_PROTOCOL) {
-        return Err(CloseCause::Hello(hello::HelloProblem::Stranger));
+        return Err(CloseCause::Hello(hello::HelloProblem::NotANode));
     }
     let certificate = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
     let ours = us.hello(name);
@@ -170,7 +170,7 @@ pub(crate) fn greet<B: Buffer>(
     };
     let judge = |theirs: &Hello, version| admit(&identity(theirs, version));
     let (theirs, version) = hello::exchange(&mut halves, &ours, &certificate, expect, deadline, &judge)?;
-    let Halves { channel, reading, writing } = halves;
+    let SplitChannel { channel, reading, writing } = halves;
     let identity = identity(&theirs, version);
     let requests_max = theirs.requests_max.min(us.settings.requests_max);
     let bytes_max = theirs.bytes_max.min(us.settings.bytes_max);
@@ -255,7 +255,7 @@ impl<B> Drop for Guard<'_, B> {
 }
 
 /// The sending thread.
-fn send_all<B>(inner: &Inner<B>, mut writing: Writing) {
+fn send_all<B>(inner: &Inner<B>, mut writing: SendHalf) {
     let mut together = Vec::new();
     let failed = loop {
         let sent = match inner.next() {
@@ -298,7 +298,7 @@ fn header_of(kind: Kind, message_len: u32) -> FrameHeader {
 
 /// Reads until the end.
 fn read_all<H: Handler>(
-    reading: &mut Reading,
+    reading: &mut ReceiveHalf,
     peer: &Peer<H::Buffer>,
     handler: &H,
 ) -> Result<std::convert::Infallible, CloseCause> {
@@ -346,7 +346,7 @@ fn read_all<H: Handler>(
 
 /// A frame whose header has arrived.
 struct Frame<'a, H: Handler> {
-    reading: &'a mut Reading,
+    reading: &'a mut ReceiveHalf,
     peer: &'a Peer<H::Buffer>,
     handler: &'a H,
     header: FrameHeader,
@@ -376,7 +376,7 @@ impl<H: Handler> Frame<'_, H> {
             return Ok(Bulk::None);
         }
         let header = self.header;
-        let arriving = Arriving { header: &header, message };
+        let arriving = IncomingHeader { header: &header, message };
         let buffer = into.or_else(|| self.handler.buffer(self.peer.identity(), &arriving));
         // The peer is not at fault for the time spent waiting for memory.
         let mibs = u32::try_from(length.div_ceil(1 << 20)).unwrap_or(u32::MAX);

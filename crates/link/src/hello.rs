@@ -20,7 +20,7 @@ use std::fmt;
 
 use types::{ClusterId, NodeId};
 
-use crate::channel::{Deadline, Halves};
+use crate::channel::{Deadline, SplitChannel};
 use crate::error::CloseCause;
 use crate::{NodeName, Role, Roles};
 
@@ -45,6 +45,8 @@ pub enum Version {
     V2 = 2,
     /// A capability names its principal and its shard, and a store learns the principal of the replica that it creates.
     V3 = 3,
+    /// A disk server asks the manager about the extended attributes of the files that its clients have open.
+    V4 = 4,
 }
 
 /// The range of versions that a node speaks.
@@ -58,7 +60,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V3 as u16, newest: Version::V3 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V4 as u16, newest: Version::V4 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]
@@ -106,7 +108,7 @@ pub struct Expect {
 pub enum HelloProblem {
     /// The bytes are no hello.
     #[error("what came is not the hello of a weir node")]
-    Stranger,
+    NotANode,
     /// The nodes have no version in common.
     #[error(
         "node {node} ({software}) speaks {versions} of the protocol between nodes, node {other} ({other_software}) speaks {other_versions}: upgrade node {older}"
@@ -195,11 +197,11 @@ impl Hello {
     /// Parses a hello. One with unknown versions is parsed as far as possible.
     ///
     /// # Errors
-    /// [`HelloProblem::Stranger`].
+    /// [`HelloProblem::NotANode`].
     pub fn from_bytes(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HelloProblem> {
         let mut reader = Reader(bytes);
         if reader.take() != *MAGIC {
-            return Err(HelloProblem::Stranger);
+            return Err(HelloProblem::NotANode);
         }
         let versions =
             Versions { oldest: u16::from_le_bytes(reader.take()), newest: u16::from_le_bytes(reader.take()) };
@@ -218,7 +220,7 @@ impl Hello {
         let roles = match roles {
             Some(roles) => roles,
             None if versions.common(Versions::SPOKEN).is_none() => Roles::DISK,
-            None => return Err(HelloProblem::Stranger),
+            None => return Err(HelloProblem::NotANode),
         };
         Ok(Self { versions, name: NodeName { cluster, node, roles }, requests_max, bytes_max, software })
     }
@@ -281,7 +283,7 @@ impl Reader<'_> {
 
 /// Sends `ours`, receives the peer's hello, and exchanges verdicts. `judge` decides last whether the peer may connect.
 pub(crate) fn exchange(
-    halves: &mut Halves,
+    halves: &mut SplitChannel,
     ours: &Hello,
     certificate: &NodeName,
     expect: Expect,
@@ -317,14 +319,14 @@ pub(crate) fn exchange(
     Ok(judged)
 }
 
-fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), CloseCause> {
+fn hear_verdict(halves: &mut SplitChannel, deadline: Deadline) -> Result<(), CloseCause> {
     let mut head = [0; 4];
     if !halves.reading.fill(&mut head, deadline)? {
         return Err(CloseCause::BrokenOff);
     }
     let length = usize::from(u16::from_le_bytes([head[2], head[3]]));
     if head[0] > REFUSED || length > REASON_BYTES_MAX {
-        return Err(CloseCause::Hello(HelloProblem::Stranger));
+        return Err(CloseCause::Hello(HelloProblem::NotANode));
     }
     let mut reason = vec![0; length];
     if length > 0 && !halves.reading.fill(&mut reason, deadline)? {
@@ -375,7 +377,7 @@ mod tests {
         expected.resize(HELLO_BYTES, 0);
         assert_eq!(bytes[..], expected);
         assert_eq!(Hello::from_bytes(&bytes), Ok(hello()));
-        assert_eq!(Hello::from_bytes(&[0; HELLO_BYTES]), Err(HelloProblem::Stranger));
+        assert_eq!(Hello::from_bytes(&[0; HELLO_BYTES]), Err(HelloProblem::NotANode));
     }
 
     #[test]

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use types::{NodeId, Timestamp};
 
 use crate::authority::{Authority, Issued, IssuedBytes};
-use crate::channel::{self, Deadline, Halves};
+use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials;
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
-use crate::token::{JoinToken, Presented, TokenError, TokenRequest};
+use crate::token::{JoinToken, PresentedToken, TokenError, TokenRequest};
 use crate::verify::name_of;
 use crate::{NewKey, Role, Roles, Settings, keys, message, random};
 
@@ -67,11 +67,11 @@ pub trait TokenStore: Send + Sync {
     ///
     /// # Errors
     /// [`TakeError`].
-    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError>;
+    fn take(&self, presented: &PresentedToken, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError>;
 }
 
 /// The entry point for new nodes at a manager.
-pub struct Door {
+pub struct JoinService {
     /// Issues certificates.
     pub authority: Arc<Authority>,
     /// Checks tokens.
@@ -80,9 +80,9 @@ pub struct Door {
     pub validity: Duration,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for JoinService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Door({:?})", self.authority)
+        write!(f, "JoinService({:?})", self.authority)
     }
 }
 
@@ -117,7 +117,7 @@ fn list(errors: &[LinkError]) -> String {
 
 #[derive(Serialize, Deserialize)]
 struct Request {
-    presented: Presented,
+    presented: PresentedToken,
     roles: u8,
     name: String,
     key: [u8; 32],
@@ -196,7 +196,12 @@ fn ask(
     ask().map_err(|why: CloseCause| why.with(address))
 }
 
-fn connect(token: &JoinToken, address: &str, deadline: Deadline, settings: &Settings) -> Result<Halves, CloseCause> {
+fn connect(
+    token: &JoinToken,
+    address: &str,
+    deadline: Deadline,
+    settings: &Settings,
+) -> Result<SplitChannel, CloseCause> {
     let mut refused = CloseCause::Connect(std::io::Error::other("its name has no address"));
     for address in address.to_socket_addrs().map_err(CloseCause::Connect)? {
         let socket = match TcpStream::connect_timeout(&address, settings.connect_time) {
@@ -233,13 +238,13 @@ fn check_challenge(challenge: &[u8; CHALLENGE_BYTES]) -> Result<(), CloseCause> 
     Ok(())
 }
 
-fn send<T: Serialize>(halves: &mut Halves, value: &T) -> Result<(), CloseCause> {
+fn send<T: Serialize>(halves: &mut SplitChannel, value: &T) -> Result<(), CloseCause> {
     let bytes = message::encode(value).map_err(|error| CloseCause::Misbehaved(error.to_string()))?;
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     halves.writing.send(&[&length, &bytes])
 }
 
-fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadline) -> Result<T, CloseCause> {
+fn receive<T: serde::de::DeserializeOwned>(halves: &mut SplitChannel, deadline: Deadline) -> Result<T, CloseCause> {
     let mut length = [0; 4];
     if !halves.reading.fill(&mut length, deadline)? {
         return Err(CloseCause::BrokenOff);
@@ -259,8 +264,8 @@ fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadli
 
 /// Lets the peer join if its token is valid.
 pub(crate) fn serve(
-    door: &Door,
-    mut halves: Halves,
+    door: &JoinService,
+    mut halves: SplitChannel,
     address: SocketAddr,
     deadline: Deadline,
 ) -> Result<(), CloseCause> {
@@ -288,7 +293,7 @@ pub(crate) fn serve(
 }
 
 /// The certificate for the peer, and its name.
-fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
+fn admit(door: &JoinService, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
     let Request { presented, roles, name, key, signature } = request;
     let roles = Roles::from_bits(roles).ok_or("it asks for a role that this version does not know")?;
     let name = printable(name.as_bytes());

@@ -13,7 +13,7 @@ use crate::connection::{Handler, LocalNode, Ready, greet};
 use crate::credentials::JOIN_PROTOCOL;
 use crate::error::{CloseCause, LinkError};
 use crate::hello::Expect;
-use crate::join::{self, Door};
+use crate::join::{self, JoinService};
 
 /// Limits on connections that have not identified themselves, in total and from one host. Beyond a limit, the oldest
 /// one whose time is up is closed; otherwise the new one is closed at once. Strangers can delay nodes for moments, but
@@ -34,7 +34,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     stopping: AtomicBool,
-    strangers: Mutex<Strangers>,
+    strangers: Mutex<UnidentifiedConnections>,
     lines: Mutex<Lines>,
 }
 
@@ -84,7 +84,12 @@ impl Listener {
 
     /// Accepts connections in the caller's thread until [`Listener::stop`]. Each gets its own thread, with `handler`.
     /// With a `door`, nodes can join here.
-    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, door: Option<&Arc<Door>>) {
+    pub fn serve<H: Handler + 'static>(
+        self: &Arc<Self>,
+        us: &LocalNode,
+        handler: &Arc<H>,
+        door: Option<&Arc<JoinService>>,
+    ) {
         loop {
             let accepted = self.socket.accept();
             if self.stopping.load(Ordering::Acquire) {
@@ -101,7 +106,7 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(stranger) = Stranger::new(self, address.ip(), &socket, Instant::now()) else {
+            let Some(stranger) = UnidentifiedConnection::new(self, address.ip(), &socket, Instant::now()) else {
                 self.complain(
                     &CloseCause::ClosedHere("too many connections have not authenticated yet".into()).with(address),
                 );
@@ -161,7 +166,7 @@ impl Listener {
 fn begin<H: Handler>(
     us: &LocalNode,
     handler: &H,
-    door: Option<&Door>,
+    door: Option<&JoinService>,
     socket: TcpStream,
     address: SocketAddr,
 ) -> Result<Option<Ready<H::Buffer>>, CloseCause> {
@@ -194,7 +199,7 @@ impl Host {
 
 /// Connections that have not identified themselves, oldest first.
 #[derive(Debug, Default)]
-struct Strangers {
+struct UnidentifiedConnections {
     counted: u64,
     there: Vec<Waiting>,
 }
@@ -208,7 +213,7 @@ struct Waiting {
     socket: Option<TcpStream>,
 }
 
-impl Strangers {
+impl UnidentifiedConnections {
     /// Makes room for one more connection. Without room, closes the oldest one whose time is up: one of the same host,
     /// if that has many.
     fn has_room(&mut self, host: Host, now: Instant) -> bool {
@@ -230,12 +235,12 @@ impl Strangers {
 }
 
 /// Counts a connection until it has identified itself.
-struct Stranger {
+struct UnidentifiedConnection {
     listener: Arc<Listener>,
     number: u64,
 }
 
-impl Stranger {
+impl UnidentifiedConnection {
     fn new(listener: &Arc<Listener>, address: IpAddr, socket: &TcpStream, now: Instant) -> Option<Self> {
         let mut strangers = listener.strangers.lock();
         let host = Host::of(address);
@@ -250,7 +255,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for UnidentifiedConnection {
     fn drop(&mut self) {
         self.listener.strangers.lock().there.retain(|one| one.number != self.number);
     }
@@ -272,7 +277,7 @@ mod tests {
     fn strangers_are_limited_in_total_and_per_host() {
         let (listener, near, _far) = listening();
         let now = Instant::now();
-        let of = |last: u8| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]), &near, now);
+        let of = |last: u8| UnidentifiedConnection::new(&listener, IpAddr::from([10, 0, 0, last]), &near, now);
         let first: Vec<_> = (0..100).filter_map(|_| of(1)).collect();
         assert_eq!(first.len(), STRANGERS_OF_HOST_MAX);
         let others: Vec<_> = (2..200).filter_map(of).collect();
@@ -289,7 +294,7 @@ mod tests {
         let now = Instant::now();
         let of = |site: u16, last: u16| {
             let address = Ipv6Addr::new(0x2001, 0xdb8, 0, site, last, last, last, last);
-            Stranger::new(&listener, address.into(), &near, now)
+            UnidentifiedConnection::new(&listener, address.into(), &near, now)
         };
         let many: Vec<_> = (0..100).filter_map(|last| of(1, last)).collect();
         assert_eq!(many.len(), STRANGERS_OF_HOST_MAX);
@@ -303,8 +308,9 @@ mod tests {
     fn a_silent_stranger_is_closed_for_a_newcomer() {
         let (listener, near, far) = listening();
         let start = Instant::now();
-        let new =
-            |last: u8, after: Duration| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]), &near, start + after);
+        let new = |last: u8, after: Duration| {
+            UnidentifiedConnection::new(&listener, IpAddr::from([10, 0, 0, last]), &near, start + after)
+        };
         let soon = STRANGER_TIME / 2;
         let mut there: Vec<_> =
             (0..4).flat_map(|host| (0..16).map(move |_| host)).map(|host| new(host, soon)).collect();

@@ -88,7 +88,7 @@ pub struct TokenRecord {
     /// When it expires.
     pub expires: Timestamp,
     /// The node that joined with it.
-    pub used: Option<Used>,
+    pub used: Option<TokenUse>,
 }
 
 impl fmt::Debug for TokenRecord {
@@ -100,14 +100,14 @@ impl fmt::Debug for TokenRecord {
 
 /// How a token was used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Used {
+pub struct TokenUse {
     /// The number that the node got.
     pub node: NodeId,
     /// The node's public key at that time.
     pub key: [u8; 32],
 }
 
-impl fmt::Debug for Used {
+impl fmt::Debug for TokenUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "by node {}", self.node)
     }
@@ -115,7 +115,7 @@ impl fmt::Debug for Used {
 
 /// The part of a token that a node shows to a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Presented {
+pub struct PresentedToken {
     /// The token's id.
     pub id: TokenId,
     /// Its secret.
@@ -301,8 +301,8 @@ impl JoinToken {
 
     /// The part to show to a manager.
     #[must_use]
-    pub fn presented(&self) -> Presented {
-        Presented { id: self.id, secret: self.secret.clone() }
+    pub fn presented(&self) -> PresentedToken {
+        PresentedToken { id: self.id, secret: self.secret.clone() }
     }
 }
 
@@ -318,7 +318,7 @@ fn addresses_are_good(addresses: &[String]) -> bool {
 /// Any [`TokenError`] except those of the text. A node that does not know the secret learns nothing about the token.
 pub fn check(
     record: Option<&TokenRecord>,
-    presented: &Presented,
+    presented: &PresentedToken,
     wish: &TokenRequest,
     now: Timestamp,
 ) -> Result<Admission, TokenError> {
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(late, Err(TokenError::Expired { id: token.id, ago: Duration::from_secs(600) }));
         assert!(late.unwrap_err().to_string().contains("expired 10 min 0 s ago"));
 
-        record.used = Some(Used { node: NodeId(4), key: [1; 32] });
+        record.used = Some(TokenUse { node: NodeId(4), key: [1; 32] });
         assert_eq!(check(Some(&record), &shown, &wish(), NOW), Ok(Admission::Again(NodeId(4))));
         let other = TokenRequest { key: [2; 32], ..wish() };
         let twice = Err(TokenError::Used { id: token.id, node: NodeId(4) });
@@ -407,10 +407,10 @@ mod tests {
     #[test]
     fn without_the_secret_a_node_learns_nothing() {
         let (token, mut record) = made();
-        let guess = Presented { id: token.id, secret: TokenSecret([0; 32]) };
+        let guess = PresentedToken { id: token.id, secret: TokenSecret([0; 32]) };
         let unknown = Err(TokenError::Unknown { id: token.id });
         assert_eq!(check(Some(&record), &guess, &wish(), NOW), unknown);
-        record.used = Some(Used { node: NodeId(4), key: [1; 32] });
+        record.used = Some(TokenUse { node: NodeId(4), key: [1; 32] });
         assert_eq!(check(Some(&record), &guess, &wish(), record.expires), unknown);
         assert_eq!(check(None, &token.presented(), &wish(), NOW), unknown);
         let other = made();

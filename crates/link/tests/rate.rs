@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use link::{
-    Arriving, Authority, Call, Credentials, Expect, Handler, Identity, LinkError, Listener, LocalNode, Outgoing, Peer,
-    PeerIdentity, Received, Roles, Settings, connect,
+    Authority, Call, Credentials, Expect, Handler, Identity, IncomingHeader, LinkError, Listener, LocalNode, Outgoing,
+    Peer, PeerIdentity, Received, Roles, Settings, connect,
 };
 use parking_lot::Mutex;
 use types::{ClusterId, NodeId, Timestamp};
@@ -29,7 +29,7 @@ struct Sink {
 impl Handler for Sink {
     type Buffer = Vec<u8>;
 
-    fn buffer(&self, _: &PeerIdentity, _: &Arriving<'_>) -> Option<Vec<u8>> {
+    fn buffer(&self, _: &PeerIdentity, _: &IncomingHeader<'_>) -> Option<Vec<u8>> {
         Some(self.pool.lock().pop().unwrap_or_else(|| vec![0; FRAME]))
     }
 

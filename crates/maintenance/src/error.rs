@@ -13,7 +13,7 @@ use store::StoreError;
 
 use crate::backup::target::TargetError;
 use crate::fsck::check::CheckError;
-use crate::index_repair::new_log::NewLogError;
+use crate::index_repair::journal_reset::JournalResetError;
 
 /// Why a command failed. The text names the attempted operation, the source gives the cause.
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +39,14 @@ pub enum Error {
     RebuildStore(#[source] OpenError),
     /// A new journal is not needed, or cannot be made.
     #[error("no new journal was started")]
-    NoNewLog(#[source] NewLogError),
+    NoNewJournal(#[source] JournalResetError),
     /// A new journal could not be started.
     #[error("cannot open {data}")]
-    NewLog {
+    JournalReset {
         /// The data directory.
         data: PathBuf,
         /// The cause.
-        source: NewLogError,
+        source: JournalResetError,
     },
     /// The check was interrupted.
     #[error("the check could not be finished")]
@@ -82,7 +82,7 @@ pub enum Error {
 
     /// The requested state is neither a time nor a record.
     #[error("--until: {0}")]
-    Until(String),
+    RestorePoint(String),
     /// No data directory was named for the restore.
     #[error("no data directory given; say --data DIR, or --list to see the backups")]
     NoDirectory,
@@ -142,10 +142,10 @@ impl Error {
             | Self::RepairJournal(error)
             | Self::RebuildStore(error)
             | Self::ExportObjects(error) => error.exit(),
-            Self::NoNewLog(error) | Self::NewLog { source: error, .. } => error.exit(),
+            Self::NoNewJournal(error) | Self::JournalReset { source: error, .. } => error.exit(),
             Self::Target(error) | Self::TakeBackup(error) => error.exit(),
             Self::Restore(error) => error.exit(),
-            Self::Until(_) | Self::NoDirectory | Self::WithinData { .. } => Exit::Usage,
+            Self::RestorePoint(_) | Self::NoDirectory | Self::WithinData { .. } => Exit::Usage,
             Self::MakeBackup(_) | Self::ReadNames(_) => Exit::Damaged,
             Self::NotDurable(_) | Self::ListFolders(_) => Exit::DiskFailed,
             Self::Print(_)

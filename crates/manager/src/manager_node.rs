@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use cluster::Time;
-use link::{Arriving, LinkError, Role};
+use link::{IncomingHeader, LinkError, Role};
 use namespace::{Namespace, NsError};
 use parking_lot::Mutex;
 use rand::Rng as _;
@@ -77,7 +77,7 @@ struct Inbox(Arc<Manager>);
 
 impl Receiver for Inbox {
     /// No message to a manager has bulk bytes, so it needs no room for them.
-    fn buffer(&self, _from: NodeId, _arriving: &Arriving<'_>) -> Option<Buffer> {
+    fn buffer(&self, _from: NodeId, _arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         None
     }
 

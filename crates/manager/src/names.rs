@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use namespace::{Actor, Durability, Namespace, NsError, Operation, Read};
-use types::{Incarnation, ObjectId, SessionId, Timestamp};
+use types::{ErrorCode, Incarnation, ObjectId, SessionId, Timestamp};
 
 use crate::tracked::assert_none_held;
 
@@ -41,6 +41,17 @@ impl Names {
         self.0.change(durability, self.0.context(now, actor, None), op, done);
     }
 
+    /// Queues a change that the manager makes of its own accord.
+    pub(crate) fn change_as_manager<O: Operation + Send + 'static>(
+        &self,
+        now: Timestamp,
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        self.change((now, &Actor::admin()), durability, op, done);
+    }
+
     /// Makes a change and waits for it ([`Namespace::change_wait`]).
     pub(crate) fn change_wait<O: Operation + Send + 'static>(
         &self,
@@ -71,6 +82,15 @@ impl Names {
     /// This manager's session.
     pub(crate) fn session(&self) -> SessionId {
         self.0.session()
+    }
+}
+
+/// The answer to a server's change. `None` if the outcome is unknown; the server asks again.
+pub(crate) fn answer_to<T>(result: Result<T, NsError>) -> Option<Result<T, ErrorCode>> {
+    match result {
+        Ok(done) => Some(Ok(done)),
+        Err(NsError::Kv(_)) => None,
+        Err(error) => Some(Err(error.code())),
     }
 }
 

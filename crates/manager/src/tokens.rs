@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use link::token::{Admission, check};
 use link::{
-    Fingerprint, JoinToken, Joined, Presented, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord,
-    TokenRequest, TokenStore, Used,
+    Fingerprint, JoinToken, Joined, PresentedToken, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord,
+    TokenRequest, TokenStore, TokenUse,
 };
 use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TokenEntry};
 use serde::{Deserialize, Serialize};
@@ -179,12 +179,12 @@ fn record_of(entry: &TokenEntry) -> Option<TokenRecord> {
         hash: entry.hash,
         roles: Roles::from_bits(entry.roles)?,
         expires: entry.expires,
-        used: entry.used.map(|(node, key)| Used { node, key }),
+        used: entry.used.map(|(node, key)| TokenUse { node, key }),
     })
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
+    fn take(&self, presented: &PresentedToken, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
         let failed = |error: NsError| TakeError::Failed(error.to_string());
         for _ in 0..TRIES {
             let entry = self.names.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::message::{FromStore, ToManager, ToServer, ToStore};
+use cluster::message::{CopyFailure, FromStore, ToManager, ToServer, ToStore};
 use cluster::{Presence, ProcessEpoch, Register, Time};
 use kv::MemoryKv;
 use manager::{Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, World as Outside};
 use namespace::{
-    Actor, Durability, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
-    Operation, PutGroup, PutStore, SetAddresses, TokenEntry,
+    Actor, Durability, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
+    Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
 };
 use node::{FromDisk, FromManager, Hello, StoreAddressPage, StoreReport};
 use parking_lot::Mutex;
@@ -135,7 +135,7 @@ impl Cluster {
     }
 
     /// The manager is killed and starts again.
-    fn begins_anew(&mut self) {
+    fn restart_manager(&mut self) {
         let world = Box::new(World(Arc::clone(&self.told)));
         self.manager = Manager::start(Arc::clone(&self.namespace), ManagerSettings::default(), world).unwrap();
     }
@@ -182,7 +182,7 @@ impl Cluster {
 
     fn opens(&self, path: &str, stores: &[u64]) -> OpenedWrite {
         let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
-        let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
+        let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), WriteMode::NewOnly, client, BootId(1));
         let placement = Placement { group: GROUP, in_sync: in_sync(stores) };
         change(&self.namespace, OpenWrite { placement, ..open })
     }
@@ -202,7 +202,7 @@ impl Cluster {
         let open_request =
             OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
         let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
-        let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
+        let op = OpenWrite { only, ..OpenWrite::new(path, WriteMode::Update, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
         // The receiver may be gone.
         self.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
@@ -455,7 +455,7 @@ fn only_the_primary_can_have_stores_fenced() {
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
     // The file is changed in place, so a store that is left out is fenced.
     let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
-    let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
+    let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), WriteMode::Update, client, BootId(1));
     let placement = Placement { group: GROUP, in_sync: in_sync(&[1, 2]) };
     let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
     let are_fenced = || {
@@ -497,7 +497,7 @@ fn copies_ordered_before_a_restart_do_not_block_other_copies() {
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.joins(number)).collect();
     let opened = cluster.writes(&[1]);
     // A new manager reads the groups that an earlier one made.
-    cluster.begins_anew();
+    cluster.restart_manager();
     nodes.iter().for_each(|node| cluster.comes(*node));
     let mut disks: Vec<(NodeId, SessionId)> =
         nodes.iter().map(|node| (*node, cluster.registers(*node).unwrap())).collect();
@@ -621,7 +621,7 @@ fn no_change_in_place_only_on_a_store_removed_as_lost() {
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
     cluster.groups(&[1, 2]);
     cluster.has_file("/f", &[1, 2]);
-    cluster.begins_anew();
+    cluster.restart_manager();
     let is_there = |store: u64| {
         let node = nodes[usize::try_from(store - 1).unwrap()];
         cluster.comes(node);
@@ -630,7 +630,7 @@ fn no_change_in_place_only_on_a_store_removed_as_lost() {
     };
     let opens = || cluster.updates("/f");
     is_there(1);
-    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    cluster.manager.remove_lost_store(StoreId(1), true).unwrap();
     // The other store is away, and has the whole file too. After the change its replica would be missing, with a store that is about to go as the
     // only source.
     let refused = opens().try_recv().unwrap();
@@ -648,11 +648,11 @@ fn no_change_in_place_only_on_a_store_removed_as_lost() {
     alone.joins(2);
     alone.groups(&[1, 2]);
     alone.has_file("/f", &[1]);
-    alone.begins_anew();
+    alone.restart_manager();
     alone.comes(node);
     alone.reports(node, &[1]);
     assert!(alone.registers(node).is_some());
-    alone.manager.give_up_store(StoreId(1), true).unwrap();
+    alone.manager.remove_lost_store(StoreId(1), true).unwrap();
     assert_eq!(alone.updates("/f").recv().unwrap().unwrap(), node);
 }
 
@@ -666,12 +666,12 @@ fn a_store_that_left_a_group_is_fenced_before_a_change_even_after_a_manager_rest
         if drains {
             cluster.manager.drain_store(StoreId(2)).unwrap();
         } else {
-            cluster.manager.give_up_store(StoreId(2), true).unwrap();
+            cluster.manager.remove_lost_store(StoreId(2), true).unwrap();
         }
         // The store leaves, and the manager that saw this is killed. A client may still read there with a capability of that manager.
         let stays = Member { store: StoreId(1), since: ObjectId(1), through: ObjectId(0) };
         change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![stays] } });
-        cluster.begins_anew();
+        cluster.restart_manager();
         for (store, node) in (1..).zip(&nodes) {
             cluster.comes(*node);
             cluster.reports(*node, &[store]);
@@ -691,12 +691,12 @@ fn lost_files_do_not_delay_repair_of_the_others() {
     // More missing replicas than one step handles.
     (0..2 * cluster::backfill::MISSING_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
     cluster.has_file("/both", &[1, 2]);
-    cluster.begins_anew();
+    cluster.restart_manager();
     for (store, node) in (1..).zip(&nodes) {
         cluster.comes(*node);
         cluster.reports(*node, &[store]);
     }
-    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    cluster.manager.remove_lost_store(StoreId(1), true).unwrap();
     let third = || {
         let group = cluster.namespace.read(|read| namespace::group(read, GROUP)).unwrap().unwrap();
         group.members.into_iter().find(|member| member.store == StoreId(3))
@@ -720,7 +720,7 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
     cluster.groups(&[1, 2]);
     (0..40).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
-    cluster.begins_anew();
+    cluster.restart_manager();
     let session = |(store, node): (u64, &NodeId)| {
         cluster.comes(*node);
         let session = cluster.registers(*node).unwrap();
@@ -737,11 +737,110 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
         assert!(std::time::Instant::now() < until, "{made}");
         for (store, copy) in copies(&cluster.sent(nodes[1])) {
             made += 1;
-            let message = FromStore::Copied { session: sessions[1], copy, is_there: true };
+            let message = FromStore::Copied { session: sessions[1], copy, result: Ok(()) };
             cluster.manager.receive(nodes[1], FromDisk::Cluster(ToManager::OfStore { store, message }));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Two files whose second replica is missing. Both disk servers are in session.
+fn two_missing_replicas() -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
+    cluster.groups(&[1, 2]);
+    (0..2).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    cluster.restarts();
+    let session = |(store, node): (u64, &NodeId)| {
+        cluster.comes(*node);
+        let session = cluster.registers(*node).unwrap();
+        cluster.reports(*node, &[store]);
+        session
+    };
+    let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
+    (cluster, nodes, sessions)
+}
+
+impl Cluster {
+    /// Lets time pass, with renewed sessions. A second at a time, as a lease allows.
+    fn lives(&self, nodes: &[(NodeId, SessionId)], secs: u64) {
+        for _ in 0..secs {
+            self.passes(1);
+            for (node, session) in nodes {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                self.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            self.manager.tick();
+            self.manager.tick();
+        }
+    }
+
+    /// The copies that a node has been ordered to make end in this way.
+    fn end_copies(&self, node: NodeId, session: SessionId, result: Result<(), CopyFailure>) -> usize {
+        let ordered = copies(&self.sent(node));
+        for (store, copy) in &ordered {
+            let message = FromStore::Copied { session, copy: *copy, result };
+            self.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: *store, message }));
+        }
+        ordered.len()
+    }
+
+    /// Waits for what other threads do.
+    fn until(&self, what: impl Fn(&manager::RepairView) -> bool) {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while !what(&self.manager.repair_view().unwrap()) {
+            assert!(std::time::Instant::now() < until, "{:?}", self.manager.repair_view());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_failure_is_shown_with_its_reason_until_the_replica_is_made() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::Source(ErrorCode::Damaged))), 2);
+    let view = cluster.manager.repair_view().unwrap();
+    assert_eq!((view.missing.count, view.progress.missing_bytes.count, view.progress.failed), (2, 2, 2));
+    let failed = view.progress.last_failed.unwrap();
+    assert!(failed.path.as_deref().is_some_and(|path| path.starts_with("/f")), "{failed:?}");
+    assert_eq!(failed.why, "the source store cannot provide it: bytes on its disk are damaged");
+    assert!(failed.from.starts_with("store 1 ") && failed.to.starts_with("store 2 "), "{failed:?}");
+    assert_eq!(cluster.manager.status_view().unwrap().repair.failed, 2);
+    // The next attempts succeed.
+    cluster.lives(&both, 12);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Ok(())), 2);
+    cluster.until(|view| view.missing.count == 0);
+    cluster.until(|view| view.progress.failed == 0);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!((progress.failed, progress.last_failed, progress.missing_bytes.count), (0, None, 0));
+    assert!(progress.bytes_per_second.is_some() && progress.seconds_left.is_none(), "{:?}", progress.bytes_per_second);
+}
+
+#[test]
+fn a_failure_is_not_shown_any_more_when_the_file_is_gone() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::SourceSilent)), 2);
+    let path = NsPath::parse(b"/f0").unwrap();
+    change(&cluster.namespace, namespace::Remove { path });
+    cluster.lives(&both, 12);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!((progress.failed, progress.last_failed.unwrap().path.as_deref()), (1, Some("/f1")));
+}
+
+#[test]
+fn a_copy_of_a_server_that_went_away_is_a_failure_until_it_is_made() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(copies(&cluster.sent(nodes[1])).len(), 2);
+    cluster.lives(&both[..1], 60);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!(progress.failed, 2);
+    assert_eq!(progress.last_failed.unwrap().why, "the session of the target store's server has ended");
 }
 
 #[test]
@@ -752,12 +851,12 @@ fn a_repeated_request_of_another_principal_gets_no_redirect_to_an_open_write() {
     let path = NsPath::parse(b"/f").unwrap();
     let client = |id| ClientIdentity { principal: PrincipalId(id), user: "u".into(), pid: 1, host: "h".into() };
     let placement = Placement { group: GROUP, in_sync: in_sync(&[1]) };
-    let open = OpenWrite::new(path.clone(), How::NewOnly, client(5), BootId(1));
+    let open = OpenWrite::new(path.clone(), WriteMode::NewOnly, client(5), BootId(1));
     let opened = change(&cluster.namespace, OpenWrite { mode: 0o666, placement, ..open });
     let ask = |actor: u32, client, restarted| {
         let actor = Actor { principal: PrincipalId(actor), groups: Arc::from([PrincipalId(100)]) };
         let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
-        let how = if restarted { How::Replace } else { How::Update };
+        let how = if restarted { WriteMode::Replace } else { WriteMode::Update };
         let op = OpenWrite { restarted, ..OpenWrite::new(path.clone(), how, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
         cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));

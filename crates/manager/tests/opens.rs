@@ -14,12 +14,12 @@ use cluster::{Presence, ProcessEpoch, Register, Time};
 use kv::{Kv, MemoryKv, Op, OpDone, Read};
 use manager::{Manager, ManagerSettings, OpenRequest, OpeningError, Redirect, World};
 use namespace::{
-    Actor, Commit, CommitPlaced, Committed, Completion, Durability, FoundCluster, How, JoinNode, MakeToken, Namespace,
-    NamespaceConfig, OpenWrite, Operation, PutGroup, PutStore, SetAddresses, TokenEntry,
+    Actor, Commit, CommitPlaced, Committed, Completion, Durability, FoundCluster, JoinNode, MakeToken, Namespace,
+    NamespaceConfig, OpenWrite, Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
 };
 use node::{FromDisk, FromManager, Hello, Keys, StoreReport};
 use parking_lot::Mutex;
-use types::capability::{Capability, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
+use types::capability::{Capability, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights};
 use types::{
     BootGeneration, BootId, ClientIdentity, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId, Placement,
     SessionId, StoreId, Timestamp,
@@ -155,7 +155,7 @@ impl Cluster {
             .map(|store: u32| InSyncReplica { store: StoreId(store.into()), boot_generation: BootGeneration(store) })
             .to_vec();
         let placement = Placement { group: GROUP, in_sync };
-        let open = OpenWrite { placement, ..OpenWrite::new(ns_path(path), How::NewOnly, client(), BootId(1)) };
+        let open = OpenWrite { placement, ..OpenWrite::new(ns_path(path), WriteMode::NewOnly, client(), BootId(1)) };
         let writer = change(&self.namespace, open).writer;
         let content = Committed { len: 1, sums: None, mtime: None };
         let commit = Commit { writer, content, completion: Completion::ByClient };
@@ -170,7 +170,7 @@ impl Cluster {
     }
 
     /// Opens for writing.
-    fn begins_to_write(&self, path: &str, how: How) -> Receiver<Result<Redirect, OpeningError>> {
+    fn begins_to_write(&self, path: &str, how: WriteMode) -> Receiver<Result<Redirect, OpeningError>> {
         let (sender, receiver) = std::sync::mpsc::channel();
         let op = OpenWrite::new(ns_path(path), how, client(), BootId(1));
         self.manager.open_write(open_request(path), op, move |result| drop(sender.send(result)));
@@ -184,10 +184,10 @@ impl Cluster {
             _ => None,
         };
         let keys = CapabilityKeys::new(self.told.sent.lock().iter().rev().find_map(key).unwrap());
-        let wanted = Wanted {
+        let wanted = CapabilityConditions {
             server: to.node,
             principal: None,
-            path: PathMark::of(&ns_path(path)),
+            path: PathHash::of(&ns_path(path)),
             rights: Rights::READ,
             now: WALL,
         };
@@ -261,7 +261,7 @@ fn opens_do_not_wait_for_each_others_namespace_reads() {
     let made = AtomicU64::new(0);
     times_as_many("for writing", |_, _| {
         let number = made.fetch_add(1, Ordering::Relaxed);
-        cluster.begins_to_write(&format!("/new{number}"), How::NewOnly).recv().unwrap().unwrap();
+        cluster.begins_to_write(&format!("/new{number}"), WriteMode::NewOnly).recv().unwrap().unwrap();
     });
 }
 
@@ -324,7 +324,7 @@ fn a_reader_with_an_outdated_snapshot_is_not_sent_to_a_store_left_out_of_a_chang
             // The second server is away. The file is opened for change at the first, once the second one's session has surely ended.
             cluster.passes(100);
             cluster.runs(first, 2);
-            let opened = cluster.begins_to_write("/f", How::Update);
+            let opened = cluster.begins_to_write("/f", WriteMode::Update);
             cluster.manager.tick();
             assert_eq!(opened.recv().unwrap().unwrap().node, first);
             // The server comes back in a session that no fence covers.

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kv::MemoryKv;
 use link::{
-    Authority, Credentials, Door, Identity, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles, Settings,
-    TokenError, TokenRequest, TokenStore as _,
+    Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles,
+    Settings, TokenError, TokenRequest, TokenStore as _,
 };
 use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
 use node::links::{Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::Renewing;
+use node::renewal::CertificateRenewal;
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, StoreId, Timestamp};
 
@@ -58,7 +58,7 @@ impl Cluster {
         let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let links = Links::new(us(&identity));
-        let door = Door { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
+        let door = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
         links.start(&listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
@@ -319,7 +319,9 @@ fn the_manager_renews_a_certificate_and_the_node_keeps_it() {
     let credentials = Arc::clone(&disk.0.us().credentials);
     // A day is more than a third of two days.
     let (validity, clock) = (2 * DAY, Box::new(now));
-    let mut renewing = Renewing { identity, path: path.clone(), credentials, validity, clock, sign: Box::new(sign) };
+    let file = path.clone();
+    let keep = Box::new(move |identity: &Identity| identity.write(&file).map_err(|error| error.to_string()));
+    let mut renewing = CertificateRenewal { identity, keep, credentials, validity, clock, sign: Box::new(sign) };
     assert_eq!(renewing.look(), Ok(false));
     renewing.clock = Box::new(|| now().plus(HOUR * 9));
     assert_eq!(renewing.look(), Ok(true));

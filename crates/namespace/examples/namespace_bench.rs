@@ -29,9 +29,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use disk::{Disk, RealDisk};
 use hdrhistogram::Histogram;
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{Durability, Embedded, EmbeddedConfig, IndexConfig, Kv, LoggedIndex, LsmConfig, LsmEngine};
+use kv::{Durability, Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, Kv, LsmConfig, LsmEngine};
 use namespace::{
-    Actor, Commit, Committed, Completion, How, Mkdir, Namespace, NamespaceConfig, NsError, OpenWrite, Sums,
+    Actor, Commit, Committed, Completion, Mkdir, Namespace, NamespaceConfig, NsError, OpenWrite, Sums, WriteMode,
 };
 use types::{Adler32, BootId, ClientIdentity, Crc32c, NsPath, Timestamp};
 
@@ -83,7 +83,7 @@ fn options() -> Options {
 
 struct Node {
     journal: Arc<Journal>,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     embedded: Arc<Embedded>,
     ns: Arc<Namespace>,
 }
@@ -99,7 +99,7 @@ fn open(dir: &Path) -> Node {
     let (journal, _) = Journal::open(Arc::clone(&disk), "journal", config).unwrap();
     let journal = Arc::new(journal);
     let engine = Box::new(LsmEngine::open(&dir.join("index"), LsmConfig::default()).unwrap());
-    let (index, recovery) = LoggedIndex::open(
+    let (index, recovery) = JournaledIndex::open(
         Arc::clone(&journal),
         StreamId::NAMESPACE,
         engine,
@@ -201,7 +201,7 @@ impl Load {
             expected_len: Some(4096),
             ..OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
-                How::NewOnly,
+                WriteMode::NewOnly,
                 ClientIdentity {
                     principal: types::PrincipalId(0),
                     user: "bench".into(),

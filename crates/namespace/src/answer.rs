@@ -7,7 +7,9 @@ use types::{
 
 use crate::codec::{BadValue, Decoder};
 use crate::context::Answer;
-use crate::{CommitReply, InterruptReply, Made, OpenKind, OpenedWrite, Removed, Renamed, WriterKey, WriterToken};
+use crate::{
+    CommitReply, InterruptReply, MkdirResult, OpenKind, OpenedWrite, Removed, Renamed, WriterKey, WriterToken,
+};
 
 fn put(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_be_bytes());
@@ -93,14 +95,14 @@ impl Answer for Option<u64> {
     }
 }
 
-impl Answer for Made {
+impl Answer for MkdirResult {
     fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.ino.0);
         put(out, u64::from(self.made));
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (ino, made) = whole(bytes, |from| Ok((from.u64()?, from.u64()?)))?;
-        Some(Made { ino: Ino(ino), made: u32::try_from(made).ok()? })
+        Some(MkdirResult { ino: Ino(ino), made: u32::try_from(made).ok()? })
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
         there_and_back(&Ino(7));
         there_and_back(&Some(ObjectId(8)));
         there_and_back(&None::<ObjectId>);
-        there_and_back(&Made { ino: Ino(1), made: 3 });
+        there_and_back(&MkdirResult { ino: Ino(1), made: 3 });
         there_and_back(&Removed { ino: Ino(1), object: None });
         there_and_back(&Renamed { ino: Ino(1), replaced: Some(Ino(2)) });
         there_and_back(&CommitReply::Unlinked);

@@ -7,7 +7,7 @@ use kv::{Read, ScanOrder};
 use types::{GroupId, Ino, NodeId, ObjectId, SessionId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
-use crate::ids::{Untaken, untaken};
+use crate::ids::{UnusedNumbers, untaken};
 use crate::tree::inode::{Content, FileState, Inode, Kind, WriterKey};
 use crate::tree::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
@@ -54,7 +54,7 @@ struct Check<'a> {
     read: &'a dyn Read,
     report: &'a mut dyn FnMut(Finding),
     counts: CheckCounts,
-    untaken: Untaken,
+    untaken: UnusedNumbers,
     /// The snapshot epoch now.
     epoch: SnapshotEpoch,
     /// Sums over the entries of the directory that the check is reading.
@@ -361,7 +361,9 @@ impl Check<'_> {
         if let WriterKind::Upload(upload) = writer.kind {
             let record = UploadRecord::get(self.read, upload)?;
             let agrees = record.is_some_and(|record| {
-                record.state == UploadState::InMaking && record.writer == writer.key && record.object == writer.object
+                record.state == UploadState::BeingWritten
+                    && record.writer == writer.key
+                    && record.object == writer.object
             });
             self.must(agrees, key, "the upload that it writes is not open");
             return Ok(());
@@ -382,9 +384,9 @@ impl Check<'_> {
         self.counts.uploads += 1;
         let record = UploadRecord::decode(upload, value).map_err(|bad| bad.at(key))?;
         let writer = WriterRecord::get(self.read, record.writer, record.object)?.is_some();
-        let in_making = record.state == UploadState::InMaking;
-        self.must(writer == in_making, key, "whether somebody writes it and its state do not agree");
-        self.must(in_making != record.deadline.is_some(), key, "its state and its deadline do not agree");
+        let being_written = record.state == UploadState::BeingWritten;
+        self.must(writer == being_written, key, "whether somebody writes it and its state do not agree");
+        self.must(being_written != record.deadline.is_some(), key, "its state and its deadline do not agree");
         if let Some(HiddenAttributes { at, count }) = record.attributes {
             // The attributes come later: `X` sorts after `U`.
             self.hidden.insert(at);
@@ -437,7 +439,7 @@ impl Check<'_> {
 
     fn missing(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
         let stores = crate::groups::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
-        // The record may name a store that has left the group ([`crate::ForgiveMissingReplica`]).
+        // The record may name a store that has left the group ([`crate::DropMissingReplicas`]).
         self.must(!stores.is_empty(), key, "a missing replica without a store");
         let listed = object_record(self.read, group, object)?.is_some();
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.is_some();

@@ -152,7 +152,8 @@ op_tags! {
     CommitStriped = 49,
     EndStriped = 50,
     Abandon = 51,
-    ForgiveMissingReplica = 52,
+    DropMissingReplicas = 52,
+    KeepDigest = 53,
 }
 
 /// An answer that can be remembered.

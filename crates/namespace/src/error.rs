@@ -23,6 +23,11 @@ pub enum NsError {
     /// The operation needs a file.
     #[error("{0}: is a directory")]
     IsDirectory(String),
+    /// A name that only a directory can get was to become that of a file or link.
+    #[error(
+        "{0}: ends in a slash, so it names a directory, and nothing else can be made there; leave the slash out to make a file of that name, or add the file's name"
+    )]
+    OnlyDirectory(String),
     /// The directory has entries.
     #[error("{0}: the directory is not empty")]
     NotEmpty(String),
@@ -232,7 +237,7 @@ impl NsError {
             NsError::NotFound(..) => ErrorCode::NotFound,
             NsError::Exists(_) => ErrorCode::Exists,
             NsError::NotDirectory(_) => ErrorCode::NotDirectory,
-            NsError::IsDirectory(_) => ErrorCode::IsDirectory,
+            NsError::IsDirectory(_) | NsError::OnlyDirectory(_) => ErrorCode::IsDirectory,
             NsError::NotEmpty(_) => ErrorCode::NotEmpty,
             NsError::Invalid { .. } => ErrorCode::Invalid,
             NsError::Name(NameError::NameTooLong(_) | NameError::PathTooLong(_)) => ErrorCode::NameTooLong,

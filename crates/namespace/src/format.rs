@@ -6,7 +6,7 @@ use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, T
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
 use crate::tree::inode::{DirectoryRecord, Inode, Kind};
-use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, Want, keys, permit};
+use crate::{Access, AccessKind, Context, NsError, OpTag, Operation, TreeRecord, keys, permit};
 
 const MARK: &[u8] = b"namespace";
 /// Features that a reader must know. This version has none.
@@ -132,7 +132,7 @@ pub struct RaiseIncarnation {
 /// See [`RaiseIncarnation`].
 pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarnation) -> Result<Incarnation, NsError> {
     let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
-    permit(&ctx.actor, &root, Want::Own, &|| "the namespace".into())?;
+    permit(&ctx.actor, &root, AccessKind::Own, &|| "the namespace".into())?;
     let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
     let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
     mark.incarnation = mark.incarnation.max(request.at_least.0) + 1;

@@ -19,26 +19,26 @@ const FIRST_INO: u64 = 1 << 10;
 
 /// The first numbers that nobody has taken yet, as the mark says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Untaken {
+pub(crate) struct UnusedNumbers {
     pub ino: u64,
     pub object: u64,
 }
 
-pub(crate) fn untaken(txn: &dyn kv::Read) -> Result<Untaken, NsError> {
+pub(crate) fn untaken(txn: &dyn kv::Read) -> Result<UnusedNumbers, NsError> {
     let key = keys::mark(MARK);
     let Some(value) = txn.get(&key)? else {
-        return Ok(Untaken { ino: FIRST_INO, object: 1 });
+        return Ok(UnusedNumbers { ino: FIRST_INO, object: 1 });
     };
-    let decode = |value: &[u8]| -> Result<Untaken, BadValue> {
+    let decode = |value: &[u8]| -> Result<UnusedNumbers, BadValue> {
         let mut from = Decoder::new(value, "the mark of numbers")?;
-        let untaken = Untaken { ino: from.u64()?, object: from.u64()? };
+        let untaken = UnusedNumbers { ino: from.u64()?, object: from.u64()? };
         from.end()?;
         Ok(untaken)
     };
     decode(&value).map_err(|bad| bad.at(&key))
 }
 
-pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
+pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: UnusedNumbers) {
     let mut out = Encoder::new(17);
     out.u64(untaken.ino);
     out.u64(untaken.object);
@@ -48,7 +48,7 @@ pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
 /// A range of both kinds of numbers, taken by a transaction. It may be used once that transaction is on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenRange {
-    first: Untaken,
+    first: UnusedNumbers,
     len: u64,
     /// Objects before the first one that this run skips.
     passed_over: u64,
@@ -65,9 +65,9 @@ pub(crate) fn take_range(
     let after = |n: u64, count: u64| n.checked_add(count).ok_or(NsError::OutOfNumbers);
     let mut first = untaken(txn)?;
     first.object = after(first.object.max(least.0), passed_over)?;
-    put_untaken(txn, Untaken { ino: after(first.ino, len)?, object: after(first.object, len)? });
+    put_untaken(txn, UnusedNumbers { ino: after(first.ino, len)?, object: after(first.object, len)? });
     if planted::is(Bug::ReuseAObjectNumber) {
-        let first = Untaken { ino: first.ino, object: first.object.saturating_sub(len).max(1) };
+        let first = UnusedNumbers { ino: first.ino, object: first.object.saturating_sub(len).max(1) };
         return Ok(TakenRange { first, len, passed_over: 0 });
     }
     Ok(TakenRange { first, len, passed_over })
@@ -81,13 +81,13 @@ pub fn count_to_pass_over(random: u64) -> u64 {
 }
 
 /// The numbers from `first` up to but not including `end`.
-type Stretch = (u64, u64);
+type NumberRange = (u64, u64);
 
 #[derive(Debug, Default)]
 struct Numbers {
     /// Available ranges; the first one is in use.
-    inos: Vec<Stretch>,
-    objects: Vec<Stretch>,
+    inos: Vec<NumberRange>,
+    objects: Vec<NumberRange>,
     /// A thread is taking the next range.
     taking: bool,
     /// Objects up to this one are not handed out, even if a range contains them.
@@ -97,7 +97,7 @@ struct Numbers {
     /// The highest end of the object ranges added so far.
     objects_end: u64,
     /// Objects that this run has skipped. No continuation of this incarnation can have them.
-    passed_over: Vec<Stretch>,
+    passed_over: Vec<NumberRange>,
 }
 
 impl Numbers {
@@ -116,7 +116,7 @@ impl Numbers {
     }
 }
 
-fn next(ranges: &mut Vec<Stretch>) -> Option<u64> {
+fn next(ranges: &mut Vec<NumberRange>) -> Option<u64> {
     let first = ranges.first_mut()?;
     let number = first.0;
     first.0 += 1;
@@ -126,7 +126,7 @@ fn next(ranges: &mut Vec<Stretch>) -> Option<u64> {
     Some(number)
 }
 
-fn left(ranges: &[Stretch]) -> u64 {
+fn left(ranges: &[NumberRange]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn range(first: u64) -> TakenRange {
-        TakenRange { first: Untaken { ino: first, object: first }, len: 10, passed_over: 0 }
+        TakenRange { first: UnusedNumbers { ino: first, object: first }, len: 10, passed_over: 0 }
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(ids.next_object().ok(), Some(ObjectId(1302)));
         assert!(
             ids.is_of_another_incarnation(ObjectId(u64::MAX), || 1000),
-            "that is passed over by whoever asks whether it can be"
+            "a caller that asks whether the report is plausible passes it over"
         );
         assert!(ids.next_object().is_err());
     }

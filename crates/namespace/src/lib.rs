@@ -53,12 +53,11 @@ mod writers;
 
 pub use check::{CheckCounts, Finding, check};
 pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
-pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
+pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
 pub use groups::backfill::{
-    BackfillMember, ForgiveMissingReplica, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed,
-    is_on_others,
+    BackfillMember, DropMissingReplicas, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::group::{group, groups};
@@ -84,9 +83,9 @@ pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, Wr
 pub use tree::link::Link;
 pub use tree::list::{ListEntry, ListPage, list, list_visit};
 pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
-pub use tree::mkdir::{Made, Mkdir};
+pub use tree::mkdir::{Mkdir, MkdirResult};
 pub use tree::path_of::path_of;
-pub use tree::permission::{Access, Actor, Want, permit, permit_client};
+pub use tree::permission::{Access, AccessKind, Actor, permit, permit_client};
 pub use tree::remove::{Remove, Removed};
 pub use tree::remove_any::RemoveAny;
 pub use tree::rename::{Rename, Renamed};
@@ -107,10 +106,11 @@ pub use writers::end_unchanged::EndUnchanged;
 pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use writers::hold::{Hold, ReleaseHold, holds};
 pub use writers::interrupt::{Interrupt, InterruptReply};
+pub use writers::keep_digest::{DIGEST_ATTRIBUTE, KeepDigest, kept_digest};
 pub use writers::keep_sums::KeepSums;
 pub use writers::located::is_unlinked;
 pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
-pub use writers::request::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
+pub use writers::request::{OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, Resume, WriteMode};
 pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
 pub use writers::session::{CloseSession, OpenSession};
 pub use writers::striped::{CommitStriped, EndStriped};

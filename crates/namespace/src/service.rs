@@ -244,9 +244,9 @@ impl Namespace {
     }
 }
 
-type Done<T> = Box<dyn FnOnce(Result<T, NsError>) + Send>;
+type OnDone<T> = Box<dyn FnOnce(Result<T, NsError>) + Send>;
 
-fn wait_for<T: Send + 'static>(queue: impl FnOnce(Done<T>)) -> Result<T, NsError> {
+fn wait_for<T: Send + 'static>(queue: impl FnOnce(OnDone<T>)) -> Result<T, NsError> {
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     queue(Box::new(move |result| {
         // The receiver waits below; it is gone only if its thread panicked.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kv::{Durability, MemoryKv};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation, WantedState};
+use namespace::{self as ns, Actor, Namespace, NamespaceConfig, NsError, Operation, WantedState, WriteMode};
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NsPath, ObjectId,
     Placement, StoreId, Timestamp,
@@ -55,7 +55,7 @@ impl World {
             placement: Placement { group: GROUP, in_sync: stores.map(in_sync_replica).to_vec() },
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
-                How::NewOnly,
+                WriteMode::NewOnly,
                 ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
                 BootId(1),
             )
@@ -149,7 +149,10 @@ fn joining_store_misses_everything_page_by_page_and_the_replaced_one_leaves_last
     while !world.is_current(3) {
         world.fill(3);
         pages += 1;
-        assert!(objects.iter().all(|object| world.holders(*object) == [1, 2]), "what is owed is not held");
+        assert!(
+            objects.iter().all(|object| world.holders(*object) == [1, 2]),
+            "a store with a missing replica is no holder"
+        );
     }
     assert_eq!((pages, world.missing().len()), (3, 600));
     world.fill(3);
@@ -214,7 +217,7 @@ fn leaving_store_stays_while_it_has_the_only_source_of_a_missing_replica() {
     world.join(3, 2).unwrap();
     world.fill(3);
     world.copied(opened.object, 3);
-    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the other one is owed it still");
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "its replica on the other store is still missing");
     assert_eq!(world.holders(opened.object), [2, 3]);
 }
 
@@ -231,7 +234,7 @@ fn objects_on_no_store_and_missing_replicas_of_other_leaving_stores_hold_up_nobo
     world.fill(4);
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
     world.copied(on_one.object, 3);
-    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the fourth is owed it still");
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "its replica on the fourth store is still missing");
     world.copied(on_one.object, 4);
     world.leave(2).unwrap();
     world.leave(1).unwrap();
@@ -248,7 +251,7 @@ fn leaving_store_does_not_wait_for_a_replica_missing_on_a_lost_store() {
     world.close(&opened, &[1]);
     world.copied(opened.object, 3);
     assert_eq!(world.missing(), [(opened.object, vec![2])]);
-    assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "the second is owed it");
+    assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "its replica on the second store is missing");
     world.wants(2, WantedState::Lost);
     world.leave(1).unwrap();
     assert_eq!((world.stores(), world.holders(opened.object)), (vec![3, 2], vec![3]));
@@ -274,7 +277,7 @@ fn objects_lost_with_one_store_do_not_hold_up_a_draining_store() {
         world.fill(joins);
     }
     for joined in [3, 4] {
-        assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "{joined} is owed what is there");
+        assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "replicas on {joined} are missing");
         world.copied(both.object, joined);
         world.copied(on_one.object, joined);
     }
@@ -359,9 +362,9 @@ fn missing_replicas_of_a_store_that_left_are_forgiven_in_several_changes() {
     assert_eq!(findings, 0);
     assert!(!left.is_empty() && left.len() < count, "{}", left.len());
     assert!(objects.iter().all(|object| world.holders(*object) == [1, 3]));
-    for page in left.chunks(ns::ForgiveMissingReplica::OBJECTS_MAX) {
+    for page in left.chunks(ns::DropMissingReplicas::OBJECTS_MAX) {
         let objects = page.iter().map(|(object, _)| *object).collect();
-        world.change(ns::ForgiveMissingReplica { group: GROUP, objects }).unwrap();
+        world.change(ns::DropMissingReplicas { group: GROUP, objects }).unwrap();
     }
     assert_eq!(world.missing(), []);
     assert!(objects.iter().all(|object| world.holders(*object) == [1, 3]));
@@ -379,7 +382,7 @@ fn store_lost_during_its_backfill_does_not_count_as_a_holder() {
     assert_eq!(
         world.holders(opened.object),
         [3],
-        "what it takes part in from now on it has, given all that was before or not"
+        "it has every object written from now on, whether the backfill has ended or not"
     );
     assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy, "it may have something alone");
     world.copied(opened.object, 1);
@@ -537,7 +540,7 @@ fn kept_upload(world: &World) -> ObjectId {
         },
         ..ns::OpenWrite::new(
             NsPath::parse(b"/f").unwrap(),
-            How::Replace,
+            WriteMode::Replace,
             ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
             BootId(1),
         )
@@ -596,7 +599,7 @@ fn leaving_members_do_not_count_as_replicas_of_a_new_object() {
             placement: Placement { group: GroupId(8), in_sync },
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
-                How::NewOnly,
+                WriteMode::NewOnly,
                 ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
                 BootId(1),
             )

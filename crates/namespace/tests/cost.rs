@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use kv::{Durability, Kv, KvError, MemoryKv, Op, OpDone, Read, Savepoint, ScanOrder, Txn, Visit};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, Operation};
+use namespace::{self as ns, Actor, Namespace, NamespaceConfig, Operation, WriteMode};
 use types::{BootId, ClientIdentity, NsPath, Timestamp};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +96,7 @@ fn path(text: &str) -> NsPath {
     NsPath::parse(text.as_bytes()).unwrap()
 }
 
-fn open(at: &str, how: How) -> ns::OpenWrite {
+fn open(at: &str, how: WriteMode) -> ns::OpenWrite {
     ns::OpenWrite::new(path(at), how, ClientIdentity::default(), BootId(1))
 }
 
@@ -112,13 +112,13 @@ fn gets_puts_and_scans_are_as_documented() {
     let ns = Namespace::open(kv, Timestamp(1), NamespaceConfig::default()).unwrap();
     let w = World { ns, last };
     assert_eq!(w.cost(ns::Mkdir { path: path("/d"), mode: 0o755, parents: false }).1, (3, 3, 0), "mkdir");
-    let (new, cost) = w.cost(open("/d/f", How::NewOnly));
+    let (new, cost) = w.cost(open("/d/f", WriteMode::NewOnly));
     assert_eq!(cost, (5, 4, 0), "open, new file");
     assert_eq!(w.cost(commit(new.writer, 10)).1, (3, 4, 0), "commit of a new file");
-    let (over, cost) = w.cost(open("/d/f", How::Replace));
+    let (over, cost) = w.cost(open("/d/f", WriteMode::Replace));
     assert_eq!(cost, (4, 2, 0), "open over an existing file");
     assert_eq!(w.cost(commit(over.writer, 20)).1, (5, 7, 0), "commit of an overwrite");
-    let (update, cost) = w.cost(open("/d/f", How::Update));
+    let (update, cost) = w.cost(open("/d/f", WriteMode::Update));
     assert_eq!(cost, (5, 2, 1), "open for update");
     assert_eq!(w.cost(commit(update.writer, 20)).1, (3, 3, 0), "commit of an update that keeps the length");
     assert_eq!(w.cost(ns::Remove { path: path("/d/f") }).1, (5, 5, 0), "remove");

@@ -9,25 +9,23 @@
     clippy::print_stdout
 )]
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::harness::{Both, Checked, World, seeds};
+use crate::model::view::{compare, real};
+use crate::model::{self, Model, Pairs};
 use disk::Disk;
 use disk::{CrashFaults, CrashReport, SimDisk};
 use journal::{Journal, JournalConfig, Prepare, StreamId};
 use kv::{
-    Durability, Embedded, EmbeddedConfig, Engine, IndexConfig, Kv, LoggedIndex, LsmConfig, LsmEngine, MemoryEngine,
+    Durability, Embedded, EmbeddedConfig, Engine, IndexConfig, JournaledIndex, Kv, LsmConfig, LsmEngine, MemoryEngine,
 };
-use model::harness::{Both, Checked, World, seeds};
-use model::view::{compare, real};
-use model::{Model, Pairs};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 struct Machine {
     disk: SimDisk,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     embedded: Arc<Embedded>,
 }
 
@@ -41,9 +39,15 @@ fn start(disk: SimDisk, engine: Box<dyn Engine>) -> Machine {
         ..JournalConfig::default()
     };
     let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).unwrap();
-    let (index, _) =
-        LoggedIndex::open(Arc::new(journal), StreamId::NAMESPACE, engine, shared, "checkpoint", IndexConfig::small())
-            .unwrap();
+    let (index, _) = JournaledIndex::open(
+        Arc::new(journal),
+        StreamId::NAMESPACE,
+        engine,
+        shared,
+        "checkpoint",
+        IndexConfig::small(),
+    )
+    .unwrap();
     let embedded = Arc::new(Embedded::new(Arc::clone(&index), EmbeddedConfig::default()).unwrap());
     Machine { disk, index, embedded }
 }

@@ -36,7 +36,7 @@ impl Script {
         self.ns.change_wait(Durability::Synced, ctx, op)
     }
 
-    fn open(&mut self, at: &str, how: ns::How, posc: bool) -> ns::OpenedWrite {
+    fn open(&mut self, at: &str, how: ns::WriteMode, posc: bool) -> ns::OpenedWrite {
         let open = ns::OpenWrite {
             posc,
             expected_len: Some(10),
@@ -64,7 +64,7 @@ fn everything(kv: &Arc<dyn Kv>) {
     s.change(ns::Mkdir { path: path("/d/e"), mode: 0o2775, parents: true }).unwrap();
     s.change(ns::Mkdir { path: path("/tree"), mode: 0o755, parents: false }).unwrap();
     s.change(ns::MakeTree { path: path("/tree") }).unwrap();
-    let file = s.open("/d/file", ns::How::NewOnly, false);
+    let file = s.open("/d/file", ns::WriteMode::NewOnly, false);
     s.commit(file.writer, ns::Completion::ByClient).unwrap();
     s.change(ns::SetXattr {
         of: path("/d/file").into(),
@@ -75,33 +75,33 @@ fn everything(kv: &Arc<dyn Kv>) {
     .unwrap();
     let owner = Some(PrincipalId(5));
     s.change(ns::Chown { path: path("/d/file"), owner, group: Some(PrincipalId(9)) }).unwrap();
-    let linked = s.open("/d/linked", ns::How::NewOnly, false);
+    let linked = s.open("/d/linked", ns::WriteMode::NewOnly, false);
     s.commit(linked.writer, ns::Completion::AtGraceEnd).unwrap();
     s.change(ns::Link { existing: path("/d/linked"), new: path("/d/e/other") }).unwrap();
     s.change(ns::Utimes { path: path("/d/linked"), mtime: Some(Timestamp(-1)), atime: Some(Timestamp(5)) }).unwrap();
     s.change(ns::Symlink { path: path("/d/link"), target: b"../d/file".to_vec() }).unwrap();
-    s.open("/d/open", ns::How::NewOnly, false);
-    s.open("/d/file", ns::How::Update, false);
-    let gone = s.open("/d/interrupted", ns::How::NewOnly, false);
+    s.open("/d/open", ns::WriteMode::NewOnly, false);
+    s.open("/d/file", ns::WriteMode::Update, false);
+    let gone = s.open("/d/interrupted", ns::WriteMode::NewOnly, false);
     s.change(ns::Interrupt { writer: gone.writer, kept_len: 4 }).unwrap();
-    s.open("/d/linked", ns::How::Replace, false);
-    let refused = s.open("/d/e/new", ns::How::Replace, true);
+    s.open("/d/linked", ns::WriteMode::Replace, false);
+    let refused = s.open("/d/e/new", ns::WriteMode::Replace, true);
     s.change(ns::Mkdir { path: path("/d/e/new"), mode: 0o755, parents: false }).unwrap();
     assert_eq!(s.commit(refused.writer, ns::Completion::ByClient).unwrap_err().code(), ErrorCode::IsDirectory);
-    let kept = s.open("/d/kept", ns::How::Replace, true);
+    let kept = s.open("/d/kept", ns::WriteMode::Replace, true);
     s.change(ns::Interrupt { writer: kept.writer, kept_len: 3 }).unwrap();
-    let held = s.open("/d/held", ns::How::NewOnly, false);
+    let held = s.open("/d/held", ns::WriteMode::NewOnly, false);
     s.commit(held.writer, ns::Completion::ByClient).unwrap();
     s.change(ns::Hold { session: SessionId(40), ino: held.ino }).unwrap();
     s.change(ns::Remove { path: path("/d/held") }).unwrap();
-    let removed = s.open("/d/removed", ns::How::NewOnly, false);
+    let removed = s.open("/d/removed", ns::WriteMode::NewOnly, false);
     s.commit(removed.writer, ns::Completion::ByClient).unwrap();
     s.change(ns::Remove { path: path("/d/removed") }).unwrap();
     let session = s.change(ns::OpenSession { client: ClientIdentity::default() }).unwrap();
     let number = |number| Some(RequestNumber { session, number });
     s.numbered(number(1), ns::Mkdir { path: path("/n"), mode: 0o755, parents: false }).unwrap();
     s.numbered(number(2), ns::Rmdir { path: path("/d") }).unwrap_err();
-    let hidden = s.open("/d/hidden", ns::How::NewOnly, true);
+    let hidden = s.open("/d/hidden", ns::WriteMode::NewOnly, true);
     let of = ns::XattrOf::Upload(hidden.writer);
     s.change(ns::SetXattr { of, name: b"user.h".to_vec(), value: b"w".to_vec(), mode: ns::XattrMode::Create }).unwrap();
     let policy = "stripe(4, 1MiB) replica(2) sync=1 spread=site near=client prefer=cern/r1 class=t1:1".parse().unwrap();
@@ -215,7 +215,7 @@ fn golden_file_opens_and_can_be_changed() {
     assert_eq!(ns.read(ns::tokens).unwrap()[0].used, Some((types::NodeId(2), [2; 32])));
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();
-    s.open("/d/open", ns::How::Update, false);
+    s.open("/d/open", ns::WriteMode::Update, false);
 }
 
 /// The golden entries with one value changed.

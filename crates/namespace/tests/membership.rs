@@ -209,7 +209,7 @@ fn store_that_a_group_uses_cannot_be_removed() {
     let members = vec![Member { store: StoreId(77), since: ObjectId(1), through: ObjectId(0) }];
     world.change(ns::PutGroup { group: Group { group: GroupId(4), epoch: 1, members } }).unwrap();
     let counted_on = world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err();
-    assert!(counted_on.to_string().contains("group 4 counts on it"), "{counted_on}");
+    assert!(counted_on.to_string().contains("group 4 depends on it"), "{counted_on}");
     let members = vec![Member { store: StoreId(78), since: ObjectId(1), through: ObjectId(0) }];
     let put_group = ns::PutGroup { group: Group { group: GroupId(4), epoch: 2, members } };
     assert_eq!(world.change(put_group.clone()).unwrap_err().code(), ErrorCode::Stale, "there is no such store");

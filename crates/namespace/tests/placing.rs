@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv, OpOutcome, transact};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation};
+use namespace::{self as ns, Actor, Namespace, NamespaceConfig, NsError, Operation, WriteMode};
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord,
     NsPath, ObjectId, Placement, StoreId, Timestamp,
@@ -25,7 +25,7 @@ fn member(store: u64) -> Member {
     Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) }
 }
 
-fn open(at: &str, how: How, in_sync: &[u64]) -> ns::OpenWrite {
+fn open(at: &str, how: WriteMode, in_sync: &[u64]) -> ns::OpenWrite {
     ns::OpenWrite {
         placement: Placement { group: GROUP, in_sync: in_sync.iter().map(|one| in_sync_replica(*one)).collect() },
         ..ns::OpenWrite::new(
@@ -114,7 +114,7 @@ impl World {
 #[test]
 fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     assert_eq!((opened.group, opened.in_sync.len()), (GROUP, 2));
     // The second store fails. The third was never in sync and cannot be added.
     let location =
@@ -149,7 +149,7 @@ fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
 #[test]
 fn new_primary_fences_the_old_one() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     let over = ns::SetInSyncReplicas { writer: opened.writer, in_sync: vec![in_sync_replica(2)], takes_over: true };
     let writer = world.change(over).unwrap();
     assert_eq!(writer.epoch, opened.writer.epoch + 1);
@@ -162,7 +162,7 @@ fn new_primary_fences_the_old_one() {
 fn only_the_primary_can_end_an_open_write() {
     let (world, nodes) = World::with_disks(3);
     nodes.into_iter().for_each(|node| world.begins(node, 1));
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     let refused = |result: Result<(), NsError>| assert_eq!(result.unwrap_err().code(), ErrorCode::Stale);
     for other in [2, 3, 4] {
         refused(world.commit(opened.writer, 10, &[other, 1]).map(drop));
@@ -182,7 +182,7 @@ fn only_the_primary_can_end_an_open_write() {
 fn manager_ends_any_open_write_and_an_in_sync_replica_ends_one_after_all_have_restarted() {
     let (world, nodes) = World::with_disks(3);
     nodes.iter().for_each(|node| world.begins(*node, 1));
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     world.begins(nodes[0], 2);
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap_err().code(), ErrorCode::Stale, "it takes over");
     world.begins(nodes[1], 2);
@@ -197,27 +197,27 @@ fn manager_ends_any_open_write_and_an_in_sync_replica_ends_one_after_all_have_re
                 .map(|store| InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(2) })
                 .to_vec(),
         },
-        ..open(path, How::NewOnly, &[])
+        ..open(path, WriteMode::NewOnly, &[])
     };
     let opened = world.change(again("/h")).unwrap();
     world.begins(nodes[1], 3);
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap_err().code(), ErrorCode::Stale, "it takes over");
     world.change(ns::SetStoreState { store: StoreId(1), state: ns::WantedState::Lost }).unwrap();
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap(), ns::InterruptReply::Marked);
-    let opened = world.change(open("/g", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/g", WriteMode::NewOnly, &[1, 2])).unwrap();
     assert_eq!(world.interrupt(opened.writer, None, &[]).unwrap(), ns::InterruptReply::Marked);
 }
 
 #[test]
 fn in_sync_replicas_are_distinct_and_fit_into_a_record() {
     let world = World::new();
-    let twice = world.change(open("/f", How::NewOnly, &[1, 2, 1])).unwrap_err();
+    let twice = world.change(open("/f", WriteMode::NewOnly, &[1, 2, 1])).unwrap_err();
     assert_eq!(twice.code(), ErrorCode::Invalid, "{twice}");
     let many: Vec<u64> = (1..=33).collect();
     let placement = Placement { group: GroupId(99), in_sync: many.iter().map(|one| in_sync_replica(*one)).collect() };
-    let many = world.change(ns::OpenWrite { placement, ..open("/f", How::NewOnly, &[]) }).unwrap_err();
+    let many = world.change(ns::OpenWrite { placement, ..open("/f", WriteMode::NewOnly, &[]) }).unwrap_err();
     assert!(matches!(many, NsError::TooMany { bound: 32, .. }), "{many}");
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     let in_sync = [in_sync_replica(1)].into_iter().chain(std::iter::repeat_n(in_sync_replica(2), 40)).collect();
     let often = ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
     assert_eq!(world.change(often).unwrap_err().code(), ErrorCode::Invalid);
@@ -229,7 +229,7 @@ fn in_sync_replicas_are_distinct_and_fit_into_a_record() {
 fn damaged_writer_record_does_not_hide_later_ones() {
     let world = World::new();
     for name in ["/a", "/b", "/c"] {
-        world.change(open(name, How::NewOnly, &[1, 2])).unwrap();
+        world.change(open(name, WriteMode::NewOnly, &[1, 2])).unwrap();
     }
     let all = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
     let damaged = (all[1].key, all[1].object);
@@ -258,10 +258,10 @@ fn damaged_writer_record_does_not_hide_later_ones() {
 #[test]
 fn in_place_change_happens_on_the_holders() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     world.commit(opened.writer, 10, &[1, 2]).unwrap();
-    assert_eq!(world.change(open("/f", How::Update, &[3])).unwrap_err().code(), ErrorCode::Stale);
-    let update = world.change(open("/f", How::Update, &[2, 3])).unwrap();
+    assert_eq!(world.change(open("/f", WriteMode::Update, &[3])).unwrap_err().code(), ErrorCode::Stale);
+    let update = world.change(open("/f", WriteMode::Update, &[2, 3])).unwrap();
     assert_eq!((update.in_sync, update.group), (vec![in_sync_replica(2)], GROUP));
     // Its writer goes away. The other stores have an older generation.
     let interrupt = ns::Interrupt { writer: update.writer, kept_len: 10 };
@@ -270,13 +270,17 @@ fn in_place_change_happens_on_the_holders() {
     world.change(ns::Remove { path: path("/f") }).unwrap();
     let due = world.0.read(|read| ns::due_deletions(read, None, 10)).unwrap();
     assert_eq!(due.iter().map(|due| (due.object, due.group)).collect::<Vec<_>>(), [(opened.object, GROUP)]);
-    assert_eq!(world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap(), [], "nobody is owed what goes");
+    assert_eq!(
+        world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap(),
+        [],
+        "a removed object has no missing replicas"
+    );
 }
 
 #[test]
 fn an_upload_keeps_its_group() {
     let world = World::new();
-    let posc = ns::OpenWrite { posc: true, ..open("/f", How::NewOnly, &[2]) };
+    let posc = ns::OpenWrite { posc: true, ..open("/f", WriteMode::NewOnly, &[2]) };
     let opened = world.change(posc).unwrap();
     world.commit(opened.writer, 3, &[2]).unwrap();
     let found = world.0.read(|read| ns::stat(read, &Actor::admin(), &path("/f"))).unwrap();
@@ -301,7 +305,7 @@ fn a_group_changes_step_by_step() {
     let stranger = world.change(ns::PutNode { record: of(NodeId(9)) }).unwrap_err();
     assert_eq!(stranger.code(), ErrorCode::NotFound);
     world.change(ns::RemoveMember { node: record.node }).unwrap();
-    assert_eq!(world.0.read(ns::nodes).unwrap(), [record], "its era is nobody else's");
+    assert_eq!(world.0.read(ns::nodes).unwrap(), [record], "no other node has its boot generation");
     let groups = world.0.read(|read| ns::groups(read, None, 10)).unwrap();
     assert_eq!(groups.iter().map(|group| group.epoch).collect::<Vec<_>>(), [2]);
 }

@@ -139,7 +139,8 @@ fn a_policy_belongs_to_a_directory() {
     assert_eq!(w.set_on("/d").as_deref(), Some("/d"), "a link leads to its directory");
     let code = |at: &str| w.admin(ns::SetPolicy { path: path(at), policy: Policy::default() }).unwrap_err().code();
     assert_eq!(code("/dangling"), ErrorCode::NotFound);
-    let open = ns::OpenWrite::new(path("/file"), ns::How::NewOnly, types::ClientIdentity::default(), types::BootId(1));
+    let open =
+        ns::OpenWrite::new(path("/file"), ns::WriteMode::NewOnly, types::ClientIdentity::default(), types::BootId(1));
     let file = w.admin(open).unwrap();
     assert_eq!(code("/file"), ErrorCode::NotDirectory);
     assert!(w.ns.read(|read| policy_of(read, file.ino)).is_err(), "asked for by the directory, not by the file");

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use kv::{Durability, MemoryKv};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber};
+use namespace::{
+    self as ns, Actor, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber, WriteMode,
+};
 use types::{BootId, ClientIdentity, ErrorCode, NsPath, PrincipalId, SessionId, Timestamp};
 
 const ANN: PrincipalId = PrincipalId(7);
@@ -32,11 +34,11 @@ fn client(principal: PrincipalId) -> ClientIdentity {
     ClientIdentity { principal, user: "ann".into(), pid: 77, host: "[::1]".into() }
 }
 
-fn open(who: PrincipalId, at: &str, how: How) -> ns::OpenWrite {
+fn open(who: PrincipalId, at: &str, how: WriteMode) -> ns::OpenWrite {
     ns::OpenWrite { mode: 0o666, ..ns::OpenWrite::new(path(at), how, client(who), BootId(1)) }
 }
 
-fn restart(who: PrincipalId, at: &str, how: How) -> ns::OpenWrite {
+fn restart(who: PrincipalId, at: &str, how: WriteMode) -> ns::OpenWrite {
     ns::OpenWrite { restarted: true, ..open(who, at, how) }
 }
 
@@ -90,12 +92,12 @@ impl World {
 #[test]
 fn repeating_a_writers_identity_does_not_take_it_over() {
     let world = World::new();
-    let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
+    let opened = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
     let found = |who| world.ns.read(|read| ns::find_writer(read, &client(who), &path("/d/f"))).unwrap();
     assert_eq!((found(ANN).len(), found(EVE).len()), (1, 0));
-    assert_eq!(world.refusal(EVE, open(EVE, "/d/f", How::Update)), ErrorCode::Busy);
+    assert_eq!(world.refusal(EVE, open(EVE, "/d/f", WriteMode::Update)), ErrorCode::Busy);
     // Its own client can come back as always.
-    let back = world.change(ANN, open(ANN, "/d/f", How::Update)).unwrap();
+    let back = world.change(ANN, open(ANN, "/d/f", WriteMode::Update)).unwrap();
     assert_eq!((back.kind, back.object), (OpenKind::Resumed(None), opened.object));
     world.closes(&back);
 }
@@ -103,17 +105,17 @@ fn repeating_a_writers_identity_does_not_take_it_over() {
 #[test]
 fn naming_another_principals_client_is_denied() {
     let world = World::new();
-    let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
-    let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", How::NewOnly) }).unwrap();
+    let opened = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
+    let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", WriteMode::NewOnly) }).unwrap();
     for at in ["/d/f", "/d/h", "/d/new"] {
-        for how in [How::NewOnly, How::Replace, How::Update] {
+        for how in [WriteMode::NewOnly, WriteMode::Replace, WriteMode::Update] {
             assert_eq!(world.refusal(EVE, restart(ANN, at, how)), ErrorCode::Denied, "{at} {how:?}");
         }
     }
     let cut = ns::Truncate { path: path("/d/f"), len: 0, client: client(ANN), boot: BootId(1) };
     assert_eq!(world.refusal(EVE, cut), ErrorCode::Denied);
     // The administrator may, to end abandoned writes.
-    let ends = world.change(PrincipalId(0), open(ANN, "/d/f", How::Update)).unwrap();
+    let ends = world.change(PrincipalId(0), open(ANN, "/d/f", WriteMode::Update)).unwrap();
     assert_eq!((ends.object, ends.writer.epoch), (opened.object, opened.writer.epoch + 1));
     world.closes(&ends);
     world.closes(&hidden);
@@ -122,12 +124,12 @@ fn naming_another_principals_client_is_denied() {
 #[test]
 fn restarting_with_a_writers_identity_does_not_end_it() {
     let world = World::new();
-    let visible = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
-    assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", How::NewOnly)), ErrorCode::Exists);
-    assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", How::Replace)), ErrorCode::Busy);
+    let visible = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
+    assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", WriteMode::NewOnly)), ErrorCode::Exists);
+    assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", WriteMode::Replace)), ErrorCode::Busy);
     // It does not end a hidden upload either. Both may write one, and the first close takes the name.
-    let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", How::NewOnly) }).unwrap();
-    let other = ns::OpenWrite { posc: true, ..restart(EVE, "/d/h", How::NewOnly) };
+    let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", WriteMode::NewOnly) }).unwrap();
+    let other = ns::OpenWrite { posc: true, ..restart(EVE, "/d/h", WriteMode::NewOnly) };
     let other = world.change(EVE, other).unwrap();
     assert_eq!(other.dropped, []);
     assert_eq!(world.refusal(EVE, ns::ForgetUpload { upload: types::UploadId(hidden.object.0) }), ErrorCode::Denied);
@@ -138,7 +140,7 @@ fn restarting_with_a_writers_identity_does_not_end_it() {
 #[test]
 fn client_with_a_colliding_writer_key_is_still_a_different_client() {
     let world = World::new();
-    let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
+    let opened = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
     // Forges a collision: a record of another client under this client's key.
     let forge = |mut value: Vec<u8>| {
         let at = value.windows(7).position(|window| window == b"\0\0\0\x07\0\x03a").unwrap();
@@ -152,25 +154,25 @@ fn client_with_a_colliding_writer_key_is_still_a_different_client() {
         (kv::OpOutcome::Commit, ())
     })
     .unwrap();
-    assert_eq!(world.refusal(ANN, restart(ANN, "/d/f", How::NewOnly)), ErrorCode::Exists);
-    assert_eq!(world.refusal(ANN, restart(ANN, "/d/f", How::Replace)), ErrorCode::Busy);
-    assert_eq!(world.refusal(ANN, open(ANN, "/d/f", How::Update)), ErrorCode::Busy);
+    assert_eq!(world.refusal(ANN, restart(ANN, "/d/f", WriteMode::NewOnly)), ErrorCode::Exists);
+    assert_eq!(world.refusal(ANN, restart(ANN, "/d/f", WriteMode::Replace)), ErrorCode::Busy);
+    assert_eq!(world.refusal(ANN, open(ANN, "/d/f", WriteMode::Update)), ErrorCode::Busy);
 }
 
 #[test]
 fn memory_of_an_ended_writer_belongs_to_its_principal() {
     let world = World::new();
-    let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
+    let opened = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
     world.change(ANN, ns::Interrupt { writer: opened.writer, kept_len: 4 }).unwrap();
     // Eve writes the file again with Ann's identity. The memory of Ann's client stays.
-    let other = world.change(EVE, restart(EVE, "/d/f", How::Replace)).unwrap();
+    let other = world.change(EVE, restart(EVE, "/d/f", WriteMode::Replace)).unwrap();
     let content = ns::Committed { len: 9, sums: None, mtime: None };
     let commit = ns::Commit { writer: other.writer, content, completion: ns::Completion::ByClient };
     world.change(EVE, commit).unwrap();
     // So Ann's late client does not write into Eve's file.
-    assert_eq!(world.refusal(ANN, open(ANN, "/d/f", How::Update)), ErrorCode::Stale);
+    assert_eq!(world.refusal(ANN, open(ANN, "/d/f", WriteMode::Update)), ErrorCode::Stale);
     // Eve's client has not ended, so nothing is refused.
-    assert!(world.change(EVE, open(EVE, "/d/f", How::Update)).is_ok());
+    assert!(world.change(EVE, open(EVE, "/d/f", WriteMode::Update)).is_ok());
 }
 
 #[test]
@@ -180,10 +182,11 @@ fn a_unit_of_a_striped_file_belongs_to_the_principal_that_writes_the_file() {
     let units = vec![types::Placement::single_node(); 2];
     let placement = types::Placement { group: types::GroupId::STRIPED, in_sync: Vec::new() };
     let stripe = Some(ns::NewStripe { stripe, units, secret: types::striping::WriteSecret(5) });
-    let opened = world.change(ANN, ns::OpenWrite { placement, stripe, ..open(ANN, "/d/s", How::NewOnly) }).unwrap();
+    let opened =
+        world.change(ANN, ns::OpenWrite { placement, stripe, ..open(ANN, "/d/s", WriteMode::NewOnly) }).unwrap();
     let unit = |client: PrincipalId| ns::OpenWrite {
         unit_of: Some(opened.writer),
-        ..ns::OpenWrite::new(path("/d/s"), How::Update, ns::unit_writer(client, opened.object, 0), BootId(1))
+        ..ns::OpenWrite::new(path("/d/s"), WriteMode::Update, ns::unit_writer(client, opened.object, 0), BootId(1))
     };
     for said in [ANN, EVE] {
         assert_eq!(world.refusal(EVE, unit(said)), ErrorCode::Denied, "{said}");
@@ -196,7 +199,7 @@ fn session_can_be_used_and_ended_only_by_its_own_principal() {
     let world = World::new();
     assert_eq!(world.refusal(EVE, ns::OpenSession { client: client(ANN) }), ErrorCode::Denied);
     let session = world.change(ANN, ns::OpenSession { client: client(ANN) }).unwrap();
-    let file = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
+    let file = world.change(ANN, open(ANN, "/d/f", WriteMode::NewOnly)).unwrap();
     world.change(ANN, ns::Hold { session, ino: file.ino }).unwrap();
     let number = Some(RequestNumber { session, number: 1 });
     let made = ns::Mkdir { path: path("/d/n"), mode: 0o755, parents: false };

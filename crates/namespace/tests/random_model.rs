@@ -8,12 +8,10 @@
     clippy::print_stdout
 )]
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::harness::{World, run, seeds};
 use kv::{Kv, MemoryFaults, MemoryKv};
-use model::harness::{World, run, seeds};
 
 fn world(seed: u64) -> World {
     let faults = MemoryFaults { conflicts: 100, maybe_committed: 60 };

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber};
+use namespace::{
+    self as ns, Actor, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber, WriteMode,
+};
 use types::{BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, ObjectId, PrincipalId, SessionId, Timestamp};
 
 struct World {
@@ -26,7 +28,7 @@ fn client_of(principal: u32, pid: u32) -> ClientIdentity {
     ClientIdentity { principal: PrincipalId(principal), user: "u".into(), pid, host: "h".into() }
 }
 
-fn open(at: &str, how: How, pid: u32) -> ns::OpenWrite {
+fn open(at: &str, how: WriteMode, pid: u32) -> ns::OpenWrite {
     ns::OpenWrite::new(path(at), how, client(pid), BootId(1))
 }
 
@@ -68,7 +70,7 @@ impl World {
     }
 
     fn file(&self, at: &str, len: u64) -> ns::OpenedWrite {
-        let opened = self.change(open(at, How::NewOnly, 99)).unwrap();
+        let opened = self.change(open(at, WriteMode::NewOnly, 99)).unwrap();
         self.change(Self::commit_op(opened.writer, len)).unwrap();
         opened
     }
@@ -90,8 +92,8 @@ impl World {
 #[test]
 fn second_of_two_clients_that_create_one_name_learns_that_it_exists() {
     let w = World::new();
-    let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
-    assert_eq!(w.refusal(open("/f", How::NewOnly, 2)), ErrorCode::Exists);
+    let first = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    assert_eq!(w.refusal(open("/f", WriteMode::NewOnly, 2)), ErrorCode::Exists);
     w.change(World::commit_op(first.writer, 5)).unwrap();
     assert_eq!(w.stat("/f").unwrap().len(), 5);
 }
@@ -100,8 +102,8 @@ fn second_of_two_clients_that_create_one_name_learns_that_it_exists() {
 fn two_clients_that_replace_one_file_write_their_own_objects_and_the_last_close_wins() {
     let w = World::new();
     let old = w.file("/f", 1).object;
-    let a = w.change(open("/f", How::Replace, 1)).unwrap();
-    let b = w.change(open("/f", How::Replace, 2)).unwrap();
+    let a = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
+    let b = w.change(open("/f", WriteMode::Replace, 2)).unwrap();
     assert!(matches!((a.kind, b.kind), (OpenKind::Upload(_), OpenKind::Upload(_))));
     assert_eq!(w.object("/f"), old, "the old file stands and is served");
     w.change(World::commit_op(b.writer, 20)).unwrap();
@@ -114,8 +116,8 @@ fn two_clients_that_replace_one_file_write_their_own_objects_and_the_last_close_
 #[test]
 fn replacing_a_file_in_its_first_write_is_busy_and_names_the_writer() {
     let w = World::new();
-    let writing = w.change(open("/f", How::NewOnly, 1)).unwrap();
-    let error = w.change(open("/f", How::Replace, 2)).unwrap_err();
+    let writing = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    let error = w.change(open("/f", WriteMode::Replace, 2)).unwrap_err();
     let NsError::Busy { by, writer, .. } = &error else { panic!("{error}") };
     assert_eq!((by.pid, *writer), (1, writing.writer));
     assert!(error.to_string().contains("u.1@h"), "{error}");
@@ -125,8 +127,8 @@ fn replacing_a_file_in_its_first_write_is_busy_and_names_the_writer() {
 fn reopen_during_the_clients_own_overwrite_resumes_the_upload() {
     let w = World::new();
     let old = w.file("/f", 1).object;
-    let upload = w.change(open("/f", How::Replace, 1)).unwrap();
-    let again = w.change(open("/f", How::Update, 1)).unwrap();
+    let upload = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
+    let again = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     assert!(matches!(again.kind, OpenKind::Resumed(Some(_))));
     assert_eq!((again.object, again.writer.epoch), (upload.object, 2));
     assert_eq!(w.refusal(World::commit_op(upload.writer, 3)), ErrorCode::Stale);
@@ -139,25 +141,25 @@ fn reopen_during_the_clients_own_overwrite_resumes_the_upload() {
 #[test]
 fn reopen_after_the_end_never_reaches_another_clients_file() {
     let w = World::new();
-    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: mine.writer, kept_len: 2 }).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     w.file("/f", 50);
-    assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 1)), ErrorCode::Stale);
     // Another client may change it in place. So may the first one after its recovery window.
-    let other = w.change(open("/f", How::Update, 2)).unwrap();
+    let other = w.change(open("/f", WriteMode::Update, 2)).unwrap();
     w.change(World::commit_op(other.writer, 60)).unwrap();
     w.now.set(w.now.get() + 3_601_000_000_000);
-    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().kind, OpenKind::Update);
+    assert_eq!(w.change(open("/f", WriteMode::Update, 1)).unwrap().kind, OpenKind::Update);
 }
 
 #[test]
 fn reopen_finds_a_removed_file_gone_and_never_its_successor() {
     let w = World::new();
-    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     let theirs = w.file("/f", 9);
-    assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 1)), ErrorCode::Stale);
     assert_eq!(w.change(World::commit_op(mine.writer, 4)).unwrap(), ns::CommitReply::Unlinked);
     assert_eq!((w.queue(), w.object("/f")), (vec![mine.object], theirs.object));
 }
@@ -166,12 +168,12 @@ fn reopen_finds_a_removed_file_gone_and_never_its_successor() {
 fn reopen_does_not_reach_a_file_in_a_replaced_directory() {
     let w = World::new();
     w.mkdir("/current");
-    let mine = w.change(open("/current/f", How::NewOnly, 1)).unwrap();
+    let mine = w.change(open("/current/f", WriteMode::NewOnly, 1)).unwrap();
     let rename = |from: &str, to: &str| ns::Rename { from: path(from), to: path(to), replace: false };
     w.change(rename("/current", "/old")).unwrap();
     w.mkdir("/current");
     w.file("/current/f", 9);
-    let again = w.change(open("/current/f", How::Update, 1)).unwrap();
+    let again = w.change(open("/current/f", WriteMode::Update, 1)).unwrap();
     assert_eq!(again.object, mine.object, "it goes on with what it was writing, wherever that is now");
     w.change(World::commit_op(again.writer, 4)).unwrap();
     assert_eq!((w.stat("/old/f").unwrap().len(), w.stat("/current/f").unwrap().len()), (4, 9));
@@ -180,35 +182,36 @@ fn reopen_does_not_reach_a_file_in_a_replaced_directory() {
 #[test]
 fn unsynced_bytes_after_a_boot_fail_the_reopen_and_interrupt_the_file() {
     let w = World::new();
-    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
-    let after_boot = ns::OpenWrite { boot: BootId(2), ..open("/f", How::Update, 1) };
+    let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    let after_boot = ns::OpenWrite { boot: BootId(2), ..open("/f", WriteMode::Update, 1) };
     assert_eq!(w.refusal(after_boot.clone()), ErrorCode::Interrupted, "without the store's word");
     assert!(matches!(w.stat("/f").unwrap().content().unwrap().state, ns::FileState::Open(_)));
-    let vouched = Some(ns::Vouched { object: mine.object, all_there: false, kept_len: 3 });
-    assert_eq!(w.refusal(ns::OpenWrite { vouched, ..after_boot.clone() }), ErrorCode::Interrupted);
+    let recovered = Some(ns::RecoveredWrite { object: mine.object, all_there: false, kept_len: 3 });
+    assert_eq!(w.refusal(ns::OpenWrite { recovered, ..after_boot.clone() }), ErrorCode::Interrupted);
     let inode = w.stat("/f").unwrap();
     assert!(matches!(inode.content().unwrap().state, ns::FileState::Interrupted(_)));
     assert_eq!(inode.len(), 3);
 
-    let synced = w.change(open("/g", How::NewOnly, 1)).unwrap();
-    let vouched = Some(ns::Vouched { object: synced.object, all_there: true, kept_len: 0 });
-    let again = w.change(ns::OpenWrite { boot: BootId(2), vouched, ..open("/g", How::Update, 1) }).unwrap();
+    let synced = w.change(open("/g", WriteMode::NewOnly, 1)).unwrap();
+    let recovered = Some(ns::RecoveredWrite { object: synced.object, all_there: true, kept_len: 0 });
+    let again = w.change(ns::OpenWrite { boot: BootId(2), recovered, ..open("/g", WriteMode::Update, 1) }).unwrap();
     assert_eq!(again.object, synced.object);
 }
 
 #[test]
 fn reopen_that_matches_two_writers_is_refused() {
     let w = World::new();
-    w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
-    w.change(open("/f", How::NewOnly, 1)).unwrap();
-    let error = w.change(open("/f", How::Update, 1)).unwrap_err();
+    w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    let error = w.change(open("/f", WriteMode::Update, 1)).unwrap_err();
     assert!(matches!(error, NsError::Ambiguous { count: 2, .. }), "{error}");
     // Unless the client says which one.
     let writers = w.ns.read(|read| ns::writers(read, None, 10)).unwrap();
     let unlinked = |writer: &ns::WriterRecord| w.ns.read(|read| ns::is_unlinked(read, writer)).unwrap();
     assert_eq!(writers.iter().map(unlinked).collect::<Vec<_>>(), [true, false]);
-    let only = |writer: &ns::WriterRecord| ns::OpenWrite { only: Some(writer.token()), ..open("/f", How::Update, 1) };
+    let only =
+        |writer: &ns::WriterRecord| ns::OpenWrite { only: Some(writer.token()), ..open("/f", WriteMode::Update, 1) };
     assert_eq!(w.refusal(only(&writers[0])), ErrorCode::Stale, "it was removed");
     assert_eq!(w.change(only(&writers[1])).unwrap().object, writers[1].object);
     assert_eq!(w.refusal(only(&writers[1])), ErrorCode::Stale, "somebody has come back meanwhile");
@@ -217,14 +220,14 @@ fn reopen_that_matches_two_writers_is_refused() {
 #[test]
 fn interrupted_file_is_read_and_resumed_only_by_explicit_wish() {
     let w = World::new();
-    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: mine.writer, kept_len: 7 }).unwrap();
     let read = |partial| w.ns.read(|read| ns::open_read(read, &Actor::admin(), &path("/f"), partial));
     let error = read(false).unwrap_err();
     assert!(error.to_string().contains("?weir.partial=1"), "{error}");
     assert_eq!(read(true).unwrap().len(), 7);
-    assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Interrupted);
-    let resume = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..open("/f", How::Update, 2) };
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 2)), ErrorCode::Interrupted);
+    let resume = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..open("/f", WriteMode::Update, 2) };
     let resumed = w.change(resume).unwrap();
     assert_eq!((resumed.object, resumed.len, resumed.writer.epoch), (mine.object, 7, 2));
     w.change(World::commit_op(resumed.writer, 8)).unwrap();
@@ -234,8 +237,8 @@ fn interrupted_file_is_read_and_resumed_only_by_explicit_wish() {
 #[test]
 fn restarted_copy_replaces_only_its_own_unfinished_file() {
     let w = World::new();
-    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
-    let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly, pid) };
+    let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", WriteMode::NewOnly, pid) };
     assert_eq!(w.refusal(restart(2)), ErrorCode::Exists);
     let again = w.change(restart(1)).unwrap();
     assert_eq!((again.ino, again.dropped), (mine.ino, vec![mine.object]));
@@ -251,7 +254,7 @@ fn restarted_copy_replaces_only_its_own_unfinished_file() {
 fn overwrite_that_ends_before_its_first_byte_leaves_nothing() {
     let w = World::new();
     w.file("/f", 5);
-    let over = w.change(open("/f", How::Replace, 1)).unwrap();
+    let over = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
     w.change(ns::Interrupt { writer: over.writer, kept_len: 0 }).unwrap();
     assert_eq!(w.ns.read(|read| ns::uploads(read, None, 10)).unwrap(), []);
     assert_eq!(w.queue(), [over.object]);
@@ -263,7 +266,7 @@ fn overwrite_that_ends_before_its_first_byte_leaves_nothing() {
 fn upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     let w = World::new();
     w.mkdir("/d");
-    let posc = |at: &str| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, 1) };
+    let posc = |at: &str| ns::OpenWrite { posc: true, ..open(at, WriteMode::NewOnly, 1) };
     let orphan = w.change(posc("/d/f")).unwrap();
     assert_eq!(w.stat("/d/f").unwrap_err().code(), ErrorCode::NotFound, "hidden until closed");
     w.change(ns::Rmdir { path: path("/d") }).unwrap();
@@ -283,7 +286,7 @@ fn upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     // One is resumed when the name is free again. The other is forgotten after a day.
     w.change(ns::Remove { path: path("/g") }).unwrap();
     let resume = Some(ns::Resume::Upload(kept[1].upload));
-    let resumed = w.change(ns::OpenWrite { resume, ..open("/g", How::Update, 3) }).unwrap();
+    let resumed = w.change(ns::OpenWrite { resume, ..open("/g", WriteMode::Update, 3) }).unwrap();
     w.change(World::commit_op(resumed.writer, 7)).unwrap();
     assert_eq!(w.object("/g"), late.object);
     let day = Timestamp(w.now.get() + 86_400_000_000_000);
@@ -296,7 +299,7 @@ fn upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
 #[test]
 fn attributes_of_a_hidden_file_appear_with_it_or_go_with_it() {
     let w = World::new();
-    let posc = |at: &str, pid| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, pid) };
+    let posc = |at: &str, pid| ns::OpenWrite { posc: true, ..open(at, WriteMode::NewOnly, pid) };
     let of = ns::XattrOf::Upload;
     let set = |writer, name: &str, mode| ns::SetXattr { of: of(writer), name: name.into(), value: b"v".to_vec(), mode };
     let names = |writer: ns::WriterToken| {
@@ -329,7 +332,7 @@ fn attributes_of_a_hidden_file_appear_with_it_or_go_with_it() {
     w.change(ns::Interrupt { writer: kept.writer, kept_len: 5 }).unwrap();
     let OpenKind::Upload(upload) = kept.kind else { panic!("{:?}", kept.kind) };
     let resume = Some(ns::Resume::Upload(upload));
-    let resumed = w.change(ns::OpenWrite { resume, ..open("/kept", How::Update, 3) }).unwrap();
+    let resumed = w.change(ns::OpenWrite { resume, ..open("/kept", WriteMode::Update, 3) }).unwrap();
     assert_eq!(names(resumed.writer), Some(vec!["a".to_owned()]));
     w.change(World::commit_op(resumed.writer, 7)).unwrap();
     assert_eq!(shown("/kept"), 1);
@@ -348,7 +351,7 @@ fn attributes_of_a_hidden_file_appear_with_it_or_go_with_it() {
     assert_eq!(names(again.writer), Some(vec![]));
 
     // An upload that replaces a file has no attributes of its own.
-    let over = w.change(open("/seen", How::Replace, 1)).unwrap();
+    let over = w.change(open("/seen", WriteMode::Replace, 1)).unwrap();
     assert_eq!(names(over.writer), None);
     assert_eq!(w.refusal(set(over.writer, "a", ns::XattrMode::Set)), ErrorCode::Invalid);
 }
@@ -361,11 +364,11 @@ fn late_completion_undoes_nothing_that_was_acknowledged() {
     };
     let rename = |from: &str, to: &str| ns::Rename { from: path(from), to: path(to), replace: true };
     let overwritten = |w: &World| {
-        let new = w.change(open("/f", How::Replace, 2)).unwrap();
+        let new = w.change(open("/f", WriteMode::Replace, 2)).unwrap();
         w.change(World::commit_op(new.writer, 20)).unwrap();
     };
     let updated = |w: &World, close: bool| {
-        let update = w.change(open("/f", How::Update, 2)).unwrap();
+        let update = w.change(open("/f", WriteMode::Update, 2)).unwrap();
         if close {
             w.change(World::commit_op(update.writer, 20)).unwrap();
         }
@@ -389,7 +392,7 @@ fn late_completion_undoes_nothing_that_was_acknowledged() {
             }),
         ),
         (
-            "removed and made anew",
+            "removed and created again",
             Some(ErrorCode::Exists),
             Box::new(|w| {
                 w.change(ns::Remove { path: path("/f") }).unwrap();
@@ -401,7 +404,7 @@ fn late_completion_undoes_nothing_that_was_acknowledged() {
         let w = World::new();
         w.file("/f", 1);
         w.file("/other", 3);
-        let upload = w.change(open("/f", How::Replace, 1)).unwrap();
+        let upload = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
         meanwhile(&w);
         let before = w.stat("/f").ok();
         let result = w.change(late(&upload));
@@ -417,7 +420,7 @@ fn late_completion_undoes_nothing_that_was_acknowledged() {
     }
     // A hidden upload appears under a name that was free and still is.
     let w = World::new();
-    let hidden = w.change(ns::OpenWrite { posc: true, ..open("/p", How::NewOnly, 1) }).unwrap();
+    let hidden = w.change(ns::OpenWrite { posc: true, ..open("/p", WriteMode::NewOnly, 1) }).unwrap();
     w.change(late(&hidden)).unwrap();
     assert_eq!(w.object("/p"), hidden.object);
 }
@@ -425,12 +428,12 @@ fn late_completion_undoes_nothing_that_was_acknowledged() {
 #[test]
 fn creating_a_name_again_abandons_the_clients_earlier_write() {
     let w = World::new();
-    let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let first = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: first.writer, kept_len: 2 }).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
-    let second = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let second = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     w.change(World::commit_op(second.writer, 5)).unwrap();
-    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().object, second.object);
+    assert_eq!(w.change(open("/f", WriteMode::Update, 1)).unwrap().object, second.object);
 }
 
 /// Forwards to a [`MemoryKv`] and counts the urgent changes.
@@ -464,20 +467,20 @@ fn urgent_changes_reach_the_engine_as_urgent() {
 #[test]
 fn interrupted_in_place_update_loses_its_sums_but_stays_readable() {
     let w = World::new();
-    let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let opened = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     let sums = Some(ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) });
     let content = ns::Committed { len: 5, sums, mtime: None };
     w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
     assert_eq!(w.stat("/f").unwrap().content().unwrap().sums, sums);
-    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    let update = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     assert_eq!((update.object, update.kind, update.len), (opened.object, OpenKind::Update, 5));
-    assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Busy);
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 2)), ErrorCode::Busy);
     w.change(ns::Interrupt { writer: update.writer, kept_len: 6 }).unwrap();
     let content = *w.stat("/f").unwrap().content().unwrap();
     assert_eq!((content.len, content.sums, content.state), (6, None, ns::FileState::Complete));
     // The handle of an earlier writer of the same object, client and path is fenced too.
     assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
-    let next = w.change(open("/f", How::Update, 1)).unwrap();
+    let next = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     assert_eq!(w.refusal(World::commit_op(update.writer, 1)), ErrorCode::Stale);
     w.change(World::commit_op(next.writer, 9)).unwrap();
 }
@@ -486,18 +489,18 @@ fn interrupted_in_place_update_loses_its_sums_but_stays_readable() {
 fn in_place_update_without_changes_leaves_the_file_as_it_was() {
     let w = World::new();
     let sums = |n| ns::Sums { adler32: types::Adler32(n), crc32c: types::Crc32c(2) };
-    let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let opened = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
     let content = ns::Committed { len: 5, sums: Some(sums(1)), mtime: None };
     w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
     let before = w.stat("/f").unwrap();
     let end = |writer, sums, certain, completion| ns::EndUnchanged { writer, len: 5, sums, certain, completion };
     for completion in [ns::Completion::ByClient, ns::Completion::AtGraceEnd] {
-        let update = w.change(open("/f", How::Update, 1)).unwrap();
+        let update = w.change(open("/f", WriteMode::Update, 1)).unwrap();
         assert_eq!(w.stat("/f").unwrap().content().unwrap().sums, None, "nothing is known of it meanwhile");
         assert!(!w.change(end(update.writer, sums(9), false, completion)).unwrap(), "other bytes");
         assert!(!w.change(ns::EndUnchanged { len: 6, ..end(update.writer, sums(1), true, completion) }).unwrap());
         // Also by a writer that came back.
-        let again = w.change(open("/f", How::Update, 1)).unwrap();
+        let again = w.change(open("/f", WriteMode::Update, 1)).unwrap();
         assert_eq!(w.refusal(end(update.writer, sums(1), true, completion)), ErrorCode::Stale);
         assert!(w.change(end(again.writer, sums(1), false, completion)).unwrap());
         let after = w.stat("/f").unwrap();
@@ -505,10 +508,10 @@ fn in_place_update_without_changes_leaves_the_file_as_it_was() {
         assert_eq!(w.refusal(World::commit_op(again.writer, 1)), ErrorCode::Stale);
     }
     // Previously unknown checksums become known, if the server is certain.
-    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    let update = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     w.change(ns::Interrupt { writer: update.writer, kept_len: 5 }).unwrap();
     let before = w.stat("/f").unwrap();
-    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    let update = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     assert!(!w.change(end(update.writer, sums(3), false, ns::Completion::ByClient)).unwrap());
     assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
     let after = w.stat("/f").unwrap();
@@ -518,12 +521,12 @@ fn in_place_update_without_changes_leaves_the_file_as_it_was() {
         (before.content().unwrap().generation, before.mtime)
     );
     // The file was removed meanwhile: its object is deleted.
-    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    let update = w.change(open("/f", WriteMode::Update, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
     assert_eq!(w.queue(), [update.object]);
     // Other open writes than updates are left alone.
-    let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
+    let new = w.change(open("/g", WriteMode::NewOnly, 1)).unwrap();
     assert!(!w.change(end(new.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
 }
 
@@ -531,9 +534,9 @@ fn in_place_update_without_changes_leaves_the_file_as_it_was() {
 fn restart_drops_all_the_clients_unfinished_writes_of_the_path_and_lists_them() {
     let w = World::new();
     let stands = w.file("/f", 1).object;
-    let mine: Vec<_> = (0..3).map(|_| w.change(open("/f", How::Replace, 1)).unwrap()).collect();
-    let others = w.change(open("/f", How::Replace, 2)).unwrap();
-    let again = w.change(ns::OpenWrite { restarted: true, ..open("/f", How::Replace, 1) }).unwrap();
+    let mine: Vec<_> = (0..3).map(|_| w.change(open("/f", WriteMode::Replace, 1)).unwrap()).collect();
+    let others = w.change(open("/f", WriteMode::Replace, 2)).unwrap();
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/f", WriteMode::Replace, 1) }).unwrap();
     let objects: Vec<_> = mine.iter().map(|opened| opened.object).collect();
     assert_eq!(again.dropped, objects);
     assert_eq!(w.queue(), objects);
@@ -543,12 +546,12 @@ fn restart_drops_all_the_clients_unfinished_writes_of_the_path_and_lists_them() 
     assert_eq!(w.object("/f"), stands);
     w.change(World::commit_op(others.writer, 1)).unwrap();
     // Together with an unfinished new file.
-    let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
-    let upload = w.change(ns::OpenWrite { posc: true, ..open("/h", How::NewOnly, 1) }).unwrap();
+    let new = w.change(open("/g", WriteMode::NewOnly, 1)).unwrap();
+    let upload = w.change(ns::OpenWrite { posc: true, ..open("/h", WriteMode::NewOnly, 1) }).unwrap();
     w.change(ns::Rename { from: path("/g"), to: path("/k"), replace: false }).unwrap();
-    let again = w.change(ns::OpenWrite { restarted: true, ..open("/k", How::NewOnly, 1) });
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/k", WriteMode::NewOnly, 1) });
     assert_eq!(again.unwrap_err().code(), ErrorCode::Exists, "it is another path's writer");
-    let again = w.change(ns::OpenWrite { restarted: true, ..open("/h", How::NewOnly, 1) }).unwrap();
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/h", WriteMode::NewOnly, 1) }).unwrap();
     assert_eq!((again.dropped, again.kind), (vec![upload.object], OpenKind::New));
     w.change(World::commit_op(new.writer, 1)).unwrap();
 }
@@ -681,17 +684,17 @@ fn each_denial_names_its_rule() {
     w.change(ns::Chmod { path: path("/shared"), mode: 0o1777 }).unwrap();
     let who = |id: u32| Actor { principal: PrincipalId(id), groups: Arc::from([PrincipalId(id + 100)]) };
     let open_as = |id, at, how| ns::OpenWrite::new(path(at), how, client_of(id, 5), BootId(1));
-    let f = open_as(5, "/shared/f", How::NewOnly);
+    let f = open_as(5, "/shared/f", WriteMode::NewOnly);
     let opened = w.as_who(&who(5), f).unwrap();
     w.as_who(&who(5), World::commit_op(opened.writer, 1)).unwrap();
     let denial = |who: &Actor, op: ns::Remove| w.as_who(who, op).unwrap_err().to_string();
     let sticky = denial(&who(6), ns::Remove { path: path("/shared/f") });
     assert!(sticky.contains("sticky"), "{sticky}");
-    let error = w.as_who(&who(6), open_as(6, "/shared/f", How::Replace)).unwrap_err().to_string();
+    let error = w.as_who(&who(6), open_as(6, "/shared/f", WriteMode::Replace)).unwrap_err().to_string();
     assert!(error.contains("mode 0644 of owner 5 group 105 gives others no w"), "{error}");
     let error = w.as_who(&who(6), ns::Chmod { path: path("/shared/f"), mode: 0 }).unwrap_err().to_string();
     assert!(error.contains("only its owner (5) may"), "{error}");
-    let error = w.as_who(&who(6), open_as(6, "/shared/deep/x", How::NewOnly)).unwrap_err().to_string();
+    let error = w.as_who(&who(6), open_as(6, "/shared/deep/x", WriteMode::NewOnly)).unwrap_err().to_string();
     assert!(error.contains("mode 0755 of owner 0"), "{error}");
     w.as_who(&who(5), ns::Remove { path: path("/shared/f") }).unwrap();
 }

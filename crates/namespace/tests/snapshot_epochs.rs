@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv, OpOutcome, transact};
-use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, Operation};
+use namespace::{self as ns, Actor, Namespace, NamespaceConfig, Operation, WriteMode};
 use types::{BootId, ClientIdentity, NsPath, SnapshotEpoch, Timestamp};
 
 struct World {
@@ -44,7 +44,7 @@ fn record_has_the_epoch_of_its_last_change() {
     let world = World { kv, ns };
     world.in_epoch(0, ns::Mkdir { path: path("/d/e"), mode: 0o755, parents: true });
     world.in_epoch(0, ns::Symlink { path: path("/d/l"), target: b"f".to_vec() });
-    let open = ns::OpenWrite::new(path("/d/f"), How::NewOnly, ClientIdentity::default(), BootId(1));
+    let open = ns::OpenWrite::new(path("/d/f"), WriteMode::NewOnly, ClientIdentity::default(), BootId(1));
     let file = world.in_epoch(0, open.clone());
     let content = ns::Committed { len: 10, sums: None, mtime: None };
     let close = ns::Commit { writer: file.writer, content, completion: ns::Completion::ByClient };
@@ -61,7 +61,7 @@ fn record_has_the_epoch_of_its_last_change() {
     assert_eq!(world.epochs(["/d", "/d/e", "/d/f", "/d/e/l"]), [0, 5, 3, 4]);
     world.in_epoch(6, ns::Link { existing: path("/d/f"), new: path("/d/g") });
     assert_eq!(world.epochs(["/d/f", "/d/g"]), [6, 6]);
-    let update = ns::OpenWrite { how: How::Update, ..open };
+    let update = ns::OpenWrite { how: WriteMode::Update, ..open };
     let update = world.in_epoch(7, update);
     assert_eq!(world.epochs(["/d/f"]), [7]);
     world.in_epoch(8, ns::Commit { writer: update.writer, ..close });

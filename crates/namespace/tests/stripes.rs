@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kv::{Durability, MemoryKv};
-use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, NsError, Operation};
+use namespace::{self as ns, Actor, FileState, Namespace, NamespaceConfig, NsError, Operation, WriteMode};
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
     Adler32, BootGeneration, BootId, ClientIdentity, Crc32c, ErrorCode, Group, GroupId, InSyncReplica, Member, NsPath,
@@ -24,7 +24,7 @@ fn on(store: u64) -> Placement {
     Placement { group: GroupId(100 + store), in_sync }
 }
 
-fn open(at: &str, how: How) -> ns::OpenWrite {
+fn open(at: &str, how: WriteMode) -> ns::OpenWrite {
     let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
     let units = (1..=3).map(on).collect();
     ns::OpenWrite {
@@ -75,7 +75,7 @@ impl World {
     /// Opens a unit again for the writer of the file.
     fn open_unit(&self, of: ns::WriterToken, unit: u8) -> Result<ns::OpenedWrite, NsError> {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
-        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        let open = ns::OpenWrite::new(path("/f"), WriteMode::Update, client, BootId(1));
         self.change(ns::OpenWrite { unit_of: Some(of), ..open })
     }
 
@@ -101,7 +101,7 @@ impl World {
     /// Opens a unit, in whatever state, for a writer that resumes the file.
     fn take_up_unit(&self, of: ns::WriterToken, unit: u8) -> ns::OpenedWrite {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
-        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        let open = ns::OpenWrite::new(path("/f"), WriteMode::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         self.change(ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }).unwrap()
     }
@@ -132,7 +132,7 @@ fn close(writer: ns::WriterToken) -> ns::CommitStriped {
 #[test]
 fn file_is_complete_when_all_its_units_are() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     assert_eq!((opened.group, opened.in_sync.len()), (GroupId::STRIPED, 0));
     let groups: Vec<_> = world.units(opened.object).iter().map(|unit| unit.group.0).collect();
     assert_eq!(groups, [101, 102, 103]);
@@ -156,7 +156,7 @@ fn file_is_complete_when_all_its_units_are() {
     assert_eq!(world.change(close(opened.writer)).unwrap(), done, "the answer was lost");
     assert_eq!(world.refused(said), ErrorCode::Stale);
     // A complete striped file can be replaced, and not changed.
-    assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid);
+    assert_eq!(world.refused(open("/f", WriteMode::Update)), ErrorCode::Invalid);
     assert_eq!(world.open_unit(opened.writer, 0).unwrap_err().code(), ErrorCode::Stale);
 }
 
@@ -165,11 +165,11 @@ fn checksums_of_the_whole_are_kept_if_the_writer_knows_them() {
     let world = World::new();
     let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
     for (name, said) in [("/f", Some(sums)), ("/g", None)] {
-        let opened = world.change(open(name, How::NewOnly)).unwrap();
+        let opened = world.change(open(name, WriteMode::NewOnly)).unwrap();
         for unit in 0..3 {
             let open = ns::OpenWrite::new(
                 path(name),
-                How::Update,
+                WriteMode::Update,
                 ns::unit_writer(PrincipalId(0), opened.object, unit),
                 BootId(1),
             );
@@ -196,7 +196,7 @@ fn unit_that_differs_from_the_sent_bytes_interrupts_the_file() {
     };
     for wrong in [[6, 8, 9], [7, 7, 9], [8, 7, 9], [7, 8, 8]] {
         let world = World::new();
-        let opened = write(&world, How::NewOnly);
+        let opened = write(&world, WriteMode::NewOnly);
         assert_eq!(world.refused(with(&opened, wrong)), ErrorCode::Checksum);
         // The end of a grace period does not complete it either: it does not know the sent checksums.
         assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
@@ -204,12 +204,12 @@ fn unit_that_differs_from_the_sent_bytes_interrupts_the_file() {
         assert_eq!(world.refused(with(&opened, [7, 8, 9])), ErrorCode::Stale);
     }
     let world = World::new();
-    let opened = write(&world, How::NewOnly);
+    let opened = write(&world, WriteMode::NewOnly);
     world.change(with(&opened, [7, 8, 9])).unwrap();
     let file = world.content("/f");
     assert_eq!(file.state, FileState::Complete);
     // The file that it should have replaced stays.
-    let over = write(&world, How::Replace);
+    let over = write(&world, WriteMode::Replace);
     assert_eq!(world.refused(with(&over, [6, 8, 9])), ErrorCode::Checksum);
     assert_eq!(world.refused(ns::EndStriped { writer: over.writer }), ErrorCode::Stale);
     assert_eq!(world.content("/f"), file);
@@ -220,7 +220,7 @@ fn units_of_another_length_than_sent_interrupt_the_file() {
     let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
     for (announced, said) in [(None, Some(11)), (Some(9), None), (Some(9), Some(10))] {
         let world = World::new();
-        let opened = world.change(ns::OpenWrite { expected_len: announced, ..open("/f", How::NewOnly) }).unwrap();
+        let opened = world.change(ns::OpenWrite { expected_len: announced, ..open("/f", WriteMode::NewOnly) }).unwrap();
         world.write_units(opened.writer, 10);
         let close = ns::CommitStriped { sums: said.map(|len| (len, sums)), ..close(opened.writer) };
         assert_eq!(world.refused(close), ErrorCode::Checksum);
@@ -231,7 +231,7 @@ fn units_of_another_length_than_sent_interrupt_the_file() {
 #[test]
 fn units_that_do_not_fit_together_interrupt_the_file() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     // The second unit has lost a byte in the middle of the file.
     for (unit, len) in [(0, 2 * CHUNK), (1, CHUNK - 1), (2, CHUNK)] {
         let part = world.open_unit(opened.writer, unit).unwrap();
@@ -247,9 +247,9 @@ fn units_that_do_not_fit_together_interrupt_the_file() {
 #[test]
 fn reopening_a_file_fences_the_earlier_writers_units() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     let before = world.open_unit(opened.writer, 1).unwrap();
-    let again = world.change(ns::OpenWrite { stripe: None, ..open("/f", How::Update) }).unwrap();
+    let again = world.change(ns::OpenWrite { stripe: None, ..open("/f", WriteMode::Update) }).unwrap();
     assert_eq!((again.object, again.writer.epoch), (opened.object, opened.writer.epoch + 1));
     assert_eq!(world.open_unit(opened.writer, 1).unwrap_err().code(), ErrorCode::Stale, "by the one before");
     let after = world.open_unit(again.writer, 1).unwrap();
@@ -263,19 +263,19 @@ fn reopening_a_file_fences_the_earlier_writers_units() {
 #[test]
 fn abandoned_open_write_ends_when_those_of_its_units_have_ended() {
     let world = World::new();
-    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/f", How::NewOnly) };
+    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/f", WriteMode::NewOnly) };
     let opened = world.change(announced).unwrap();
     assert_eq!(world.refused(ns::EndStriped { writer: opened.writer }), ErrorCode::Stale, "a unit is written still");
     world.write_units(opened.writer, 3 * CHUNK);
     assert!(world.change(ns::EndStriped { writer: opened.writer }).unwrap(), "all that was announced is there");
     assert_eq!(world.content("/f").state, FileState::Complete);
 
-    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/g", How::NewOnly) };
+    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/g", WriteMode::NewOnly) };
     let opened = world.change(announced).unwrap();
     for unit in 0..3 {
         let open = ns::OpenWrite::new(
             path("/g"),
-            How::Update,
+            WriteMode::Update,
             ns::unit_writer(PrincipalId(0), opened.object, unit),
             BootId(1),
         );
@@ -293,7 +293,7 @@ fn abandoned_open_write_ends_when_those_of_its_units_have_ended() {
 #[test]
 fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     let first = world.open_unit(opened.writer, 0).unwrap();
     world.close_unit(&first, CHUNK);
     for unit in 1..3 {
@@ -304,14 +304,14 @@ fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
     assert_eq!(world.content("/f").len, CHUNK + 7);
-    let update = ns::OpenWrite { stripe: None, ..open("/f", How::Update) };
-    assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody has said that it is to be gone on with");
+    let update = ns::OpenWrite { stripe: None, ..open("/f", WriteMode::Update) };
+    assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody asked to continue it");
     let client = ClientIdentity { principal: PrincipalId(0), user: "other".into(), pid: 2, host: "h".into() };
     let again = world.change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client, ..update }).unwrap();
     assert_eq!((again.object, again.len), (opened.object, CHUNK + 7));
     let go_on = |of: ns::WriterToken, unit: u8| {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
-        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        let open = ns::OpenWrite::new(path("/f"), WriteMode::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }
     };
@@ -327,7 +327,7 @@ fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     world.change(close(again.writer)).unwrap();
     let file = world.content("/f");
     assert_eq!((file.len, file.state), (3 * CHUNK, FileState::Complete));
-    assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid, "what is complete is not changed");
+    assert_eq!(world.refused(open("/f", WriteMode::Update)), ErrorCode::Invalid, "what is complete is not changed");
     world.change(ns::Remove { path: path("/f") }).unwrap();
     assert_eq!(world.due().len(), 3);
 }
@@ -336,13 +336,13 @@ fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
 fn unit_with_an_interrupted_change_is_no_longer_complete() {
     let world = World::new();
     let len = 3 * CHUNK;
-    let opened = world.change(ns::OpenWrite { expected_len: Some(len), ..open("/f", How::NewOnly) }).unwrap();
+    let opened = world.change(ns::OpenWrite { expected_len: Some(len), ..open("/f", WriteMode::NewOnly) }).unwrap();
     for unit in 0..3 {
         let part = world.open_unit(opened.writer, unit).unwrap();
         if unit == 1 { world.close_unit(&part, CHUNK) } else { world.interrupt_unit(&part, 7) }
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
-    let update = ns::OpenWrite { stripe: None, expected_len: Some(len), ..open("/f", How::Update) };
+    let update = ns::OpenWrite { stripe: None, expected_len: Some(len), ..open("/f", WriteMode::Update) };
     let go_on = |world: &World| {
         let again = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..update.clone() };
         world.change(again).unwrap().writer
@@ -371,12 +371,12 @@ fn unit_with_an_interrupted_change_is_no_longer_complete() {
 fn units_are_deleted_with_their_file() {
     let world = World::new();
     // A complete file.
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     world.write_units(opened.writer, 10);
     world.change(close(opened.writer)).unwrap();
     let first: Vec<_> = world.units(opened.object).iter().map(|unit| unit.object).collect();
     // Another file replaces it when that is complete, and not before.
-    let over = world.change(open("/f", How::Replace)).unwrap();
+    let over = world.change(open("/f", WriteMode::Replace)).unwrap();
     world.write_units(over.writer, 20);
     assert_eq!((world.content("/f").len, world.due()), (10, vec![]));
     world.change(close(over.writer)).unwrap();
@@ -386,7 +386,7 @@ fn units_are_deleted_with_their_file() {
     assert_eq!(world.due().len(), 6);
 
     // A file with an open write is deleted when its writers have ended.
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     let parts: Vec<_> = (0..3).map(|unit| world.open_unit(opened.writer, unit).unwrap()).collect();
     world.close_unit(&parts[0], 4);
     world.change(ns::Remove { path: path("/f") }).unwrap();
@@ -402,9 +402,9 @@ fn units_are_deleted_with_their_file() {
 #[test]
 fn restarting_client_drops_its_earlier_units() {
     let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     let part = world.open_unit(opened.writer, 2).unwrap();
-    let again = world.change(ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly) }).unwrap();
+    let again = world.change(ns::OpenWrite { restarted: true, ..open("/f", WriteMode::NewOnly) }).unwrap();
     assert_ne!(again.object, opened.object);
     assert!(world.0.read(|read| ns::stripe_of(read, opened.object)).unwrap().is_none());
     // The open write of the old unit ends by itself, and then its object is deleted.

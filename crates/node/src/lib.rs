@@ -19,6 +19,7 @@ pub use cluster::replication::ObjectDigest;
 pub use bulk::{BulkBytes, BulkPool};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
-    Activity, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed, PeerMessage,
-    ReplicaOrigin, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
+    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,
+    ChecksumFailure, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenedFile, PeerMessage, ReplicaOrigin,
+    STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };

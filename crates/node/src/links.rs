@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    Arriving, CallError, CloseCause, Door, Expect, Handler, LinkError, Listener, LocalNode, Outgoing, PeerIdentity,
-    Role, Room, SendError,
+    CallError, CloseCause, Expect, Handler, IncomingHeader, JoinService, LinkError, Listener, LocalNode, Outgoing,
+    PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
@@ -51,7 +51,7 @@ const STACK_BYTES: usize = 512 << 10;
 /// return. A method must not wait for an answer of the same node: it would wait for ever.
 pub trait Receiver: Send + Sync + 'static {
     /// A buffer for the bulk bytes of a message. With `None` the bytes are read and dropped.
-    fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+    fn buffer(&self, _from: NodeId, arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         Some(BulkBytes::new(arriving.header.bulk_len as usize))
     }
 
@@ -119,7 +119,7 @@ enum Kept {
 }
 
 /// The state of a kept connection.
-struct Keeping {
+struct KeptConnection {
     address: String,
     /// The node found at the address.
     node: Option<NodeId>,
@@ -140,7 +140,7 @@ struct State {
     registration: Option<Arc<dyn RegistrationHandler>>,
     listener: Option<(Arc<Listener>, JoinHandle<()>)>,
     current: HashMap<NodeId, Current>,
-    kept: HashMap<Kept, Keeping>,
+    kept: HashMap<Kept, KeptConnection>,
     counted: u64,
     stopping: bool,
 }
@@ -152,7 +152,7 @@ impl State {
     }
 
     /// The state of this kept connection, if it is still wanted.
-    fn keeping(&mut self, kept: &Kept, number: u64) -> Option<&mut Keeping> {
+    fn keeping(&mut self, kept: &Kept, number: u64) -> Option<&mut KeptConnection> {
         self.kept.get_mut(kept).filter(|keeping| keeping.number == number)
     }
 
@@ -201,13 +201,13 @@ impl Links {
     pub fn start(
         self: &Arc<Self>,
         listener: &Arc<Listener>,
-        door: Option<Arc<Door>>,
+        door: Option<Arc<JoinService>>,
         registration: Option<Arc<dyn RegistrationHandler>>,
         receiver: Arc<dyn Receiver>,
     ) -> io::Result<()> {
         let (links, its) = (Arc::clone(self), Arc::clone(listener));
         let serve = move || {
-            let side = Arc::new(Side { links: Arc::clone(&links), dialed_for: None });
+            let side = Arc::new(LinkCallbacks { links: Arc::clone(&links), dialed_for: None });
             its.serve(&links.us, &side, door.as_ref());
         };
         let mut state = self.state.lock();
@@ -243,7 +243,7 @@ impl Links {
             return;
         }
         let number = state.count();
-        state.kept.insert(kept.clone(), Keeping { address: address.to_owned(), node, number });
+        state.kept.insert(kept.clone(), KeptConnection { address: address.to_owned(), node, number });
         drop(state);
         let (links, of) = (Arc::clone(self), kept.clone());
         let thread = std::thread::Builder::new().name("dial".into()).stack_size(STACK_BYTES);
@@ -347,7 +347,7 @@ impl Links {
     fn dial_on(self: Arc<Self>, kept: &Kept, number: u64) {
         let mut pause = PAUSE_FIRST;
         let (mut said, mut fails_since) = (String::new(), None);
-        let side = Side { links: Arc::clone(&self), dialed_for: Some((kept.clone(), number)) };
+        let side = LinkCallbacks { links: Arc::clone(&self), dialed_for: Some((kept.clone(), number)) };
         while let Some(address) = self.wait_for_need(kept, number) {
             let began = Instant::now();
             match self.dial(kept, &address) {
@@ -450,16 +450,16 @@ impl DialError {
 }
 
 /// The callbacks for [`link`]: for connections that this node dialed, and for those that it accepted.
-struct Side {
+struct LinkCallbacks {
     links: Arc<Links>,
     /// The kept connection for which it was dialed.
     dialed_for: Option<(Kept, u64)>,
 }
 
-impl Handler for Side {
+impl Handler for LinkCallbacks {
     type Buffer = Buffer;
 
-    fn buffer(&self, from: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Buffer> {
+    fn buffer(&self, from: &PeerIdentity, arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         self.links.receiver()?.buffer(from.name.node, arriving)
     }
 

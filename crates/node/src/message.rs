@@ -1,7 +1,7 @@
 //! The messages between managers and disk servers, as plain data. [`link::encode`] encodes them.
 
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, Incarnation, NodeId, ObjectId, PrincipalId, ReplicaId, StoreId, WriterToken};
+use types::{DigestKind, ErrorCode, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
@@ -38,14 +38,88 @@ pub enum FromDisk {
         /// The number of the request.
         number: u64,
         /// The checksums, or why the object was not read.
-        found: Result<ObjectDigest, NotSummed>,
+        found: Result<Summed, ChecksumFailure>,
     },
+    /// Asks about an extended attribute of a file that a client has open there.
+    Attribute(AttributeRequest),
+}
+
+/// The beginning of the names of those extended attributes that clients can reach.
+pub const CLIENT_ATTRIBUTE: &[u8] = b"user.";
+
+/// A request about an extended attribute of an open file. The disk server has checked that the client's handle permits it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AttributeRequest {
+    /// The disk server's number of this request.
+    pub number: u64,
+    /// The file.
+    pub file: OpenedFile,
+    /// What is asked.
+    pub action: AttributeAction,
+}
+
+/// A file that a client has open at a disk server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenedFile {
+    /// Its inode.
+    pub ino: Ino,
+    /// The open write, if the client writes it.
+    pub writer: Option<WriterToken>,
+}
+
+/// What is asked about an extended attribute. All names begin with [`CLIENT_ATTRIBUTE`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum AttributeAction {
+    /// The names of all of them.
+    List,
+    /// The value of the one with this name.
+    Get(Vec<u8>),
+    /// Sets one. Only a writer may.
+    Set {
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+        /// Fails if it exists.
+        only_new: bool,
+    },
+    /// Removes the one with this name. Only a writer may.
+    Remove(Vec<u8>),
+}
+
+/// What an [`AttributeAction`] gives.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum AttributeResult {
+    /// Of [`AttributeAction::List`].
+    Names(Vec<Vec<u8>>),
+    /// Of [`AttributeAction::Get`].
+    Value(Vec<u8>),
+    /// Of the others.
+    Done,
+}
+
+/// The answer to an [`AttributeRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AttributeAnswer {
+    /// The number of the request.
+    pub number: u64,
+    /// The result. [`ErrorCode::NoAttribute`] if there is no such attribute.
+    pub result: Result<AttributeResult, ErrorCode>,
+}
+
+/// The checksums of an object that was read through.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Summed {
+    /// Its length, and the checksums that are always kept.
+    pub whole: ObjectDigest,
+    /// The one that was asked for beside them.
+    pub digest: Option<Vec<u8>>,
 }
 
 /// Why an object was not read through.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
-pub struct NotSummed {
+pub struct ChecksumFailure {
     /// The code. [`ErrorCode::Overloaded`] means that the request may succeed later.
     pub code: ErrorCode,
     /// The reason, for people.
@@ -126,6 +200,8 @@ pub enum FromManager {
     Cluster(ToServer),
     /// Orders it to read an object through for its checksums.
     Sum(SumRequest),
+    /// The answer to [`FromDisk::Attribute`].
+    Attribute(AttributeAnswer),
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.
@@ -137,6 +213,8 @@ pub struct SumRequest {
     pub capability: String,
     /// The file's path.
     pub path: Vec<u8>,
+    /// A checksum to compute beside those that are always kept.
+    pub digest: Option<DigestKind>,
 }
 
 impl std::fmt::Debug for SumRequest {

@@ -1,6 +1,5 @@
 //! Renews a node's certificate before it expires. A thread checks once a minute, and renews when a third of the time is left.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -15,12 +14,15 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Has a certificate request signed, by a manager or by the local authority. Returns an error for people.
 pub type Sign = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send;
 
+/// Writes a renewed identity durably. Returns an error for people.
+pub type Keep = dyn Fn(&Identity) -> Result<(), String> + Send;
+
 /// A certificate to renew, and how.
-pub struct Renewing {
+pub struct CertificateRenewal {
     /// The node's identity.
     pub identity: Identity,
-    /// The file of the identity.
-    pub path: PathBuf,
+    /// Writes the identity to its file.
+    pub keep: Box<Keep>,
     /// The credentials that its connections use.
     pub credentials: Arc<Credentials>,
     /// The lifetime of new certificates.
@@ -31,13 +33,13 @@ pub struct Renewing {
     pub sign: Box<Sign>,
 }
 
-impl std::fmt::Debug for Renewing {
+impl std::fmt::Debug for CertificateRenewal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Renewing({:?})", self.identity)
     }
 }
 
-impl Renewing {
+impl CertificateRenewal {
     /// Renews the certificate if it is due. Returns whether it did. A new certificate is on disk before it is used.
     ///
     /// # Errors
@@ -50,7 +52,7 @@ impl Renewing {
         let request = key.renewal(self.identity.name()).map_err(|error| error.to_string())?;
         let answer = (self.sign)(&request)?;
         let renewed = self.identity.renewed(&key, &answer).map_err(|error| error.to_string())?;
-        renewed.write(&self.path).map_err(|error| error.to_string())?;
+        (self.keep)(&renewed)?;
         self.credentials.replace(&renewed).map_err(|error| error.to_string())?;
         tracing::info!(until = %renewed.expires(), "this node's certificate was renewed");
         self.identity = renewed;

@@ -276,7 +276,7 @@ fn stray(us: &LocalNode, node: &Node) -> Result<Peer, LinkError> {
     struct Deaf;
     impl link::Handler for Deaf {
         type Buffer = node::links::Buffer;
-        fn buffer(&self, _: &PeerIdentity, _: &link::Arriving<'_>) -> Option<Self::Buffer> {
+        fn buffer(&self, _: &PeerIdentity, _: &link::IncomingHeader<'_>) -> Option<Self::Buffer> {
             None
         }
         fn received(&self, _: &Peer, _: Received) {}

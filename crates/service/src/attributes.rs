@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use namespace::{FileState, Inode, Kind, Want};
+use namespace::{AccessKind, FileState, Inode, Kind};
 use store::Space;
 use types::{Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Timestamp};
 
@@ -143,8 +143,8 @@ impl Service {
             mtime: inode.mtime,
             ctime: inode.ctime,
             atime: inode.atime.unwrap_or(inode.mtime),
-            is_readable: allowed(Want::Read) && !interrupted,
-            is_writable: allowed(Want::Write),
+            is_readable: allowed(AccessKind::Read) && !interrupted,
+            is_writable: allowed(AccessKind::Write),
         }
     }
 

@@ -167,7 +167,12 @@ impl Service {
             Role::Alone { .. } => self.truncate_here(session, caller, path, len, answer),
             Role::Manager(manager) => {
                 let manager = Arc::clone(manager);
-                let op = OpenWrite::new(path, namespace::How::Update, caller.client.clone(), self.settings.config.boot);
+                let op = OpenWrite::new(
+                    path,
+                    namespace::WriteMode::Update,
+                    caller.client.clone(),
+                    self.settings.config.boot,
+                );
                 self.redirect_truncate(&manager, &caller, hints, op, answer);
             }
             Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, hints, path, len, answer),

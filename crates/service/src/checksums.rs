@@ -3,6 +3,7 @@
 //!
 //! Equal requests share one read. A read stops when nobody waits for it any more. The result is kept with the file.
 
+mod reading_through;
 mod verified;
 
 use std::collections::{HashMap, VecDeque};
@@ -12,11 +13,14 @@ use std::time::{Duration, Instant};
 
 use disk_server::{DiskServer, PlacedError, VerifiedCapability};
 use manager::{SumError, Unsummed};
-use namespace::{CONTENT_OF, DAMAGED_MARK, Durability, FileState, Inode, KeepSums, Sums};
-use node::{NotSummed, ObjectDigest, SumRequest};
+use namespace::{
+    Content, DAMAGED_MARK, Durability, FileState, Inode, KeepDigest, KeepSums, NsError, OBJECT_SEPARATOR, Sums,
+};
+use node::{ChecksumFailure, ObjectDigest, SumRequest, Summed};
 use parking_lot::{Condvar, Mutex};
-use types::{Adler32, Crc32c, ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
+use types::{Adler32, Crc32c, DigestKind, ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
 
+use self::reading_through::read_through;
 use self::verified::{not_summed, read_granted};
 use crate::answer::{Answer, AnyAnswer};
 use crate::caller::Caller;
@@ -39,10 +43,40 @@ pub(crate) struct Question {
     pub(crate) ino: Ino,
     pub(crate) object: ObjectId,
     pub(crate) generation: u32,
+    /// The checksum that is wanted; `None`: those that are always kept.
+    pub(crate) digest: Option<DigestKind>,
 }
 
-/// A caller that waits for the checksums.
-type Asker = Box<dyn AnyAnswer<FileSums>>;
+/// A caller that waits for checksums.
+enum Asker {
+    /// For those that are always kept.
+    Sums(Box<dyn AnyAnswer<FileSums>>),
+    /// For another one.
+    Digest(Box<dyn AnyAnswer<Vec<u8>>>),
+}
+
+impl Asker {
+    fn give(self, found: Result<Found, Error>) {
+        match self {
+            Self::Sums(asker) => asker.give_boxed(found.map(|found| found.sums)),
+            Self::Digest(asker) => asker.give_boxed(found.map(|found| found.digest)),
+        }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        match self {
+            Self::Sums(asker) => asker.is_unwanted(),
+            Self::Digest(asker) => asker.is_unwanted(),
+        }
+    }
+}
+
+/// The checksums of a file that was read. Without a wish for it, `digest` is empty.
+#[derive(Clone)]
+struct Found {
+    sums: FileSums,
+    digest: Vec<u8>,
+}
 
 /// The parts that are needed to read files.
 struct Readers {
@@ -80,7 +114,7 @@ enum Work {
     /// A file of this node's namespace.
     Named(Question, Unsummed),
     /// A file that the manager has requested.
-    ForManager { number: u64, path: NsPath, verified: VerifiedCapability },
+    ForManager { number: u64, path: NsPath, verified: VerifiedCapability, digest: Option<DigestKind> },
 }
 
 impl Checksums {
@@ -107,17 +141,17 @@ impl Checksums {
     }
 
     /// Queues a request, together with equal ones.
-    pub(crate) fn ask(&self, question: Question, file: Unsummed, answer: impl Answer<FileSums>) {
+    fn ask(&self, question: Question, file: Unsummed, asker: Asker) {
         let mut state = self.shared.state.lock();
         let is_asked = state.askers.contains_key(&question);
         if state.stopping || (state.askers.len() >= WAITING_MAX && !is_asked) {
             drop(state);
-            return answer.give(Err(Error::busy()));
+            return asker.give(Err(Error::busy()));
         }
         if !is_asked {
             state.order.push_back(Work::Named(question, file));
         }
-        state.askers.entry(question).or_default().push(Box::new(answer));
+        state.askers.entry(question).or_default().push(asker);
         drop(state);
         self.shared.work.notify_one();
     }
@@ -141,7 +175,7 @@ impl Checksums {
 
 impl Shared {
     fn ask_for_manager(&self, disk: &Arc<DiskServer>, request: SumRequest) {
-        let SumRequest { number, capability, path } = request;
+        let SumRequest { number, capability, path, digest } = request;
         let mut state = self.state.lock();
         if let Some(told) = state.for_manager.get_mut(&number) {
             *told = Instant::now();
@@ -159,7 +193,7 @@ impl Shared {
         match verified {
             Ok((path, verified)) => {
                 state.for_manager.insert(number, Instant::now());
-                state.order.push_back(Work::ForManager { number, path, verified });
+                state.order.push_back(Work::ForManager { number, path, verified, digest });
                 drop(state);
                 self.work.notify_one();
             }
@@ -190,7 +224,7 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
                         .askers
                         .drain()
                         .flat_map(|(_, askers)| askers)
-                        .for_each(|asker| asker.give_boxed(Err(Error::busy())));
+                        .for_each(|asker| asker.give(Err(Error::busy())));
                     return;
                 }
                 if let Some(work) = state.order.pop_front() {
@@ -201,11 +235,12 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
         };
         match work {
             Work::Named(question, file) => read_named(node, shared, question, file),
-            Work::ForManager { number, path, verified } => {
+            Work::ForManager { number, path, verified, digest } => {
                 let progress = || shared.is_wanted_by_manager(number);
-                let found = guarded(&path, || read_granted(node, &path, verified, &progress)).unwrap_or_else(|| {
-                    Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
-                });
+                let found =
+                    guarded(&path, || read_granted(node, &path, verified, digest, &progress)).unwrap_or_else(|| {
+                        Err(ChecksumFailure { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
+                    });
                 shared.state.lock().for_manager.remove(&number);
                 if let Role::Disk(disk) = &node.role {
                     disk.summed(number, found);
@@ -231,17 +266,27 @@ fn read_named(node: &Arc<Readers>, shared: &Arc<Shared>, question: Question, fil
     if let Role::Manager(manager) = &node.role {
         let (waiting, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
         let path = file.path.clone();
-        let then = move |found: Result<ObjectDigest, SumError>| {
+        let then = move |found: Result<Summed, SumError>| {
             let found = found.map_err(|error| Error::of_sum(&path, &error));
             answer(&told.0, &told.1, question, found);
         };
         return manager.sum(file, move || waiting.is_wanted(&question), then);
     }
     let replica = ReplicaId::first(question.object);
-    let mut wanted = |_| shared.is_wanted(&question);
-    let read = || node.stores.of_replica(replica).and_then(|store| store.verify(replica, &mut wanted));
+    let is_wanted = || shared.is_wanted(&question);
+    let read = || {
+        let store = node.stores.of_replica(replica)?;
+        if question.digest.is_some() {
+            let reader = store.open_read(replica)?;
+            return read_through(question.digest, &is_wanted, |offset, into| reader.read(offset, into));
+        }
+        let found = store.verify(replica, &mut |_| is_wanted())?;
+        let whole = ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 };
+        Ok(Some(Summed { whole, digest: None }))
+    };
     let found = match guarded(&file.path, read) {
-        Some(Ok(found)) => Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
+        Some(Ok(Some(found))) => Ok(found),
+        Some(Ok(None)) => Err(Error::busy()),
         // A file that changed during the read may look damaged.
         Some(Err(_)) if !is_as_asked(node, question).unwrap_or(true) => Err(changed()),
         Some(Err(error)) => Err(Error::of_store(&"compute the checksum", &error)),
@@ -262,7 +307,7 @@ fn is_as_asked(node: &Readers, question: Question) -> Result<bool, Error> {
 
 /// The length of the file, if it is still as it was requested.
 fn content_of(node: &Readers, question: Question) -> Result<Option<u64>, Error> {
-    let Question { ino, object, generation } = question;
+    let Question { ino, object, generation, .. } = question;
     let inode = match node.names.read(|read| namespace::stat_ino(read, ino)) {
         Ok(inode) => inode,
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
@@ -276,9 +321,15 @@ fn content_of(node: &Readers, question: Question) -> Result<Option<u64>, Error> 
 
 /// Gives the result to the waiting callers. The file could change during the read; the result counts only if it did
 /// not.
-fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<ObjectDigest, Error>) {
-    let found = found.and_then(|whole| match content_of(node, question)? {
-        Some(len) if len == whole.len => Ok(Sums { adler32: whole.adler32, crc32c: whole.crc32c }),
+fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Summed, Error>) {
+    let found = found.and_then(|Summed { whole, digest }| match content_of(node, question)? {
+        Some(_) if question.digest.is_some() && digest.is_none() => {
+            Err(Error::new(ErrorCode::Internal, "Cannot compute the checksum: its reader has not computed it"))
+        }
+        Some(len) if len == whole.len => {
+            let sums = FileSums { adler32: whole.adler32, crc32c: whole.crc32c };
+            Ok(Found { sums, digest: digest.unwrap_or_default() })
+        }
         Some(len) => {
             let text = format!("Cannot compute the checksum: {} of {len} bytes are there", whole.len);
             tracing::error!(object = %question.object, text);
@@ -286,17 +337,27 @@ fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Obj
         }
         None => Err(changed()),
     });
-    if let Ok(sums) = found {
-        let Question { ino, object, generation } = question;
-        node.names.change(&Own, Durability::Written, KeepSums { ino, object, generation, sums }, |result| {
+    if let Ok(found) = &found {
+        let Question { ino, object, generation, digest } = question;
+        let kept = |result: Result<(), NsError>| {
             if let Err(error) = result {
                 tracing::warn!(%error, "cannot keep a checksum");
             }
-        });
+        };
+        match digest {
+            Some(kind) => {
+                let op = KeepDigest { ino, object, generation, kind, value: found.digest.clone() };
+                node.names.change(&Own, Durability::Written, op, kept);
+            }
+            None => {
+                let sums = Sums { adler32: found.sums.adler32, crc32c: found.sums.crc32c };
+                node.names.change(&Own, Durability::Written, KeepSums { ino, object, generation, sums }, kept);
+            }
+        }
     }
     let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
     for asker in askers {
-        asker.give_boxed(found.clone().map(FileSums::from));
+        asker.give(found.clone());
     }
 }
 
@@ -324,8 +385,16 @@ impl Service {
         }
     }
 
-    /// The same as [`Service::checksums`], for an open file.
+    /// The same as [`Service::checksums`], for an open file. A disk server of a cluster refuses it: the manager keeps the
+    /// checksums, and is asked by the path.
     pub fn checksums_of_file(&self, caller: &Caller, file: &OpenFile, answer: impl Answer<FileSums>) {
+        if !self.has_names() {
+            let text = format!(
+                "Cannot give a checksum of the open file {}: the cluster's manager keeps checksums; ask there, by the path",
+                file.path
+            );
+            return answer.give(Err(Error::new(ErrorCode::Unsupported, text)));
+        }
         match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
             Ok(inode) => self.checksums_of(caller, &file.path, &inode, answer),
             Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
@@ -333,30 +402,70 @@ impl Service {
     }
 
     fn checksums_of(&self, caller: &Caller, path: &NsPath, inode: &Inode, answer: impl Answer<FileSums>) {
-        let refused = |code, text: &str| Err(Error::new(code, text));
-        let Some(content) = inode.content() else {
-            return answer.give(refused(ErrorCode::IsDirectory, "Cannot give a checksum: it is not a file"));
+        let content = match self.content_to_sum(inode) {
+            Ok(content) => content,
+            Err(error) => return answer.give(Err(error)),
         };
-        if let Some(error) = self.damaged(inode, content.object) {
-            return answer.give(Err(error));
-        }
-        match (content.state, content.sums) {
-            (FileState::Complete, Some(sums)) => return answer.give(Ok(sums.into())),
-            (FileState::Complete, None) => {}
-            (FileState::Interrupted(_), _) => {
-                let text = "Cannot give a checksum: the file's writer went away, so the file may be incomplete";
-                return answer.give(refused(ErrorCode::InProgress, text));
-            }
-            (FileState::Open(_) | FileState::Updating(_), _) => {
-                let text = "Cannot give a checksum: the file is being written; ask again when it is closed";
-                return answer.give(refused(ErrorCode::InProgress, text));
-            }
+        if let Some(sums) = content.sums {
+            return answer.give(Ok(sums.into()));
         }
         // An interrupted update in place has lost the checksums, so the file must be read.
-        let question = Question { ino: inode.ino, object: content.object, generation: content.generation };
+        self.read_for(caller, path, inode, content, None, Asker::Sums(Box::new(answer)));
+    }
+
+    /// A checksum that is not always kept, of the file at `path`. If nobody has asked for it since the file has this
+    /// content, the file is read, which takes time. Then it is kept.
+    pub fn digest(&self, caller: &Caller, path: &NsPath, kind: DigestKind, answer: impl Answer<Vec<u8>>) {
+        let inode = match self.inode_at(caller, &"checksum", path) {
+            Ok(inode) => inode,
+            Err(error) => return answer.give(Err(error)),
+        };
+        let content = match self.content_to_sum(&inode) {
+            Ok(content) => content,
+            Err(error) => return answer.give(Err(error)),
+        };
+        match self.names.read(|read| namespace::kept_digest(read, &inode, kind)) {
+            Ok(Some(kept)) => answer.give(Ok(kept)),
+            Ok(None) => self.read_for(caller, path, &inode, content, Some(kind), Asker::Digest(Box::new(answer))),
+            Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
+        }
+    }
+
+    fn read_for(
+        &self,
+        caller: &Caller,
+        path: &NsPath,
+        inode: &Inode,
+        content: &Content,
+        digest: Option<DigestKind>,
+        asker: Asker,
+    ) {
+        let (object, generation) = (content.object, content.generation);
+        let question = Question { ino: inode.ino, object, generation, digest };
         let open_request = Hints::default().open_request(caller, path);
-        let file = Unsummed { open_request, path: path.clone(), object: content.object };
-        self.checksums.ask(question, file, answer);
+        self.checksums.ask(question, Unsummed { open_request, path: path.clone(), object, digest }, asker);
+    }
+
+    /// The content of a file whose checksum may be given.
+    fn content_to_sum<'a>(&self, inode: &'a Inode) -> Result<&'a Content, Error> {
+        let refused = |code, text: &str| Err(Error::new(code, text));
+        let Some(content) = inode.content() else {
+            return refused(ErrorCode::IsDirectory, "Cannot give a checksum: it is not a file");
+        };
+        if let Some(error) = self.damaged(inode, content.object) {
+            return Err(error);
+        }
+        match content.state {
+            FileState::Complete => Ok(content),
+            FileState::Interrupted(_) => {
+                let text = "Cannot give a checksum: the file's writer went away, so the file may be incomplete";
+                refused(ErrorCode::InProgress, text)
+            }
+            FileState::Open(_) | FileState::Updating(_) => {
+                let text = "Cannot give a checksum: the file is being written; ask again when it is closed";
+                refused(ErrorCode::InProgress, text)
+            }
+        }
     }
 
     /// The error for a file that is marked as damaged: its checksum is of bytes that no longer exist. The mark
@@ -369,7 +478,7 @@ impl Service {
             Ok(mark) => String::from_utf8_lossy(&mark?).into_owned(),
             Err(error) => return Some(Error::of_namespace(&"checksum", &error)),
         };
-        let (what, of) = mark.rsplit_once(CONTENT_OF).unwrap_or((&mark, ""));
+        let (what, of) = mark.rsplit_once(OBJECT_SEPARATOR).unwrap_or((&mark, ""));
         if !of.is_empty() && of != object.to_string() {
             return None;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::BootId;
+use types::{BootId, DigestKind};
 
 use crate::striped::Striper;
 use crate::third_party::Pull;
@@ -24,6 +24,8 @@ pub struct Config {
     pub pull: Option<Fetcher>,
     /// Opens striped files on a disk server of a cluster; `None`: this node does not.
     pub striper: Option<PutsTogether>,
+    /// The checksums that clients may ask for, beside the two that every complete file has.
+    pub digests: Vec<DigestKind>,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
@@ -81,6 +83,7 @@ impl Config {
             keep_uploads: false,
             pull: None,
             striper: None,
+            digests: Vec::new(),
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }

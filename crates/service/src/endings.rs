@@ -339,7 +339,7 @@ impl Endings {
                     }
                     ReplicaState::Complete { .. } => return self.mark_interrupted(lease, status.len),
                     ReplicaState::Interrupted => return self.mark_interrupted(lease, status.len),
-                    ReplicaState::InMaking { prefix, .. } => (status.len, prefix < status.len),
+                    ReplicaState::BeingWritten { prefix, .. } => (status.len, prefix < status.len),
                     ReplicaState::Dirty => (status.len, true),
                 },
                 Err(error) => {

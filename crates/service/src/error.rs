@@ -6,7 +6,7 @@ use disk_server::PlacedError;
 use manager::{OpeningError, SumError};
 use namespace::NsError;
 use store::StoreError;
-use types::direct::{STRIPED_KEY, UNITS_KEY, UnitAt};
+use types::direct::{STRIPED_KEY, UNITS_KEY, UnitAddress};
 use types::{ErrorCode, NsPath};
 
 /// Maximum length of an error text, in bytes.
@@ -61,7 +61,7 @@ impl From<manager::Redirect> for Redirect {
 impl Redirect {
     /// A redirect that also describes the striped file, for a client that can access its stripe units directly.
     pub(crate) fn with_units(to: manager::Redirect) -> Self {
-        let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
+        let (striped, units) = (to.striped, UnitAddress::show_all(&to.units));
         let mut to = Self::from(to);
         if let Some(striped) = striped {
             to.words.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
@@ -177,7 +177,7 @@ impl Error {
     /// From an error of a disk server.
     pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
         match error {
-            PlacedError::Moved { host, port } | PlacedError::StaleReplica { host, port, .. } => {
+            PlacedError::Moved { host, port } | PlacedError::AbsentReplica { host, port, .. } => {
                 Error::Redirect(Redirect { host: host.clone(), port: *port, words: String::new() })
             }
             PlacedError::Wait { seconds, .. } => {

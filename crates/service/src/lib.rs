@@ -86,7 +86,7 @@ pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use new_files::{NewFile, NewFiles, OpenAtOnce};
 pub use open_file::{OpenFile, SUM_LEN};
-pub use opening::{GoOn, Hints, How, Intent, Open, Opened, UnitHint};
+pub use opening::{GoOn, Hints, Intent, Open, Opened, UnitHint, WriteMode};
 pub use part::{Judged, Part as WritePart, lead_of, pages_in};
 pub use reading::{Vectored, framed_len};
 pub use service::{Role, Service, StartError};

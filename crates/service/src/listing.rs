@@ -3,8 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use namespace::{NsError, Want};
-use types::{ErrorCode, FileName, Ino, NsPath};
+use namespace::{AccessKind, NsError};
+use types::{DigestKind, ErrorCode, FileName, Ino, NsPath};
 
 use crate::attributes::Stat;
 use crate::caller::Caller;
@@ -21,7 +21,16 @@ pub struct Listing {
     path: NsPath,
     directory: Ino,
     with_stat: bool,
+    digest: Option<DigestKind>,
     after: Option<FileName>,
+}
+
+impl Listing {
+    /// The same, with this checksum of each complete file, where it is known.
+    #[must_use]
+    pub fn with_digests(self, kind: DigestKind) -> Self {
+        Self { digest: Some(kind), ..self }
+    }
 }
 
 /// One entry of a directory.
@@ -32,6 +41,8 @@ pub struct ListEntry<'a> {
     pub stat: Option<Stat>,
     /// The checksums of a complete file, if they are known.
     pub sums: Option<FileSums>,
+    /// The one of [`Listing::with_digests`], if it is known.
+    pub digest: Option<Vec<u8>>,
 }
 
 impl Service {
@@ -49,11 +60,11 @@ impl Service {
             if !directory.is_dir() {
                 return Err(NsError::NotDirectory(path.to_string()));
             }
-            namespace::permit(&actor, &directory.access, Want::Read, &|| path.to_string())?;
+            namespace::permit(&actor, &directory.access, AccessKind::Read, &|| path.to_string())?;
             Ok(directory.ino)
         });
         let directory = looked_up.map_err(|error| Error::of_namespace(&"list", &error))?;
-        Ok(Listing { path, directory, with_stat, after: None })
+        Ok(Listing { path, directory, with_stat, digest: None, after: None })
     }
 
     /// Continues a listing: passes entries in the order of their names to `visit`, until it breaks. The next call
@@ -77,7 +88,9 @@ impl Service {
                     namespace::list_visit(read, listing.directory, from, ENTRIES_PER_VIEW, &mut |name, inode| {
                         let stat = listing.with_stat.then(|| self.show_to(session, &caller, inode));
                         let sums = inode.content().and_then(|content| content.sums).map(FileSums::from);
-                        if visit(ListEntry { name, stat, sums }).is_break() {
+                        let kept = |kind| namespace::kept_digest(read, inode, kind).ok().flatten();
+                        let digest = listing.digest.and_then(kept);
+                        if visit(ListEntry { name, stat, sums, digest }).is_break() {
                             full = true;
                             return ControlFlow::Break(());
                         }

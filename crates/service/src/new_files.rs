@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use disk_server::{DiskServer, VerifiedCapability, WriteGrant};
 use manager::OpenRequest;
-use namespace::{How, OpenWrite};
+use namespace::{OpenWrite, WriteMode};
 use types::{Crc32c, ErrorCode, NsPath, Timestamp};
 
 use crate::answer::Answer;
@@ -204,8 +204,8 @@ impl<A: Answer<()>> NewFiles<A> {
     }
 }
 
-fn how(replace: bool) -> How {
-    if replace { How::Replace } else { How::NewOnly }
+fn how(replace: bool) -> WriteMode {
+    if replace { WriteMode::Replace } else { WriteMode::NewOnly }
 }
 
 fn no_space(path: &NsPath) -> Error {

@@ -8,7 +8,7 @@ use disk_server::DiskServer;
 use manager::Manager;
 use namespace::{Namespace, NsError};
 use store::Store;
-use types::Timestamp;
+use types::{DigestKind, Timestamp};
 
 use crate::buffers::Buffers;
 use crate::checksums::Checksums;
@@ -88,6 +88,12 @@ pub struct Service {
 }
 
 impl Service {
+    /// The checksums that clients may ask for, beside the two that every complete file has.
+    #[must_use]
+    pub fn digests(&self) -> &[DigestKind] {
+        &self.settings.config.digests
+    }
+
     /// Starts the service. The writers of the last run get a full grace period from now on.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl Stores {
     pub(crate) fn durable_len(&self, replica: ReplicaId) -> Result<Option<u64>, StoreError> {
         let status = self.of_replica(replica)?.status(replica)?;
         Ok(status.map(|status| match status.state {
-            ReplicaState::InMaking { durable_prefix, .. } => durable_prefix,
+            ReplicaState::BeingWritten { durable_prefix, .. } => durable_prefix,
             _ => status.len,
         }))
     }

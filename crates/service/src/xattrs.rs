@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use disk_server::{DiskServer, MANAGER_ANSWERS_WITHIN, Unanswered};
 use namespace::{Durability, NsError, Operation, RemoveXattr, SetXattr, XattrMode, XattrOf};
+use node::{AttributeAction, AttributeResult, CLIENT_ATTRIBUTE, OpenedFile};
 use parking_lot::Mutex;
 use types::{ErrorCode, NsPath};
 
@@ -11,16 +13,25 @@ use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::open_file::{Access, OpenFile};
-use crate::service::Service;
+use crate::service::{Role, Service};
 
 /// The prefix of each name in the namespace.
-const PREFIX: &[u8] = b"user.";
+const PREFIX: &[u8] = CLIENT_ATTRIBUTE;
 /// The operation, for errors.
 const VERB: &str = "reach the attributes of";
 
 /// An existing file or directory with attributes.
 #[derive(Clone)]
-pub struct Attributed(XattrOf);
+pub struct Attributed(Place);
+
+/// Where the attributes are.
+#[derive(Clone)]
+enum Place {
+    /// In the namespace of this node.
+    Here(XattrOf),
+    /// In that of the manager. The file is open at this disk server.
+    AtManager(Arc<DiskServer>, OpenedFile),
+}
 
 /// One result for each of several attributes.
 pub type EachAttribute<T> = Vec<(Vec<u8>, Result<T, ErrorCode>)>;
@@ -81,7 +92,7 @@ impl Service {
     /// The path does not exist.
     pub fn attributes_of(&self, caller: &Caller, path: NsPath) -> Result<Attributed, Error> {
         self.inode_at(caller, &VERB, &path)?;
-        Ok(Attributed(path.into()))
+        Ok(Attributed(Place::Here(path.into())))
     }
 
     /// The attributes of an open file, whatever its names are now. `changes` says whether the caller wants to change
@@ -91,6 +102,7 @@ impl Service {
     /// The handle does not allow it.
     pub fn attributes_of_file(&self, file: &OpenFile, changes: bool) -> Result<Attributed, Error> {
         let refuse = |error: NsError| Error::of_namespace(&VERB, &error);
+        let mut writer = None;
         match &file.access {
             Access::Read(_) if changes => {
                 let text = format!(
@@ -103,32 +115,46 @@ impl Service {
             Access::Write(access) => {
                 // A fenced handle may not change attributes.
                 drop(access.hold()?);
-                let writer = access.lease.token();
-                if self.names.read(|read| namespace::is_hidden_upload(read, &writer)).map_err(refuse)? {
-                    return Ok(Attributed(XattrOf::Upload(writer)));
+                let token = access.lease.token();
+                writer = Some(token);
+                if self.has_names()
+                    && self.names.read(|read| namespace::is_hidden_upload(read, &token)).map_err(refuse)?
+                {
+                    return Ok(Attributed(Place::Here(XattrOf::Upload(token))));
                 }
             }
         }
+        if let Role::Disk(disk) = &self.role {
+            return Ok(Attributed(Place::AtManager(Arc::clone(disk), OpenedFile { ino: file.ino, writer })));
+        }
         self.names.read(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
-        Ok(Attributed(XattrOf::Inode(file.ino)))
+        Ok(Attributed(Place::Here(XattrOf::Inode(file.ino))))
     }
 
-    /// The values of the attributes called `names`.
+    /// The values of the attributes called `names`. On a disk server it may wait for the manager.
     ///
     /// # Errors
-    /// The disk failed. Other errors are results of single attributes.
+    /// The disk failed, or the manager does not answer. Other errors are results of single attributes.
     pub fn get_attributes(
         &self,
         caller: &Caller,
         of: &Attributed,
         names: Vec<Vec<u8>>,
     ) -> Result<EachAttribute<Vec<u8>>, Error> {
+        let of = match &of.0 {
+            Place::Here(of) => of,
+            Place::AtManager(disk, file) => {
+                let gets = names.iter().map(|name| AttributeAction::Get(inner_name(name))).collect();
+                let found = ask(disk, *file, gets, "read the attributes of an open file")?;
+                return Ok(names.into_iter().zip(found.into_iter().map(value)).collect());
+            }
+        };
         let actor = caller.actor();
         self.names
             .read(|read| {
                 let mut results = Vec::with_capacity(names.len());
                 for name in names {
-                    let value = match namespace::get_xattr(read, &actor, &of.0, &inner_name(&name)) {
+                    let value = match namespace::get_xattr(read, &actor, of, &inner_name(&name)) {
                         Ok(value) => Ok(value),
                         Err(error) if matches!(error.code(), ErrorCode::Io | ErrorCode::Damaged) => return Err(error),
                         Err(error) => Err(code(&error)),
@@ -140,18 +166,23 @@ impl Service {
             .map_err(|error| Error::of_namespace(&"read the attributes of", &error))
     }
 
-    /// All attributes with their values.
+    /// All attributes with their values. On a disk server it may wait for the manager.
     ///
     /// # Errors
     /// The attributes cannot be read.
     pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<NamedValues, Error> {
-        let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), &of.0));
+        let of = match &of.0 {
+            Place::Here(of) => of,
+            Place::AtManager(disk, file) => return list_at_manager(disk, *file),
+        };
+        let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), of));
         let listed = listed.map_err(|error| Error::of_namespace(&"list the attributes of", &error))?;
         let own = listed.into_iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_vec(), value)));
         Ok(own.collect())
     }
 
-    /// Changes attributes. All changes are submitted together, so that they share one sync. Each has its own result.
+    /// Changes attributes. All changes are submitted together, so that they share one sync. Each has its own result. On a
+    /// disk server it may wait for the manager.
     pub fn change_attributes(
         &self,
         caller: &Caller,
@@ -162,16 +193,20 @@ impl Service {
         if let Err(error) = caller.may_change(&"change attributes") {
             return answer.give(Err(error));
         }
+        let of = match &of.0 {
+            Place::Here(of) => of,
+            Place::AtManager(disk, file) => return answer.give(change_at_manager(disk, *file, change)),
+        };
         match change {
             AttributeChange::Set { only_new, pairs } => {
                 let mode = if only_new { XattrMode::Create } else { XattrMode::Set };
                 let names = pairs.iter().map(|(name, _)| name.clone()).collect();
                 let set =
-                    |(name, value): (Vec<u8>, _)| SetXattr { of: of.0.clone(), name: inner_name(&name), value, mode };
+                    |(name, value): (Vec<u8>, _)| SetXattr { of: of.clone(), name: inner_name(&name), value, mode };
                 self.change_each(caller, names, pairs.into_iter().map(set), answer);
             }
             AttributeChange::Remove(names) => {
-                let ops = names.iter().map(|name| RemoveXattr { of: of.0.clone(), name: inner_name(name) });
+                let ops = names.iter().map(|name| RemoveXattr { of: of.clone(), name: inner_name(name) });
                 self.change_each(caller, names.clone(), ops, answer);
             }
         }
@@ -198,4 +233,70 @@ impl Service {
             });
         }
     }
+}
+
+/// Asks the manager about an open file.
+fn ask(
+    disk: &DiskServer,
+    file: OpenedFile,
+    actions: Vec<AttributeAction>,
+    doing: &str,
+) -> Result<Vec<Result<AttributeResult, ErrorCode>>, Error> {
+    disk.attributes(file, actions).map_err(|unanswered| match unanswered {
+        Unanswered::TooMany => Error::busy(),
+        Unanswered::TooLate => {
+            let within = MANAGER_ANSWERS_WITHIN.as_secs();
+            let text = format!(
+                "Cannot {doing}: the manager, which keeps the attributes, has not answered this disk server within {within} s; try again"
+            );
+            Error::new(ErrorCode::Unavailable, text)
+        }
+    })
+}
+
+/// The value that the manager has answered.
+fn value(result: Result<AttributeResult, ErrorCode>) -> Result<Vec<u8>, ErrorCode> {
+    match result? {
+        AttributeResult::Value(value) => Ok(value),
+        AttributeResult::Names(_) | AttributeResult::Done => Err(ErrorCode::Internal),
+    }
+}
+
+fn list_at_manager(disk: &DiskServer, file: OpenedFile) -> Result<NamedValues, Error> {
+    let doing = "list the attributes of an open file";
+    let listed = ask(disk, file, vec![AttributeAction::List], doing)?.pop().unwrap_or(Err(ErrorCode::Internal));
+    let refused = |code| Error::new(code, format!("Cannot {doing}: the manager refuses it ({code:?})"));
+    let AttributeResult::Names(names) = listed.map_err(refused)? else { return Err(refused(ErrorCode::Internal)) };
+    let gets = names.iter().map(|name| AttributeAction::Get(name.clone())).collect();
+    let mut pairs = NamedValues::new();
+    for (name, found) in names.into_iter().zip(ask(disk, file, gets, doing)?) {
+        match value(found) {
+            Ok(value) => pairs.push((name.strip_prefix(PREFIX).unwrap_or(&name).to_vec(), value)),
+            // It was removed meanwhile.
+            Err(ErrorCode::NoAttribute) => {}
+            Err(code) => return Err(refused(code)),
+        }
+    }
+    Ok(pairs)
+}
+
+fn change_at_manager(disk: &DiskServer, file: OpenedFile, change: AttributeChange) -> Result<EachAttribute<()>, Error> {
+    let (names, actions): (Vec<_>, Vec<_>) = match change {
+        AttributeChange::Set { only_new, pairs } => {
+            let set = |(name, value): (Vec<u8>, Vec<u8>)| {
+                let action = AttributeAction::Set { name: inner_name(&name), value, only_new };
+                (name, action)
+            };
+            pairs.into_iter().map(set).unzip()
+        }
+        AttributeChange::Remove(names) => {
+            let remove = |name: Vec<u8>| {
+                let action = AttributeAction::Remove(inner_name(&name));
+                (name, action)
+            };
+            names.into_iter().map(remove).unzip()
+        }
+    };
+    let results = ask(disk, file, actions, "change the attributes of an open file")?;
+    Ok(names.into_iter().zip(results.into_iter().map(|result| result.map(drop))).collect())
 }

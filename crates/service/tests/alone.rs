@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{Embedded, EmbeddedConfig, IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, MemoryEngine};
 use line::{Connection, client};
 use namespace::{Namespace, NamespaceConfig};
 use service::{Config, Principal, Rights, Role, Service};
@@ -31,7 +31,7 @@ impl Node {
         let index = |stream, dir: &str| {
             let engine = Box::new(MemoryEngine::new());
             let config = IndexConfig::default();
-            LoggedIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), dir, config).unwrap().0
+            JournaledIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), dir, config).unwrap().0
         };
         let names = index(StreamId::NAMESPACE, "namespace/checkpoint");
         let records = index(StreamId::STORE_INDEX, "store/checkpoint") as Arc<dyn store::RecordIndex>;

@@ -11,16 +11,18 @@ use cluster::server::GrantRights;
 use cluster::{CopyRate, LeaseTerms, Time};
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
-use kv::{Durability, IndexConfig, Inline, Kv, LoggedIndex, MemoryEngine};
+use kv::{Durability, IndexConfig, Inline, JournaledIndex, Kv, MemoryEngine};
 use manager::{ManagerSettings, OpenRequest, OpeningError, Redirect};
 use namespace::{
-    Actor, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, PutStore,
-    Remove, SetAddresses, SetPolicy, TokenEntry,
+    Actor, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, PutStore,
+    Remove, SetAddresses, SetPolicy, TokenEntry, WriteMode,
 };
 use node::{FromDisk, FromManager};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
+use types::capability::{
+    Capability as Permission, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights,
+};
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, PrincipalId,
     ReplicaId, Spread, StoreId, Timestamp,
@@ -148,7 +150,7 @@ pub(crate) enum Decision {
 pub(crate) struct Manager {
     pub(crate) kv: Arc<dyn Kv>,
     pub(crate) ns: Arc<Namespace>,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     roles: Arc<manager::Manager>,
     outside: Arc<Mutex<Outside>>,
     /// The keys of the capabilities that clients show.
@@ -175,7 +177,7 @@ impl Manager {
             JournalConfig { streams: vec![StreamId::NAMESPACE], incarnation: Some(1), ..JournalConfig::small() };
         let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).map_err(|error| text(&error))?;
         let engine = Box::new(MemoryEngine::new());
-        let (index, _) = LoggedIndex::open(
+        let (index, _) = JournaledIndex::open(
             Arc::new(journal),
             StreamId::NAMESPACE,
             engine,
@@ -225,7 +227,7 @@ impl Manager {
             Decision::Use => self.roles.set_read_only(store, false).is_ok(),
             Decision::OnlyRead => self.roles.set_read_only(store, true).is_ok(),
             Decision::GiveUp => {
-                self.is_dispensable(store).unwrap_or(false) && self.roles.give_up_store(store, true).is_ok()
+                self.is_dispensable(store).unwrap_or(false) && self.roles.remove_lost_store(store, true).is_ok()
             }
         };
         self.leave(env);
@@ -263,7 +265,7 @@ impl Manager {
             for (object, stores) in missing {
                 let (at_rest, holders) =
                     (namespace::at_rest(read, group, object)?, namespace::holders(read, group, object)?);
-                let _ = write!(what, ", {object:?} owed to {stores:?}, held by {holders:?}: {at_rest:?}");
+                let _ = write!(what, ", {object:?} missing on {stores:?}, held by {holders:?}: {at_rest:?}");
             }
             Ok::<_, NsError>(what)
         });
@@ -316,13 +318,13 @@ impl Manager {
                 let result = self.roles.open_read(&open_request, &path, false, None);
                 return lock(&self.outside).opened.push(Opened { client, number, path, result });
             }
-            Want::New { restarted } => (How::NewOnly, *restarted),
-            Want::Update => (How::Update, false),
+            Want::New { restarted } => (WriteMode::NewOnly, *restarted),
+            Want::Update => (WriteMode::Update, false),
         };
         // Each client is a principal of its own. The administrator asks on its behalf.
         let pid = u32::try_from(client).unwrap_or(0) + 1;
         let own = ClientIdentity { principal: PrincipalId(pid), user: "sim".into(), pid, host: "here".into() };
-        if how == How::Update {
+        if how == WriteMode::Update {
             let was_open = self.ns.read(|read| namespace::find_writer(read, &own, &path));
             env.counts.reopened += u64::from(was_open.is_ok_and(|writers| !writers.is_empty()));
         }
@@ -401,7 +403,13 @@ impl Manager {
     fn read(&mut self, redirect: Redirect, path: NsPath, env: &mut Env<'_>) -> Option<Capability> {
         let keys = self.keys.get(&redirect.node)?;
         let server = redirect.node;
-        let wanted = Wanted { server, principal: None, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
+        let wanted = CapabilityConditions {
+            server,
+            principal: None,
+            path: PathHash::of(&path),
+            rights: Rights::READ,
+            now: env.wall,
+        };
         let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
         let (replica, grant) = (ReplicaId::first(permission.object), node::grant_of(&permission)?);
         if let GrantRights::Write { .. } = grant.rights {
@@ -446,7 +454,7 @@ fn change<O: Operation + Send + 'static>(ns: &Namespace, op: O) -> Result<O::Rep
 
 fn count(message: &FromDisk, counts: &mut Counts) {
     match message {
-        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { is_there: true, .. }, .. }) => {
+        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { result: Ok(()), .. }, .. }) => {
             counts.copied += 1;
         }
         FromDisk::Cluster(ToManager::OfStore { message: FromStore::Deleted { replicas }, .. }) => {

@@ -53,7 +53,7 @@ pub(crate) struct Server {
     /// Writers that were attached here, and when last.
     writers: BTreeMap<ReplicaId, (WriterToken, Time)>,
     /// Replicas that were deleted from the disk, for the checks.
-    pub(crate) emptied: Vec<ReplicaId>,
+    pub(crate) drained: Vec<ReplicaId>,
     planted: Option<Bug>,
     ticks: u64,
 }
@@ -95,7 +95,7 @@ impl Server {
             readers: BTreeMap::new(),
             gone: BTreeMap::new(),
             writers: BTreeMap::new(),
-            emptied: Vec::new(),
+            drained: Vec::new(),
             planted: settings.planted,
             ticks: 0,
         })
@@ -116,7 +116,7 @@ impl Server {
     fn leave(&mut self, env: &mut Env<'_>) {
         let mut outside = lock(&self.outside);
         env.out.append(&mut outside.out);
-        self.emptied.append(&mut outside.emptied);
+        self.drained.append(&mut outside.drained);
         let counted = std::mem::take(&mut outside.counted);
         for placed in outside.attached.drain(..) {
             self.open.insert(placed.replica(), placed);

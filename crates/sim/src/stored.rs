@@ -5,14 +5,14 @@ use std::sync::Arc;
 use cluster::replication::ObjectDigest;
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use namespace::AtRest;
 use store::{ReplicaState, Store, StoreConfig};
 use types::{BootId, ErrorCode, ReplicaId};
 
 pub(crate) struct Stored {
     journal: Arc<Journal>,
-    records: Arc<LoggedIndex>,
+    records: Arc<JournaledIndex>,
     store: Arc<Store>,
 }
 
@@ -27,7 +27,7 @@ impl Stored {
         let journal = Arc::new(journal);
         let (log, engine) = (Arc::clone(&journal), Box::new(MemoryEngine::new()));
         let (stream, small) = (StreamId::STORE_INDEX, IndexConfig::small());
-        let opened = LoggedIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", small);
+        let opened = JournaledIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", small);
         let (records, _) = opened.map_err(|error| text(&error))?;
         // Values that fit the small journal.
         let config = StoreConfig {
@@ -111,7 +111,7 @@ impl Stored {
             (ReplicaState::Complete { crc32c, .. }, Some(sums)) if at_rest.is_whole => {
                 (status.len, *crc32c) == (at_rest.len, sums.crc32c)
             }
-            (ReplicaState::InMaking { .. }, _) => false,
+            (ReplicaState::BeingWritten { .. }, _) => false,
             _ => status.len >= at_rest.len,
         });
         let found = status.map(|status| (status.len, status.state));

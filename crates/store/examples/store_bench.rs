@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Access, AlignedBuf, Disk, OpenOptions, RealDisk};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use rustix::time::{ClockId, clock_gettime};
 use store::{NewReplica, Store, StoreConfig};
 use types::{Crc32c, Incarnation, ObjectId, ReplicaId};
@@ -31,7 +31,7 @@ fn open(folder: &Path) -> Result<Node, Failure> {
     let (journal, _) = Journal::open(Arc::clone(&disk), "journal", JournalConfig { streams, ..Default::default() })?;
     let journal = Arc::new(journal);
     let engine = Box::new(MemoryEngine::new());
-    let (index, _) = LoggedIndex::open(
+    let (index, _) = JournaledIndex::open(
         Arc::clone(&journal),
         StreamId::STORE_INDEX,
         engine,

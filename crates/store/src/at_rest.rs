@@ -7,7 +7,7 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 use crate::StoreError;
 use crate::known_sums::Table;
 use crate::object::ObjectFiles;
-use crate::pages::{FEW_PAGES, Stretch, known_crcs};
+use crate::pages::{FEW_PAGES, ReadRange, known_crcs};
 use crate::sums::PAGE;
 use crate::writer::index;
 
@@ -45,7 +45,7 @@ impl AtRest {
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
-        let stretch = Stretch { replica: self.replica, offset, len, end: self.len, check: self.check };
+        let stretch = ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check };
         let crcs = known_crcs(&self.files, stretch, self.table.as_deref())?;
         // Read whole pages in one call: their checksums need no parts, and moving the requested bytes costs less than a
         // list of parts.

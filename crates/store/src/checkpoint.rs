@@ -18,12 +18,12 @@ use types::{PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::log_record::LogRecord;
+use crate::journal_record::JournalRecord;
 use crate::ranges::Ranges;
 use crate::replica::{OpenReplica, State};
 use crate::store::Inner;
 use crate::sums::{PAGE, pages_of};
-use crate::write_state::{Held, WriteState};
+use crate::write_state::{HeldPage, WriteState};
 use crate::writer::index;
 
 /// Saved pages in one record at most.
@@ -113,7 +113,7 @@ impl WriteState {
         for (page, bytes) in saved {
             self.in_file.remove(page, page + 1);
             // The file has other contents there now. They are overwritten only when the journal is durable.
-            self.held.insert(page, Held { bytes, image: true });
+            self.held.insert(page, HeldPage { bytes, image: true });
         }
         self.len = base.len;
         self.durable_prefix = self.durable_prefix.min(base.written.prefix());
@@ -135,7 +135,7 @@ impl Inner {
             return Err(StoreError::CheckpointOpen { replica: replica.id });
         }
         let base = Base::of(write_state);
-        let record = LogRecord::CheckpointBegun(base.clone());
+        let record = JournalRecord::CheckpointBegun(base.clone());
         write_state.last = self.log(write_state.subject(replica.id), &record)?.seq;
         write_state.checkpoint = Some(Checkpoint::new(base));
         Ok(self.journal.write_to(write_state.last)?)
@@ -159,8 +159,9 @@ impl Inner {
             write_state.failed = Some(e.to_string());
             return Err(e.into());
         }
-        write_state.last =
-            self.log_urgent(write_state.subject(replica.id), &LogRecord::CheckpointEnded { kept: true })?.seq;
+        write_state.last = self
+            .append_urgent_record(write_state.subject(replica.id), &JournalRecord::CheckpointEnded { kept: true })?
+            .seq;
         write_state.checkpoint = None;
         self.journal.sync_to(write_state.last)?;
         write_state.durable_prefix = write_state.durable_prefix.max(write_state.written.prefix());
@@ -186,8 +187,9 @@ impl Inner {
         // One at a time: all saved pages are in memory until they are in the file.
         let _alone = self.rollbacks.lock();
         let saved = self.saved_pages(checkpoint)?;
-        write_state.last =
-            self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
+        write_state.last = self
+            .append_urgent_record(write_state.subject(replica), &JournalRecord::CheckpointEnded { kept: false })?
+            .seq;
         write_state.roll_back(saved);
         // The checkpoint is undone. Pages that cannot go to the file now stay held; the next caller that needs the room
         // gets the error.
@@ -200,7 +202,7 @@ impl Inner {
         let mut pages = BTreeMap::new();
         for location in &checkpoint.undo {
             let payload = self.journal.read(*location)?;
-            let (_, LogRecord::Undo { first_page, bytes }) = LogRecord::decode(&payload)? else {
+            let (_, JournalRecord::Undo { first_page, bytes }) = JournalRecord::decode(&payload)? else {
                 return Err(StoreError::damaged("another record lies where a checkpoint's pages should be"));
             };
             pages.extend((first_page..).zip(bytes.chunks(PAGE_SIZE).map(Box::from)));
@@ -232,7 +234,7 @@ impl Inner {
                 let mut bytes = vec![0; index(count * PAGE)];
                 self.read_write_state(replica, state, first * PAGE, &mut bytes)?;
                 let Some(write_state) = &mut state.write_state else { return Err(StoreError::NotFound { replica }) };
-                let record = LogRecord::Undo { first_page: first, bytes: &bytes };
+                let record = JournalRecord::Undo { first_page: first, bytes: &bytes };
                 let appended = self.log(write_state.subject(replica), &record)?;
                 write_state.last = appended.seq;
                 if let Some(checkpoint) = &mut write_state.checkpoint {
@@ -248,7 +250,7 @@ impl Inner {
     pub(crate) fn renew_checkpoint(&self, replica: ReplicaId, write_state: &mut WriteState) -> Result<(), StoreError> {
         let subject = write_state.subject(replica);
         let Some(checkpoint) = &mut write_state.checkpoint else { return Ok(()) };
-        let mut last = self.log(subject, &LogRecord::CheckpointBegun(checkpoint.base.clone()))?.seq;
+        let mut last = self.log(subject, &JournalRecord::CheckpointBegun(checkpoint.base.clone()))?.seq;
         let mut undo = Vec::with_capacity(checkpoint.undo.len());
         for location in &checkpoint.undo {
             let payload = self.journal.read(*location)?;

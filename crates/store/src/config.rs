@@ -90,7 +90,7 @@ pub enum Planted {
     /// Files are removed before the record of the removal is durable.
     UnlinkBeforeRecord,
     /// Pages are overwritten in place before their contents are durable in the journal.
-    OverwriteBeforeLog,
+    OverwriteBeforeJournal,
     /// Held pages go into the file while a running write depends on them.
     FlushUnderWrite,
     /// Recovery trusts written ranges without comparing them.

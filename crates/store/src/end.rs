@@ -3,10 +3,10 @@
 use types::{PAGE_SIZE, ReplicaId};
 
 use crate::config::Planted;
-use crate::log_record::{BYTES_HEADER, Beginning, LogRecord};
+use crate::journal_record::{BYTES_HEADER, Beginning, JournalRecord};
 use crate::object::ObjectFiles;
 use crate::ranges::Ranges;
-use crate::record::{Ended, Place, ReplicaRecord};
+use crate::record::{ByteLocation, Ended, ReplicaRecord};
 use crate::replica::{Locked, OpenReplica, State};
 use crate::sidecar::Header;
 use crate::store::Inner;
@@ -98,7 +98,7 @@ impl Inner {
             return Err(StoreError::Failed { replica: replica.id, reason: reason.clone() });
         }
         let no_file = write_state.in_file == Ranges::default() && len <= self.config.small_max;
-        let was_object = matches!(&state.record, Some(record) if record.place == Place::Object);
+        let was_object = matches!(&state.record, Some(record) if record.place == ByteLocation::Object);
         let small = no_file && state.files.is_none() && !was_object;
         let record = if small {
             self.end_small(replica.id, state, ended, len)?
@@ -110,7 +110,7 @@ impl Inner {
         let completed = Completed { len, adler32: record.adler32, crc32c: record.crc32c, seq };
         let mut holds = self.holds.lock();
         match record.place {
-            Place::Log { .. } => holds.end_unsettled(replica.id, len),
+            ByteLocation::Journal { .. } => holds.end_unsettled(replica.id, len),
             _ => holds.end(replica.id, seq),
         }
         drop(holds);
@@ -133,13 +133,13 @@ impl Inner {
         let mut content = vec![0; index(len)];
         write_state.copy_held(0, &mut content);
         let place = match write_state.whole {
-            _ if len == 0 => Place::Empty,
-            Some((location, skip)) if u64::from(location.len - skip) == len => Place::Log { location, skip },
+            _ if len == 0 => ByteLocation::Empty,
+            Some((location, skip)) if u64::from(location.len - skip) == len => ByteLocation::Journal { location, skip },
             _ => {
-                let record = LogRecord::Bytes { wrote: (0, 0), offset: 0, bytes: &content };
+                let record = JournalRecord::Bytes { wrote: (0, 0), offset: 0, bytes: &content };
                 let appended = self.log(write_state.subject(replica), &record)?;
                 write_state.last = appended.seq;
-                Place::Log { location: appended.location, skip: BYTES_HEADER }
+                ByteLocation::Journal { location: appended.location, skip: BYTES_HEADER }
             }
         };
         let sum = RunningSum::of(&content);
@@ -175,7 +175,7 @@ impl Inner {
         if ended == Ended::Complete || files.data.len()? < len {
             files.data.set_len(len)?;
         }
-        let record = record_of(write_state, ended, sum, Place::Object);
+        let record = record_of(write_state, ended, sum, ByteLocation::Object);
         files.write_header(&Header {
             replica: replica.id,
             generation,
@@ -226,7 +226,7 @@ impl Inner {
     }
 }
 
-fn record_of(write_state: &WriteState, ended: Ended, sum: RunningSum, place: Place) -> ReplicaRecord {
+fn record_of(write_state: &WriteState, ended: Ended, sum: RunningSum, place: ByteLocation) -> ReplicaRecord {
     ReplicaRecord {
         ended,
         generation: write_state.birth.generation,

@@ -8,12 +8,12 @@
 //! - After [`Writer::complete`] and a sync of the journal up to its `seq`, the complete object survives any stop.
 //! - Every returned byte was compared with the CRC32C of its page.
 //! - An incomplete object is never shown as complete; its durable prefix is kept.
-//! - An object's number is never used twice, except when another store sends the replica again ([`Store::begin_anew`]).
+//! - An object's number is never used twice, except when another store sends the replica again ([`Store::recreate`]).
 //!
 //! # Where bytes are
 //!
 //! Small objects lie in the journal first; a background thread moves them to segment files. Large ones are plain files
-//! with a sidecar of checksums. The records are in a `LoggedIndex`; open writes are in the journal's stream
+//! with a sidecar of checksums. The records are in a `JournaledIndex`; open writes are in the journal's stream
 //! `STORE_DATA` (`docs/reference/formats.md`).
 //!
 //! The sidecar holds CRC32C and adler32 of each page. Whole-file sums are combined from these without reading data
@@ -33,10 +33,9 @@ mod config;
 mod end;
 mod error;
 mod floor;
-mod holds;
+mod journal_record;
+mod journal_references;
 mod known_sums;
-mod log_record;
-mod making;
 mod object;
 mod orphans;
 mod pages;
@@ -65,8 +64,9 @@ mod sums;
 mod tests;
 mod trim;
 mod verify;
-mod without_log;
+mod without_journal;
 mod write_state;
+mod write_work;
 mod writer;
 
 /// Memory from which [`Writer::write`] writes without another copy.
@@ -83,5 +83,5 @@ pub use scrub::{Scrubbed, Scrubber};
 pub use status::{Completed, NewReplica, ReplicaState, ReplicaStatus, Space, StoreRecovery, Verified};
 pub use store::{RecordIndex, Store};
 pub use sums::PageSum;
-pub use without_log::highest_log_segment;
+pub use without_journal::highest_journal_segment;
 pub use writer::{Writer, writer_memory};

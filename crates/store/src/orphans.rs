@@ -6,7 +6,7 @@
 
 use types::{ObjectId, ReplicaId, ReplicaIndex};
 
-use crate::record::Place;
+use crate::record::ByteLocation;
 use crate::segment::{FILE_HEADER, Found, scan};
 use crate::store::Inner;
 use crate::{StoreError, StoreRecovery};
@@ -127,12 +127,12 @@ impl Inner {
         let Some(record) = self.record(found.replica)? else { return Ok(living.is_none()) };
         Ok(match record.place {
             _ if record.generation != found.record.generation => record.generation > found.record.generation,
-            Place::Segment { .. } => true,
+            ByteLocation::Segment { .. } => true,
             // The journal may have been trimmed since, and an old record restored.
-            Place::Log { .. } => {
+            ByteLocation::Journal { .. } => {
                 self.small_bytes(&record).and_then(|bytes| crate::small::check(found.replica, &record, &bytes)).is_ok()
             }
-            Place::Object | Place::Empty => false,
+            ByteLocation::Object | ByteLocation::Empty => false,
         })
     }
 }

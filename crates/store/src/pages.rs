@@ -13,7 +13,7 @@ use crate::writer::index;
 
 /// A range of a file to read. The whole pages around it are read and compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct ReadRange {
     pub(crate) replica: ReplicaId,
     /// The first byte and the number of bytes; not empty, and inside `end`.
     pub(crate) offset: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Stretch {
     pub(crate) check: bool,
 }
 
-impl Stretch {
+impl ReadRange {
     pub(crate) fn first_page(self) -> u64 {
         self.offset / PAGE
     }
@@ -87,14 +87,14 @@ fn sum_of(parts: [&[u8]; 3]) -> Crc32c {
 }
 
 /// The CRCs of a range's pages, from the sidecar.
-pub(crate) fn crcs(files: &ObjectFiles, at: Stretch) -> Result<PageCrcs, StoreError> {
+pub(crate) fn crcs(files: &ObjectFiles, at: ReadRange) -> Result<PageCrcs, StoreError> {
     let mut crcs = PageCrcs::new(at.pages());
     files.crcs(at.first_page(), &mut crcs)?;
     Ok(crcs)
 }
 
 /// The CRCs of a range's pages: from the table if possible, otherwise from the sidecar.
-pub(crate) fn known_crcs(files: &ObjectFiles, at: Stretch, table: Option<&Table>) -> Result<PageCrcs, StoreError> {
+pub(crate) fn known_crcs(files: &ObjectFiles, at: ReadRange, table: Option<&Table>) -> Result<PageCrcs, StoreError> {
     let mut found = PageCrcs::new(at.pages());
     if let Some(table) = table
         && table.look_up(files, at.first_page(), &mut found)?
@@ -116,7 +116,7 @@ fn fill(files: &ObjectFiles, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result
 }
 
 /// Reads a range into `buf`, which has the same length.
-pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: &mut [u8]) -> Result<(), StoreError> {
+pub(crate) fn read_into(files: &ObjectFiles, at: ReadRange, sums: &[Crc32c], buf: &mut [u8]) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
     let (head, tail) = (&mut head[..before], &mut tail[..after]);
@@ -142,7 +142,12 @@ pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: 
 
 /// Reads a range into `out` in the format of XRootD's pgread: each page's bytes follow their CRC32C, big-endian. `out`
 /// has the length [`framed_len`].
-pub(crate) fn read_framed(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], out: &mut [u8]) -> Result<(), StoreError> {
+pub(crate) fn read_framed(
+    files: &ObjectFiles,
+    at: ReadRange,
+    sums: &[Crc32c],
+    out: &mut [u8],
+) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
     let (head, tail) = (&mut head[..before], &mut tail[..after]);

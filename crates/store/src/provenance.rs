@@ -7,7 +7,7 @@ use kv::ScanOrder;
 use types::ReplicaId;
 
 use crate::StoreError;
-use crate::record::{Place, REPLICAS_END, replica_key, replica_of_key};
+use crate::record::{ByteLocation, REPLICAS_END, replica_key, replica_of_key};
 use crate::store::Store;
 
 /// The origin of a replica, as far as the store knows it.
@@ -53,9 +53,9 @@ impl Store {
             (None, Some(record)) => {
                 let path_hint = inner.path_hint(replica, &mut state, &record).unwrap_or_default();
                 let file = match record.place {
-                    Place::Object => Some(inner.objects.path(replica)),
-                    Place::Segment { segment, .. } => Some(inner.segments.path(segment)),
-                    Place::Log { .. } | Place::Empty => None,
+                    ByteLocation::Object => Some(inner.objects.path(replica)),
+                    ByteLocation::Segment { segment, .. } => Some(inner.segments.path(segment)),
+                    ByteLocation::Journal { .. } | ByteLocation::Empty => None,
                 };
                 Provenance { path_hint, file }
             }

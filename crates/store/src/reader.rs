@@ -8,11 +8,11 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 use crate::StoreError;
 use crate::at_rest::AtRest;
 use crate::config::Planted;
+use crate::journal_record::Beginning;
 use crate::known_sums::Table;
-use crate::log_record::Beginning;
 use crate::object::ObjectFiles;
-use crate::pages::{FEW_PAGES, Stretch, crcs, framed_len, known_crcs, read_framed, read_into};
-use crate::record::Place;
+use crate::pages::{FEW_PAGES, ReadRange, crcs, framed_len, known_crcs, read_framed, read_into};
+use crate::record::ByteLocation;
 use crate::replica::{OpenReplica, State};
 use crate::store::Inner;
 use crate::sums::{PAGE, pages_of};
@@ -86,7 +86,7 @@ impl Reader {
             return Ok(View::Moving { files, len });
         }
         let Some(record) = &state.record else { return Err(StoreError::NotFound { replica: self.replica.id }) };
-        if record.place != Place::Object {
+        if record.place != ByteLocation::Object {
             return Ok(View::Content(self.inner.content(self.replica.id, state)?));
         }
         let (len, version) = (record.len, state.version);
@@ -222,8 +222,8 @@ impl Reader {
         Ok(Some(AtRest { replica: self.replica.id, files, table, len, check }))
     }
 
-    fn stretch(&self, offset: u64, len: usize, end: u64) -> Stretch {
-        Stretch { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
+    fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange {
+        ReadRange { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
     }
 
     /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
@@ -299,7 +299,7 @@ impl Reader {
 }
 
 /// The table of known checksums, only for a short read.
-fn table_for(files: &ObjectFiles, stretch: Stretch, version: u64) -> Option<Arc<Table>> {
+fn table_for(files: &ObjectFiles, stretch: ReadRange, version: u64) -> Option<Arc<Table>> {
     if stretch.pages() <= FEW_PAGES { files.known.table(version, stretch.end) } else { None }
 }
 
@@ -335,7 +335,7 @@ impl Inner {
                 while at < stop {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(Planted::SkipCrc);
-                    let stretch = Stretch { replica, offset: at, len: index(step), end: u64::MAX, check };
+                    let stretch = ReadRange { replica, offset: at, len: index(step), end: u64::MAX, check };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;

@@ -15,7 +15,9 @@ use journal::Journal;
 use kv::{Batch, ScanOrder};
 use types::{Adler32, Crc32c, Incarnation, ObjectId, ReplicaId};
 
-use crate::record::{Ended, Place, REPLICAS_END, ReplicaRecord, SEEN_KEY, Seen, SegmentStat, replica_key, segment_key};
+use crate::record::{
+    ByteLocation, Ended, REPLICAS_END, ReplicaRecord, SEEN_KEY, SeenObjects, SegmentStat, replica_key, segment_key,
+};
 use crate::segment::{FILE_HEADER, check_file_header, find_record, read_record};
 use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
@@ -43,7 +45,7 @@ struct Rebuilding {
     segments: BTreeMap<u64, SegmentStat>,
     /// Replicas whose removal is still in the journal.
     gone: HashSet<ReplicaId>,
-    seen: Seen,
+    seen: SeenObjects,
     highest: ObjectId,
 }
 
@@ -77,7 +79,7 @@ impl Store {
     ) -> Result<Rebuilt, StoreError> {
         let inner = crate::recover::inner(disk, dir, journal, index, StoreConfig::default());
         let replay = inner.replay(None)?;
-        let seen = inner.index.snapshot().get(SEEN_KEY)?.map(|bytes| Seen::decode(&bytes)).transpose()?;
+        let seen = inner.index.snapshot().get(SEEN_KEY)?.map(|bytes| SeenObjects::decode(&bytes)).transpose()?;
         let mut rebuilding = Rebuilding {
             inner,
             batch: BTreeMap::new(),
@@ -116,7 +118,7 @@ impl Store {
             len: 0,
             adler32: Adler32::EMPTY,
             crc32c: Crc32c::EMPTY,
-            place: Place::Empty,
+            place: ByteLocation::Empty,
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         };
@@ -162,7 +164,7 @@ impl Rebuilding {
                 None => None,
                 Some(found) => {
                     let next = at + u64::from(found.header) + found.record.len;
-                    let place = Place::Segment { segment: number, offset: at, header: found.header };
+                    let place = ByteLocation::Segment { segment: number, offset: at, header: found.header };
                     let record = ReplicaRecord { place, ..found.record };
                     let right = !doubtful || self.checks(found.replica, &record);
                     if right {
@@ -256,10 +258,10 @@ impl Rebuilding {
     /// way into a segment when the power failed: its header can be there without its bytes.
     fn checks(&self, replica: ReplicaId, record: &ReplicaRecord) -> bool {
         match record.place {
-            Place::Segment { .. } | Place::Log { .. } => {
+            ByteLocation::Segment { .. } | ByteLocation::Journal { .. } => {
                 self.inner.small_bytes(record).is_ok_and(|bytes| check(replica, record, &bytes).is_ok())
             }
-            Place::Empty | Place::Object => true,
+            ByteLocation::Empty | ByteLocation::Object => true,
         }
     }
 
@@ -270,11 +272,11 @@ impl Rebuilding {
         self.inner.index.snapshot().scan(b"p", REPLICAS_END, ScanOrder::Ascending, &mut |_, value| {
             match ReplicaRecord::decode(value) {
                 Ok(record) => {
-                    if let Place::Segment { segment, .. } = record.place {
+                    if let ByteLocation::Segment { segment, .. } = record.place {
                         self.segments.entry(segment).or_default().live += record.bytes_in_segment();
                     }
                     match record.place {
-                        Place::Object => rebuilt.large += 1,
+                        ByteLocation::Object => rebuilt.large += 1,
                         _ => rebuilt.small += 1,
                     }
                     ControlFlow::Continue(())

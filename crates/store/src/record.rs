@@ -18,11 +18,11 @@ pub(crate) enum Ended {
 
 /// Where a replica's bytes lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ByteLocation {
     /// Nowhere: the replica is empty.
     Empty,
     /// In the journal: `len` bytes from byte `skip` of a payload.
-    Log { location: Location, skip: u32 },
+    Journal { location: Location, skip: u32 },
     /// In a segment: the record begins at `offset`, the bytes at `offset + header`.
     Segment { segment: u64, offset: u64, header: u32 },
     /// In its own plain file.
@@ -38,7 +38,7 @@ pub(crate) struct ReplicaRecord {
     pub(crate) len: u64,
     pub(crate) adler32: Adler32,
     pub(crate) crc32c: Crc32c,
-    pub(crate) place: Place,
+    pub(crate) place: ByteLocation,
     /// The CRCs of a small replica's pages; empty if a sidecar has them.
     pub(crate) page_crcs: Vec<u32>,
     /// Only for an empty replica, and while the bytes lie in the journal; otherwise the segment or the sidecar has it.
@@ -49,7 +49,7 @@ impl ReplicaRecord {
     /// Bytes that it occupies in a segment; 0 if it lies in none.
     pub(crate) fn bytes_in_segment(&self) -> u64 {
         match self.place {
-            Place::Segment { header, .. } => u64::from(header) + self.len,
+            ByteLocation::Segment { header, .. } => u64::from(header) + self.len,
             _ => 0,
         }
     }
@@ -62,16 +62,16 @@ impl ReplicaRecord {
         });
         out.u64(self.generation).u64(self.incarnation.0).u64(self.len).u32(self.adler32.0).u32(self.crc32c.0);
         match self.place {
-            Place::Empty => {
+            ByteLocation::Empty => {
                 out.u8(0);
             }
-            Place::Log { location, skip } => {
+            ByteLocation::Journal { location, skip } => {
                 out.u8(1).u64(location.segment).u64(location.offset).u32(location.len).u32(skip);
             }
-            Place::Segment { segment, offset, header } => {
+            ByteLocation::Segment { segment, offset, header } => {
                 out.u8(2).u64(segment).u64(offset).u32(header);
             }
-            Place::Object => {
+            ByteLocation::Object => {
                 out.u8(3);
             }
         }
@@ -93,19 +93,19 @@ impl ReplicaRecord {
         let (generation, incarnation, len) = (input.u64()?, Incarnation(input.u64()?), input.u64()?);
         let (adler32, crc32c) = (Adler32(input.u32()?), Crc32c(input.u32()?));
         let place = match input.u8()? {
-            0 => Place::Empty,
-            1 => Place::Log {
+            0 => ByteLocation::Empty,
+            1 => ByteLocation::Journal {
                 location: Location { segment: input.u64()?, offset: input.u64()?, len: input.u32()? },
                 skip: input.u32()?,
             },
-            2 => Place::Segment { segment: input.u64()?, offset: input.u64()?, header: input.u32()? },
-            3 => Place::Object,
+            2 => ByteLocation::Segment { segment: input.u64()?, offset: input.u64()?, header: input.u32()? },
+            3 => ByteLocation::Object,
             _ => return Err(input.fail("unknown location")),
         };
         let page_crcs = input.u32s()?;
         let path_hint = input.short_bytes()?.to_vec();
         input.end()?;
-        let small = matches!(place, Place::Log { .. } | Place::Segment { .. });
+        let small = matches!(place, ByteLocation::Journal { .. } | ByteLocation::Segment { .. });
         if small && (len > SMALL_LIMIT || page_crcs.len() as u64 != len.div_ceil(PAGE_SIZE as u64)) {
             return Err(input.fail("page checksums do not fit the length"));
         }
@@ -149,7 +149,7 @@ impl SegmentStat {
 
 /// The objects and the incarnation of the namespace that the store has seen.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenObjects {
     pub(crate) objects: Ranges,
     pub(crate) incarnation: Incarnation,
 }
@@ -157,7 +157,7 @@ pub(crate) struct Seen {
 /// Gaps that are kept. The lowest are dropped first, and count as seen from then on.
 const SEEN_RANGES_MAX: usize = 1024;
 
-impl Seen {
+impl SeenObjects {
     pub(crate) fn has(&self, object: ObjectId) -> bool {
         self.objects.contains(object.0, object.0.saturating_add(1))
     }
@@ -251,7 +251,7 @@ mod tests {
             len: crate::REPLICA_LEN_MAX * 4,
             adler32: Adler32(7),
             crc32c: Crc32c(8),
-            place: Place::Object,
+            place: ByteLocation::Object,
             page_crcs: vec![],
             path_hint: b"/x".to_vec(),
         };
@@ -264,12 +264,12 @@ mod tests {
     fn records_round_trip_and_damaged_ones_never_panic() {
         let location = Location { segment: 3, offset: 4, len: 5 };
         for place in [
-            Place::Empty,
-            Place::Log { location, skip: 9 },
-            Place::Segment { segment: 1, offset: 2, header: 3 },
-            Place::Object,
+            ByteLocation::Empty,
+            ByteLocation::Journal { location, skip: 9 },
+            ByteLocation::Segment { segment: 1, offset: 2, header: 3 },
+            ByteLocation::Object,
         ] {
-            let small = matches!(place, Place::Log { .. } | Place::Segment { .. });
+            let small = matches!(place, ByteLocation::Journal { .. } | ByteLocation::Segment { .. });
             let record = ReplicaRecord {
                 ended: Ended::Interrupted,
                 generation: 2,
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn seen_objects_keep_gaps_and_dropped_gaps_count_as_seen() {
-        let mut seen = Seen::default();
+        let mut seen = SeenObjects::default();
         for object in (2..5000).step_by(2) {
             seen.add(ObjectId(object), Incarnation(1));
         }
@@ -301,7 +301,7 @@ mod tests {
         );
         assert!(seen.has_forgotten(ObjectId(3)) && seen.has_forgotten(ObjectId(4)));
         assert!(!seen.has_forgotten(ObjectId(4998)) && !seen.has_forgotten(ObjectId(4997)));
-        assert_eq!(Seen::decode(&seen.encode()).unwrap(), seen);
+        assert_eq!(SeenObjects::decode(&seen.encode()).unwrap(), seen);
     }
 
     #[test]
@@ -316,10 +316,10 @@ mod tests {
     #[test]
     fn newer_versions_are_refused() {
         let stat = SegmentStat::default().encode();
-        let seen = Seen::default().encode();
+        let seen = SeenObjects::default().encode();
         let newer = |bytes: &[u8]| [&[VERSION + 1], &bytes[1..]].concat();
         assert!(matches!(SegmentStat::decode(&newer(&stat)), Err(StoreError::Unsupported { .. })));
-        assert!(matches!(Seen::decode(&newer(&seen)), Err(StoreError::Unsupported { .. })));
+        assert!(matches!(SeenObjects::decode(&newer(&seen)), Err(StoreError::Unsupported { .. })));
         assert!(matches!(ReplicaRecord::decode(&[VERSION + 1, 0, 0]), Err(StoreError::Unsupported { .. })));
     }
 }

@@ -13,11 +13,11 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 use crate::buffers::{BUFFER, Buffers};
 use crate::config::Planted;
 use crate::floor::Floor;
-use crate::holds::{Holds, Removal};
-use crate::log_record::{Beginning, LogRecord};
+use crate::journal_record::{Beginning, JournalRecord};
+use crate::journal_references::{JournalReferences, Removal};
 use crate::object::{ObjectFiles, Objects};
 use crate::ranges::Ranges;
-use crate::record::{SEEN_KEY, SEGMENTS_END, Seen, SegmentStat, segment_of_key};
+use crate::record::{SEEN_KEY, SEGMENTS_END, SeenObjects, SegmentStat, segment_of_key};
 use crate::replay::Replayed;
 use crate::replica::{OpenReplica, State};
 use crate::segments::SegmentFiles;
@@ -45,9 +45,9 @@ pub(crate) fn inner(
         index,
         config,
         table: Mutex::default(),
-        seen: Mutex::new(Memory { seen: Seen::default(), changed: false }),
+        seen: Mutex::new(Memory { seen: SeenObjects::default(), changed: false }),
         records: Mutex::default(),
-        holds: Mutex::new(Holds::default()),
+        holds: Mutex::new(JournalReferences::default()),
         rollbacks: Mutex::new(()),
         removals: Mutex::new(()),
     })
@@ -97,7 +97,7 @@ pub(crate) fn open(
         inner.holds.lock().begin(replica, Seq(replayed.first.0.saturating_sub(1)));
         let (state, dropped) = inner.revive(replica, replayed)?;
         recovery.bytes_dropped += dropped;
-        recovery.in_making.push(replica);
+        recovery.being_written.push(replica);
         let open = Arc::new(OpenReplica::new(replica, state));
         // From here on the journal describes what was found.
         inner.snapshot_paused(&open, &mut open.lock())?;
@@ -141,7 +141,7 @@ impl Inner {
             }
         })?;
         trouble?;
-        let seen = snapshot.get(SEEN_KEY)?.map(|bytes| Seen::decode(&bytes)).transpose()?;
+        let seen = snapshot.get(SEEN_KEY)?.map(|bytes| SeenObjects::decode(&bytes)).transpose()?;
         drop(snapshot);
         let files = self.disk.list(self.segments.root())?;
         let Some(seen) = seen else {
@@ -150,7 +150,7 @@ impl Inner {
             }
             // The mark that this index belongs to a store.
             let mut batch = Batch::new();
-            batch.put(SEEN_KEY, &Seen::default().encode());
+            batch.put(SEEN_KEY, &SeenObjects::default().encode());
             let seq = self.index.append(&batch, true)?;
             return Ok(self.journal.sync_to(seq)?);
         };
@@ -191,12 +191,13 @@ impl Inner {
         if let Some(len) = cut {
             self.cut_file(replica, &mut state, len)?;
             if let Some(write_state) = &mut state.write_state {
-                write_state.last = self.log(write_state.subject(replica), &LogRecord::Cut)?.seq;
+                write_state.last = self.log(write_state.subject(replica), &JournalRecord::Cut)?.seq;
             }
         }
         if let Some(write_state) = state.write_state.as_mut().filter(|_| rolled_back) {
-            write_state.last =
-                self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
+            write_state.last = self
+                .append_urgent_record(write_state.subject(replica), &JournalRecord::CheckpointEnded { kept: false })?
+                .seq;
         }
         // The journal is durable, so older contents may be overwritten. The held pages may not fit into one record.
         if state
@@ -264,8 +265,9 @@ impl Inner {
         if let Some(files) = &state.files {
             self.sync_files(files)?;
         }
-        write_state.last =
-            self.log_urgent(write_state.subject(replica), &LogRecord::Snapshot(write_state.snapshot()))?.seq;
+        write_state.last = self
+            .append_urgent_record(write_state.subject(replica), &JournalRecord::Snapshot(write_state.snapshot()))?
+            .seq;
         self.holds.lock().advance(replica, write_state.last, write_state.last);
         write_state.whole = None;
         write_state.dirty = true;

@@ -7,8 +7,8 @@ use types::{Incarnation, ObjectId, ReplicaId};
 
 use crate::StoreError;
 use crate::checkpoint::Checkpoint;
-use crate::log_record::{BYTES_HEADER, LogRecord};
-use crate::record::{Place, ReplicaRecord};
+use crate::journal_record::{BYTES_HEADER, JournalRecord};
+use crate::record::{ByteLocation, ReplicaRecord};
 use crate::store::{Inner, ReplicaMap};
 use crate::sums::{PAGE, pages_of};
 use crate::write_state::WriteState;
@@ -62,12 +62,14 @@ impl Replay {
         payload: &[u8],
         only: Option<ReplicaId>,
     ) -> Result<(), StoreError> {
-        let (subject, record) = LogRecord::decode(payload)?;
+        let (subject, record) = JournalRecord::decode(payload)?;
         let (replica, generation) = (subject.replica, subject.generation);
         if only.is_some_and(|only| only != replica) {
             return Ok(());
         }
-        if let LogRecord::Born(birth) | LogRecord::Snapshot(crate::log_record::Snapshot { birth, .. }) = &record {
+        if let JournalRecord::Born(birth) | JournalRecord::Snapshot(crate::journal_record::Snapshot { birth, .. }) =
+            &record
+        {
             self.seen.push((replica.object, birth.incarnation));
         }
         let known = match self.records.get(&replica) {
@@ -75,7 +77,7 @@ impl Replay {
             None => self.records.entry(replica).or_insert(inner.record(replica)?),
         };
         if let Some(known) = known {
-            if let Place::Log { location: place, .. } = known.place
+            if let ByteLocation::Journal { location: place, .. } = known.place
                 && place == location
                 && self.settled.insert(replica)
             {
@@ -87,17 +89,17 @@ impl Replay {
         }
         let small_max = inner.config.small_max;
         match record {
-            LogRecord::Born(birth) => {
+            JournalRecord::Born(birth) => {
                 let write_state = WriteState::new(birth, small_max);
                 self.begin(replica, seq, write_state);
             }
-            LogRecord::Snapshot(snapshot) => {
+            JournalRecord::Snapshot(snapshot) => {
                 let write_state = WriteState::from_snapshot(snapshot, small_max);
                 self.begin(replica, seq, write_state);
             }
             // The index still has the record, so the removal did not happen: its second half is not in the journal.
-            LogRecord::Gone if known.is_some() => {}
-            LogRecord::Gone => {
+            JournalRecord::Gone if known.is_some() => {}
+            JournalRecord::Gone => {
                 self.gone.insert(replica, seq);
                 self.seen.push((replica.object, Incarnation(0)));
                 if self.write_states.get(&replica).is_some_and(|there| there.write_state.birth.generation <= generation)
@@ -138,12 +140,12 @@ impl Replayed {
         replica: ReplicaId,
         seq: Seq,
         location: Location,
-        record: LogRecord<'_>,
+        record: JournalRecord<'_>,
     ) -> Result<(), StoreError> {
         let write_state = &mut self.write_state;
         write_state.last = seq;
         match record {
-            LogRecord::Bytes { wrote, offset, bytes } => {
+            JournalRecord::Bytes { wrote, offset, bytes } => {
                 for page in offset / PAGE..pages_of(offset + bytes.len() as u64) {
                     self.unsynced.remove(&page);
                 }
@@ -153,14 +155,14 @@ impl Replayed {
                 write_state.large |= write_state.len > inner.config.small_max;
                 write_state.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }
-            LogRecord::InFile { first_page, crcs } => {
+            JournalRecord::InFile { first_page, crcs } => {
                 write_state.note_in_file(first_page, crcs.len() as u64);
                 for (page, crc) in (first_page..).zip(crcs) {
                     self.unsynced.insert(page, (seq.0, crc));
                 }
                 write_state.whole = None;
             }
-            LogRecord::Truncate { len } => {
+            JournalRecord::Truncate { len } => {
                 if len < write_state.len {
                     self.cut = Some(len).filter(|_| write_state.checkpoint.is_none());
                     self.unsynced.split_off(&pages_of(len));
@@ -169,21 +171,21 @@ impl Replayed {
                 write_state.large |= len > inner.config.small_max;
                 write_state.whole = None;
             }
-            LogRecord::Cut => self.cut = None,
-            LogRecord::Synced { before } => self.unsynced.retain(|_, (seq, _)| *seq >= before),
-            LogRecord::CheckpointBegun(base) => {
+            JournalRecord::Cut => self.cut = None,
+            JournalRecord::Synced { before } => self.unsynced.retain(|_, (seq, _)| *seq >= before),
+            JournalRecord::CheckpointBegun(base) => {
                 write_state.checkpoint.get_or_insert_with(|| Checkpoint::new(base));
             }
-            LogRecord::Undo { first_page, bytes } => {
+            JournalRecord::Undo { first_page, bytes } => {
                 if let Some(checkpoint) = &mut write_state.checkpoint {
                     checkpoint.remember(first_page, bytes.len() as u64 / PAGE, location);
                 }
             }
-            LogRecord::CheckpointEnded { kept: true } => write_state.checkpoint = None,
-            LogRecord::CheckpointEnded { kept: false } => {
+            JournalRecord::CheckpointEnded { kept: true } => write_state.checkpoint = None,
+            JournalRecord::CheckpointEnded { kept: false } => {
                 self.roll_back(inner)?;
             }
-            LogRecord::Born(_) | LogRecord::Snapshot(_) | LogRecord::Gone => {}
+            JournalRecord::Born(_) | JournalRecord::Snapshot(_) | JournalRecord::Gone => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::ReplicaId;
 
-use crate::log_record::{Beginning, Subject};
+use crate::journal_record::{Beginning, Subject};
 use crate::object::ObjectFiles;
 use crate::record::{Ended, ReplicaRecord};
 use crate::write_state::WriteState;
@@ -100,7 +100,7 @@ impl OpenReplica {
                 len: write_state.len,
                 state: match write_state.birth.beginning {
                     Beginning::Update => ReplicaState::Dirty,
-                    Beginning::New | Beginning::Resumed => ReplicaState::InMaking {
+                    Beginning::New | Beginning::Resumed => ReplicaState::BeingWritten {
                         written: write_state.written.as_slice().to_vec(),
                         prefix: write_state.written.prefix(),
                         durable_prefix: write_state.durable_prefix,

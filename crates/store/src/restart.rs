@@ -17,7 +17,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::create`] (except for existing files), of [`Store::reopen`] and of [`Writer::truncate`].
-    pub fn begin_anew(&self, replica: ReplicaId, new: NewReplica<'_>) -> Result<Arc<Writer>, StoreError> {
+    pub fn recreate(&self, replica: ReplicaId, new: NewReplica<'_>) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         if self.status(replica)?.is_some() {
             let writer = self.reopen(replica)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use disk::{Access, AlignedBuf, DiskFile, OpenOptions};
 use types::{ErrorCode, PAGE_SIZE, ReplicaId};
 
-use crate::record::{Ended, Place, ReplicaRecord, SMALL_LIMIT};
+use crate::record::{ByteLocation, Ended, ReplicaRecord, SMALL_LIMIT};
 use crate::replica::OpenReplica;
 use crate::segment::parse_record;
 use crate::small::check;
@@ -127,16 +127,16 @@ impl Inner {
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Scrubbed, StoreError> {
         match record.place {
-            Place::Empty => {}
+            ByteLocation::Empty => {}
             // It was written recently, and will be settled soon.
-            Place::Log { .. } => check(replica, record, &self.small_bytes(record)?)?,
-            Place::Segment { segment, offset, header } => {
+            ByteLocation::Journal { .. } => check(replica, record, &self.small_bytes(record)?)?,
+            ByteLocation::Segment { segment, offset, header } => {
                 let read = self.scrub_segment(replica, record, (segment, offset, header), scrubber)?;
                 if !pace(read) {
                     return Ok(Scrubbed::Stopped);
                 }
             }
-            Place::Object => return self.scrub_object(replica, record, scrubber, progress, pace),
+            ByteLocation::Object => return self.scrub_object(replica, record, scrubber, progress, pace),
         }
         Ok(Scrubbed::Whole(record.len))
     }

@@ -109,7 +109,7 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     let page_crcs: Result<Vec<u32>, _> = (0..len.div_ceil(PAGE_SIZE as u64)).map(|_| input.u32()).collect();
     let page_crcs = page_crcs?;
     input.end()?;
-    let place = crate::record::Place::Empty;
+    let place = crate::record::ByteLocation::Empty;
     let record = ReplicaRecord { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint };
     Ok(Found { replica, record, header })
 }
@@ -196,7 +196,7 @@ mod tests {
     use types::ObjectId;
 
     use super::*;
-    use crate::record::Place;
+    use crate::record::ByteLocation;
 
     #[test]
     fn headers_round_trip_and_damaged_ones_are_refused() {
@@ -208,7 +208,7 @@ mod tests {
             len: 5000,
             adler32: Adler32(3),
             crc32c: Crc32c(4),
-            place: Place::Empty,
+            place: ByteLocation::Empty,
             page_crcs: vec![5, 6],
             path_hint: b"/some/where".to_vec(),
         };
@@ -240,7 +240,7 @@ mod tests {
             len: 0,
             adler32: Adler32(3),
             crc32c: Crc32c(4),
-            place: Place::Empty,
+            place: ByteLocation::Empty,
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         };

@@ -18,12 +18,12 @@ pub(crate) struct SegmentFiles {
     root: String,
     open: Mutex<HashMap<u64, Arc<dyn DiskFile>>>,
     /// Held while settling or compaction moves small replicas, one at a time.
-    pub(crate) newest: Mutex<Newest>,
+    pub(crate) newest: Mutex<ActiveSegment>,
 }
 
 /// The segment that takes appends.
 #[derive(Default)]
-pub(crate) struct Newest {
+pub(crate) struct ActiveSegment {
     pub(crate) file: Option<Arc<dyn DiskFile>>,
     pub(crate) number: u64,
     /// The offset of the next record.
@@ -80,11 +80,15 @@ impl SegmentFiles {
 
     /// Makes the next append start a new segment after all existing ones.
     pub(crate) fn start_after(&self, number: u64) {
-        *self.newest.lock() = Newest { number, ..Newest::default() };
+        *self.newest.lock() = ActiveSegment { number, ..ActiveSegment::default() };
     }
 
     /// The newest segment's file, or a new one if there is none or it is full.
-    pub(crate) fn file_to_append_to(&self, newest: &mut Newest, full: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
+    pub(crate) fn file_to_append_to(
+        &self,
+        newest: &mut ActiveSegment,
+        full: u64,
+    ) -> Result<Arc<dyn DiskFile>, StoreError> {
         match &newest.file {
             Some(file) if newest.end < full => return Ok(Arc::clone(file)),
             _ => {}

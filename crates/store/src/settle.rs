@@ -11,9 +11,9 @@ use types::ReplicaId;
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::record::{Place, ReplicaRecord, SegmentStat, replica_key, segment_key};
+use crate::record::{ByteLocation, ReplicaRecord, SegmentStat, replica_key, segment_key};
 use crate::segment::{FILE_HEADER, record_header, scan};
-use crate::segments::Newest;
+use crate::segments::ActiveSegment;
 use crate::small::check;
 use crate::store::Inner;
 use crate::writer::index;
@@ -73,7 +73,7 @@ impl Inner {
         let replicas: BTreeSet<ReplicaId> = keys.iter().map(|(_, replica)| *replica).collect();
         for replica in &replicas {
             match self.record(*replica)? {
-                Some(old) if matches!(old.place, Place::Log { .. }) => {
+                Some(old) if matches!(old.place, ByteLocation::Journal { .. }) => {
                     let path_hint = old.path_hint.clone();
                     let (bytes, checked) = self.bytes_to_move(*replica, &old)?;
                     // Move bytes that do not match as they are; readers get an error. If they stayed, the journal could
@@ -142,13 +142,13 @@ impl Inner {
     }
 
     /// Moves the live replicas of a segment in steps, because a batch of the index is limited.
-    fn empty_segment(&self, newest: &mut Newest, number: u64, stat: SegmentStat) -> Result<Seq, StoreError> {
+    fn empty_segment(&self, newest: &mut ActiveSegment, number: u64, stat: SegmentStat) -> Result<Seq, StoreError> {
         let mut moving = Vec::new();
         let mut bytes_moving = 0;
         if stat.live > 0 {
             let file = self.segments.open(number)?;
             scan(&*file, FILE_HEADER, stat.end, &mut |offset, found| {
-                let place = Place::Segment { segment: number, offset, header: found.header };
+                let place = ByteLocation::Segment { segment: number, offset, header: found.header };
                 let Some(old) = self.record(found.replica)?.filter(|record| record.place == place) else {
                     return Ok(());
                 };
@@ -179,7 +179,7 @@ impl Inner {
     /// source segment's record was removed, because nothing in it is live.
     fn move_replicas(
         &self,
-        newest: &mut Newest,
+        newest: &mut ActiveSegment,
         moving: &[ReplicaMove],
         purpose: Purpose,
     ) -> Result<(Seq, bool), StoreError> {
@@ -194,7 +194,7 @@ impl Inner {
                 && end < self.config.segment_bytes
             {
                 let header = record_header(replica.replica, &replica.old, &replica.path_hint);
-                let place = Place::Segment {
+                let place = ByteLocation::Segment {
                     segment: newest.number,
                     offset: end,
                     header: u32::try_from(header.len()).unwrap_or(u32::MAX),
@@ -227,7 +227,7 @@ impl Inner {
         let mut changed = segments.clone();
         let mut batch = Batch::new();
         for (moving, new, end) in placed {
-            if let Place::Segment { segment, .. } = new.place {
+            if let ByteLocation::Segment { segment, .. } = new.place {
                 let stat = changed.entry(segment).or_default();
                 stat.end = stat.end.max(*end);
                 // A replica that was removed or replaced meanwhile stays so; its bytes in the segment are dead from the
@@ -235,7 +235,7 @@ impl Inner {
                 if self.record(moving.replica)?.as_ref() == Some(&moving.old) {
                     stat.live += new.bytes_in_segment();
                     batch.put(&replica_key(moving.replica), &new.encode());
-                    if let Place::Segment { segment: from, .. } = moving.old.place
+                    if let ByteLocation::Segment { segment: from, .. } = moving.old.place
                         && let Some(from) = changed.get_mut(&from)
                     {
                         from.live = from.live.saturating_sub(moving.old.bytes_in_segment());

@@ -4,7 +4,7 @@ use types::{Adler32, Crc32c, Incarnation, ReplicaId};
 
 use crate::StoreError;
 use crate::codec::{Decoder, Encoder};
-use crate::record::{Ended, Place, ReplicaRecord};
+use crate::record::{ByteLocation, Ended, ReplicaRecord};
 use crate::sums::PAGE_SUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"WEIRCRC1";
@@ -108,7 +108,7 @@ impl Header {
             len: self.len,
             adler32: self.adler32,
             crc32c: self.crc32c,
-            place: Place::Object,
+            place: ByteLocation::Object,
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use crate::config::Planted;
-use crate::record::{Place, ReplicaRecord};
+use crate::record::{ByteLocation, ReplicaRecord};
 use crate::replica::State;
 use crate::segment::read_record;
 use crate::store::Inner;
@@ -59,14 +59,14 @@ impl Inner {
     /// Like [`Inner::small_bytes`], into a zeroed buffer of the replica's length.
     fn small_bytes_into(&self, record: &ReplicaRecord, bytes: &mut [u8]) -> Result<(), StoreError> {
         match record.place {
-            Place::Log { location, skip } => self.journal.read_into(location, skip, bytes)?,
-            Place::Segment { segment, offset, header } => {
+            ByteLocation::Journal { location, skip } => self.journal.read_into(location, skip, bytes)?,
+            ByteLocation::Segment { segment, offset, header } => {
                 let file = self.segments.open(segment)?;
                 let got = file.read_at(bytes, offset + u64::from(header))?;
                 bytes[got..].fill(0);
             }
-            Place::Empty => {}
-            Place::Object => return Err(StoreError::damaged("a large object where a small one was expected")),
+            ByteLocation::Empty => {}
+            ByteLocation::Object => return Err(StoreError::damaged("a large object where a small one was expected")),
         }
         Ok(())
     }
@@ -79,8 +79,8 @@ impl Inner {
         record: &ReplicaRecord,
     ) -> Result<Vec<u8>, StoreError> {
         match record.place {
-            Place::Log { .. } | Place::Empty => Ok(record.path_hint.clone()),
-            Place::Segment { segment, offset, .. } => {
+            ByteLocation::Journal { .. } | ByteLocation::Empty => Ok(record.path_hint.clone()),
+            ByteLocation::Segment { segment, offset, .. } => {
                 let hint = self.segments.open(segment).and_then(|file| read_record(&*file, offset));
                 match hint {
                     Ok(segment::Found { replica: there, record, .. }) if there == replica => Ok(record.path_hint),
@@ -90,7 +90,7 @@ impl Inner {
                     Err(e) => Err(e),
                 }
             }
-            Place::Object => {
+            ByteLocation::Object => {
                 let header = self.files(replica, state)?.newest_header()?;
                 Ok(header.map(|header| header.path_hint).unwrap_or_default())
             }

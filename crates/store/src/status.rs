@@ -19,7 +19,7 @@ pub struct NewReplica<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplicaState {
     /// It has an open write: new, or resumed after an interruption.
-    InMaking {
+    BeingWritten {
         /// The written ranges as (start, end), in order, disjoint.
         written: Vec<(u64, u64)>,
         /// Bytes written without a gap from the beginning.
@@ -94,7 +94,7 @@ pub struct Space {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct StoreRecovery {
     /// Replicas with an open write or update, which continues.
-    pub in_making: Vec<ReplicaId>,
+    pub being_written: Vec<ReplicaId>,
     /// Small complete replicas that still lie in the journal.
     pub unsettled: u64,
     /// Bytes of written ranges that were not durable and are lost (after a power failure).

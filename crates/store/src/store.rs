@@ -14,18 +14,18 @@ use types::{Incarnation, ObjectId, ReplicaId};
 use crate::buffers::Buffers;
 use crate::config::Planted;
 use crate::floor::Floor;
-use crate::holds::{Holds, Removal};
-use crate::log_record::{Beginning, Birth, LogRecord, Subject};
+use crate::journal_record::{Beginning, GenerationStart, JournalRecord, Subject};
+use crate::journal_references::{JournalReferences, Removal};
 use crate::object::Objects;
 use crate::reader::ReadView;
-use crate::record::{REPLICAS_END, ReplicaRecord, Seen, SegmentStat, replica_key, replica_of_key, segment_key};
+use crate::record::{REPLICAS_END, ReplicaRecord, SeenObjects, SegmentStat, replica_key, replica_of_key, segment_key};
 use crate::replica::OpenReplica;
 use crate::segments::SegmentFiles;
 use crate::sidecar::PATH_HINT_MAX;
 use crate::write_state::WriteState;
 use crate::{NewReplica, Reader, ReplicaStatus, Space, StoreConfig, StoreError, StoreRecovery, Verified, Writer};
 
-/// The map of records that the store keeps: `kv::LoggedIndex` on the stream `STORE_INDEX`.
+/// The map of records that the store keeps: `kv::JournaledIndex` on the stream `STORE_INDEX`.
 pub trait RecordIndex: Send + Sync {
     /// Appends a batch, visible to snapshots at once; not yet durable. `urgent`: it frees space, and may use the
     /// journal's reserve.
@@ -34,19 +34,19 @@ pub trait RecordIndex: Send + Sync {
     fn snapshot(&self) -> Box<dyn kv::Read + Send + '_>;
 }
 
-impl RecordIndex for kv::LoggedIndex {
+impl RecordIndex for kv::JournaledIndex {
     fn append(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError> {
         if urgent { self.append_urgent(batch) } else { self.append(batch) }
     }
 
     fn snapshot(&self) -> Box<dyn kv::Read + Send + '_> {
-        kv::LoggedIndex::snapshot(self)
+        kv::JournaledIndex::snapshot(self)
     }
 }
 
 /// The objects that the store has seen, and whether the index has this record.
 pub(crate) struct Memory {
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenObjects,
     pub(crate) changed: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) seen: Mutex<Memory>,
     /// Held while an index record is replaced, because the segments' numbers change with the records.
     pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,
-    pub(crate) holds: Mutex<Holds>,
+    pub(crate) holds: Mutex<JournalReferences>,
     /// Held while a checkpoint is undone.
     pub(crate) rollbacks: Mutex<()>,
     /// Held while files of removed replicas are removed.
@@ -86,17 +86,21 @@ pub struct Store {
 
 impl Inner {
     /// Appends a record to the stream of open writes.
-    pub(crate) fn log(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
+    pub(crate) fn log(&self, subject: Subject, record: &JournalRecord<'_>) -> Result<Appended, StoreError> {
         // These records free space, or allow trimming.
-        if matches!(record, LogRecord::Gone | LogRecord::Cut) {
-            return self.log_urgent(subject, record);
+        if matches!(record, JournalRecord::Gone | JournalRecord::Cut) {
+            return self.append_urgent_record(subject, record);
         }
         let (head, tail) = record.encode(subject);
         Ok(self.journal.append(StreamId::STORE_DATA, &[&head, tail])?)
     }
 
     /// Like [`Inner::log`], with the journal's reserve, for records that a full disk must not block.
-    pub(crate) fn log_urgent(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
+    pub(crate) fn append_urgent_record(
+        &self,
+        subject: Subject,
+        record: &JournalRecord<'_>,
+    ) -> Result<Appended, StoreError> {
         let (head, tail) = record.encode(subject);
         Ok(self.journal.append_urgent(StreamId::STORE_DATA, &[&head, tail])?)
     }
@@ -124,7 +128,7 @@ impl Inner {
         }
         let mut changed = None;
         if let Some(old) = &old
-            && let crate::record::Place::Segment { segment, .. } = old.place
+            && let crate::record::ByteLocation::Segment { segment, .. } = old.place
             && let Some(stat) = segments.get(&segment)
         {
             let stat = SegmentStat { live: stat.live.saturating_sub(old.bytes_in_segment()), ..*stat };
@@ -204,7 +208,7 @@ impl Store {
         // A store sees some of a cluster's numbers, in any order; the others are gaps. Of a number from a dropped gap,
         // the store does not know whether it was used. It treats the number as used.
         if inner.seen.lock().seen.has_forgotten(replica.object) && self.status(replica)?.is_none() {
-            return self.begin_anew(replica, new);
+            return self.recreate(replica, new);
         }
         self.begin(replica, new, 1, false)
     }
@@ -215,10 +219,10 @@ impl Store {
         replica: ReplicaId,
         new: NewReplica<'_>,
         generation: u64,
-        is_anew: bool,
+        is_recreated: bool,
     ) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
-        let birth = Birth {
+        let birth = GenerationStart {
             generation,
             beginning: Beginning::New,
             incarnation: new.incarnation,
@@ -229,12 +233,12 @@ impl Store {
         inner.check_incarnation(new.incarnation)?;
         let appended = {
             let mut memory = inner.seen.lock();
-            let is_used = !is_anew && memory.seen.has(replica.object) && !inner.config.has(Planted::ReuseObject);
+            let is_used = !is_recreated && memory.seen.has(replica.object) && !inner.config.has(Planted::ReuseObject);
             if replica.object == ObjectId(0) || is_used {
                 return Err(StoreError::ObjectUsed { object: replica.object });
             }
             inner.holds.lock().begin(replica, inner.journal.appended());
-            let appended = match inner.log(subject, &LogRecord::Born(birth.clone())) {
+            let appended = match inner.log(subject, &JournalRecord::Born(birth.clone())) {
                 Ok(appended) => appended,
                 Err(e) => {
                     inner.holds.lock().end(replica, Seq::ZERO);
@@ -315,7 +319,7 @@ impl Store {
             state.write_state.as_ref().map_or(record_generation, |write_state| write_state.birth.generation);
         // First the mark in the stream of open writes, so that replay never mistakes the removed replica's records for
         // an open write.
-        let gone = inner.log(Subject { replica, generation }, &LogRecord::Gone)?.seq;
+        let gone = inner.log(Subject { replica, generation }, &JournalRecord::Gone)?.seq;
         let mut after = gone;
         if let Some(record) = &state.record {
             after = inner.replace_record(replica, Some(record), None)?;
@@ -397,15 +401,15 @@ impl Store {
     ///
     /// # Errors
     /// The journal cannot be synced.
-    pub fn sync_log(&self) -> Result<(), StoreError> {
-        self.sync_log_to(self.inner.journal.appended())
+    pub fn sync_journal(&self) -> Result<(), StoreError> {
+        self.sync_journal_to(self.inner.journal.appended())
     }
 
     /// Makes the record at `seq` and all earlier ones durable. Callers that wait at the same time share a sync.
     ///
     /// # Errors
     /// The journal cannot be synced.
-    pub fn sync_log_to(&self, seq: Seq) -> Result<(), StoreError> {
+    pub fn sync_journal_to(&self, seq: Seq) -> Result<(), StoreError> {
         Ok(self.inner.journal.sync_to(seq)?)
     }
 

@@ -8,13 +8,13 @@ use types::PAGE_SIZE;
 
 use crate::StoreError;
 use crate::checkpoint::Checkpoint;
-use crate::log_record::{Birth, Snapshot};
+use crate::journal_record::{GenerationStart, Snapshot};
 use crate::ranges::Ranges;
 use crate::sums::{PAGE, pages_of};
 
 /// A page that is not (only) in the file. Unwritten bytes are zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldPage {
     pub(crate) bytes: Box<[u8]>,
     /// The file has older contents of this page: the journal must be durable before they are overwritten.
     pub(crate) image: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Held {
 /// The state of an open write.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteState {
-    pub(crate) birth: Birth,
+    pub(crate) birth: GenerationStart,
     pub(crate) len: u64,
     /// Whether the replica has, or gets, its own file.
     pub(crate) large: bool,
@@ -32,7 +32,7 @@ pub(crate) struct WriteState {
     /// Pages whose newest contents are in the file; never also held.
     pub(crate) in_file: Ranges,
     /// Pages whose newest contents are here and in the journal.
-    pub(crate) held: BTreeMap<u64, Held>,
+    pub(crate) held: BTreeMap<u64, HeldPage>,
     /// Bytes from 0 on that survive a power failure.
     pub(crate) durable_prefix: u64,
     /// The last record of this generation.
@@ -54,7 +54,7 @@ pub(crate) struct WriteState {
 }
 
 impl WriteState {
-    pub(crate) fn new(birth: Birth, small_max: u64) -> Self {
+    pub(crate) fn new(birth: GenerationStart, small_max: u64) -> Self {
         let large = birth.expected_len.is_some_and(|len| len > small_max);
         Self {
             birth,
@@ -82,7 +82,7 @@ impl WriteState {
         write_state.written = snapshot.written;
         write_state.in_file = snapshot.in_file;
         for (page, image, bytes) in snapshot.held {
-            write_state.held.insert(page, Held { bytes: bytes.into_boxed_slice(), image });
+            write_state.held.insert(page, HeldPage { bytes: bytes.into_boxed_slice(), image });
         }
         write_state
     }
@@ -131,8 +131,10 @@ impl WriteState {
             let within = usize::try_from(at % PAGE).unwrap_or(0);
             let (part, after) = rest.split_at(rest.len().min(PAGE_SIZE - within));
             let image = self.in_file.contains(page, page + 1);
-            let held =
-                self.held.entry(page).or_insert_with(|| Held { bytes: vec![0; PAGE_SIZE].into_boxed_slice(), image });
+            let held = self
+                .held
+                .entry(page)
+                .or_insert_with(|| HeldPage { bytes: vec![0; PAGE_SIZE].into_boxed_slice(), image });
             held.bytes[within..within + part.len()].copy_from_slice(part);
             if image {
                 self.in_file.remove(page, page + 1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use types::ReplicaId;
 
 use crate::config::{Planted, REPLICA_LEN_MAX};
-use crate::log_record::{BYTES_HEADER, LogRecord, Subject};
+use crate::journal_record::{BYTES_HEADER, JournalRecord, Subject};
 use crate::object::ObjectFiles;
 use crate::plan::{Part, plan};
 use crate::replica::{Locked, OpenReplica};
@@ -221,7 +221,7 @@ impl Writer {
         let seq = if inner.config.has(Planted::ForgetRange) {
             inner.journal.appended()
         } else {
-            inner.log(self.subject(), &LogRecord::InFile { first_page, crcs })?.seq
+            inner.log(self.subject(), &JournalRecord::InFile { first_page, crcs })?.seq
         };
         Ok(vec![LoggedStep { seq, whole: None, what: StepKind::InFile { first_page, count } }])
     }
@@ -253,7 +253,7 @@ impl Writer {
             });
             let offset = if image.is_some() { page * PAGE } else { at };
             let bytes = image.as_deref().unwrap_or(part);
-            let appended = inner.log(self.subject(), &LogRecord::Bytes { wrote, offset, bytes })?;
+            let appended = inner.log(self.subject(), &JournalRecord::Bytes { wrote, offset, bytes })?;
             // If these are all bytes of the replica, completing it need not log them again.
             let whole = (offset == 0 && image.is_none()).then_some((appended.location, BYTES_HEADER));
             done.push(LoggedStep { seq: appended.seq, whole, what: StepKind::Laid { wrote, start: offset, image } });

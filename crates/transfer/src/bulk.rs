@@ -5,22 +5,22 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use client::{Algorithm, Client, Reader, StripedWriter, Sum, Units, Url};
 use parking_lot::Mutex;
-use wire::request::{OpenOptions, QueryKind};
+use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use crate::context::Context;
-use crate::ends::{CHUNK, Opened, Sink, Source, Summed, read_local, read_remote};
+use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
 use crate::held_back::HeldBack;
-use crate::local::{Kept, LocalSink, LocalSource, mode_of};
-use crate::place::Place;
-use crate::plan::How;
+use crate::local::{KeptAttributes, LocalSink, LocalSource, mode_of};
+use crate::place::CopyPath;
+use crate::plan::CopyAction;
 use crate::pool::Pool;
 use crate::resume::sum_part;
 use crate::stream::{StreamSink, read_standard};
-use crate::sums::SumOfParts;
+use crate::sums::PartChecksums;
 use crate::times;
-use crate::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
+use crate::units::{Parts, UnitParts, UnitRequests, UnitsSource, buffers_of};
 
 /// Buffers between reading and writing, besides those at the servers.
 const BETWEEN: usize = 1;
@@ -45,11 +45,11 @@ pub struct Bulk<'a> {
     /// Settings, progress, and facts about servers.
     pub context: &'a Context,
     /// The source.
-    pub from: &'a Place,
+    pub from: &'a CopyPath,
     /// The target file itself.
-    pub to: &'a Place,
+    pub to: &'a CopyPath,
     /// What to do if the target exists.
-    pub how: How,
+    pub how: CopyAction,
     /// The file that an interrupted attempt made at a server where nothing existed, with its attributes at that time.
     pub made: Option<StatReply>,
     /// An unfinished file is known to exist there; the copy begins it again.
@@ -66,21 +66,21 @@ pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Opti
     }
 }
 
-type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
+type Work<'w> = Box<dyn FnOnce(SyncSender<PartSum>) -> Result<(), TransferError> + Send + 'w>;
 
 impl Bulk<'_> {
     /// Copies it.
     pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client)?;
         let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
-        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
-        if (self.context.options.resume || self.how == How::Compare)
+        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| KeptAttributes { mtime, mode });
+        if (self.context.options.resume || self.how == CopyAction::Compare)
             && let Some(len) = len
             && let Some(done) = self.is_there(client, len, algorithm)?
         {
             source.end(client, self.from);
             if let Some(kept) = kept {
-                self.keep_time(client, kept)?;
+                times::keep(self.context, client, self.to, kept)?;
             }
             return Ok(done);
         }
@@ -92,7 +92,7 @@ impl Bulk<'_> {
             }
         };
         self.made = sink.made().or(self.made.take());
-        let mut sums = algorithm.map(SumOfParts::new);
+        let mut sums = algorithm.map(PartChecksums::new);
         if from > 0
             && let Sink::Local(part) = &mut sink
             && !self.is_beginning(client, part, from, algorithm)?
@@ -112,7 +112,7 @@ impl Bulk<'_> {
                 }
             }
             if let Source::Local(_) = &source
-                && let Place::Local(path) = self.from
+                && let CopyPath::Local(path) = self.from
             {
                 source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
             }
@@ -124,38 +124,39 @@ impl Bulk<'_> {
         let moved = match self.pump(client, source, (&mut sink, &mut held), (from, len), sums.as_mut()) {
             // A pipe may have ended only because the signal that stopped us also stopped its writer.
             Ok(_) if self.context.stopping() => {
-                self.give_up(client, sink, true);
+                self.give_up(client, sink, &TransferError::Stopped);
                 return Err(TransferError::Stopped);
             }
             Ok(moved) => moved,
             Err(error) => {
-                self.give_up(client, sink, true);
+                self.give_up(client, sink, &error);
                 return Err(error);
             }
         };
         let len = from + moved;
         let sum = sums.and_then(|sums| sums.whole(len));
         let mut verified = false;
-        if let (Place::Remote(url), Some(sum)) = (self.from, sum) {
+        if let (CopyPath::Remote(url), Some(sum)) = (self.from, sum) {
             match told(client, url, sum.algorithm) {
                 Ok(Some(text)) if !sum.is(&text) => {
-                    self.give_up(client, sink, false);
                     let expected = format!("{}:{text}", sum.algorithm.name());
-                    return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+                    let error = TransferError::Damaged { from: url.to_string(), expected, found: sum };
+                    self.give_up(client, sink, &error);
+                    return Err(error);
                 }
                 Ok(told) => verified = told.is_some(),
                 Err(error) => {
-                    self.give_up(client, sink, true);
+                    self.give_up(client, sink, &error);
                     return Err(error);
                 }
             }
         }
         if let Err(error) = sink.end(held.release()) {
-            self.give_up(client, sink, true);
+            self.give_up(client, sink, &error);
             return Err(error);
         }
         self.finish(client, sink, len, kept)?;
-        if let (Place::Remote(url), Some(sum)) = (self.to, sum)
+        if let (CopyPath::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = told(client, url, sum.algorithm)?
         {
             self.compare(sum, text)?;
@@ -170,7 +171,7 @@ impl Bulk<'_> {
     /// Whether only the last byte may show that the source is damaged or incomplete, while the target's server could take the target for
     /// complete.
     fn may_be_no_file(&self, sink: &Sink) -> bool {
-        matches!(self.from, Place::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
+        matches!(self.from, CopyPath::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
     }
 
     /// The checksum to compare: one that the target's server keeps, else one that the source's server keeps. An option can name it.
@@ -179,7 +180,7 @@ impl Bulk<'_> {
             return Ok(None);
         }
         for place in [self.to, self.from] {
-            if let Place::Remote(url) = place
+            if let CopyPath::Remote(url) = place
                 && let Some(offered) = self.context.offered(client, url)?
             {
                 return Ok(Some(offered));
@@ -190,12 +191,12 @@ impl Bulk<'_> {
 
     pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
         match self.from {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let source = LocalSource::open(path, 0, self.context.options.direct)?;
                 let (len, mtime) = (Some(source.len()), Some(source.mtime()));
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
                     true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
@@ -222,7 +223,7 @@ impl Bulk<'_> {
                 }
                 Ok(Opened { source: Source::Remote(readers), len: Some(len), mode: mode & 0o777, mtime })
             }
-            Place::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
+            CopyPath::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
         }
     }
 
@@ -233,16 +234,16 @@ impl Bulk<'_> {
         client: &mut Client,
         (len, algorithm): (Option<u64>, Option<Algorithm>),
         mode: u16,
-        kept: Option<Kept>,
+        kept: Option<KeptAttributes>,
     ) -> Result<(Sink, u64, Option<Sum>), TransferError> {
         let options = &self.context.options;
-        let force = options.force || self.how != How::New;
+        let force = options.force || self.how != CopyAction::New;
         match self.to {
-            Place::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
-            Place::Local(path) if self.to.is_stream() => {
+            CopyPath::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
+            CopyPath::Local(path) if self.to.is_stream() => {
                 Ok((Sink::Stream(StreamSink::open(path, self.context.stop_flag())?), 0, None))
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let resume = options.resume && len.is_some();
                 let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
                 // The last block of an earlier copy may be incomplete.
@@ -251,7 +252,7 @@ impl Bulk<'_> {
                 sink.cut(have)?;
                 Ok((Sink::Local(sink), have, None))
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let mut target = url.clone();
                 // An empty file has no end to hold back; its close alone makes it complete.
                 if let Some(len) = len.filter(|len| *len > 0) {
@@ -284,10 +285,10 @@ impl Bulk<'_> {
                     client::Opened::File(file) => Ok((Sink::remote(file, !force), 0, None)),
                     client::Opened::Units(units) => {
                         let made = Some(units.stat()).filter(|_| !force);
-                        let opened = units.open_writer().inspect_err(|_| {
+                        let opened = units.open_writer().map_err(TransferError::from).inspect_err(|error| {
                             // The file exists, but the copy of it failed.
-                            if let Some(made) = made.as_ref().filter(|_| !options.resume) {
-                                self.clean_up(client, made, false);
+                            if let Some(made) = made.as_ref().filter(|_| !self.keeps_part(error)) {
+                                self.clean_up(client, made, (false, error));
                             }
                         });
                         Ok((self.units_sink(&units, opened?, made), 0, None))
@@ -302,21 +303,6 @@ impl Bulk<'_> {
         Sink::Units { writer: Box::new(opened.into_parallel(buffers)), made, mtime: units.wanted_mtime() }
     }
 
-    /// Sets the time and mode of a file that existed already.
-    fn keep_time(&self, client: &mut Client, kept: Kept) -> Result<(), TransferError> {
-        match self.to {
-            Place::Local(path) => std::fs::File::open(path)
-                .and_then(|file| kept.put(&file))
-                .map_err(TransferError::local("set the time and mode of", path)),
-            Place::Remote(url) if self.context.keeps_times(client, url)? => {
-                let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
-                client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
-                Ok(())
-            }
-            Place::Remote(_) | Place::Standard => Ok(()),
-        }
-    }
-
     /// Transfers everything from `from` on, except the part that is held back. Returns the number of bytes. Connections that can be used
     /// again go back to `client`.
     fn pump(
@@ -325,17 +311,17 @@ impl Bulk<'_> {
         source: Source,
         (sink, held): (&mut Sink, &mut HeldBack),
         (from, len): (u64, Option<u64>),
-        sums: Option<&mut SumOfParts>,
+        sums: Option<&mut PartChecksums>,
     ) -> Result<u64, TransferError> {
         let algorithm = sums.as_ref().map(|sums| sums.algorithm());
         let window = self.context.settings.window.max(1);
         let pieces = match &source {
-            Source::Units(units) => Pieces::of(units.stripe, window),
+            Source::Units(units) => UnitRequests::of(units.stripe, window),
             Source::Remote(readers) => {
                 let of_each = readers.iter().map(|reader| reader.file().window_for(CHUNK));
-                Pieces { len: CHUNK, window: of_each.max().unwrap_or(1) }
+                UnitRequests { len: CHUNK, window: of_each.max().unwrap_or(1) }
             }
-            Source::Local(_) | Source::Standard => Pieces { len: CHUNK, window: 1 },
+            Source::Local(_) | Source::Standard => UnitRequests { len: CHUNK, window: 1 },
         };
         let reading = match &source {
             Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
@@ -348,7 +334,7 @@ impl Bulk<'_> {
         let wanted = wanted + if matches!(source, Source::Units(_)) { reading } else { 0 };
         let pool = Pool::new(count.min(wanted.max(1)), pieces.len);
         let claims = AtomicU64::new(from);
-        let (sender, receiver) = sync_channel::<Summed>(count);
+        let (sender, receiver) = sync_channel::<PartSum>(count);
         let spare = Mutex::new(Vec::new());
         let mut moved = 0;
         let result = std::thread::scope(|scope| {
@@ -406,7 +392,7 @@ impl Bulk<'_> {
             }
             failed.map_or(Ok(()), Err)
         });
-        if let Place::Remote(url) = self.from {
+        if let CopyPath::Remote(url) = self.from {
             spare.into_inner().into_iter().for_each(|session| client.give_back(session, url));
         }
         result.map(|()| moved)
@@ -414,10 +400,10 @@ impl Bulk<'_> {
 
     fn write_all(
         &self,
-        receiver: Receiver<Summed>,
+        receiver: Receiver<PartSum>,
         (sink, held): (&mut Sink, &mut HeldBack),
         pool: &Pool,
-        mut sums: Option<&mut SumOfParts>,
+        mut sums: Option<&mut PartChecksums>,
         moved: &mut u64,
     ) -> Result<(), TransferError> {
         for (mut chunk, sum) in receiver {
@@ -439,62 +425,79 @@ impl Bulk<'_> {
         Ok(())
     }
 
-    fn finish(&self, client: &mut Client, sink: Sink, len: u64, kept: Option<Kept>) -> Result<(), TransferError> {
+    fn finish(
+        &self,
+        client: &mut Client,
+        sink: Sink,
+        len: u64,
+        kept: Option<KeptAttributes>,
+    ) -> Result<(), TransferError> {
         let made = sink.made();
-        match sink {
-            Sink::Local(local) => local.finish(len, kept, self.context.options.sync, self.context.options.resume),
+        let finished = match sink {
+            Sink::Local(local) => {
+                let options = &self.context.options;
+                return local.finish(len, kept, options.sync, options.resume || options.partial);
+            }
+            Sink::Stream(stream) => return stream.finish(),
             Sink::Remote { writer, .. } => {
                 let url = writer.file().url().clone();
-                match writer.finish() {
-                    Ok(session) => {
-                        client.give_back(session, &url);
-                        Ok(())
-                    }
-                    Err(error) => {
-                        if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
-                            self.clean_up(client, &made, false);
-                        }
-                        Err(error.into())
-                    }
-                }
+                writer.finish().map(|session| client.give_back(session, &url))
             }
-            Sink::Units { writer, mtime, .. } => writer.finish(mtime).map_err(|error| {
-                if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
-                    self.clean_up(client, &made, false);
-                }
-                error.into()
-            }),
-            Sink::Stream(stream) => stream.finish(),
+            Sink::Units { writer, mtime, .. } => writer.finish(mtime),
+        };
+        finished.map_err(|error| {
+            // After a lost connection the file may be complete.
+            let is_connection = error.is_connection();
+            let error = TransferError::from(error);
+            if let Some(made) = made.filter(|_| !is_connection && !self.keeps_part(&error)) {
+                self.clean_up(client, &made, (false, &error));
+            }
+            error
+        })
+    }
+
+    /// Whether what was copied of the file stays after the copy of it has failed. What a pipe has delivered cannot be
+    /// had again; but who stops a copy wants nothing of it.
+    fn keeps_part(&self, failed: &TransferError) -> bool {
+        let options = &self.context.options;
+        match failed {
+            TransferError::Damaged { .. } => false,
+            TransferError::Stopped => options.resume || options.partial,
+            _ => options.resume || options.partial || self.from.is_stream(),
         }
     }
 
-    /// Leaves nothing that looks like a copy. A part that `--resume` can continue stays if it is `of_use`.
-    fn give_up(&self, client: &mut Client, sink: Sink, of_use: bool) {
-        let resume = self.context.options.resume && of_use;
-        let made = sink.made();
+    /// Leaves nothing that looks like a copy. A part that `--resume` can continue may stay.
+    fn give_up(&self, client: &mut Client, sink: Sink, failed: &TransferError) {
+        let options = &self.context.options;
+        let keeps = self.keeps_part(failed);
+        let made = sink.made().filter(|_| !keeps);
         match sink {
-            Sink::Local(local) if !resume => local.remove(),
+            // No later copy can continue that of a pipe.
+            Sink::Local(local) if !keeps || !(options.resume || options.partial) => local.remove(),
             Sink::Local(_) | Sink::Stream(_) => {}
             Sink::Remote { writer, .. } => {
                 // While it is open for us, nobody else can have it.
                 let held = writer.file().is_held();
-                if let Some(made) = made.filter(|_| !resume) {
-                    self.clean_up(client, &made, held);
+                if let Some(made) = made {
+                    self.clean_up(client, &made, (held, failed));
                 }
                 writer.abandon();
             }
             Sink::Units { writer, .. } => {
-                if let Some(made) = made.filter(|_| !resume) {
-                    self.clean_up(client, &made, true);
+                if let Some(made) = made {
+                    self.clean_up(client, &made, (true, failed));
                 }
                 drop(writer);
             }
         }
     }
 
-    /// Like [`Bulk::remove_rest`], but also works after this copy was told to stop.
-    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, held: bool) {
-        if self.context.stopping() {
+    /// Like [`Bulk::remove_rest`], but also works after this copy was told to stop. If it `failed` because a server
+    /// could not be reached, nobody waits for that server again.
+    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, (held, failed): (bool, &TransferError)) {
+        let is_unreachable = failed.exit() == console::Exit::Unreachable;
+        if self.context.stopping() || is_unreachable {
             self.remove_rest(&mut self.context.cleaner(), made, held);
         } else {
             self.remove_rest(client, made, held);

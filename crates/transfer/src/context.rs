@@ -9,8 +9,9 @@ use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, St
 use parking_lot::Mutex;
 
 use crate::local::Direct;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::progress::Progress;
+use crate::waits::WaitNotices;
 
 /// The options of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ pub struct Options {
     pub force: bool,
     /// Continue what an earlier copy left.
     pub resume: bool,
+    /// Keep what was copied of a file when the copy of it ends early.
+    pub partial: bool,
     /// Compare checksums.
     pub verify: bool,
     /// Make local files durable before they get their names.
@@ -42,6 +45,8 @@ pub struct Context {
     pub settings: Settings,
     /// The progress so far.
     pub progress: Progress,
+    /// What the client waits for.
+    pub waits: WaitNotices,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
     weir: Mutex<HashMap<Endpoint, bool>>,
     batches: Mutex<HashMap<Endpoint, Option<BatchLimits>>>,
@@ -52,12 +57,13 @@ pub struct Context {
 impl Context {
     /// The state at the beginning of a copy.
     #[must_use]
-    pub fn new(options: Options, settings: Settings) -> Self {
+    pub fn new(options: Options, settings: Settings, waits: WaitNotices) -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
         let asked = Arc::clone(&stop);
-        let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
+        let (stop_when, watch) = (Stop::when(move || asked.load(Ordering::Relaxed)), waits.watch());
+        let settings = Settings { stop: stop_when, watch, ..settings };
         let (sums, weir, batches, notes) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Self { options, settings, progress: Progress::default(), sums, weir, batches, notes, stop }
+        Self { options, settings, progress: Progress::default(), waits, sums, weir, batches, notes, stop }
     }
 
     /// A client for cleaning up after everything else was told to stop. It does not wait long.
@@ -114,12 +120,12 @@ impl Context {
     }
 
     /// Notes that a copy between these places could not be compared, because one of the servers keeps no checksum for it.
-    pub fn not_compared(&self, places: [&Place; 2]) {
+    pub fn not_compared(&self, places: [&CopyPath; 2]) {
         let servers: BTreeSet<_> = places
             .into_iter()
             .filter_map(|place| match place {
-                Place::Remote(url) => Some(url.server.to_string()),
-                Place::Local(_) | Place::Standard => None,
+                CopyPath::Remote(url) => Some(url.server.to_string()),
+                CopyPath::Local(_) | CopyPath::Standard => None,
             })
             .collect();
         if self.options.verify && !servers.is_empty() {

@@ -9,7 +9,7 @@ use wire::response::StatReply;
 
 use crate::error::TransferError;
 use crate::local::{LocalSink, LocalSource};
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::pool::Pool;
 use crate::stream::StreamSink;
 use crate::units::{Parts, UnitsSource};
@@ -60,12 +60,13 @@ pub struct Opened {
 }
 
 /// A part and its checksum.
-pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
+pub type PartSum = (Chunk<AlignedBuf>, Option<Sum>);
 
 impl Source {
     /// Ends the source without reading. Its connections go back to `client`.
-    pub fn end(self, client: &mut Client, from: &Place) {
-        if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), Place::Remote(url)) = (self, from) {
+    pub fn end(self, client: &mut Client, from: &CopyPath) {
+        if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), CopyPath::Remote(url)) = (self, from)
+        {
             readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
         }
     }
@@ -142,7 +143,7 @@ impl Sink {
 pub fn hand_on(
     chunk: Chunk<AlignedBuf>,
     algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
+    sender: &SyncSender<PartSum>,
 ) -> Result<(), TransferError> {
     let sum = algorithm.map(|algorithm| algorithm.of(&chunk.buffer[..chunk.len]));
     sender.send((chunk, sum)).map_err(|_| TransferError::Stopped)
@@ -153,7 +154,7 @@ pub fn read_local(
     mut source: LocalSource,
     pool: &Pool,
     algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
+    sender: &SyncSender<PartSum>,
 ) -> Result<(), TransferError> {
     // There may be no more buffers than parts, so do not wait for one at the end.
     while !source.is_at_end() {
@@ -171,7 +172,7 @@ pub fn read_remote(
     window: usize,
     pool: &Pool,
     algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
+    sender: &SyncSender<PartSum>,
 ) -> (Option<Session>, Result<(), TransferError>) {
     match read_parts(&mut reader, parts, window, pool, algorithm, sender) {
         Ok(()) => match reader.close() {
@@ -189,7 +190,7 @@ fn read_parts(
     window: usize,
     pool: &Pool,
     algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
+    sender: &SyncSender<PartSum>,
 ) -> Result<(), TransferError> {
     // There may be no more buffers than parts, and the writer may keep them to the end. So take one only for a part.
     let mut next = parts.next();

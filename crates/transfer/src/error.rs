@@ -51,7 +51,7 @@ pub enum TransferError {
     )]
     Around { path: String },
     #[error(
-        "{path} is in the way: a directory is to be there, and it is none (or a link to one); remove or rename it first"
+        "{path} is in the way: the copy needs a directory there, and it is no directory (or a link to one); remove or rename it first"
     )]
     InTheWay { path: String },
     #[error("{to} is {from} itself, or in it")]
@@ -64,14 +64,29 @@ pub enum TransferError {
     OnlyWeir(ClientError),
     #[error("`{name}` is no checksum that can be computed here; crc32c and adler32 are")]
     NoSuchChecksum { name: String },
+    #[error(
+        "no checksum is kept by all these servers ({offered}), so those of one list could not be compared; choose with -a"
+    )]
+    NoCommonChecksum { offered: String },
     #[error(transparent)]
-    Place(#[from] UrlError),
+    CopyPath(#[from] UrlError),
     #[error("give at least one source, and the target last")]
     NoSource,
     #[error("standard input can be read once only")]
     StandardInputTwice,
     #[error("a third-party copy is from server to server: give root:// addresses")]
     ThirdPartyHere,
+    #[error("several sources cannot all be copied onto {target} itself; leave out --no-target-directory")]
+    SeveralOntoOne { target: String },
+    #[error(
+        "an earlier copy may have put {from} into {target}, or may have made {target} of it: both fit what is there; \
+         say which: --no-target-directory for the second, or give the whole name of the copy with it for the first"
+    )]
+    EitherWay { from: String, target: String },
+    #[error("{path} is a directory, and a file cannot take its place; leave out --no-target-directory to copy into it")]
+    TargetIsDirectory { path: String },
+    #[error("{path}: no server can have this name, because in a root:// address `?` ends the path; rename it")]
+    NameWithMark { path: String },
     #[error("several sources need a directory as their target, and {target} is none (end it with / to make it)")]
     SeveralIntoOne { target: String },
     #[error("sync is of two directories")]
@@ -126,11 +141,15 @@ impl TransferError {
             | Self::InTheWay { .. } => Exit::Exists,
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
-            | Self::Place(_)
+            | Self::NoCommonChecksum { .. }
+            | Self::CopyPath(_)
             | Self::NoSource
             | Self::StandardInputTwice
             | Self::ThirdPartyHere
             | Self::SeveralIntoOne { .. }
+            | Self::SeveralOntoOne { .. }
+            | Self::EitherWay { .. }
+            | Self::TargetIsDirectory { .. }
             | Self::SyncOfStandard
             | Self::IntoItself { .. }
             | Self::Root { .. }
@@ -139,6 +158,7 @@ impl TransferError {
             | Self::NotADirectory { .. }
             | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }
+            | Self::NameWithMark { .. }
             | Self::Changed { .. }
             | Self::Elsewhere { .. }
             | Self::OnlyWeir(_)

@@ -161,14 +161,14 @@ fn is_cached(file: &File, len: u64) -> bool {
 
 /// The attributes of a source file that a copy keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct KeptAttributes {
     /// The modification time.
     pub mtime: Timestamp,
     /// The nine permission bits.
     pub mode: u16,
 }
 
-impl Kept {
+impl KeptAttributes {
     /// Sets them on a local file.
     pub fn put(self, file: &File) -> io::Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(u32::from(self.mode)))?;
@@ -302,7 +302,13 @@ impl LocalSink {
     }
 
     /// Renames it to the target, with `sync` after making it durable. If that fails, removes it unless `keep_part`.
-    pub fn finish(self, len: u64, kept: Option<Kept>, sync: bool, keep_part: bool) -> Result<(), TransferError> {
+    pub fn finish(
+        self,
+        len: u64,
+        kept: Option<KeptAttributes>,
+        sync: bool,
+        keep_part: bool,
+    ) -> Result<(), TransferError> {
         let named = self.name(len, kept, sync);
         if named.is_err() && !keep_part {
             self.remove();
@@ -310,7 +316,7 @@ impl LocalSink {
         named
     }
 
-    fn name(&self, len: u64, kept: Option<Kept>, sync: bool) -> Result<(), TransferError> {
+    fn name(&self, len: u64, kept: Option<KeptAttributes>, sync: bool) -> Result<(), TransferError> {
         self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
         if let Some(kept) = kept {
             kept.put(&self.file).map_err(TransferError::local("set the time and mode of", &self.part))?;
@@ -357,7 +363,7 @@ pub fn write_small(
     target: &Path,
     data: &[u8],
     mode: u16,
-    kept: Option<Kept>,
+    kept: Option<KeptAttributes>,
     force: bool,
     sync: bool,
 ) -> Result<(), TransferError> {

@@ -5,10 +5,13 @@ use client::Settings;
 use crate::context::Options;
 use crate::filter::Filter;
 use crate::local::Direct;
+use crate::waits::{Shown, WaitNotices};
 
 /// How to transfer.
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
+    /// Keep what was copied of a file when the copy of it ends early, for `resume`.
+    pub partial: bool,
     /// Keep the times of files and, on this machine, their permission bits.
     pub preserve: bool,
     /// Selects names in trees.
@@ -29,14 +32,22 @@ pub struct TransferOptions {
     pub json: bool,
     /// Print no progress and nothing but errors.
     pub quiet: bool,
+    /// Print each file that was copied.
+    pub verbose: bool,
 }
 
 impl TransferOptions {
+    /// Shows what `command` waits for.
+    pub(crate) fn waits(&self, command: &'static str) -> WaitNotices {
+        WaitNotices::new(if self.quiet { Shown::Off } else { Shown::On(command) })
+    }
+
     /// The options for each file of a sync; it replaces and resumes nothing, and makes no third-party copies.
     pub(crate) fn of_each_file(&self) -> Options {
         Options {
             force: false,
             resume: false,
+            partial: self.partial,
             verify: self.verify,
             sync: self.sync,
             preserve: self.preserve,
@@ -58,8 +69,12 @@ pub struct CopyOptions {
     pub force: bool,
     /// Continue what an earlier copy left.
     pub resume: bool,
+    /// The target is the copy itself, also if it is a directory.
+    pub no_target_directory: bool,
     /// Have the target's server fetch from the source's server.
     pub third_party: bool,
+    /// Print the actions without doing them.
+    pub dry_run: bool,
     /// How to transfer.
     pub how: TransferOptions,
 }
@@ -81,4 +96,27 @@ pub struct SyncOptions {
     pub dry_run: bool,
     /// How to transfer.
     pub how: TransferOptions,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The options of a copy without any.
+    pub(crate) fn plain() -> TransferOptions {
+        TransferOptions {
+            partial: false,
+            preserve: false,
+            filter: Filter::default(),
+            verify: true,
+            sync: false,
+            jobs: 1,
+            streams: 1,
+            direct: Direct::Auto,
+            client: Settings::default(),
+            json: false,
+            quiet: true,
+            verbose: false,
+        }
+    }
 }

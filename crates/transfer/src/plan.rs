@@ -13,7 +13,8 @@ use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
 use crate::filter::Filter;
-use crate::place::Place;
+use crate::local::{KeptAttributes, permission_bits};
+use crate::place::CopyPath;
 use crate::times;
 
 /// Longest list of waiting items.
@@ -25,20 +26,20 @@ const DEPTH_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Item {
     /// The source.
-    pub from: Place,
+    pub from: CopyPath,
     /// The target, including its own name.
-    pub to: Place,
+    pub to: CopyPath,
     /// Its length when it was found, if known.
     pub size: Option<u64>,
     /// Its modification time when it was found, if known.
     pub mtime: Option<Timestamp>,
     /// What to do if the target exists.
-    pub how: How,
+    pub how: CopyAction,
 }
 
 /// What to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum How {
+pub enum CopyAction {
     /// Copy it according to the options.
     #[default]
     New,
@@ -104,38 +105,50 @@ impl Queue {
 }
 
 /// Receives what the search finds.
-pub trait Finds {
+pub trait SearchSink {
     /// A file.
     fn file(&mut self, item: Item);
-    /// A directory, before its contents.
-    fn directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    /// A directory, before its contents, with the attributes of the source.
+    fn directory(&mut self, to: &CopyPath, kept: KeptAttributes) -> Result<(), TransferError>;
     /// An empty directory, which no file's copy would create.
-    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError>;
     /// Something that cannot be copied.
-    fn problem(&mut self, from: &Place, error: TransferError);
+    fn problem(&mut self, from: &CopyPath, error: TransferError);
     /// Something that the search skips, and why.
-    fn left_out(&mut self, from: &Place, why: &'static str);
+    fn left_out(&mut self, from: &CopyPath, why: &'static str);
     /// Whether the search must end.
     fn stopping(&self) -> bool;
 }
 
 /// Finds the contents of `from`, for the target `to`. With `recursive` it enters directories and skips what `filter` rejects in them. It
 /// follows symbolic links, but not back to a directory that they are in.
-pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filter: &Filter, finds: &mut dyn Finds) {
-    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: How::New }));
+pub fn walk(
+    client: &mut Client,
+    from: &CopyPath,
+    to: &CopyPath,
+    recursive: bool,
+    filter: &Filter,
+    finds: &mut dyn SearchSink,
+) {
+    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: CopyAction::New }));
+    if let Some(place) = [from, to].into_iter().find(|place| place.has_mark()) {
+        return finds.problem(from, TransferError::NameWithMark { path: place.to_string() });
+    }
     let mut walk = Walk { client, filter, finds, above: Vec::new() };
     let found = match from {
-        Place::Standard => file(None, None),
-        Place::Local(path) => match path.metadata() {
-            Ok(found) if found.is_dir() && recursive => walk.local(path, to, "", Id::of_local(&found)).map(|()| None),
+        CopyPath::Standard => file(None, None),
+        CopyPath::Local(path) => match path.metadata() {
+            Ok(found) if found.is_dir() && recursive => {
+                walk.local(path, to, "", Folder::of_local(&found)).map(|()| None)
+            }
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
             Ok(found) => file(Some(found.len()), Some(times::of_local(&found))),
             Err(error) => Err(TransferError::local("find", path)(error)),
         },
-        Place::Remote(url) => match walk.client.stat(url) {
+        CopyPath::Remote(url) => match walk.client.stat(url) {
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) && recursive => {
-                walk.remote(from, to, "", Id::of_server(&stat)).map(|()| None)
+                walk.remote(from, to, "", Folder::of_server(&stat)).map(|()| None)
             }
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(stat) => file(Some(stat.size), Some(times::of_server(&stat))),
@@ -164,11 +177,30 @@ impl Id {
     }
 }
 
+/// A directory of the source.
+#[derive(Clone, Copy, Debug)]
+struct Folder {
+    id: Id,
+    kept: KeptAttributes,
+}
+
+impl Folder {
+    fn of_local(found: &fs::Metadata) -> Self {
+        let kept = KeptAttributes { mtime: times::of_local(found), mode: permission_bits(found.mode()) };
+        Self { id: Id::of_local(found), kept }
+    }
+
+    fn of_server(stat: &StatReply) -> Self {
+        let mode = stat.extra.as_ref().map_or(0o755, |extra| extra.mode & 0o777);
+        Self { id: Id::of_server(stat), kept: KeptAttributes { mtime: times::of_server(stat), mode } }
+    }
+}
+
 /// The walk through one tree.
 struct Walk<'a> {
     client: &'a mut Client,
     filter: &'a Filter,
-    finds: &'a mut dyn Finds,
+    finds: &'a mut dyn SearchSink,
     /// The chain of directories from the top to the present one.
     above: Vec<Id>,
 }
@@ -176,7 +208,7 @@ struct Walk<'a> {
 /// The kind of a directory's entry, with links followed.
 enum Found {
     File { size: u64, mtime: Timestamp },
-    Directory(Id),
+    Directory(Folder),
     Other,
 }
 
@@ -184,7 +216,7 @@ impl Walk<'_> {
     /// Enters a directory with `list`, unless that is one of its own parents.
     fn into(
         &mut self,
-        from: &Place,
+        from: &CopyPath,
         id: Id,
         list: impl FnOnce(&mut Self) -> Result<(), TransferError>,
     ) -> Result<(), TransferError> {
@@ -202,21 +234,21 @@ impl Walk<'_> {
     }
 
     /// Handles an entry that is no directory; for a directory, returns how to enter it.
-    fn entry(&mut self, from: Place, to: Place, found: Found) -> Option<(Place, Place, Id)> {
+    fn entry(&mut self, from: CopyPath, to: CopyPath, found: Found) -> Option<(CopyPath, CopyPath, Folder)> {
         match found {
             Found::File { size, mtime } => {
-                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: How::New });
+                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: CopyAction::New });
             }
-            Found::Directory(id) => return Some((from, to, id)),
+            Found::Directory(folder) => return Some((from, to, folder)),
             Found::Other => self.finds.left_out(&from, "neither a file nor a directory"),
         }
         None
     }
 
-    fn local(&mut self, path: &Path, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
-        self.into(&Place::Local(path.to_owned()), id, |walk| {
+    fn local(&mut self, path: &Path, to: &CopyPath, below: &str, folder: Folder) -> Result<(), TransferError> {
+        self.into(&CopyPath::Local(path.to_owned()), folder.id, |walk| {
             let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
-            walk.finds.directory(to)?;
+            walk.finds.directory(to, folder.kept)?;
             let mut empty = true;
             for entry in entries {
                 if walk.finds.stopping() {
@@ -224,7 +256,7 @@ impl Walk<'_> {
                 }
                 let entry = entry.map_err(TransferError::local("list", path))?;
                 let (name, path) = (entry.file_name(), entry.path());
-                let from = Place::Local(path.clone());
+                let from = CopyPath::Local(path.clone());
                 let Some(name) = name.to_str() else {
                     empty = false;
                     walk.finds.left_out(&from, "its name is not UTF-8");
@@ -237,17 +269,22 @@ impl Walk<'_> {
                     continue;
                 }
                 empty = false;
+                let to = to.join(name);
+                if to.has_mark() {
+                    walk.finds.problem(&from, TransferError::NameWithMark { path: from.to_string() });
+                    continue;
+                }
                 let found = match path.metadata() {
                     Err(error) => {
                         walk.finds.problem(&from, TransferError::local("find", &path)(error));
                         continue;
                     }
-                    Ok(found) if found.is_dir() => Found::Directory(Id::of_local(&found)),
+                    Ok(found) if found.is_dir() => Found::Directory(Folder::of_local(&found)),
                     Ok(found) if found.is_file() => Found::File { size: found.len(), mtime: times::of_local(&found) },
                     Ok(_) => Found::Other,
                 };
-                if let Some((from, to, id)) = walk.entry(from, to.join(name), found)
-                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), id)
+                if let Some((from, to, folder)) = walk.entry(from, to, found)
+                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), folder)
                 {
                     walk.finds.problem(&from, error);
                 }
@@ -256,10 +293,10 @@ impl Walk<'_> {
         })
     }
 
-    fn remote(&mut self, from: &Place, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
-        let Place::Remote(url) = from else { return Ok(()) };
-        self.into(from, id, |walk| {
-            walk.finds.directory(to)?;
+    fn remote(&mut self, from: &CopyPath, to: &CopyPath, below: &str, folder: Folder) -> Result<(), TransferError> {
+        let CopyPath::Remote(url) = from else { return Ok(()) };
+        self.into(from, folder.id, |walk| {
+            walk.finds.directory(to, folder.kept)?;
             let (mut directories, mut entries) = (Vec::new(), Vec::new());
             // Copying may be slow, and a server does not wait for ever with its listing. So read the whole listing first.
             walk.client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
@@ -275,6 +312,13 @@ impl Walk<'_> {
                 if name.contains('/') || name.contains('\0') {
                     empty = false;
                     walk.finds.left_out(from, "it holds an entry whose name is a path");
+                    continue;
+                }
+                // A request for it would be one for another file.
+                if from.join(&name).has_mark() {
+                    empty = false;
+                    let path = from.join(&name).to_string();
+                    walk.finds.problem(from, TransferError::NameWithMark { path });
                     continue;
                 }
                 // Not every server lists attributes, and weir's servers list a link as a link.
@@ -293,7 +337,7 @@ impl Walk<'_> {
                         walk.finds.problem(&from.join(&name), error.into());
                         continue;
                     }
-                    Ok(stat) if is_dir => Found::Directory(Id::of_server(&stat)),
+                    Ok(stat) if is_dir => Found::Directory(Folder::of_server(&stat)),
                     Ok(stat) if stat.flags.has(StatFlags::OTHER) => Found::Other,
                     Ok(stat) => Found::File { size: stat.size, mtime: times::of_server(&stat) },
                 };
@@ -302,11 +346,11 @@ impl Walk<'_> {
             if empty {
                 walk.finds.empty_directory(to)?;
             }
-            for ((from, to, id), at) in directories {
+            for ((from, to, folder), at) in directories {
                 if walk.finds.stopping() {
                     return Ok(());
                 }
-                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), id) {
+                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), folder) {
                     walk.finds.problem(&from, error);
                 }
             }
@@ -325,21 +369,21 @@ mod tests {
     #[derive(Default)]
     struct Found(Vec<String>, Option<usize>);
 
-    impl Finds for Found {
+    impl SearchSink for Found {
         fn file(&mut self, item: Item) {
             self.0.push(format!("{} {}", item.to, item.size.unwrap()));
         }
-        fn directory(&mut self, _: &Place) -> Result<(), TransferError> {
+        fn directory(&mut self, _: &CopyPath, _: KeptAttributes) -> Result<(), TransferError> {
             Ok(())
         }
-        fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
             self.0.push(format!("{to}/"));
             Ok(())
         }
-        fn problem(&mut self, from: &Place, _: TransferError) {
+        fn problem(&mut self, from: &CopyPath, _: TransferError) {
             self.0.push(format!("! {}", from.name()));
         }
-        fn left_out(&mut self, from: &Place, _: &'static str) {
+        fn left_out(&mut self, from: &CopyPath, _: &'static str) {
             self.0.push(format!("- {}", from.name()));
         }
         fn stopping(&self) -> bool {
@@ -349,8 +393,8 @@ mod tests {
 
     fn found(from: &Path, recursive: bool, filter: &Filter) -> Vec<String> {
         let mut found = Found::default();
-        let from = Place::Local(from.to_owned());
-        walk(&mut Client::default(), &from, &Place::Local("/t".into()), recursive, filter, &mut found);
+        let from = CopyPath::Local(from.to_owned());
+        walk(&mut Client::default(), &from, &CopyPath::Local("/t".into()), recursive, filter, &mut found);
         found.0.sort();
         found.0
     }
@@ -363,7 +407,7 @@ mod tests {
             fs::write(temp.path().join(format!("d{number}/f")), "").unwrap();
         }
         let mut found = Found(Vec::new(), Some(5));
-        let (from, to) = (Place::Local(temp.path().to_owned()), Place::Local("/t".into()));
+        let (from, to) = (CopyPath::Local(temp.path().to_owned()), CopyPath::Local("/t".into()));
         walk(&mut Client::default(), &from, &to, true, &Filter::default(), &mut found);
         assert_eq!(found.0.len(), 5, "{:?}", found.0);
     }

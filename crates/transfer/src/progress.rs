@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use types::units::show_size;
 
+use crate::waits::WaitNotices;
+
 /// How often the line is redrawn.
 const EVERY: Duration = Duration::from_millis(200);
 /// The shown rate is the average over this time.
@@ -66,15 +68,18 @@ pub struct Line {
 
 impl Line {
     /// Redraws until `done`; does nothing if stderr is no terminal.
-    pub fn run(&mut self, progress: &Progress, done: &AtomicBool) {
+    pub fn run(&mut self, progress: &Progress, waits: &WaitNotices, done: &AtomicBool) {
         if !std::io::stderr().is_terminal() {
             return;
         }
+        waits.has_line(true);
         while !done.load(Ordering::Relaxed) {
             std::thread::park_timeout(EVERY);
             let text = self.text(progress, Instant::now());
-            self.show(&text);
+            // What keeps the copy from moving says more than a rate of 0.
+            self.show(&waits.now().unwrap_or(text));
         }
+        waits.has_line(false);
         self.show("");
         let _ = write!(std::io::stderr(), "\r");
     }

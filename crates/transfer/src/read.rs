@@ -4,7 +4,7 @@ use client::{Client, Opened};
 use wire::request::OpenOptions;
 
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 
 /// Bytes of one read.
 const PART: usize = 1 << 20;
@@ -15,13 +15,13 @@ const PART: usize = 1 << 20;
 /// What keeps it from being read, or the error of `each`.
 pub fn read_all(
     client: &mut Client,
-    at: &Place,
+    at: &CopyPath,
     each: &mut dyn FnMut(&[u8]) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     use std::io::Read as _;
     let mut buffer = vec![0; PART];
     match at {
-        Place::Remote(url) => {
+        CopyPath::Remote(url) => {
             let mut offset = 0;
             match client.open_direct(url, OpenOptions::READ, 0)? {
                 Opened::File(mut file) => {
@@ -53,7 +53,7 @@ pub fn read_all(
             }
             Ok(())
         }
-        Place::Local(path) => {
+        CopyPath::Local(path) => {
             let mut file = std::fs::File::open(path).map_err(TransferError::local("open", path))?;
             loop {
                 match file.read(&mut buffer).map_err(TransferError::local("read", path))? {
@@ -62,7 +62,7 @@ pub fn read_all(
                 }
             }
         }
-        Place::Standard => {
+        CopyPath::Standard => {
             let mut input = std::io::stdin().lock();
             loop {
                 let failed = |source| TransferError::Local { what: "read", path: "standard input".into(), source };

@@ -1,130 +1,159 @@
 //! `weir rm`: removes what it can, reports the rest, and goes on.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use client::ClientError;
 use console::Exit;
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::tree::{Kind, Tree};
 
 /// Deepest directory that is followed; a deeper one is probably a loop.
 const DEPTH_MAX: usize = 256;
 
-/// Removes `places`. Returns the exit code of the error, or [`Exit::Failed`] for several kinds. `recursive`: also directories with
-/// everything in them. `force`: a missing name is no error. `say` gets each error.
-pub fn remove(
-    tree: &mut Tree,
-    places: &[String],
-    recursive: bool,
-    force: bool,
-    say: &mut dyn FnMut(&TransferError),
-) -> Exit {
-    let mut removal = Removal { tree, recursive, force, exit: None, say };
-    for text in places {
-        match Place::parse(text).map_err(|error| TransferError::Client(ClientError::from(error))) {
-            Ok(at) => {
-                removal.remove(&at);
-            }
-            Err(error) => removal.failed(&error),
-        }
-    }
-    removal.exit.unwrap_or(Exit::Done)
+/// CopyAction to remove.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Removal {
+    /// Also directories, with everything in them.
+    pub recursive: bool,
+    /// A missing name is no error.
+    pub force: bool,
+    /// Say what would be removed, and remove nothing.
+    pub dry_run: bool,
 }
 
-struct Removal<'a> {
+/// What a removal reports.
+#[derive(Debug)]
+pub enum RemovalEvent<'a> {
+    /// This name is gone, or would be.
+    Removed(&'a str),
+    /// This could not be removed.
+    Failed(&'a TransferError),
+}
+
+/// Removes `places`. `say` gets each name that is gone, and each error.
+pub fn remove(tree: &mut Tree, places: &[CopyPath], how: Removal, say: &mut dyn FnMut(RemovalEvent<'_>)) {
+    let mut run = Run { tree, how, say };
+    for at in places {
+        run.remove(at);
+    }
+}
+
+struct Run<'a> {
     tree: &'a mut Tree,
-    recursive: bool,
-    force: bool,
-    exit: Option<Exit>,
-    say: &'a mut dyn FnMut(&TransferError),
+    how: Removal,
+    say: &'a mut dyn FnMut(RemovalEvent<'_>),
 }
 
-impl Removal<'_> {
-    fn failed(&mut self, error: &TransferError) {
-        let exit = error.exit();
-        if self.force && exit == Exit::NotFound {
-            return;
+impl Run<'_> {
+    /// Reports whether `at` was removed. Returns whether it was.
+    fn went(&mut self, at: &dyn fmt::Display, done: Result<(), TransferError>) -> bool {
+        match &done {
+            Ok(()) => (self.say)(RemovalEvent::Removed(&at.to_string())),
+            Err(error) if self.how.force && error.exit() == Exit::NotFound => {}
+            Err(error) => (self.say)(RemovalEvent::Failed(error)),
         }
-        self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
-        (self.say)(error);
+        done.is_ok()
     }
 
-    /// Reports an error. Returns whether the removal succeeded.
-    fn went(&mut self, done: Result<(), TransferError>) -> bool {
-        done.inspect_err(|error| self.failed(error)).is_ok()
+    /// Removes one name at a server, or only looks whether it is there.
+    fn remove_one(&mut self, at: &CopyPath, directory: bool) -> Result<(), TransferError> {
+        if !self.how.dry_run {
+            return self.tree.remove(at, directory);
+        }
+        let info = self.tree.info(at)?;
+        // As a server would refuse it.
+        if info.kind == Kind::Directory && !directory {
+            return Err(TransferError::IsDirectory { path: at.to_string() });
+        }
+        Ok(())
     }
 
     /// Removes a name without following links. If the name can be removed by itself, does not look below it. Returns whether it is gone.
-    fn remove(&mut self, at: &Place) -> bool {
+    fn remove(&mut self, at: &CopyPath) -> bool {
         if let Err(error) = may_go(at) {
-            return self.went(Err(error));
+            return self.went(at, Err(error));
         }
-        if let Place::Local(path) = at {
+        if let CopyPath::Local(path) = at {
             // A slash at the end would follow a link.
             let path: std::path::PathBuf = path.components().collect();
             return self.local(&path);
         }
         let is_directory = |tree: &mut Tree| tree.info(at).is_ok_and(|info| info.kind == Kind::Directory);
-        if !self.recursive && is_directory(self.tree) {
-            return self.went(Err(TransferError::IsDirectory { path: at.to_string() }));
+        if !self.how.recursive && is_directory(self.tree) {
+            return self.went(at, Err(TransferError::IsDirectory { path: at.to_string() }));
         }
-        match self.tree.remove(at, false) {
-            Err(TransferError::Client(error)) if self.recursive && is_a_refusal(&error) && is_directory(self.tree) => {
+        match self.remove_one(at, false) {
+            Err(error) if self.how.recursive && may_be_directory(&error) && is_directory(self.tree) => {
                 self.directory(at, 0)
             }
-            done => self.went(done),
+            done => self.went(at, done),
         }
     }
 
     /// Removes a directory at a server, and everything below it.
-    fn directory(&mut self, at: &Place, depth: usize) -> bool {
+    fn directory(&mut self, at: &CopyPath, depth: usize) -> bool {
         let mut entries = Vec::new();
         let listed = self.tree.list(at, false, &mut |entry| {
             entries.push((entry.name, entry.info.kind));
             Ok(())
         });
-        let mut all = self.went(listed);
+        let mut all = listed.is_ok() || self.went(at, listed);
         for (name, kind) in entries {
             let place = at.join(&name);
             // An entry listed as a directory may be a link to one; the link itself is removed.
-            all &= match self.tree.remove(&place, false) {
-                Err(TransferError::Client(error))
-                    if kind == Kind::Directory && depth < DEPTH_MAX && is_a_refusal(&error) =>
-                {
+            all &= match self.remove_one(&place, false) {
+                Err(error) if kind == Kind::Directory && depth < DEPTH_MAX && may_be_directory(&error) => {
                     self.directory(&place, depth + 1)
                 }
-                done => self.went(done),
+                done => self.went(&place, done),
             };
         }
         // It is known already why the directory is not empty then.
         all && {
-            let done = self.tree.remove(at, true);
-            self.went(done)
+            let done = self.remove_one(at, true);
+            self.went(at, done)
         }
     }
 
     fn local(&mut self, path: &Path) -> bool {
         let failed = |error: Errno| TransferError::local("remove", path)(error.into());
-        match unlinkat(CWD, path, AtFlags::empty()) {
-            Ok(()) => true,
+        match self.unlink(CWD, path, AtFlags::empty()) {
+            Ok(()) => self.went(&path.display(), Ok(())),
             Err(Errno::ISDIR | Errno::PERM) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
-                if !self.recursive {
-                    return self.went(Err(TransferError::IsDirectory { path: path.display().to_string() }));
+                if !self.how.recursive {
+                    let error = TransferError::IsDirectory { path: path.display().to_string() };
+                    return self.went(&path.display(), Err(error));
                 }
                 let opened = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed);
                 let below = opened.map(|directory| self.below(&directory, path, 0));
                 match below {
-                    Ok(all) => all && self.went(unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(failed)),
-                    Err(error) => self.went(Err(error)),
+                    Ok(all) => {
+                        all && {
+                            let done = self.unlink(CWD, path, AtFlags::REMOVEDIR).map_err(failed);
+                            self.went(&path.display(), done)
+                        }
+                    }
+                    Err(error) => self.went(&path.display(), Err(error)),
                 }
             }
-            Err(error) => self.went(Err(failed(error))),
+            Err(error) => self.went(&path.display(), Err(failed(error))),
         }
+    }
+
+    /// Removes a local name, or only looks whether that may succeed.
+    fn unlink(&self, at: impl std::os::fd::AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Result<(), Errno> {
+        if !self.how.dry_run {
+            return unlinkat(at, name, flags);
+        }
+        let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        if is_directory && flags.is_empty() { Err(Errno::ISDIR) } else { Ok(()) }
     }
 
     /// Removes the contents of an open directory. It uses the descriptor, so that nobody can put a link in the way meanwhile.
@@ -134,17 +163,17 @@ impl Removal<'_> {
         });
         let names = match names {
             Ok(names) => names,
-            Err(error) => return self.went(Err(TransferError::local("list", path)(error.into()))),
+            Err(error) => return self.went(&path.display(), Err(TransferError::local("list", path)(error.into()))),
         };
         let mut all = true;
         for name in names.iter().filter(|name| !matches!(name.to_bytes(), b"." | b"..")) {
             let at = path.join(std::ffi::OsStr::new(&*name.to_string_lossy()));
             let failed = |error: Errno| Err(TransferError::local("remove", &at)(error.into()));
-            let done = match unlinkat(directory, name, AtFlags::empty()) {
+            let done = match self.unlink(directory, name, AtFlags::empty()) {
                 Err(first @ (Errno::ISDIR | Errno::PERM)) => match openat(directory, name, DIRECTORY, Mode::empty()) {
                     Ok(_) if depth >= DEPTH_MAX => failed(Errno::LOOP),
                     Ok(below) if self.below(&below, &at, depth + 1) => {
-                        unlinkat(directory, name, AtFlags::REMOVEDIR).or_else(failed)
+                        self.unlink(directory, name, AtFlags::REMOVEDIR).or_else(failed)
                     }
                     Ok(_) => {
                         all = false;
@@ -157,7 +186,7 @@ impl Removal<'_> {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => failed(error),
             };
-            all &= self.went(done);
+            all &= self.went(&at.display(), done);
         }
         all
     }
@@ -167,11 +196,11 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 /// Refuses what nobody means to remove: the root, the targets of `.` and `..` (`.*` matches them in some shells), and the working directory
 /// with its parents.
-fn may_go(at: &Place) -> Result<(), TransferError> {
+fn may_go(at: &CopyPath) -> Result<(), TransferError> {
     let text = match at {
-        Place::Local(path) => path.as_os_str().as_encoded_bytes(),
-        Place::Remote(url) => url.path.as_bytes(),
-        Place::Standard => return Ok(()),
+        CopyPath::Local(path) => path.as_os_str().as_encoded_bytes(),
+        CopyPath::Remote(url) => url.path.as_bytes(),
+        CopyPath::Standard => return Ok(()),
     };
     // Uses the original text, because splitting a path drops a `.` at its end.
     let last = text.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
@@ -180,7 +209,7 @@ fn may_go(at: &Place) -> Result<(), TransferError> {
         Some(b"." | b"..") => return Err(TransferError::Dots { path: at.to_string() }),
         Some(_) => {}
     }
-    if let Place::Local(path) = at
+    if let CopyPath::Local(path) = at
         && let Some(name) = path.file_name()
     {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -194,9 +223,10 @@ fn may_go(at: &Place) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// Whether the server answered. There is no point in asking an unreachable server for the contents.
-fn is_a_refusal(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused { .. })
+/// Whether the server answered, so that the name may be a directory. There is no point in asking an unreachable
+/// server for the contents.
+fn may_be_directory(error: &TransferError) -> bool {
+    matches!(error, TransferError::Client(ClientError::Refused { .. }) | TransferError::IsDirectory { .. })
 }
 
 #[cfg(test)]
@@ -207,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_root_and_the_working_directory_are_refused() {
-        let may = |text: &str| may_go(&Place::parse(text).unwrap());
+        let may = |text: &str| may_go(&CopyPath::parse(text).unwrap());
         for text in ["/", "//", "root://h//", "root://h///"] {
             assert!(matches!(may(text), Err(TransferError::Root { .. })), "{text}");
         }

@@ -16,10 +16,10 @@ use crate::ends::{CHUNK, Sink};
 use crate::error::TransferError;
 use crate::held_back;
 use crate::local::{LocalSink, LocalSource};
-use crate::ours::is_in_progress;
-use crate::place::Place;
-use crate::sums::SumOfParts;
-use crate::units::Sought;
+use crate::own_target::is_in_progress;
+use crate::place::CopyPath;
+use crate::sums::PartChecksums;
+use crate::units::StridedRead;
 
 /// The sum of a range of a local part file.
 pub(super) fn sum_part(sink: &LocalSink, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
@@ -61,20 +61,20 @@ impl Bulk<'_> {
         algorithm: Option<Algorithm>,
     ) -> Result<Option<Copied>, TransferError> {
         let there = match self.to {
-            Place::Local(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
-            Place::Remote(url) => client.look(url)?.map(|stat| stat.size),
-            Place::Standard => None,
+            CopyPath::Local(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
+            CopyPath::Remote(url) => client.look(url)?.map(|stat| stat.size),
+            CopyPath::Standard => None,
         };
         if there != Some(len) {
             return Ok(None);
         }
         // If no server keeps a checksum, the local file can still be summed.
         let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
-        let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
+        let mut sum_of = |place: &CopyPath| -> Result<Option<String>, TransferError> {
             match place {
-                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, 0..len, algorithm)?.value))),
-                Place::Remote(url) => told(client, url, algorithm),
-                Place::Standard => Ok(None),
+                CopyPath::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, 0..len, algorithm)?.value))),
+                CopyPath::Remote(url) => told(client, url, algorithm),
+                CopyPath::Standard => Ok(None),
             }
         };
         let from = sum_of(self.from)?;
@@ -115,7 +115,7 @@ impl Bulk<'_> {
             known => (known?, false),
         };
         // An incomplete file must not get all its bytes before the source is known to be whole.
-        let is_held_back = in_progress && matches!(self.from, Place::Remote(_));
+        let is_held_back = in_progress && matches!(self.from, CopyPath::Remote(_));
         let kept_max = if is_held_back { held_back::begins_at(whole) } else { whole };
         let part = match known {
             Some(known) => {
@@ -192,7 +192,7 @@ impl Bulk<'_> {
         let mut target = target.clone();
         // weir gives interrupted files only to clients that say that they know.
         target.add_words("weir.partial=1");
-        let mut reader = Sought::open(client, &target)?;
+        let mut reader = StridedRead::open(client, &target)?;
         let there = len.min(reader.len());
         let beginning = self.sum_source(client, 0..there, kind)?;
         let mut same = true;
@@ -218,20 +218,20 @@ impl Bulk<'_> {
     ) -> Result<bool, TransferError> {
         let kind = algorithm.unwrap_or(Algorithm::Crc32c);
         let at_the_end = match (self.from, algorithm) {
-            (Place::Remote(url), Some(algorithm)) => told(client, url, algorithm)?.is_some(),
+            (CopyPath::Remote(url), Some(algorithm)) => told(client, url, algorithm)?.is_some(),
             _ => false,
         };
         let mut same = |range: Range<u64>| -> Result<bool, TransferError> {
             Ok(sum_part(part, range.clone(), kind)? == self.sum_source(client, range, kind)?)
         };
         match self.from {
-            Place::Local(_) => same(0..len),
-            Place::Remote(_) if at_the_end => {
+            CopyPath::Local(_) => same(0..len),
+            CopyPath::Remote(_) if at_the_end => {
                 let [first, last] = both_ends(len);
                 Ok(same(first)? && same(last)?)
             }
             // Reading all of it for the comparison would take as long as copying it again.
-            Place::Remote(_) | Place::Standard => Ok(false),
+            CopyPath::Remote(_) | CopyPath::Standard => Ok(false),
         }
     }
 
@@ -243,14 +243,14 @@ impl Bulk<'_> {
         algorithm: Algorithm,
     ) -> Result<Sum, TransferError> {
         match self.from {
-            Place::Local(path) => self.sum_local(path, range, algorithm),
-            Place::Remote(url) => {
-                let mut reader = Sought::open(client, url)?;
+            CopyPath::Local(path) => self.sum_local(path, range, algorithm),
+            CopyPath::Remote(url) => {
+                let mut reader = StridedRead::open(client, url)?;
                 let sum = self.sum_read(&mut reader, range, algorithm)?;
                 reader.close(client, url)?;
                 Ok(sum)
             }
-            Place::Standard => Err(TransferError::NotAFile { path: self.from.to_string() }),
+            CopyPath::Standard => Err(TransferError::NotAFile { path: self.from.to_string() }),
         }
     }
 
@@ -275,13 +275,13 @@ impl Bulk<'_> {
     /// The sum of a range of a file that is open at a server.
     pub(super) fn sum_read(
         &self,
-        sought: &mut Sought,
+        sought: &mut StridedRead,
         range: Range<u64>,
         algorithm: Algorithm,
     ) -> Result<Sum, TransferError> {
         let reader = match sought {
-            Sought::File(reader) => reader,
-            Sought::Units(units, _) => {
+            StridedRead::File(reader) => reader,
+            StridedRead::Units(units, _) => {
                 let read = |at, into: &mut [u8]| Ok(units.read(range.start + at, into)? == into.len());
                 let from = self.from.to_string();
                 let found = range.start;
@@ -292,7 +292,7 @@ impl Bulk<'_> {
                 });
             }
         };
-        let mut sums = SumOfParts::new(algorithm);
+        let mut sums = PartChecksums::new(algorithm);
         let (mut spare, mut asked) = (Vec::new(), range.start);
         loop {
             while asked < range.end && reader.under_way() < self.context.settings.window.max(1) {

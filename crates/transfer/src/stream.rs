@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::ends::{Summed, hand_on};
+use crate::ends::{PartSum, hand_on};
 use crate::error::TransferError;
 use crate::pool::Pool;
 
@@ -141,7 +141,7 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, stop: &AtomicBool) -> Result<(), T
 pub fn read_standard(
     pool: &Pool,
     algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
+    sender: &SyncSender<PartSum>,
     stop: &AtomicBool,
 ) -> Result<(), TransferError> {
     let input = io::stdin();

@@ -6,13 +6,13 @@ use client::{Algorithm, Sum};
 
 /// Collects the sums of parts.
 #[derive(Clone, Debug)]
-pub struct SumOfParts {
+pub struct PartChecksums {
     algorithm: Algorithm,
     // Key: offset; value: length and sum. Neighbours are merged.
     parts: BTreeMap<u64, (u64, Sum)>,
 }
 
-impl SumOfParts {
+impl PartChecksums {
     /// Starts without parts.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
@@ -69,7 +69,7 @@ mod tests {
                     if back {
                         order.reverse();
                     }
-                    let mut sums = SumOfParts::new(algorithm);
+                    let mut sums = PartChecksums::new(algorithm);
                     for (at, (from, to)) in order.iter().enumerate() {
                         assert_eq!(sums.whole(10_000), None, "after {at} parts");
                         sums.add(*from as u64, (to - from) as u64, algorithm.of(&data[*from..*to]));
@@ -78,7 +78,7 @@ mod tests {
                     assert_eq!(sums.whole(9_999), None);
                 }
             }
-            assert_eq!(SumOfParts::new(algorithm).whole(0), Some(algorithm.of(b"")));
+            assert_eq!(PartChecksums::new(algorithm).whole(0), Some(algorithm.of(b"")));
         }
     }
 }

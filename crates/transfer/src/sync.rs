@@ -8,21 +8,22 @@ use parking_lot::Mutex;
 use types::Timestamp;
 
 use crate::context::{Context, Options};
-use crate::copy::{apart, goes_on};
+use crate::copy::{apart, goes_on, keep_directories};
 use crate::error::TransferError;
 use crate::filter::Filter;
+use crate::local::KeptAttributes;
 use crate::options::SyncOptions;
 use crate::outcome::Outcome;
-use crate::place::Place;
-use crate::plan::{self, Finds, How, Item, Queue};
+use crate::place::CopyPath;
+use crate::plan::{self, CopyAction, Item, Queue, SearchSink};
 use crate::tree::{Kind, Tree};
 
 /// The contents of the target, by the path below it.
-type Held = BTreeMap<String, Holding>;
+type TargetEntries = BTreeMap<String, TargetEntry>;
 
 /// An entry of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Holding {
+struct TargetEntry {
     directory: bool,
     /// Length.
     size: u64,
@@ -37,15 +38,15 @@ struct Holding {
 /// # Errors
 /// What keeps it from beginning. Errors of single files are printed, and the exit code reflects them.
 pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
-    let (from, to) = (Place::parse(&args.source)?, Place::parse(&args.target)?);
-    if from == Place::Standard || to == Place::Standard {
+    let (from, to) = (CopyPath::parse(&args.source)?, CopyPath::parse(&args.target)?);
+    if from == CopyPath::Standard || to == CopyPath::Standard {
         return Err(TransferError::SyncOfStandard);
     }
     for (one, other) in [(&from, &to), (&to, &from)] {
         apart(one, other)?;
     }
     let options = Options { preserve: args.how.preserve || args.mtime, ..args.how.of_each_file() };
-    let context = Context::new(options, args.how.client.clone());
+    let context = Context::new(options, args.how.client.clone(), args.how.waits("sync"));
     let mut tree = Tree::new(Client::new(context.settings.clone()));
     if tree.info(&from)?.kind != Kind::Directory {
         return Err(TransferError::NotADirectory { path: from.to_string() });
@@ -53,29 +54,31 @@ pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
     let held = match tree.info(&to) {
         Ok(info) if info.kind == Kind::Directory => held_by(&mut tree, &to, &args.how.filter)?,
         Ok(_) => return Err(TransferError::NotADirectory { path: to.to_string() }),
-        Err(error) if error.exit() == Exit::NotFound => Held::new(),
+        Err(error) if error.exit() == Exit::NotFound => TargetEntries::new(),
         Err(error) => return Err(error),
     };
-    let mut outcome = Outcome::of("sync", args.how.json, args.how.quiet);
+    let mut outcome = Outcome::of("sync", &args.how);
     let seen = Mutex::new(HashSet::new());
+    let mut directories = Vec::new();
     goes_on(&context, args.how.jobs, args.how.quiet || args.how.json, &mut outcome, |queue, outcome| {
         let maker = Client::new(context.settings.clone());
-        let mut finds =
-            Comparing { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
+        let (context, seen, held, base, directories) = (&context, &seen, &held, &to, &mut directories);
+        let mut finds = TreeComparison { context, queue, outcome, seen, held, args, base, maker, directories };
         plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
     })?;
     // A seemingly missing source may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
         remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
     }
+    keep_directories(&context, directories, &mut outcome);
     if args.delete && (outcome.has_failed() || outcome.incomplete) {
         outcome.kept_all();
     }
     Ok(outcome.end(&context))
 }
 
-fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, TransferError> {
-    let mut held = Held::new();
+fn held_by(tree: &mut Tree, base: &CopyPath, filter: &Filter) -> Result<TargetEntries, TransferError> {
+    let mut held = TargetEntries::new();
     let mut open = vec![(base.clone(), String::new())];
     while let Some((place, prefix)) = open.pop() {
         tree.list(&place, false, &mut |entry| {
@@ -93,7 +96,7 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
             if !takes || kept {
                 let above = path.match_indices('/').map(|(at, _)| &path[..at]);
                 above.for_each(|above| {
-                    held.entry(above.to_owned()).and_modify(|holding: &mut Holding| holding.kept = true);
+                    held.entry(above.to_owned()).and_modify(|holding: &mut TargetEntry| holding.kept = true);
                 });
             }
             if !takes {
@@ -102,7 +105,7 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
             if directory {
                 open.push((place.join(&entry.name), format!("{path}/")));
             }
-            held.insert(path, Holding { directory, size: entry.info.size, mtime: entry.info.mtime, kept });
+            held.insert(path, TargetEntry { directory, size: entry.info.size, mtime: entry.info.mtime, kept });
             Ok(())
         })?;
     }
@@ -110,20 +113,22 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
 }
 
 /// Compares the found files with the contents of the target.
-struct Comparing<'a, 'b> {
+struct TreeComparison<'a, 'b> {
     context: &'a Context,
     queue: &'a Queue,
     outcome: &'a Mutex<&'b mut Outcome>,
     seen: &'a Mutex<HashSet<String>>,
-    held: &'a Held,
+    held: &'a TargetEntries,
     args: &'a SyncOptions,
-    base: &'a Place,
+    base: &'a CopyPath,
     maker: Client,
+    /// The directories whose attributes are set when everything is in them.
+    directories: &'a mut Vec<(CopyPath, KeptAttributes)>,
 }
 
-impl Comparing<'_, '_> {
+impl TreeComparison<'_, '_> {
     /// Returns the path below the target, and notes that it belongs there.
-    fn note(&self, to: &Place) -> String {
+    fn note(&self, to: &CopyPath) -> String {
         let (base, path) = (self.base.to_string(), to.to_string());
         let path = path.strip_prefix(base.trim_end_matches('/')).unwrap_or(&path).trim_start_matches('/').to_owned();
         self.seen.lock().insert(path.clone());
@@ -131,25 +136,25 @@ impl Comparing<'_, '_> {
     }
 }
 
-impl Finds for Comparing<'_, '_> {
+impl SearchSink for TreeComparison<'_, '_> {
     fn file(&mut self, item: Item) {
         let path = self.note(&item.to);
         let how = match self.held.get(&path) {
-            None => How::New,
+            None => CopyAction::New,
             Some(there) if there.directory => {
                 let error = TransferError::IsDirectory { path: item.to.to_string() };
                 return self.outcome.lock().failed(&item.from, Some(&item.to), &error);
             }
-            Some(there) if Some(there.size) != item.size => How::Replace,
+            Some(there) if Some(there.size) != item.size => CopyAction::Replace,
             Some(_) if self.args.size_only => return,
             Some(there) if self.args.mtime && item.mtime.map(Timestamp::secs) == Some(there.mtime) => return,
-            Some(_) => How::Compare,
+            Some(_) => CopyAction::Compare,
         };
         if self.args.dry_run {
             let what = match how {
-                How::New => "copy",
-                How::Replace => "replace",
-                How::Compare => "compare",
+                CopyAction::New => "copy",
+                CopyAction::Replace => "replace",
+                CopyAction::Compare => "compare",
             };
             return self.outcome.lock().would(what, &item.to);
         }
@@ -157,32 +162,35 @@ impl Finds for Comparing<'_, '_> {
         self.queue.put(Item { how, ..item });
     }
 
-    fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
+    fn directory(&mut self, to: &CopyPath, kept: KeptAttributes) -> Result<(), TransferError> {
         let path = self.note(to);
         // A file written through a linked directory lands elsewhere, and the next sync would not find it here.
         if self.held.get(&path).is_some_and(|there| !there.directory) {
             return Err(TransferError::InTheWay { path: to.to_string() });
         }
+        if self.context.options.preserve && !self.args.dry_run {
+            self.directories.push((to.clone(), kept));
+        }
         match to {
-            Place::Local(path) if !self.args.dry_run => {
+            CopyPath::Local(path) if !self.args.dry_run => {
                 std::fs::create_dir_all(path).map_err(TransferError::local("make", path))
             }
             _ => Ok(()),
         }
     }
 
-    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+    fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
         match to {
-            Place::Remote(url) if !self.args.dry_run => Ok(self.maker.mkdir(url, 0o755, true)?),
+            CopyPath::Remote(url) if !self.args.dry_run => Ok(self.maker.mkdir(url, 0o755, true)?),
             _ => Ok(()),
         }
     }
 
-    fn problem(&mut self, from: &Place, error: TransferError) {
+    fn problem(&mut self, from: &CopyPath, error: TransferError) {
         self.outcome.lock().failed(from, None, &error);
     }
 
-    fn left_out(&mut self, from: &Place, why: &'static str) {
+    fn left_out(&mut self, from: &CopyPath, why: &'static str) {
         self.outcome.lock().say(&format!("left out: {from}: {why}"));
         // It exists, although it cannot be copied. So nothing may be removed afterwards.
         self.outcome.lock().incomplete = true;
@@ -197,8 +205,8 @@ impl Finds for Comparing<'_, '_> {
 fn remove_others(
     context: &Context,
     tree: &mut Tree,
-    base: &Place,
-    held: &Held,
+    base: &CopyPath,
+    held: &TargetEntries,
     seen: &HashSet<String>,
     args: &SyncOptions,
     outcome: &mut Outcome,

@@ -6,13 +6,13 @@ use wire::request::OpenOptions;
 use crate::bulk::{Bulk, Copied, told};
 use crate::context::Context;
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::times;
 
 /// Has one server copy the file of `bulk` from another.
 pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferError> {
     let (context, from, to) = (bulk.context, bulk.from, bulk.to);
-    let (Place::Remote(from_url), Place::Remote(to_url)) = (from, to) else {
+    let (CopyPath::Remote(from_url), CopyPath::Remote(to_url)) = (from, to) else {
         return Err(TransferError::NotAFile { path: from.to_string() });
     };
     // Finds the source's real server and the length; follows redirects once, here.

@@ -12,7 +12,7 @@ use wire::request::{DirlistOptions, QueryKind};
 use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 
 /// The kind of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -77,24 +77,24 @@ impl Tree {
     }
 
     /// The attributes of a place; follows links.
-    pub fn info(&mut self, place: &Place) -> Result<Info, TransferError> {
+    pub fn info(&mut self, place: &CopyPath) -> Result<Info, TransferError> {
         match place {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let found = path.metadata().map_err(TransferError::local("look at", path))?;
                 Ok(self.local_info(&found))
             }
-            Place::Remote(url) => Ok(remote_info(&self.client.stat(url)?)),
-            Place::Standard => Err(no_name()),
+            CopyPath::Remote(url) => Ok(remote_info(&self.client.stat(url)?)),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 
     /// The attributes of several places, in order. After a server has failed to answer, its further places are not asked for. Neighbouring
     /// places at one server share requests.
-    pub fn infos(&mut self, places: &[Place]) -> Vec<Result<Info, TransferError>> {
+    pub fn infos(&mut self, places: &[CopyPath]) -> Vec<Result<Info, TransferError>> {
         let mut found = Vec::with_capacity(places.len());
-        let url = |place: &Place| match place {
-            Place::Remote(url) => Some(url.clone()),
-            Place::Local(_) | Place::Standard => None,
+        let url = |place: &CopyPath| match place {
+            CopyPath::Remote(url) => Some(url.clone()),
+            CopyPath::Local(_) | CopyPath::Standard => None,
         };
         for run in places.chunk_by(|one, other| url(one).is_some() == url(other).is_some()) {
             let urls: Vec<Url> = run.iter().filter_map(url).collect();
@@ -115,12 +115,12 @@ impl Tree {
     /// The entries of a directory, each as soon as it is found; on this machine sorted by name.
     pub fn list(
         &mut self,
-        place: &Place,
+        place: &CopyPath,
         checksums: bool,
         each: &mut dyn FnMut(Entry) -> Result<(), TransferError>,
     ) -> Result<(), TransferError> {
         match place {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let read = fs::read_dir(path).map_err(TransferError::local("list", path))?;
                 let mut entries: Vec<_> = read.filter_map(Result::ok).collect();
                 entries.sort_by_key(fs::DirEntry::file_name);
@@ -132,7 +132,7 @@ impl Tree {
                 }
                 Ok(())
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let options = if checksums { DirlistOptions::DCKSM } else { DirlistOptions::NONE };
                 let mut bare = Vec::new();
                 self.client.list::<TransferError>(url, options, |entry| match entry.stat {
@@ -149,78 +149,80 @@ impl Tree {
                 }
                 Ok(())
             }
-            Place::Standard => Err(no_name()),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 
     /// Makes a directory.
-    pub fn mkdir(&mut self, place: &Place, mode: u16, parents: bool) -> Result<(), TransferError> {
+    pub fn mkdir(&mut self, place: &CopyPath, mode: u16, parents: bool) -> Result<(), TransferError> {
         match place {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let made = if parents { fs::create_dir_all(path) } else { fs::create_dir(path) };
                 made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(u32::from(mode))))
                     .map_err(TransferError::local("make", path))
             }
-            Place::Remote(url) => Ok(self.client.mkdir(url, mode, parents)?),
-            Place::Standard => Err(no_name()),
+            CopyPath::Remote(url) => Ok(self.client.mkdir(url, mode, parents)?),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 
     /// Removes a file, or an empty directory.
-    pub fn remove(&mut self, place: &Place, directory: bool) -> Result<(), TransferError> {
+    pub fn remove(&mut self, place: &CopyPath, directory: bool) -> Result<(), TransferError> {
         match place {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let removed = if directory { fs::remove_dir(path) } else { fs::remove_file(path) };
                 removed.map_err(TransferError::local("remove", path))
             }
-            Place::Remote(url) if directory => Ok(self.client.rmdir(url)?),
-            Place::Remote(url) => Ok(self.client.rm(url)?),
-            Place::Standard => Err(no_name()),
+            CopyPath::Remote(url) if directory => Ok(self.client.rmdir(url)?),
+            CopyPath::Remote(url) => Ok(self.client.rm(url)?),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 
     /// Renames. Both places must be on this machine, or on one server.
-    pub fn rename(&mut self, from: &Place, to: &Place) -> Result<(), TransferError> {
+    pub fn rename(&mut self, from: &CopyPath, to: &CopyPath) -> Result<(), TransferError> {
         match (from, to) {
-            (Place::Local(from), Place::Local(to)) => {
+            (CopyPath::Local(from), CopyPath::Local(to)) => {
                 fs::rename(from, to).map_err(TransferError::local("rename", from))
             }
-            (Place::Remote(from), Place::Remote(to)) if from.server == to.server => Ok(self.client.mv(from, to)?),
+            (CopyPath::Remote(from), CopyPath::Remote(to)) if from.server == to.server => {
+                Ok(self.client.mv(from, to)?)
+            }
             _ => Err(TransferError::Elsewhere { from: from.to_string(), to: to.to_string() }),
         }
     }
 
     /// Makes a second name, or a symbolic link to `target`.
-    pub fn link(&mut self, target: &str, name: &Place, symbolic: bool) -> Result<(), TransferError> {
+    pub fn link(&mut self, target: &str, name: &CopyPath, symbolic: bool) -> Result<(), TransferError> {
         match name {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let made =
                     if symbolic { std::os::unix::fs::symlink(target, path) } else { fs::hard_link(target, path) };
                 made.map_err(TransferError::local("make the link", path))
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let op = if symbolic { "symlink" } else { "link" };
-                let target = match Place::parse(target) {
-                    Ok(Place::Remote(to)) => to.path,
+                let target = match CopyPath::parse(target) {
+                    Ok(CopyPath::Remote(to)) => to.path,
                     _ => target.to_owned(),
                 };
                 let args = format!("{}?weir.op={op}&weir.target={target}", url.path).into_bytes();
                 self.client.query_once(url, op, QueryKind::OpaqueFile, args).map_err(only_weir)?;
                 Ok(())
             }
-            Place::Standard => Err(no_name()),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 
     /// Sets the modification time to now.
-    pub fn touch(&mut self, place: &Place) -> Result<(), TransferError> {
+    pub fn touch(&mut self, place: &CopyPath) -> Result<(), TransferError> {
         match place {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let file = fs::OpenOptions::new().create(true).append(true).open(path);
                 file.and_then(|file| file.set_modified(std::time::SystemTime::now()))
                     .map_err(TransferError::local("touch", path))
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 use wire::request::OpenOptions;
                 match self.client.open(url, OpenOptions::NEW | OpenOptions::UPDATE, 0o644) {
                     Ok(file) => {
@@ -236,7 +238,7 @@ impl Tree {
                     Err(error) => Err(error.into()),
                 }
             }
-            Place::Standard => Err(no_name()),
+            CopyPath::Standard => Err(no_name()),
         }
     }
 

@@ -20,14 +20,14 @@ const BUFFERS_MAX: usize = 32;
 
 /// The size and number of requests for the units of a file that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pieces {
+pub struct UnitRequests {
     /// Bytes of each request.
     pub len: usize,
     /// Simultaneous requests for each unit.
     pub window: usize,
 }
 
-impl Pieces {
+impl UnitRequests {
     /// All units together have as many bytes in progress as two files with `window` requests, but at least one small request each.
     pub fn of(stripe: Stripe, window: usize) -> Self {
         let of_each = 2 * window.max(1) * CHUNK / usize::from(stripe.width());
@@ -66,7 +66,7 @@ pub struct UnitParts {
 
 impl UnitParts {
     /// The parts within the file's range from `from` to `end`.
-    pub fn new(stripe: Stripe, unit: u8, (from, end): (u64, u64), pieces: Pieces) -> Self {
+    pub fn new(stripe: Stripe, unit: u8, (from, end): (u64, u64), pieces: UnitRequests) -> Self {
         Self { stripe, unit, next: stripe.unit_len(unit, from), end, piece: pieces.len as u64 }
     }
 }
@@ -100,12 +100,12 @@ impl Parts<'_> {
 }
 
 /// A file at a server that is read at several offsets, in ascending order.
-pub enum Sought {
+pub enum StridedRead {
     File(Box<Reader<AlignedBuf>>),
     Units(Box<StripedReader>, u64),
 }
 
-impl Sought {
+impl StridedRead {
     /// Opens it.
     pub fn open(client: &mut Client, url: &Url) -> Result<Self, TransferError> {
         Ok(match client.open_direct(url, OpenOptions::READ, 0)? {
@@ -163,7 +163,7 @@ mod tests {
             (4, 64 * KIB, 9, 9),
         ] {
             let stripe = Stripe::new(width, chunk).unwrap();
-            let pieces = Pieces::of(stripe, 4);
+            let pieces = UnitRequests::of(stripe, 4);
             let mut found = Vec::new();
             for unit in 0..stripe.width() {
                 let mut parts = Parts::Unit(UnitParts::new(stripe, unit, (from, end), pieces));
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn wide_stripes_have_smaller_parts_and_narrow_ones_no_more_than_fit() {
         let of = |width, chunk| {
-            let Pieces { len, window } = Pieces::of(Stripe::new(width, chunk).unwrap(), 4);
+            let UnitRequests { len, window } = UnitRequests::of(Stripe::new(width, chunk).unwrap(), 4);
             (len as u64 / KIB, window)
         };
         assert_eq!(of(4, 4096 * KIB), (4096, 2));

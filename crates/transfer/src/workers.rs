@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use client::{BatchWriter, Client, ClientError, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url, Written};
+use client::{
+    BatchWriter, Client, ClientError, Endpoint, ManyReader, ManyWriter, Session, SmallFile, SmallFileResult, Url,
+};
 use disk::ALIGNMENT;
 use parking_lot::Mutex;
 use types::Timestamp;
@@ -12,10 +14,10 @@ use wire::response::{ServerFlags, StatReply};
 use crate::bulk::{Bulk, Copied};
 use crate::context::Context;
 use crate::error::TransferError;
-use crate::local::{Kept, read_small, write_small};
-use crate::ours::Standing;
-use crate::place::Place;
-use crate::plan::{How, Item, Queue};
+use crate::local::{KeptAttributes, read_small, write_small};
+use crate::own_target::TargetState;
+use crate::place::CopyPath;
+use crate::plan::{CopyAction, Item, Queue};
 use crate::{third_party, times};
 
 /// Files up to this length are copied many at a time.
@@ -31,10 +33,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub trait Reports: Send {
     /// The file was copied, existed already, or failed.
     fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
+    /// A stop came before the copy of a file had begun.
+    fn not_begun(&mut self);
 }
 
 /// What an earlier attempt did for a file that is now copied by itself.
-enum Before {
+enum EarlierAttempt {
     /// No request was sent, or it was refused.
     Nothing,
     /// Its connection broke during a request, so we may have made the file: this one, with its attributes at that time. `None`: the server
@@ -44,7 +48,7 @@ enum Before {
     Opened,
 }
 
-impl Before {
+impl EarlierAttempt {
     /// The state of a file that was in progress in `many`.
     fn of(is_in_batches: bool, file: &SmallFile<Item>) -> Self {
         if is_in_batches { Self::Opened } else { Self::Begun(file.made.clone()) }
@@ -53,25 +57,25 @@ impl Before {
 
 /// The route of small files: to or from which server, and as which user.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Way {
+enum SmallFileRoute {
     Up(Endpoint, Option<String>),
     Down(Endpoint, Option<String>),
 }
 
 /// The route of a small file; `None`: it is copied by itself.
-fn way(item: &Item, context: &Context) -> Option<Way> {
+fn way(item: &Item, context: &Context) -> Option<SmallFileRoute> {
     let options = &context.options;
     let small = item.size.is_some_and(|size| size <= SMALL_MAX);
-    if !small || item.how == How::Compare || options.resume || options.tpc || !options.verify {
+    if !small || item.how == CopyAction::Compare || options.resume || options.tpc || !options.verify {
         return None;
     }
     match (&item.from, &item.to) {
         // Words behind a `?` belong to one request and cannot be sent along here.
-        (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => {
-            Some(Way::Up(url.server.clone(), url.user.clone()))
+        (CopyPath::Local(_), CopyPath::Remote(url)) if url.opaque.is_none() => {
+            Some(SmallFileRoute::Up(url.server.clone(), url.user.clone()))
         }
-        (Place::Remote(url), Place::Local(_)) if url.opaque.is_none() && !item.to.is_stream() => {
-            Some(Way::Down(url.server.clone(), url.user.clone()))
+        (CopyPath::Remote(url), CopyPath::Local(_)) if url.opaque.is_none() && !item.to.is_stream() => {
+            Some(SmallFileRoute::Down(url.server.clone(), url.user.clone()))
         }
         _ => None,
     }
@@ -82,24 +86,35 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
     let mut client = Client::new(context.settings.clone());
     while let Some(item) = queue.take(|_| true) {
         if context.stopping() {
+            reports.lock().not_begun();
             continue;
         }
         let undone = match (way(&item, context), &item.from, &item.to) {
-            (Some(Way::Up(..)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
-            (Some(Way::Down(..)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
-            _ => vec![(item.clone(), Before::Nothing)],
+            (Some(SmallFileRoute::Up(..)), _, CopyPath::Remote(url)) => {
+                up(context, &mut client, url, &item, queue, reports)
+            }
+            (Some(SmallFileRoute::Down(..)), CopyPath::Remote(url), _) => {
+                down(context, &mut client, url, &item, queue, reports)
+            }
+            _ => vec![(item.clone(), EarlierAttempt::Nothing)],
         };
         let mut cleaner = context.cleaner();
         for (item, before) in undone {
             let result = match &before {
                 // After a stop no further attempt examines the target, so remove it now.
-                Before::Begun(Some(made)) if context.stopping() => {
-                    bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
-                    Err(TransferError::Stopped)
+                EarlierAttempt::Begun(Some(made)) if context.stopping() => {
+                    let bulk = bulk(context, &item, None);
+                    bulk.remove_rest(&mut cleaner, made, false);
+                    bulk.is_done(&mut cleaner)
                 }
-                Before::Opened if context.stopping() => {
-                    bulk(context, &item, None).take_back(&mut cleaner);
-                    Err(TransferError::Stopped)
+                EarlierAttempt::Opened if context.stopping() => {
+                    let bulk = bulk(context, &item, None);
+                    bulk.take_back(&mut cleaner);
+                    bulk.is_done(&mut cleaner)
+                }
+                EarlierAttempt::Nothing if context.stopping() => {
+                    reports.lock().not_begun();
+                    continue;
                 }
                 _ => alone(context, &mut client, &item, before),
             };
@@ -113,13 +128,13 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
 }
 
 /// How often and how long to retry a file.
-struct Patience {
+struct RetryPolicy {
     attempts: u32,
     /// When an attempt failed first, if one has.
     since: Option<Instant>,
 }
 
-impl Patience {
+impl RetryPolicy {
     fn new() -> Self {
         Self { attempts: 1, since: None }
     }
@@ -129,8 +144,8 @@ impl Patience {
         let since = *self.since.get_or_insert_with(Instant::now);
         // Do not wait for a server that was never reachable.
         let is_known = [&item.from, &item.to].iter().all(|place| match place {
-            Place::Remote(url) => context.settings.met.has(&url.server),
-            Place::Local(_) | Place::Standard => true,
+            CopyPath::Remote(url) => context.settings.met.has(&url.server),
+            CopyPath::Local(_) | CopyPath::Standard => true,
         });
         let has_time = is_known && since.elapsed() < context.settings.recovery_max;
         self.attempts += 1;
@@ -148,16 +163,16 @@ impl Patience {
     }
 }
 
-fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
+fn alone(context: &Context, client: &mut Client, item: &Item, before: EarlierAttempt) -> Result<Copied, TransferError> {
     let (mut unsure, made, was_opened) = match before {
-        Before::Nothing => (false, None, false),
-        Before::Begun(made) => (true, made, false),
-        Before::Opened => (true, None, true),
+        EarlierAttempt::Nothing => (false, None, false),
+        EarlierAttempt::Begun(made) => (true, made, false),
+        EarlierAttempt::Opened => (true, None, true),
     };
     // Bytes that went through a pipe cannot be had again.
     let once = item.from.is_stream() || item.to.is_stream();
     let mut bulk = bulk(context, item, made);
-    let mut patience = Patience::new();
+    let mut patience = RetryPolicy::new();
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
@@ -166,9 +181,9 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         // An attempt whose answer was lost may have made the file, in whole or in part. Or somebody else made it.
         let result = match result {
             Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
-                Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
-                Ok(Standing::Free) if patience.has_more(context, item) => continue,
-                Ok(Standing::Free | Standing::Unclear) => Err(TransferError::PerhapsOurs { path }),
+                Ok(TargetState::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
+                Ok(TargetState::Free) if patience.has_more(context, item) => continue,
+                Ok(TargetState::Free | TargetState::Unclear) => Err(TransferError::PerhapsOurs { path }),
                 Err(TransferError::Client(error)) if error.is_connection() => Err(error.into()),
                 Err(TransferError::Stopped) => Err(TransferError::Stopped),
                 Err(error) => {
@@ -181,7 +196,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         match result {
             // The client has already retried a silent server, and waited each time.
             Err(TransferError::Client(error))
-                if error.is_connection()
+                if error.may_help_to_retry()
                     && !matches!(error, client::ClientError::Silent { .. })
                     && !once
                     && patience.has_more_later(context, item) =>
@@ -194,7 +209,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
             Err(TransferError::Client(error)) if unsure && is_locked(&error) && patience.has_more(context, item) => {
                 tracing::info!(%error, "copying {} again", item.from);
                 let _ = context.settings.stop.sleep(PAUSE);
-                if let Place::Remote(url) = &item.to {
+                if let CopyPath::Remote(url) = &item.to {
                     bulk.again |= context.is_weir(client, url).unwrap_or(false);
                 }
             }
@@ -205,8 +220,8 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
 
 /// Finds out what blocks another attempt. `was_opened`: a batch, which does not report what it makes, may have begun the file. The server
 /// lets only its creator begin it again.
-fn settle(bulk: &mut Bulk<'_>, client: &mut Client, was_opened: bool) -> Result<Standing, TransferError> {
-    if let (true, None, Place::Remote(url)) = (was_opened, &bulk.made, bulk.to) {
+fn settle(bulk: &mut Bulk<'_>, client: &mut Client, was_opened: bool) -> Result<TargetState, TransferError> {
+    if let (true, None, CopyPath::Remote(url)) = (was_opened, &bulk.made, bulk.to) {
         bulk.made = client.look(url)?;
     }
     bulk.settle(client)
@@ -218,6 +233,12 @@ fn is_locked(error: &client::ClientError) -> bool {
 
 fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
     context.progress.file_done();
+    // The other files do not wait for a server that could not be reached in all this time.
+    if let Err(TransferError::Client(ClientError::GaveUp { last, .. })) = &result
+        && let ClientError::Connect { server, .. } = &**last
+    {
+        context.settings.met.forget(server);
+    }
     reports.lock().done(item, result);
 }
 
@@ -244,48 +265,48 @@ fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
 }
 
 /// How small files are sent.
-enum Many {
+enum SmallFileMethod {
     InBatches(Box<BatchWriter<Item>>),
     OneByOne(Box<ManyWriter<Item>>),
 }
 
-impl Many {
+impl SmallFileMethod {
     fn has_room(&self) -> bool {
         match self {
-            Many::InBatches(many) => many.has_room(),
-            Many::OneByOne(many) => many.under_way() < WINDOW,
+            SmallFileMethod::InBatches(many) => many.has_room(),
+            SmallFileMethod::OneByOne(many) => many.under_way() < WINDOW,
         }
     }
 
     fn is_in_batches(&self) -> bool {
-        matches!(self, Many::InBatches(_))
+        matches!(self, SmallFileMethod::InBatches(_))
     }
 
     fn put(&mut self, file: SmallFile<Item>) -> Result<(), ClientError> {
         match self {
-            Many::InBatches(many) => many.put(file),
-            Many::OneByOne(many) => many.put(file),
+            SmallFileMethod::InBatches(many) => many.put(file),
+            SmallFileMethod::OneByOne(many) => many.put(file),
         }
     }
 
-    fn wait(&mut self) -> Result<Option<Written<Item>>, ClientError> {
+    fn wait(&mut self) -> Result<Option<SmallFileResult<Item>>, ClientError> {
         match self {
-            Many::InBatches(many) => many.wait(),
-            Many::OneByOne(many) => many.wait(),
+            SmallFileMethod::InBatches(many) => many.wait(),
+            SmallFileMethod::OneByOne(many) => many.wait(),
         }
     }
 
     fn unfinished(self) -> Vec<SmallFile<Item>> {
         match self {
-            Many::InBatches(many) => many.unfinished(),
-            Many::OneByOne(many) => many.unfinished(),
+            SmallFileMethod::InBatches(many) => many.unfinished(),
+            SmallFileMethod::OneByOne(many) => many.unfinished(),
         }
     }
 
     fn into_session(self) -> Session {
         match self {
-            Many::InBatches(many) => many.into_session(),
-            Many::OneByOne(many) => many.into_session(),
+            SmallFileMethod::InBatches(many) => many.into_session(),
+            SmallFileMethod::OneByOne(many) => many.into_session(),
         }
     }
 }
@@ -303,20 +324,20 @@ fn up(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, Before)> {
+) -> Vec<(Item, EarlierAttempt)> {
     let wanted = way(first, context);
     let keeps_times = if context.options.preserve { context.keeps_times(client, url) } else { Ok(false) };
     // If the question fails, copy each file by itself, with patience.
-    let Ok(keeps_times) = keeps_times else { return vec![(first.clone(), Before::Nothing)] };
+    let Ok(keeps_times) = keeps_times else { return vec![(first.clone(), EarlierAttempt::Nothing)] };
     let batches = context.batches(client, url);
     let session = match batches {
         Some(_) => client.take_session(url).ok(),
         None => session_with_pages(client, url),
     };
-    let Some(session) = session else { return vec![(first.clone(), Before::Nothing)] };
+    let Some(session) = session else { return vec![(first.clone(), EarlierAttempt::Nothing)] };
     let mut many = match batches {
-        Some(limits) => Many::InBatches(Box::new(BatchWriter::new(session, limits, &context.settings, url))),
-        None => Many::OneByOne(Box::new(ManyWriter::new(session))),
+        Some(limits) => SmallFileMethod::InBatches(Box::new(BatchWriter::new(session, limits, &context.settings, url))),
+        None => SmallFileMethod::OneByOne(Box::new(ManyWriter::new(session))),
     };
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -326,15 +347,15 @@ fn up(
             // Do not wait for the list while answers are due anyway.
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
-            let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
+            let (CopyPath::Local(path), CopyPath::Remote(to)) = (&item.from, &item.to) else { continue };
             // Leave the error for an invalid path to the single copy.
             if to.path.contains(['?', '\0']) {
-                undone.push((item, Before::Nothing));
+                undone.push((item, EarlierAttempt::Nothing));
                 continue;
             }
             match read_small(path, item.size.unwrap_or(0)) {
                 Ok((data, mode)) => {
-                    let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
+                    let (path, replace) = (to.path.clone(), context.options.force || item.how == CopyAction::Replace);
                     let words = item.mtime.filter(|_| keeps_times).map(times::words);
                     let file = SmallFile { replace, words, ..SmallFile::new(path, mode, data, item) };
                     broken = many.put(file).err();
@@ -348,6 +369,8 @@ fn up(
         match broken.map_or_else(|| many.wait(), Err) {
             Ok(None) => {
                 client.give_back(many.into_session(), url);
+                // A stop came before the first of them was sent.
+                undone.extend(next.map(|item| (item, EarlierAttempt::Nothing)));
                 return undone;
             }
             Ok(Some(written)) => {
@@ -369,18 +392,19 @@ fn up(
                             copied_again(context, &error, 1);
                         }
                         let before = match (opened, many.is_in_batches()) {
-                            (false, _) => Before::Nothing,
-                            (true, false) => Before::Begun(made),
-                            (true, true) => Before::Opened,
+                            (false, _) => EarlierAttempt::Nothing,
+                            (true, false) => EarlierAttempt::Begun(made),
+                            (true, true) => EarlierAttempt::Opened,
                         };
                         undone.push((item, before));
                     }
                     Err(error) => {
+                        let error = TransferError::from(error);
                         // The target differs from what was sent: it must not stay.
                         if let Some(made) = made {
-                            bulk(context, &item, None).clean_up(client, &made, false);
+                            bulk(context, &item, None).clean_up(client, &made, (false, &error));
                         }
-                        report(context, reports, &item, Err(error.into()));
+                        report(context, reports, &item, Err(error));
                     }
                 }
             }
@@ -389,7 +413,7 @@ fn up(
                 let unfinished = many.unfinished();
                 copied_again(context, &error, unfinished.len());
                 undone.extend(unfinished.into_iter().map(|file| {
-                    let before = Before::of(is_in_batches, &file);
+                    let before = EarlierAttempt::of(is_in_batches, &file);
                     (file.tag, before)
                 }));
                 return undone;
@@ -406,10 +430,10 @@ fn down(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, Before)> {
+) -> Vec<(Item, EarlierAttempt)> {
     let wanted = way(first, context);
-    let Ok(algorithm) = context.offered(client, url) else { return vec![(first.clone(), Before::Nothing)] };
-    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
+    let Ok(algorithm) = context.offered(client, url) else { return vec![(first.clone(), EarlierAttempt::Nothing)] };
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), EarlierAttempt::Nothing)] };
     let mut many = ManyReader::new(session, algorithm);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -418,7 +442,7 @@ fn down(
         while many.under_way() < WINDOW && !context.stopping() && broken.is_none() {
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
-            let Place::Remote(from) = &item.from else { continue };
+            let CopyPath::Remote(from) = &item.from else { continue };
             let len = usize::try_from(item.size.unwrap_or(0)).unwrap_or(0);
             broken = many.ask(from.path.clone(), len, item).err();
         }
@@ -427,6 +451,7 @@ fn down(
                 if let Ok(session) = many.into_session() {
                     client.give_back(session, url);
                 }
+                undone.extend(next.map(|item| (item, EarlierAttempt::Nothing)));
                 return undone;
             }
             Ok(Some(read)) => {
@@ -434,24 +459,24 @@ fn down(
                 match read.result {
                     Ok(data) => {
                         let len = data.len() as u64;
-                        let Place::Local(path) = &item.to else { continue };
+                        let CopyPath::Local(path) = &item.to else { continue };
                         let options = &context.options;
-                        let force = options.force || item.how == How::Replace;
+                        let force = options.force || item.how == CopyAction::Replace;
                         let mode = read.mode.unwrap_or(0o644);
                         let mtime = read.mtime.map(Timestamp::from_secs).filter(|_| options.preserve);
-                        let kept = mtime.map(|mtime| Kept { mtime, mode });
+                        let kept = mtime.map(|mtime| KeptAttributes { mtime, mode });
                         let written = write_small(path, &data, mode, kept, force, options.sync);
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }
-                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, Before::Nothing)),
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, EarlierAttempt::Nothing)),
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
             Err(error) => {
                 let unfinished = many.unfinished();
                 copied_again(context, &error, unfinished.len());
-                undone.extend(unfinished.into_iter().map(|(item, _)| (item, Before::Nothing)));
+                undone.extend(unfinished.into_iter().map(|(item, _)| (item, EarlierAttempt::Nothing)));
                 return undone;
             }
         }
@@ -465,25 +490,15 @@ mod tests {
     use client::Settings;
 
     use super::*;
-    use crate::context::Options;
-    use crate::local::Direct;
+    use crate::waits::{Shown, WaitNotices};
 
     #[test]
     fn small_files_share_a_connection_with_those_of_the_same_user_at_the_same_server() {
-        let options = Options {
-            force: false,
-            resume: false,
-            verify: true,
-            sync: false,
-            preserve: false,
-            tpc: false,
-            streams: 1,
-            direct: Direct::Auto,
-        };
-        let context = Context::new(options, Settings::default());
+        let options = crate::options::tests::plain().of_each_file();
+        let context = Context::new(options, Settings::default(), WaitNotices::new(Shown::Off));
         let item = |from: &str, to: &str| {
-            let (from, to) = (Place::parse(from).unwrap(), Place::parse(to).unwrap());
-            way(&Item { from, to, size: Some(10), mtime: None, how: How::New }, &context)
+            let (from, to) = (CopyPath::parse(from).unwrap(), CopyPath::parse(to).unwrap());
+            way(&Item { from, to, size: Some(10), mtime: None, how: CopyAction::New }, &context)
         };
         let ana = item("root://ana@host//a", "/x");
         assert!(ana.is_some());

@@ -22,11 +22,11 @@ pub const OPAQUE_KEY: &str = "weir.cap";
 
 /// The key beside it for the object's number, as 16 hexadecimal digits. A client that must open a file again recognises
 /// by it whether the object is still the same, even if it has grown meanwhile. It grants nothing.
-pub const CONTENT_KEY: &str = "weir.content";
+pub const OBJECT_KEY: &str = "weir.object";
 /// The opaque part of a URL with a capability for `object`: the text after the `?`.
 #[must_use]
 pub fn words(capability: &str, object: ObjectId) -> String {
-    format!("{OPAQUE_KEY}={capability}&{CONTENT_KEY}={:016x}", object.0)
+    format!("{OPAQUE_KEY}={capability}&{OBJECT_KEY}={:016x}", object.0)
 }
 
 /// Longest description of the replicas' stores in bytes.
@@ -73,14 +73,15 @@ impl fmt::Display for Rights {
 /// of a redirect, whatever its links or later renames lead to. Nobody can find two paths with the same mark. The mark
 /// needs no key, because the capability's code covers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct PathMark([u8; 16]);
+pub struct PathHash([u8; 16]);
 
-impl PathMark {
-    /// The mark of a path in canonical form.
+impl PathHash {
+    /// The mark of a path in canonical form. A path that names a directory has the mark of no file.
     #[must_use]
     pub fn of(path: &NsPath) -> Self {
         let mut mark = [0; 16];
-        blake3::Hasher::new().update(path.as_bytes()).finalize_xof().fill(&mut mark);
+        let end: &[u8] = if path.must_be_directory() { b"/" } else { b"" };
+        blake3::Hasher::new().update(path.as_bytes()).update(end).finalize_xof().fill(&mut mark);
         Self(mark)
     }
 }
@@ -156,7 +157,7 @@ pub struct Capability {
     /// The principal that the manager gave it to. Another principal cannot use it.
     pub principal: PrincipalId,
     /// The path with which it must be shown.
-    pub path: PathMark,
+    pub path: PathHash,
     /// The epoch of the writer.
     pub epoch: u64,
     /// The disk server's session with the manager. It is invalid in any other session.
@@ -180,13 +181,13 @@ impl fmt::Debug for Capability {
 
 /// The conditions for accepting a capability.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct CapabilityConditions {
     /// The server that checks it.
     pub server: NodeId,
     /// The principal that shows it; `None`: the cluster itself, on behalf of the principal that it was given to.
     pub principal: Option<PrincipalId>,
     /// The path with which it is shown.
-    pub path: PathMark,
+    pub path: PathHash,
     /// The requested actions.
     pub rights: Rights,
     /// The time by the clock of the manager that granted it.
@@ -294,7 +295,7 @@ impl Capability {
     ///
     /// # Errors
     /// Any error except [`CapabilityError::LayoutTooLong`].
-    pub fn check(text: &[u8], keys: &CapabilityKeys, wanted: &Wanted) -> Result<Self, CapabilityError> {
+    pub fn check(text: &[u8], keys: &CapabilityKeys, wanted: &CapabilityConditions) -> Result<Self, CapabilityError> {
         let capability = Self::open(text, keys)?;
         if capability.server != wanted.server {
             return Err(CapabilityError::OtherServer { theirs: capability.server, ours: wanted.server });
@@ -341,7 +342,7 @@ impl Capability {
             principal: PrincipalId(u32::from_le_bytes(reader.take()?)),
             server: NodeId(u64::from_le_bytes(reader.take()?)),
             object: ObjectId(u64::from_le_bytes(reader.take()?)),
-            path: PathMark(reader.take()?),
+            path: PathHash(reader.take()?),
             epoch: u64::from_le_bytes(reader.take()?),
             session: SessionId(u64::from_le_bytes(reader.take()?)),
             expires: Timestamp(i64::from_le_bytes(reader.take()?)),
@@ -398,16 +399,16 @@ mod tests {
         }
     }
 
-    fn mark(path: &str) -> PathMark {
-        PathMark::of(&NsPath::parse(path.as_bytes()).unwrap())
+    fn mark(path: &str) -> PathHash {
+        PathHash::of(&NsPath::parse(path.as_bytes()).unwrap())
     }
 
-    fn reading() -> Wanted {
+    fn reading() -> CapabilityConditions {
         let principal = Some(PRINCIPAL);
-        Wanted { server: SERVER, principal, path: mark("/a/file"), rights: Rights::READ, now: NOW }
+        CapabilityConditions { server: SERVER, principal, path: mark("/a/file"), rights: Rights::READ, now: NOW }
     }
 
-    fn check(text: &str, wanted: &Wanted) -> Result<Capability, CapabilityError> {
+    fn check(text: &str, wanted: &CapabilityConditions) -> Result<Capability, CapabilityError> {
         Capability::check(text.as_bytes(), &keys(), wanted)
     }
 
@@ -416,32 +417,41 @@ mod tests {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(check(&text, &reading()), Ok(capability()));
         let last = Timestamp(capability().expires.0 - 1);
-        assert_eq!(check(&text, &Wanted { now: last, ..reading() }), Ok(capability()));
-        let late = check(&text, &Wanted { now: capability().expires.plus(Duration::from_secs(90)), ..reading() });
+        assert_eq!(check(&text, &CapabilityConditions { now: last, ..reading() }), Ok(capability()));
+        let late = check(
+            &text,
+            &CapabilityConditions { now: capability().expires.plus(Duration::from_secs(90)), ..reading() },
+        );
         assert_eq!(late, Err(CapabilityError::Expired { ago: Duration::from_secs(90) }));
         assert!(late.unwrap_err().to_string().contains("expired 90.0 s ago"));
-        let at_the_moment = check(&text, &Wanted { now: capability().expires, ..reading() });
+        let at_the_moment = check(&text, &CapabilityConditions { now: capability().expires, ..reading() });
         assert_eq!(at_the_moment, Err(CapabilityError::Expired { ago: Duration::ZERO }));
     }
 
     #[test]
     fn a_capability_is_valid_only_for_its_purpose() {
         let text = capability().seal(&key(3)).unwrap();
-        let elsewhere = check(&text, &Wanted { server: NodeId(8), ..reading() });
+        let elsewhere = check(&text, &CapabilityConditions { server: NodeId(8), ..reading() });
         assert_eq!(elsewhere, Err(CapabilityError::OtherServer { theirs: SERVER, ours: NodeId(8) }));
-        for path in ["/a/other", "/a", "/a/file/b", "/", "/a/File"] {
-            let other = check(&text, &Wanted { path: mark(path), ..reading() });
+        for path in ["/a/other", "/a", "/a/file/b", "/", "/a/File", "/a/file/", "/a/file/."] {
+            let other = check(&text, &CapabilityConditions { path: mark(path), ..reading() });
             assert_eq!(other, Err(CapabilityError::OtherPath), "{path}");
         }
         // However it is written.
-        assert_eq!(check(&text, &Wanted { path: mark("//a///file/"), ..reading() }), Ok(capability()));
+        for path in ["//a///file", "/./a/./file"] {
+            assert_eq!(
+                check(&text, &CapabilityConditions { path: mark(path), ..reading() }),
+                Ok(capability()),
+                "{path}"
+            );
+        }
         for rights in [Rights::WRITE, Rights::READ_WRITE] {
-            let more = check(&text, &Wanted { rights, ..reading() });
+            let more = check(&text, &CapabilityConditions { rights, ..reading() });
             assert_eq!(more, Err(CapabilityError::Rights { has: Rights::READ, wanted: rights }));
         }
         let both = Capability { rights: Rights::READ_WRITE, ..capability() }.seal(&key(3)).unwrap();
         for rights in [Rights::READ, Rights::WRITE, Rights::READ_WRITE] {
-            assert!(check(&both, &Wanted { rights, ..reading() }).is_ok());
+            assert!(check(&both, &CapabilityConditions { rights, ..reading() }).is_ok());
         }
     }
 
@@ -450,11 +460,11 @@ mod tests {
         for rights in [Rights::READ, Rights::WRITE, Rights::READ_WRITE] {
             let text = Capability { rights, ..capability() }.seal(&key(3)).unwrap();
             for yours in [PrincipalId(0), PrincipalId(PRINCIPAL.0 + 1), PrincipalId(u32::MAX)] {
-                let other = check(&text, &Wanted { principal: Some(yours), rights, ..reading() });
+                let other = check(&text, &CapabilityConditions { principal: Some(yours), rights, ..reading() });
                 assert_eq!(other, Err(CapabilityError::OtherPrincipal { theirs: PRINCIPAL, yours }));
             }
-            let own = check(&text, &Wanted { rights, ..reading() }).unwrap();
-            assert_eq!(check(&text, &Wanted { principal: None, rights, ..reading() }), Ok(own));
+            let own = check(&text, &CapabilityConditions { rights, ..reading() }).unwrap();
+            assert_eq!(check(&text, &CapabilityConditions { principal: None, rights, ..reading() }), Ok(own));
         }
     }
 

@@ -16,14 +16,14 @@ pub const DIRECT_KEY: &str = "weir.direct";
 /// The key of the answer in the redirect; the value is that of [`StripedFile::show`].
 pub const STRIPED_KEY: &str = "weir.striped";
 
-/// The key in the redirect for the locations of the units; the value is that of [`UnitAt::show_all`].
+/// The key in the redirect for the locations of the units; the value is that of [`UnitAddress::show_all`].
 pub const UNITS_KEY: &str = "weir.units";
 /// Longest value of [`UNITS_KEY`]; longer ones are left out, because some addresses and requests cannot hold more.
 const UNITS_LEN_MAX: usize = 8 << 10;
 
 /// Where to read a unit of a striped file: the same as the manager's redirect for that unit.
 #[derive(Clone, PartialEq, Eq)]
-pub struct UnitAt {
+pub struct UnitAddress {
     /// Host name or address of its server.
     pub host: String,
     /// The server's port.
@@ -34,13 +34,13 @@ pub struct UnitAt {
     pub object: ObjectId,
 }
 
-impl fmt::Debug for UnitAt {
+impl fmt::Debug for UnitAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UnitAt({}:{})", self.host, self.port)
+        write!(f, "UnitAddress({}:{})", self.host, self.port)
     }
 }
 
-impl UnitAt {
+impl UnitAddress {
     /// The value for the first units of a file, in order; `None` if they do not fit.
     #[must_use]
     pub fn show_all(units: &[Self]) -> Option<String> {
@@ -56,7 +56,7 @@ impl UnitAt {
         is_shown.then_some(text)
     }
 
-    /// Parses the value of [`UnitAt::show_all`].
+    /// Parses the value of [`UnitAddress::show_all`].
     #[must_use]
     pub fn parse_all(text: &str) -> Option<Vec<Self>> {
         let one = |text: &str| {
@@ -165,26 +165,26 @@ mod tests {
 
     #[test]
     fn unit_locations_round_trip_or_are_omitted() {
-        let unit = |n: u64| UnitAt {
+        let unit = |n: u64| UnitAddress {
             host: ["disk1.site", "[2001:db8::7]"][usize::from(n & 1 == 0)].to_owned(),
             port: 1094,
             capability: "aB-_9".repeat(20),
             object: ObjectId(n),
         };
-        let units: Vec<UnitAt> = (1..=4).map(unit).collect();
-        let text = UnitAt::show_all(&units).unwrap();
-        assert_eq!(UnitAt::parse_all(&text), Some(units.clone()));
-        assert_eq!(UnitAt::show_all(&[]), None);
-        let many: Vec<UnitAt> = (0..64).map(unit).collect();
-        assert!(UnitAt::show_all(&many).is_none(), "they would not fit");
+        let units: Vec<UnitAddress> = (1..=4).map(unit).collect();
+        let text = UnitAddress::show_all(&units).unwrap();
+        assert_eq!(UnitAddress::parse_all(&text), Some(units.clone()));
+        assert_eq!(UnitAddress::show_all(&[]), None);
+        let many: Vec<UnitAddress> = (0..64).map(unit).collect();
+        assert!(UnitAddress::show_all(&many).is_none(), "they would not fit");
         for host in ["a~b", "a,b", "a&b", "a b", "ä"] {
-            let odd = UnitAt { host: host.to_owned(), ..unit(1) };
-            assert_eq!(UnitAt::show_all(&[unit(2), odd]), None, "{host}");
+            let odd = UnitAddress { host: host.to_owned(), ..unit(1) };
+            assert_eq!(UnitAddress::show_all(&[unit(2), odd]), None, "{host}");
         }
         for wrong in ["", ",", "a~1~b", "a~1~b~0", "~1~b~0000000000000000", "a~70000~b~0000000000000000"] {
-            assert_eq!(UnitAt::parse_all(wrong), None, "{wrong}");
+            assert_eq!(UnitAddress::parse_all(wrong), None, "{wrong}");
         }
-        assert_eq!(UnitAt::parse_all(&format!("{text},")), None);
+        assert_eq!(UnitAddress::parse_all(&format!("{text},")), None);
         assert!(!format!("{units:?}").contains(&units[0].capability));
     }
 

@@ -4,9 +4,11 @@
 //! This crate has only plain data and pure functions: no I/O, no clock, no protocol. Every id is a newtype, so that
 //! nobody can pass an inode number where an object number is expected.
 
+pub mod absent_replicas;
 pub mod capability;
 pub mod checksum;
 mod client;
+mod digest;
 pub mod direct;
 mod error_code;
 mod group;
@@ -17,7 +19,6 @@ mod location;
 mod location_ranges;
 mod name;
 mod policy;
-pub mod stale_replicas;
 pub mod striping;
 mod time;
 pub mod units;
@@ -25,6 +26,7 @@ mod writer;
 
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
+pub use digest::DigestKind;
 pub use error_code::ErrorCode;
 pub use group::{BootGeneration, Group, InSyncReplica, Member, NodeRecord, Placement};
 pub use histogram::Histogram;

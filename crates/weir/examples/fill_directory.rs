@@ -14,7 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use namespace::{
-    Actor, Commit, Committed, Completion, Durability, How, Mkdir, Namespace, NsError, OpenWrite, OpenedWrite, Sums,
+    Actor, Commit, Committed, Completion, Durability, Mkdir, Namespace, NsError, OpenWrite, OpenedWrite, Sums,
+    WriteMode,
 };
 use store::{NewReplica, Store};
 use types::{BootId, ClientIdentity, NsPath, Timestamp};
@@ -43,7 +44,7 @@ impl Filler {
         let path = format!("{}/event-{number:08}.root", self.directory);
         Ok(OpenWrite::new(
             NsPath::parse(path.as_bytes())?,
-            How::NewOnly,
+            WriteMode::NewOnly,
             ClientIdentity { principal: types::PrincipalId(0), user: "fill".into(), pid: 1, host: "[::1]".into() },
             BootId(1),
         ))

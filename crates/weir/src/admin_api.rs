@@ -9,7 +9,7 @@ use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPo
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
-use crate::control::{Ask, Reply};
+use crate::control::{ControlRequest, Reply};
 use crate::serve::now;
 
 /// Policies that one read returns.
@@ -32,28 +32,30 @@ pub(crate) struct PolicyView {
 }
 
 /// Answers a request about the cluster; `None`: the request is about something else.
-pub(crate) fn answer(manager: &Arc<Manager>, ask: &Ask) -> Option<Reply> {
+pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Reply> {
     Some(match ask {
-        Ask::Stores => told(manager.stores_view()),
-        Ask::ClusterStatus => told(manager.status_view()),
-        Ask::Top => told(manager.top_view()),
-        Ask::File { path } => with_path(path, |path| told(manager.file_view(&path))),
-        Ask::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
-        Ask::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
-        Ask::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
-        Ask::PolicyRemove { path } => with_path(path, |path| {
+        ControlRequest::Stores => told(manager.stores_view()),
+        ControlRequest::ClusterStatus => told(manager.status_view()),
+        ControlRequest::Top => told(manager.top_view()),
+        ControlRequest::File { path } => with_path(path, |path| told(manager.file_view(&path))),
+        ControlRequest::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
+        ControlRequest::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
+        ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
+        ControlRequest::PolicyRemove { path } => with_path(path, |path| {
             let removed = change(manager, RemovePolicy { path: path.clone() });
             told(removed.and_then(|()| get(manager, &path)))
         }),
-        Ask::PolicyList => told(list(manager)),
-        Ask::StoreReadOnly { store, read_only } => {
+        ControlRequest::PolicyList => told(list(manager)),
+        ControlRequest::StoreReadOnly { store, read_only } => {
             with_members(manager.set_read_only(StoreId(*store), *read_only), || manager.stores_view())
         }
-        Ask::StoreRemove { store } => with_members(manager.remove_store(StoreId(*store)), || manager.stores_view()),
-        Ask::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
-        Ask::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
-        Ask::Repair => told(manager.repair_view()),
-        Ask::StoreRemoveLost { stores, confirmed, force } => {
+        ControlRequest::StoreRemove { store } => {
+            with_members(manager.remove_store(StoreId(*store)), || manager.stores_view())
+        }
+        ControlRequest::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
+        ControlRequest::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
+        ControlRequest::Repair => told(manager.repair_view()),
+        ControlRequest::StoreRemoveLost { stores, confirmed, force } => {
             let stores = stores.iter().copied().map(StoreId).collect();
             remove_lost(manager, stores, RemoveLost { is_confirmed: *confirmed, force: *force })
         }

@@ -2,14 +2,14 @@
 
 use bench::study::Study;
 use bench_run::options::{
-    self, AgentOptions, BenchCommand as Command, CompareOptions, FlowsOptions, HowOptions, LaunchOptions,
-    MachinesOptions, QuickOptions, ReportOptions, RootFileOptions, RunOptions, StudyOptions, TestbedOptions,
+    self, AgentOptions, BenchCommand as Command, CompareOptions, FlowsOptions, LaunchOptions, MachinesOptions,
+    MeasureOptions, QuickOptions, ReportOptions, RootFileOptions, RunOptions, StudyOptions, TestbedOptions,
     TokenOptions,
 };
 
 use crate::Failure;
 use crate::cli::{
-    AgentArgs, BenchArgs, BenchCommand, CompareArgs, FlowsArgs, HowArgs, LaunchArgs, Launcher, MachinesArgs, Peer,
+    AgentArgs, BenchArgs, BenchCommand, CompareArgs, FlowsArgs, LaunchArgs, Launcher, MachinesArgs, MeasureArgs, Peer,
     QuickArgs, ReportArgs, RootFileArgs, RunArgs, StudyArgs, StudyName, TestbedArgs, TestbedCommand, TokenArgs,
 };
 use crate::exit::Exit;
@@ -58,8 +58,8 @@ fn run_of(args: &RunArgs) -> RunOptions {
     RunOptions { campaign: args.campaign.clone(), dry_run: args.dry_run, how: how(&args.how) }
 }
 
-fn how(args: &HowArgs) -> HowOptions {
-    HowOptions {
+fn how(args: &MeasureArgs) -> MeasureOptions {
+    MeasureOptions {
         results: args.results.clone(),
         phase_limit: args.phase_limit,
         json: args.json,

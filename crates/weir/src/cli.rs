@@ -64,13 +64,13 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Show the progress of repair: which stores are being replaced, and how many replicas are still missing.
     ///
-    /// Repair makes missing replicas in the background, at the rate that `copies.rate` sets. A store that is offline is
+    /// Repair makes missing replicas in the background, at the rate that `repair.rate` sets. A store that is offline is
     /// replaced only after you have removed it: `weir store remove STORE --lost`.
     Repair(RepairArgs),
     /// Drain a store, so that its disk can be taken away; without a store, show the progress.
     ///
     /// Other stores take its place in its groups and copy what it has, in the background, at the rate that
-    /// `copies.rate` sets. Then its replicas are deleted. Files stay readable all the time.
+    /// `repair.rate` sets. Then its replicas are deleted. Files stay readable all the time.
     Drain(DrainArgs),
     /// Make a store read-only, put it back online, or remove it, also as lost.
     Store(StoreArgs),
@@ -249,7 +249,7 @@ pub struct TokenRevokeArgs {
     /// The token's id as `weir token list` shows it, or the beginning of the id.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -305,8 +305,8 @@ pub struct FsckArgs {
     #[arg(long)]
     pub repair: bool,
     /// Remove objects that no name, writer, upload or deletion refers to. After `--repair-journal`, `--rebuild-store`
-    /// or `--begin-new-log` look at them first, in a run of their own: they may be files whose names were lost.
-    #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store", "begin_new_log"])]
+    /// or `--reset-journal` look at them first, in a run of their own: they may be files whose names were lost.
+    #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store", "reset_journal"])]
     pub remove_unreferenced: bool,
     /// Do not read the files' bytes: compare only names, records and lengths.
     #[arg(long)]
@@ -319,13 +319,13 @@ pub struct FsckArgs {
     /// nothing if they are not. Objects that were removed recently may come back; they are listed as without a name.
     #[arg(long, conflicts_with = "repair_journal")]
     pub rebuild_store: bool,
-    /// Begin a new journal with what the indexes hold, if the folder `journal` is lost for good. Lost are all changes
-    /// that were acknowledged after the indexes were last written to the disk (about the last minute before the node
-    /// ended), the bytes of small files that were still in the journal, and open writes. Nothing is removed; the rest
-    /// of the old journal is moved aside. If any copy of the journal exists, put it back instead: this flag is
-    /// refused if the journal is there.
+    /// Start an empty journal, if the folder `journal` is lost for good. The node continues with what the indexes
+    /// hold. You lose all changes that were acknowledged after the indexes were last written to the disk (about the
+    /// last minute before the node ended), the bytes of small files that were still in the journal, and open writes.
+    /// Nothing is removed; the rest of the old journal is moved aside. If you have any copy of the journal, put it
+    /// back instead. Refused if the journal exists.
     #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store"])]
-    pub begin_new_log: bool,
+    pub reset_journal: bool,
     /// Print the result as JSON on stdout.
     #[arg(long)]
     pub json: bool,
@@ -481,6 +481,23 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Returns the arguments with the words of find(1) as weir writes them: `-name` becomes `--name`.
+fn long_words(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|command| command == "find") {
+        for arg in &mut args[2..] {
+            let long = match arg.to_str() {
+                Some("-name") => "--name",
+                Some("-type") => "--type",
+                Some("-maxdepth") => "--max-depth",
+                _ => continue,
+            };
+            *arg = long.into();
+        }
+    }
+    args
+}
+
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
@@ -490,11 +507,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     ] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
-    command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
-        let asked = !error.use_stderr();
-        let text = error.render();
-        // A closed reader (`weir --help | head`) is no error.
-        let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
-        if asked { Exit::Done } else { Exit::Usage }
-    })
+    command.try_get_matches_from(long_words(args)).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
+        |error| {
+            let asked = !error.use_stderr();
+            let text = error.render();
+            // A closed reader (`weir --help | head`) is no error.
+            let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
+            if asked { Exit::Done } else { Exit::Usage }
+        },
+    )
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Signals, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use foundation::{DataDir, DirWatch, Displaced};
 use link::Listener;
 use node::links::Receiver;
+use node::renewal::Keep;
 use types::Timestamp;
 use xrootd::Server;
 
@@ -45,6 +47,11 @@ impl NodesAddress {
         Ok(Self { given, resolved })
     }
 
+    /// The address to listen on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.resolved
+    }
+
     /// Listens on the address.
     pub(crate) fn listen(&self) -> Result<Arc<Listener>, Failure> {
         Listener::bind(self.resolved).map_err(|error| {
@@ -78,6 +85,8 @@ pub(crate) enum End {
     Broken(String),
     /// The cluster refuses the node as it is.
     Refused(Failure),
+    /// A directory of the node is not what its path names any more.
+    Displaced(Displaced),
 }
 
 impl End {
@@ -88,6 +97,13 @@ impl End {
         Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
     }
 
+    /// Whether the path of a directory still names it.
+    pub(crate) fn of_directory(watch: &DirWatch) -> Option<Self> {
+        let displaced = watch.look().err()?;
+        tracing::error!("{displaced}");
+        Some(Self::Displaced(displaced))
+    }
+
     /// The exit code if the stop hangs.
     pub(crate) fn late(&self) -> Exit {
         match self {
@@ -95,6 +111,7 @@ impl End {
             Self::DiskFailed(_) => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
             Self::Refused(failure) => failure.exit,
+            Self::Displaced(_) => Exit::DataDirectory,
         }
     }
 
@@ -113,6 +130,13 @@ impl End {
                 })?;
                 tracing::info!("stopped cleanly");
                 Ok(Exit::Done)
+            }
+            Self::Displaced(displaced) => {
+                // What was opened still works, so the stop is a clean one.
+                if let Err(error) = close() {
+                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
+                }
+                Err(serve::stopped_displaced(displaced))
             }
             Self::Refused(failure) => {
                 // Closing is best effort here: the reason for the end matters more.
@@ -170,7 +194,7 @@ pub(crate) fn wait(
 }
 
 /// A running role.
-pub(crate) struct Started {
+pub(crate) struct RunningRole {
     /// Receives the messages of other nodes.
     pub(crate) receiver: Arc<dyn Receiver>,
     /// Its front end.
@@ -179,7 +203,7 @@ pub(crate) struct Started {
     pub(crate) stop_node: Box<dyn FnOnce()>,
 }
 
-impl Started {
+impl RunningRole {
     /// Stops the role, before its stores and indexes close.
     pub(crate) fn stop(self) {
         let left = self.server.stop(Instant::now() + SERVER_STOP);
@@ -196,8 +220,22 @@ impl Started {
 }
 
 /// Prints the ready line, the only line on stdout.
-pub(crate) fn say_ready(started: &Started) -> Result<(), Failure> {
+pub(crate) fn say_ready(started: &RunningRole) -> Result<(), Failure> {
     serve::say_ready(&format!("root://{}/", started.server.address()))
+}
+
+/// The failure in words that name the data directory as people know it, where the code used the path of the open directory.
+pub(crate) fn in_words(data: &DataDir, failure: &Failure) -> Failure {
+    Failure::message(failure.exit, data.directory().in_words(&failure.to_string()))
+}
+
+/// Writes the node's identity into its open data directory.
+pub(crate) fn keep_identity(data: &DataDir, file: &'static str) -> Box<Keep> {
+    let directory = Arc::clone(data.directory());
+    Box::new(move |identity| {
+        let written = identity.write(&directory.held().join(file));
+        written.map_err(|error| directory.in_words(&error.to_string()))
+    })
 }
 
 /// The time of day.

@@ -13,13 +13,13 @@ use types::BootId;
 use xrootd::{Server, ServerConfig};
 
 use crate::Failure;
-use crate::cluster_node::Started;
+use crate::cluster_node::RunningRole;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::serve::{fetcher, not_served, set_bounds};
 use crate::serve_disk::DiskParts;
 use crate::serve_manager::ManagerParts;
-use crate::striping::PuttingTogether;
+use crate::striping::StripedFiles;
 
 fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::new(Exit::Failed, error).while_doing("cannot start the cluster role of this node")
@@ -34,9 +34,9 @@ fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerCon
 }
 
 /// Starts the manager.
-pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Manager>), Failure> {
+pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), Failure> {
     let ManagerParts { config, foundation, links, boot, listen } = parts;
-    let copies = CopyRate { bytes_per_second: config.copies_rate, ..CopyRate::default() };
+    let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
     let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
     foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
@@ -47,18 +47,17 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     node.manager().set_client_locations(config.client_locations.clone());
     let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));
     let stop_node = Box::new(move || node.stop());
-    Ok((Started { receiver, server, stop_node }, manager))
+    Ok((RunningRole { receiver, server, stop_node }, manager))
 }
 
 /// Starts the disk server.
-pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServer>), Failure> {
+pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<DiskServer>), Failure> {
     let DiskParts { config, data, stores, links, boot, listen } = parts;
-    let process_epoch = disk_of(data)
-        .and_then(|disk| next_life(&*disk))
+    let process_epoch = next_life(&*disk_of(data))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
     // Unsynced bytes are trusted as long as none of its journals has lost any.
     let boot = stores.iter().fold(*boot, |boot, store| store.foundation.journal.boot(boot));
-    let at = |store: &crate::serve_disk::ServedStore| StoreAt {
+    let at = |store: &crate::served_stores::ServedStore| StoreAt {
         store_id: store.foundation.objects.id,
         store: Arc::clone(&store.foundation.objects.store),
     };
@@ -66,7 +65,7 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
     let role = service::Role::Disk(Arc::clone(node.server()));
     let mut server_config = server_config(config, *listen, boot);
-    server_config.service.striper = Some(service::PutsTogether(Arc::new(PuttingTogether::new())));
+    server_config.service.striper = Some(service::PutsTogether(Arc::new(StripedFiles::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();
     node.server().set_front_end(Some(Box::new(move || watch.front_end())));
@@ -76,7 +75,7 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
         node.server().set_front_end(None);
         node.stop();
     });
-    Ok((Started { receiver, server, stop_node }, disk_server))
+    Ok((RunningRole { receiver, server, stop_node }, disk_server))
 }
 
 /// Where the runs of a disk server are counted. The folder is there once a run has opened its stores.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::Settings;
+use client::{RateLimit, Settings};
 use transfer::{CopyOptions, Direct, SyncOptions, TransferError, TransferOptions};
 
 use crate::cli::{CpArgs, DirectArg, SyncArgs, TransferArgs};
@@ -14,11 +14,13 @@ pub fn copy(args: &CpArgs) -> Result<Exit, Failure> {
     logging::start(&args.log)?;
     let options = CopyOptions {
         paths: args.paths.clone(),
-        recursive: args.recursive,
+        recursive: args.recursive || args.archive,
         force: args.force,
         resume: args.resume,
+        no_target_directory: args.no_target_directory,
         third_party: args.tpc,
-        how: how(&args.how),
+        dry_run: args.dry_run,
+        how: TransferOptions { preserve: args.how.preserve || args.archive, ..how(&args.how) },
     };
     transfer::copy(&options).map_err(failed)
 }
@@ -44,6 +46,7 @@ fn failed(error: TransferError) -> Failure {
 
 fn how(args: &TransferArgs) -> TransferOptions {
     TransferOptions {
+        partial: args.partial,
         preserve: args.preserve,
         filter: args.filter.0.clone(),
         verify: !args.no_verify,
@@ -60,9 +63,11 @@ fn how(args: &TransferArgs) -> TransferOptions {
             silence_max: Duration::from_secs(args.timeout),
             recovery_max: Duration::from_secs(args.retry_for),
             wait_max: Duration::from_secs(args.wait_for),
+            rate: args.bwlimit.map(RateLimit::of).unwrap_or_default(),
             ..Settings::default()
         },
         json: args.json,
         quiet: args.quiet,
+        verbose: args.verbose,
     }
 }

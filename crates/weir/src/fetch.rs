@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use client::{Algorithm, Chunk, Client, ClientError, Endpoint, Reach, Reader, Settings, Stop, Sum, Url};
+use client::{Algorithm, AllowedServers, Chunk, Client, ClientError, Endpoint, Reader, Settings, Stop, Sum, Url};
 use disk::AlignedBuf;
 use glob::{MatchOptions, Pattern};
 use service::{Cancelled, Pull, PullSink, PullSource};
@@ -33,7 +33,7 @@ impl Fetch {
             application: "weir-tpc".to_owned(),
             user: "weir".to_owned(),
             // Also limits where a source may redirect us to.
-            reach: Reach::only(move |server| within.has(server)),
+            reach: AllowedServers::only(move |server| within.has(server)),
             ..Settings::default()
         };
         Self { settings, sources }
@@ -130,7 +130,7 @@ fn receive(
     let mut buffers: Vec<AlignedBuf> = (0..WINDOW).map(|_| AlignedBuf::new(CHUNK)).collect();
     let mut asked = 0;
     // Most servers answer one connection in order, but they need not.
-    let mut parts = transfer::SumOfParts::new(algorithm);
+    let mut parts = transfer::PartChecksums::new(algorithm);
     loop {
         while asked < len
             && let Some(buffer) = buffers.pop()

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs};
 use crate::config::Config;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::{Failure, logging};
@@ -27,7 +27,7 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
         quick: args.quick,
         repair_journal: args.repair_journal,
         rebuild_store: args.rebuild_store,
-        begin_new_log: args.begin_new_log,
+        reset_journal: args.reset_journal,
         json: args.json,
         list: args.list,
     };
@@ -98,7 +98,7 @@ fn ask_node(
     data: &Path,
     since: Option<(Seq, u64)>,
 ) -> Result<Option<NodeBackup>, Box<dyn std::error::Error + Send + Sync>> {
-    match ask(data, &Ask::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
+    match ask(data, &ControlRequest::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
         Ok((head, content)) => {
             let head = head_of(&head).ok_or("the node's answer does not read; is it of another version?")?;
             Ok(Some((head, Box::new(content))))

@@ -8,7 +8,7 @@ use maintenance::scrub::position::Tally;
 use crate::Failure;
 use crate::cli::ScrubArgs;
 use crate::config::units::{parse_size, show_size};
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::serve::now;
@@ -26,11 +26,11 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
         .transpose()
         .map_err(|why| Failure::message(Exit::Usage, format!("--rate: {why}")))?;
     if args.now || rate.is_some() {
-        answer(args, &Ask::ScrubNow { rate })?;
+        answer(args, &ControlRequest::ScrubNow { rate })?;
     } else if args.stop {
-        answer(args, &Ask::ScrubStop)?;
+        answer(args, &ControlRequest::ScrubStop)?;
     }
-    let status = answer(args, &Ask::ScrubStatus)?;
+    let status = answer(args, &ControlRequest::ScrubStatus)?;
     let mut stdout = std::io::stdout().lock();
     let printed = if args.json {
         writeln!(stdout, "{status}")
@@ -43,7 +43,7 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn answer(args: &ScrubArgs, what: &Ask) -> Result<serde_json::Value, Failure> {
+fn answer(args: &ScrubArgs, what: &ControlRequest) -> Result<serde_json::Value, Failure> {
     match ask(&args.data, what) {
         Ok((answer, _)) => Ok(answer),
         Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)

@@ -1,25 +1,25 @@
 //! `weir serve`: opens the data directory, starts the server, and waits for a signal.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
+use foundation::{DataDir, DataDirError, DirRole, Displaced, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
-use crate::care::Care;
 use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
 use crate::exit::Exit;
-use crate::metrics::{LogSource, Metrics, Sources};
+use crate::metrics::{JournalSource, Metrics, Sources};
+use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
-use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
+use crate::{free_addresses, listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -43,7 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
@@ -53,6 +53,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    if would_make(&config, config.data.as_deref()) {
+        free_addresses::check(&[("listen for clients", Some(address)), ("serve metrics", metrics_at)])?;
+    }
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
         "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, store {}, incarnation {}, created {}",
@@ -123,7 +126,7 @@ pub fn serve_on(
         store: Arc::clone(&foundation.objects.store),
     };
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
-    let care = Care::start(foundation, config)?;
+    let node_services = NodeServices::start(foundation, config)?;
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
     say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
@@ -131,13 +134,14 @@ pub fn serve_on(
     let why = wait(asked, reload, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
     let late = match why {
-        Why::Asked => Exit::Unclean,
-        Why::DiskFailed(_) => Exit::DiskFailed,
-        Why::Broken(_) => Exit::Broken,
+        StopReason::Asked => Exit::Unclean,
+        StopReason::DiskFailed(_) => Exit::DiskFailed,
+        StopReason::Broken(_) => Exit::Broken,
+        StopReason::Displaced(_) => Exit::DataDirectory,
     };
     clock.start(late);
     supervisor::tell("STOPPING=1");
-    care.stop();
+    node_services.stop();
     drop(metrics);
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
@@ -147,7 +151,7 @@ pub fn serve_on(
         tracing::info!("open writes: {}; their writers can come back after the next start", left.writers_left);
     }
     match why {
-        Why::Asked => {
+        StopReason::Asked => {
             foundation.close().map_err(|error| {
                 Failure::new(Exit::Unclean, error)
                     .while_doing("the clean stop did not work; nothing acknowledged is lost, the next start recovers")
@@ -155,14 +159,21 @@ pub fn serve_on(
             tracing::info!("stopped cleanly");
             Ok(Exit::Done)
         }
-        Why::DiskFailed(reason) => Err(Failure::message(
+        StopReason::Displaced(displaced) => {
+            // What was opened still works, so the stop is a clean one.
+            if let Err(error) = foundation.close() {
+                tracing::warn!("the stop was not clean, the next start recovers: {error}");
+            }
+            Err(stopped_displaced(displaced))
+        }
+        StopReason::DiskFailed(reason) => Err(Failure::message(
             Exit::DiskFailed,
             format!(
                 "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
                 config.data.as_deref().unwrap_or(std::path::Path::new("the node")).display()
             ),
         )),
-        Why::Broken(what) => Err(Failure::message(
+        StopReason::Broken(what) => Err(Failure::message(
             Exit::Broken,
             format!(
                 "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
@@ -176,10 +187,20 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
         server: server.watch(),
-        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
     }
+}
+
+/// The end of a node whose directory is not what its path names any more.
+pub(crate) fn stopped_displaced(displaced: Displaced) -> Failure {
+    Failure::message(Exit::DataDirectory, format!("stopped, because {displaced}"))
+}
+
+/// Whether a start with this configuration would make the data directory or store `path`.
+pub(crate) fn would_make(config: &Config, path: Option<&Path>) -> bool {
+    !config.existing && path.is_some_and(|path| matches!(foundation::datadir::format_of(path), Ok(None)))
 }
 
 /// Ends the process if a stop hangs.
@@ -248,10 +269,11 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     Ok(data)
 }
 
-enum Why {
+enum StopReason {
     Asked,
     DiskFailed(String),
     Broken(String),
+    Displaced(Displaced),
 }
 
 fn wait(
@@ -260,24 +282,32 @@ fn wait(
     foundation: &Foundation,
     server: &xrootd::Server,
     space: &mut SpaceWatch<'_>,
-) -> Why {
+) -> StopReason {
     loop {
         match asked.recv_timeout(WATCH) {
             Ok(Asked::Reload) => reload(server),
             Ok(Asked::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
-                return Why::Asked;
+                return StopReason::Asked;
             }
-            Err(RecvTimeoutError::Disconnected) => return Why::Asked,
+            Err(RecvTimeoutError::Disconnected) => return StopReason::Asked,
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(displaced) = foundation.watch.look() {
+            tracing::error!("{displaced}");
+            return StopReason::Displaced(displaced);
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the journal has stopped: {reason}");
-            return if reason == journal::WRITER_DIED { Why::Broken(reason) } else { Why::DiskFailed(reason) };
+            return if reason == journal::WRITER_DIED {
+                StopReason::Broken(reason)
+            } else {
+                StopReason::DiskFailed(reason)
+            };
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));
         if let Some(what) = foundation.names.embedded.broken().or(died) {
-            return Why::Broken(what);
+            return StopReason::Broken(what);
         }
         space.look();
     }
@@ -288,6 +318,7 @@ pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     bound_open_files(config, server);
     let xrootd::ServerConfig { times, service, .. } = server;
     service.limits.writers_memory_max = config.writers_memory;
+    service.digests.clone_from(&config.checksums);
     if let Some(transfers) = config.transfers {
         service.limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
     }

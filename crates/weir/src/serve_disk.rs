@@ -1,53 +1,44 @@
 //! `weir serve --role disk`: the stores of one machine, for a cluster.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use disk_server::DiskServer;
-use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, IfNew, StoreFoundation};
+use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::{
-    Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, LocalNode,
-    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
+    Credentials, FileError, Fingerprint, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError,
+    LocalNode, NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::{LOOK_EVERY, Renewal, Renewing};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::ServeArgs;
-use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
-use crate::config::{Config, StoreTable};
-use crate::control::{Ask, Control, Reply};
+use crate::cluster_node::{
+    End, LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+};
+use crate::config::Config;
+use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::logging::Logging;
 use crate::managers_file;
-use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
-use crate::serve::{Clock, boot_id, open_cluster_dir};
+use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
+use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, cluster_role, free_addresses, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
-/// The store's directory if the configuration names none: inside the data directory.
-const STORE_DIR: &str = "store";
 /// A token file is one line.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
 /// When to ask a manager again that has not answered.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// A store and its settings.
-pub(crate) struct ServedStore {
-    pub(crate) foundation: StoreFoundation,
-    _lock: DataDir,
-    pub(crate) table: StoreTable,
-    pub(crate) location: Location,
-}
 
 /// The parts that the disk server's role uses.
 pub(crate) struct DiskParts<'a> {
@@ -82,24 +73,38 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let default_location = default_location(config)?;
     let token = token_of(args)?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
     // A new directory is useless without a token.
-    let is_nothing = |path: &PathBuf| matches!(foundation::datadir::format_of(path), Ok(None));
-    if token.is_none() && config.data.as_ref().is_some_and(is_nothing) && !config.existing {
-        return Err(not_joined());
+    if let Some(path) = config.data.as_deref().filter(|path| token.is_none() && would_make(config, Some(path))) {
+        return Err(not_joined(path));
     }
     let boot = boot_id()?;
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    let dirs = config.data.iter().chain(config.stores.iter().map(|table| &table.dir));
+    if dirs.into_iter().any(|dir| would_make(config, Some(dir))) {
+        free_addresses::check(&[
+            ("listen for clients", Some(listen)),
+            ("listen for nodes", Some(nodes.address())),
+            ("serve metrics", metrics_at),
+        ])?;
+    }
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, if_new)?;
-    let identity = who_we_are(&mut data, token.as_ref())?;
+    let identity = match who_we_are(&mut data, token.as_ref()) {
+        Ok(identity) => identity,
+        Err(failure) => {
+            let failure = in_words(&data, &failure);
+            data.abandon();
+            return Err(failure);
+        }
+    };
     let cluster = identity.name().cluster;
     let mut clock = Clock::default(); // dropped after the stores, whose closing may hang too
-    let stores = open_stores(&data, config, cluster, &default_location, if_new)?;
+    let stores = served_stores::open(&data, config, cluster, &default_location, if_new)?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -128,16 +133,17 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
     let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
-    let receiver = Arc::new(AlsoRegisters { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
+    let receiver =
+        Arc::new(RegisteringReceiver { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
     links
         .start(&listener, None, None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);
     }
-    let renewal = renew(identity, &data.path, credentials, &links)?;
+    let renewal = renew(identity, &data, credentials, &links)?;
     let asked = Arc::clone(&disk_server);
-    let mut control = Control::start(&data.path, Box::new(move |ask| refer(&asked, &ask)))
+    let mut control = Control::start(data.directory(), Box::new(move |ask| refer(&asked, &ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     let sources = sources(&stores, &started, disk_server);
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
@@ -159,7 +165,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || _ = reload.again(&started.server);
+    let own = data.watch();
     let watch = || {
+        let mut watches = std::iter::once(&own).chain(stores.iter().map(|store| &store.foundation.watch));
+        if let Some(end) = watches.find_map(End::of_directory) {
+            return Some(end);
+        }
         spaces.iter_mut().for_each(SpaceWatch::look);
         stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
     };
@@ -172,13 +183,13 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links.stop("the disk server stops", LINKS_STOP);
     drop(registrar);
     started.stop();
-    let finished = end.finish(&data.path, || close(&stores));
+    let finished = end.finish(&data.path, || served_stores::close(&stores));
     said.and(finished)
 }
 
 /// Only the manager answers questions about the cluster, so this tells the user where it is.
-fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
-    if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
+fn refer(disk: &DiskServer, ask: &ControlRequest) -> Reply {
+    if matches!(ask, ControlRequest::ScrubStatus | ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop) {
         return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
@@ -187,8 +198,8 @@ fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
     ))
 }
 
-fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServer>) -> Sources {
-    let log = |store: &ServedStore| LogSource {
+fn sources(stores: &[ServedStore], started: &RunningRole, disk_server: Arc<DiskServer>) -> Sources {
+    let log = |store: &ServedStore| JournalSource {
         store: Some(store.foundation.objects.id),
         journal: Arc::clone(&store.foundation.journal),
         indexes: vec![("store", Arc::clone(&store.foundation.objects.index))],
@@ -199,17 +210,6 @@ fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServe
         embedded: None,
         cluster: Some(ClusterSource::Disk(disk_server)),
     }
-}
-
-fn close(stores: &[ServedStore]) -> Result<(), Failure> {
-    let mut closed = Ok(());
-    for store in stores {
-        let this = store.foundation.close().map_err(|error| {
-            Failure::new(Exit::Unclean, error).while_doing(format!("the store in {}", store.table.dir.display()))
-        });
-        closed = closed.and(this);
-    }
-    closed
 }
 
 fn no_identity(error: IdentityError) -> Failure {
@@ -251,7 +251,7 @@ fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
 
 /// The identity of this node: the one from its join, or a new one if it joins now.
 fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
-    let file = data.path.join(IDENTITY_FILE);
+    let file = data.held().join(IDENTITY_FILE);
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let identity = match Identity::read(&file) {
         Ok(identity) => {
@@ -282,8 +282,8 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
                     ),
                 ));
             }
-            let token = token.ok_or_else(not_joined)?;
-            join(&data.path, token)?
+            let token = token.ok_or_else(|| not_joined(&data.path))?;
+            join(&data.held(), token)?
         }
         Err(error) => return Err(no_identity(error)),
     };
@@ -304,10 +304,13 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
     Ok(identity)
 }
 
-fn not_joined() -> Failure {
+fn not_joined(data: &Path) -> Failure {
     Failure::message(
         Exit::Usage,
-        "this node has not joined a cluster yet: give the token that `weir token create` prints on the manager, with --join-file FILE or --join TOKEN",
+        format!(
+            "this node has not joined a cluster yet: give the token that `weir token create` prints on the manager, with --join-file FILE or --join TOKEN. If it joined before, is the disk of {} mounted?",
+            data.display()
+        ),
     )
 }
 
@@ -318,7 +321,11 @@ fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
             JoinError::Unreachable(_) => Exit::Unreachable,
             _ => Exit::Failed,
         };
-        Failure::new(exit, error).while_doing("this node could not join the cluster")
+        let hint = match exit {
+            Exit::Denied => format!("; if it joined before, is the disk of {} mounted?", data.display()),
+            _ => String::new(),
+        };
+        Failure::new(exit, error).while_doing(format!("this node could not join the cluster{hint}"))
     };
     let key = NewKey::draw().map_err(|error| Failure::new(Exit::Failed, error))?;
     let identity = link::join(token, &key, Roles::DISK, &host_name(), &Settings::default()).map_err(failed)?;
@@ -332,73 +339,9 @@ fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
 /// The managers' addresses: as configured, or as they were when the node joined.
 fn managers(data: &DataDir, config: &Config) -> Result<Vec<String>, Failure> {
     match config.managers.is_empty() {
-        true => managers_file::read(&data.path),
+        true => managers_file::read(&data.held()).map_err(|failure| in_words(data, &failure)),
         false => Ok(config.managers.clone()),
     }
-}
-
-fn open_stores(
-    data: &DataDir,
-    config: &Config,
-    cluster: ClusterId,
-    default_location: &Location,
-    if_new: IfNew,
-) -> Result<Vec<ServedStore>, Failure> {
-    check_default_store(&data.path, &config.stores)?;
-    let in_data = || vec![StoreTable { dir: data.path.join(STORE_DIR), ..StoreTable::default() }];
-    let tables = if config.stores.is_empty() { in_data() } else { config.stores.clone() };
-    let mut seen: BTreeMap<_, PathBuf> = BTreeMap::new();
-    let mut stores = Vec::with_capacity(tables.len());
-    for table in tables {
-        let (lock, foundation) =
-            StoreFoundation::open_store(&table.dir, cluster, table.reserve, &config.foundation(), if_new, now())
-                .map_err(|error| Failure::new(error.exit(), error))?;
-        let (id, dir) = (foundation.objects.id, table.dir.clone());
-        if let Some(other) = seen.insert(id, dir) {
-            return Err(Failure::message(
-                Exit::DataDirectory,
-                format!(
-                    "{} and {} are both store {id}: one is a copy of the other. Take one of them away",
-                    other.display(),
-                    table.dir.display()
-                ),
-            ));
-        }
-        tracing::info!("store {id} in {}", table.dir.display());
-        say_all(foundation.startup_report(config.grace.as_secs()));
-        let location = table.location.clone().unwrap_or_else(|| default_location.clone());
-        let class = table.class.clone().or_else(|| config.class.clone());
-        stores.push(ServedStore { foundation, _lock: lock, location, table: StoreTable { class, ..table } });
-    }
-    Ok(stores)
-}
-
-/// Refuses a configuration that would silently leave out the stores that this node had. Without a `[[store]]` a node has one store inside its data
-/// directory; with one it has only those that are named.
-fn check_default_store(data: &Path, tables: &[StoreTable]) -> Result<(), Failure> {
-    let inside = data.join(STORE_DIR);
-    let has_store = matches!(foundation::datadir::format_of(&inside), Ok(Some(_)));
-    let refused = |why: String| Err(Failure::message(Exit::DataDirectory, why));
-    if tables.is_empty() && !has_store && data.join(cluster_role::RUNS_DIR).exists() {
-        return refused(format!(
-            "the configuration names no [[store]], and this node had one: no other is created in {} in its place. \
-             Name the node's stores. If its only store is broken, leave the node stopped until there is a new one",
-            data.display()
-        ));
-    }
-    let is_same = |dir: &Path| match (dir.canonicalize(), inside.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => dir == inside,
-    };
-    if !tables.is_empty() && has_store && !tables.iter().any(|table| is_same(&table.dir)) {
-        return refused(format!(
-            "the configuration does not name the store in {0}, which this node has served: its files could not be \
-             read. Add a [[store]] with dir = \"{0}\". If the store is drained, or shall not be served, move its \
-             directory away",
-            inside.display()
-        ));
-    }
-    Ok(())
 }
 
 fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
@@ -418,7 +361,7 @@ fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registr
 /// Asks the managers to renew the certificate.
 fn renew(
     identity: Identity,
-    data: &Path,
+    data: &DataDir,
     credentials: Arc<Credentials>,
     links: &Arc<Links>,
 ) -> Result<Renewal, Failure> {
@@ -434,8 +377,8 @@ fn renew(
         }
         Err(why)
     };
-    let path = data.join(IDENTITY_FILE);
-    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+    let keep = keep_identity(data, IDENTITY_FILE);
+    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
@@ -489,13 +432,13 @@ fn register_all(
 }
 
 /// The role's receiver, which also tells the registrar about managers.
-struct AlsoRegisters {
+struct RegisteringReceiver {
     role: Arc<dyn Receiver>,
     arrived: Sender<NodeId>,
 }
 
-impl Receiver for AlsoRegisters {
-    fn buffer(&self, from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+impl Receiver for RegisteringReceiver {
+    fn buffer(&self, from: NodeId, arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         self.role.buffer(from, arriving)
     }
 

@@ -1,32 +1,33 @@
 //! `weir serve --role manager`: the namespace of a cluster, its certificate authority, and the registration of nodes.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DirRole, IfNew, ManagerFoundation};
-use link::{Authority, Credentials, Door, Identity, Listener, LocalNode, Roles, Settings, VALIDITY};
+use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
 use manager::Manager;
 use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use node::links::Links;
-use node::renewal::{LOOK_EVERY, Renewal, Renewing};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
 use crate::cli::ServeArgs;
-use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
+use crate::cluster_node::{
+    End, LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+};
 use crate::config::{ClusterRole, Config};
-use crate::control::{Ask, Control, Reply};
+use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::logging::Logging;
-use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
-use crate::serve::{Clock, boot_id, open_cluster_dir};
+use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, free_addresses, listen, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     let nodes = NodesAddress::of(config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
@@ -66,12 +67,19 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    if would_make(config, config.data.as_deref()) {
+        free_addresses::check(&[
+            ("listen for clients", Some(listen)),
+            ("listen for nodes", Some(nodes.address())),
+            ("serve metrics", metrics_at),
+        ])?;
+    }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity) = who_we_are(&data, &foundation)?;
+    let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -90,12 +98,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
-    let renewal = renew(identity, &data.path, credentials, &authority)?;
+    let renewal = renew(identity, &data, credentials, &authority)?;
     let sources = sources(&foundation, config, &started, &manager);
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
     let told_of = Arc::clone(&manager);
     let admin_api = AdminApi { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
-    let mut control = Control::start(&data.path, Box::new(move |ask| admin_api.answer(&ask)))
+    let mut control = Control::start(data.directory(), Box::new(move |ask| admin_api.answer(&ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     say_ready(&started)?;
     supervisor::tell("READY=1");
@@ -103,14 +111,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
         if let Some(config) = reload.again(&started.server) {
-            manager.adjust(config.grace, config.copies_rate);
+            manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
     };
     let watch = || {
         space.look();
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
-        End::of_journal(&foundation.journal).or_else(broken)
+        End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
     clock.start(end.late());
@@ -136,7 +144,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     };
-    let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
+    let (folder, file) = (data.held().join(CLUSTER_DIR), data.held().join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
     let is_founded =
         foundation.names.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
@@ -200,12 +208,12 @@ fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
     Ok(Space { total: space.total, free: space.free, floor, floor_reached: false })
 }
 
-fn sources(foundation: &ManagerFoundation, config: &Config, started: &Started, manager: &Arc<Manager>) -> Sources {
+fn sources(foundation: &ManagerFoundation, config: &Config, started: &RunningRole, manager: &Arc<Manager>) -> Sources {
     let (disk, floor) = (Arc::clone(&foundation.disk), config.floor);
     let indexes = vec![("namespace", Arc::clone(&foundation.names.index))];
     Sources {
         server: started.server.watch(),
-        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: Some(ClusterSource::Manager {
             manager: Arc::clone(manager),
@@ -220,9 +228,9 @@ fn open_door(
     authority: &Arc<Authority>,
     tokens: &Tokens,
     foundation: &ManagerFoundation,
-    started: &Started,
+    started: &RunningRole,
 ) -> Result<(), Failure> {
-    let door = Door { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
+    let door = JoinService { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
     let namespace = Arc::clone(&foundation.names.namespace);
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
@@ -233,15 +241,15 @@ fn open_door(
 /// A manager signs its own certificate.
 fn renew(
     identity: Identity,
-    data: &Path,
+    data: &DataDir,
     credentials: Arc<Credentials>,
     authority: &Arc<Authority>,
 ) -> Result<Renewal, Failure> {
     let (authority, name) = (Arc::clone(authority), *identity.name());
     let sign =
         move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
-    let path = data.join(IDENTITY_FILE);
-    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+    let keep = keep_identity(data, IDENTITY_FILE);
+    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
@@ -262,9 +270,9 @@ impl AdminApi {
         }
     }
 
-    fn answer(&self, ask: &Ask) -> Reply {
+    fn answer(&self, ask: &ControlRequest) -> Reply {
         match ask {
-            Ask::MakeToken { role, valid_millis } => {
+            ControlRequest::MakeToken { role, valid_millis } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
@@ -280,8 +288,8 @@ impl AdminApi {
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
-            Ask::Tokens => self.listed(),
-            Ask::RevokeToken { id } => match self.tokens.revoke(id, now()) {
+            ControlRequest::Tokens => self.listed(),
+            ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {
                     tracing::info!(id, "a token was revoked");
                     self.listed()

@@ -14,11 +14,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Opens striped files with weir's own client.
 #[derive(Debug)]
-pub struct PuttingTogether {
+pub struct StripedFiles {
     settings: Settings,
 }
 
-impl PuttingTogether {
+impl StripedFiles {
     /// Limits the client's patience, because the server's own client waits meanwhile.
     #[must_use]
     pub fn new() -> Self {
@@ -35,13 +35,13 @@ impl PuttingTogether {
     }
 }
 
-impl Default for PuttingTogether {
+impl Default for StripedFiles {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Striper for PuttingTogether {
+impl Striper for StripedFiles {
     fn open(&self, open: &StripedOpen) -> Result<Arc<dyn StripedFile>, StripedError> {
         let StripedOpen { manager: (host, port), path, grant, expected_len } = open;
         let path = String::from_utf8(path.as_bytes().to_vec()).map_err(|_| StripedError {
@@ -56,17 +56,17 @@ impl Striper for PuttingTogether {
             StripedRights::Write { writing, goes_on } => {
                 let writing =
                     StripedWriter::open(at, (writing, goes_on), *expected_len, &self.settings).map_err(told)?;
-                Ok(Arc::new(Written(writing)))
+                Ok(Arc::new(WritableFile(writing)))
             }
             StripedRights::Read { len, is_partial } => {
                 if is_partial {
                     at.url.add_words("weir.partial=1");
                 }
-                Ok(Arc::new(AtRest { len, units: read(at)? }))
+                Ok(Arc::new(ClosedFile { len, units: read(at)? }))
             }
             StripedRights::Follow => {
                 let units = read(at)?;
-                let followed = Followed { stripe: grant.stripe, units, len: Mutex::new((0, None)) };
+                let followed = GrowingFile { stripe: grant.stripe, units, len: Mutex::new((0, None)) };
                 followed.look().map_err(told)?;
                 Ok(Arc::new(followed))
             }
@@ -87,20 +87,20 @@ fn read_only() -> StripedError {
 }
 
 /// A file that nobody writes.
-struct AtRest {
+struct ClosedFile {
     len: u64,
     units: StripedReader,
 }
 
 /// A file that another client writes.
-struct Followed {
+struct GrowingFile {
     stripe: Stripe,
     units: StripedReader,
     /// The length without a gap, and when it was asked for.
     len: Mutex<(u64, Option<Instant>)>,
 }
 
-impl Followed {
+impl GrowingFile {
     fn look(&self) -> Result<u64, ClientError> {
         let mut known = self.len.lock();
         if known.1.is_none_or(|asked| asked.elapsed() >= LOOK_EVERY) {
@@ -113,9 +113,9 @@ impl Followed {
 }
 
 /// A file that this client writes.
-struct Written(StripedWriter);
+struct WritableFile(StripedWriter);
 
-impl StripedFile for AtRest {
+impl StripedFile for ClosedFile {
     fn len(&self) -> u64 {
         self.len
     }
@@ -150,7 +150,7 @@ impl StripedFile for AtRest {
     }
 }
 
-impl StripedFile for Followed {
+impl StripedFile for GrowingFile {
     fn len(&self) -> u64 {
         match self.look() {
             Ok(len) => len,
@@ -184,7 +184,7 @@ impl StripedFile for Followed {
     }
 }
 
-impl StripedFile for Written {
+impl StripedFile for WritableFile {
     fn len(&self) -> u64 {
         self.0.len()
     }

@@ -9,7 +9,7 @@ use crate::Failure;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
 use crate::cluster_views::show;
 use crate::config::units::parse_duration;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::table::table_lines;
@@ -23,9 +23,11 @@ const VALID_MIN: Duration = Duration::from_secs(1);
 pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
     match &args.command {
         TokenCommand::Create(args) => create(args),
-        TokenCommand::List(args) => show(args, &Ask::Tokens, |tokens: &Vec<TokenView>| in_words(tokens)),
+        TokenCommand::List(args) => show(args, &ControlRequest::Tokens, |tokens: &Vec<TokenView>| in_words(tokens)),
         TokenCommand::Revoke(args) => {
-            show(&args.manager, &Ask::RevokeToken { id: args.id.clone() }, |left: &Vec<TokenView>| in_words(left))
+            show(&args.manager, &ControlRequest::RevokeToken { id: args.id.clone() }, |left: &Vec<TokenView>| {
+                in_words(left)
+            })
         }
     }
 }
@@ -35,7 +37,10 @@ fn create(args: &TokenCreateArgs) -> Result<Exit, Failure> {
     if !(VALID_MIN..=VALID_MAX).contains(&valid) {
         return Err(Failure::message(Exit::Usage, "--valid: a token is valid for 1 s to 30 d"));
     }
-    let wanted = Ask::MakeToken { role: args.role, valid_millis: u64::try_from(valid.as_millis()).unwrap_or(u64::MAX) };
+    let wanted = ControlRequest::MakeToken {
+        role: args.role,
+        valid_millis: u64::try_from(valid.as_millis()).unwrap_or(u64::MAX),
+    };
     let (answer, _) = ask(&args.data, &wanted).map_err(|error| {
         let not_running = matches!(error, AskError::NotRunning { .. });
         let failure = Failure::new(Exit::Failed, error);

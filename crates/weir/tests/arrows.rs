@@ -317,3 +317,65 @@ fn lints_are_inherited() {
         assert_eq!(inherits, Some(true), "crates/{name}/Cargo.toml needs `[lints] workspace = true`");
     }
 }
+
+/// The files of `tests` that neither `main.rs` declares as a module nor the manifest as a program. Cargo does not
+/// compile them, so their tests would never run.
+fn files_nobody_compiles(files: &[String], main: &str, programs: &[String]) -> Vec<String> {
+    let declared = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
+    let is_program = |name: &str| programs.iter().any(|path| *path == format!("tests/{name}.rs"));
+    files.iter().filter(|name| !declared(name) && !is_program(name)).cloned().collect()
+}
+
+/// Where a crate's integration tests are one program, each of their files belongs to it.
+#[test]
+fn each_test_file_is_compiled() {
+    let mut seen = 0;
+    for (name, manifest) in manifests() {
+        let found_by_cargo = manifest["package"].get("autotests").and_then(toml::Value::as_bool).unwrap_or(true);
+        let folder = crates_dir().join(&name).join("tests");
+        if found_by_cargo || !folder.exists() {
+            continue;
+        }
+        seen += 1;
+        let entries =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let files: Vec<String> = entries.filter_map(|file| Some(file.strip_suffix(".rs")?.to_owned())).collect();
+        let tests = manifest["test"].as_array().unwrap();
+        let programs: Vec<String> = tests.iter().map(|test| test["path"].as_str().unwrap().to_owned()).collect();
+        let main = std::fs::read_to_string(folder.join("main.rs")).unwrap();
+        let left = files_nobody_compiles(&files, &main, &programs);
+        assert_eq!(left, Vec::<String>::new(), "declare them in crates/{name}/tests/main.rs");
+    }
+    assert!(seen > 5, "the crates were not found");
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let left = files_nobody_compiles(
+        &names(&["main", "a", "b", "c"]),
+        "mod a;\n// mod b;\n",
+        &names(&["tests/main.rs", "tests/c.rs"]),
+    );
+    assert_eq!(left, ["b"]);
+}
+
+/// A library or a binary that Cargo does not compile as a test has no tests, since they would never run.
+#[test]
+fn what_is_not_tested_has_no_tests() {
+    let mut seen = 0;
+    for (name, manifest) in manifests() {
+        let untested = |target: &toml::Value| target.get("test").and_then(toml::Value::as_bool) == Some(false);
+        let src = crates_dir().join(&name).join("src");
+        let mut files = Vec::new();
+        if manifest.get("lib").is_some_and(untested) {
+            sources(&src, &mut files);
+        }
+        for bin in manifest.get("bin").and_then(toml::Value::as_array).into_iter().flatten().filter(|bin| untested(bin))
+        {
+            files.push(crates_dir().join(&name).join(bin["path"].as_str().unwrap()));
+        }
+        seen += files.len();
+        for path in files {
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(found_words(&source, &["#[test]", "proptest!"]), Vec::<&str>::new(), "{}", path.display());
+        }
+    }
+    assert!(seen > 2, "the sources were not found");
+}

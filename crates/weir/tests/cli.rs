@@ -1,15 +1,13 @@
 //! The command line of the real binary: ready line, signals, errors, exit codes.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use node::{Node, refusal, weir_ends};
+use crate::node::{Node, refusal, weir_ends};
+use crate::session;
 use rustix::process::Signal;
 
 struct Place(tempfile::TempDir);

@@ -4,21 +4,18 @@
 //! dropped, or a disk panics under a thread of a certain name.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
 
-mod session;
-mod watched;
-
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use crate::session::Session;
+use crate::watched::Watched;
 use disk::{Disk, DiskOp, RealDisk};
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Durability, Kv as _};
-use session::Session;
 use types::{BootId, Timestamp};
-use watched::Watched;
 use weir::Failure;
 use weir::config::Config;
 use weir::exit::Exit;

@@ -1,22 +1,20 @@
 //! Provokes every kind of finding by deliberate damage to a real data directory.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::node;
+use crate::session::Session;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Batch, ScanOrder};
 use maintenance::fsck::FsckOptions;
-use maintenance::fsck::check::{Counts, How, Progress, check};
+use maintenance::fsck::check::{CheckOptions, Counts, Progress, check};
 use maintenance::fsck::finding::ProblemKind;
 use maintenance::fsck::report::Report;
 use namespace::{Actor, Content};
-use session::Session;
 use store::NewReplica;
 use types::{BootId, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::config::Config;
@@ -375,12 +373,12 @@ fn an_open_killed_before_the_first_byte_is_no_damage() {
         session.create("/run/newer");
     });
     let (counts, report) = world.look(&FsckOptions::default());
-    assert_eq!((counts.in_making, report.listed()), (4, &[][..]));
+    assert_eq!((counts.being_written, report.listed()), (4, &[][..]));
     // If the journal has lost something, nobody knows that so little was cut off.
     world.opened(|foundation| {
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let found = |was_repaired| {
-            let (how, mut found) = (How { quick: true, was_repaired }, 0);
+            let (how, mut found) = (CheckOptions { quick: true, was_repaired }, 0);
             check(&*read, &foundation.objects.store, how, &mut Silent, &mut |_| found += 1).unwrap();
             found
         };

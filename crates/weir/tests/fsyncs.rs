@@ -2,20 +2,17 @@
 //! disk, with one client and nothing else going on.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail this way
 
-mod session;
-mod watched;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::session::Session;
+use crate::watched::Watched;
 use disk::{Disk, DiskOp, RealDisk};
 use foundation::{DataDir, Foundation, IfNew, Purpose};
-use session::Session;
 use types::{BootId, Timestamp};
-use watched::Watched;
 use weir::config::Config;
 
 struct World {

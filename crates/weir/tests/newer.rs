@@ -1,14 +1,11 @@
 //! This version refuses files of a newer weir, names their version in the error, and leaves them unchanged.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use node::Node;
-use session::Session;
+use crate::node::{self, Node};
+use crate::session::Session;
 use types::Crc32c;
 
 /// A stopped node with a large and a small file.

@@ -1,18 +1,16 @@
 //! Data directories that lack a part, or whose parts come from different days. Neither looking nor starting may lose existing data.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::node;
+use crate::session::Session;
 use disk::{Disk, DiskError, Entry, OpenOptions, RealDisk, Space};
 use foundation::{DataDir, Foundation, IfNew, OpenError, Purpose};
 use journal::JournalError;
-use session::Session;
 use types::{BootId, Timestamp};
 use weir::config::Config;
 use weir::exit::Exit;

@@ -2,22 +2,17 @@
 //! after kill -9, fsck finds nothing. `WEIR_FUZZ_SECONDS` (15) sets the duration; `WEIR_SEED` names the first session, to repeat a failure.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)] // a test may fail this way
 
-#[path = "../../xrootd/tests/fuzzed/mod.rs"]
-mod fuzzed;
-mod node;
-mod session;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fuzzed::{FIXED, Played, TOP, play};
-use node::{Node, weir_ends};
+use crate::fuzzed::{FIXED, Played, TOP, play};
+use crate::node::{Node, weir_ends};
+use crate::session::Session;
 use rand::{RngCore, SeedableRng, rngs::StdRng};
 use rustix::process::Signal;
-use session::Session;
 use wire::request::OpenOptions;
 
 /// Hostile clients at a time.

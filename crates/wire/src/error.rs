@@ -29,6 +29,20 @@ pub enum WireError {
         /// The limit in bytes.
         limit: u32,
     },
+    /// The payload is a list with more entries than this request allows.
+    #[error("{} request with {count} {what}; {limit} is the limit", kind.name())]
+    ListTooLong {
+        /// The request.
+        kind: RequestKind,
+        /// The entries.
+        what: &'static str,
+        /// Their announced number.
+        count: u32,
+        /// The largest allowed number.
+        limit: u32,
+        /// The announced length in bytes.
+        len: u32,
+    },
     /// A list or text is longer than allowed.
     #[error("{what}: {count} given, {limit} is the limit")]
     TooMany {
@@ -129,7 +143,10 @@ impl WireError {
     pub fn closes(&self) -> bool {
         matches!(
             self,
-            WireError::NotXrootd { .. } | WireError::NegativeLength { .. } | WireError::PayloadTooLong { .. }
+            WireError::NotXrootd { .. }
+                | WireError::NegativeLength { .. }
+                | WireError::PayloadTooLong { .. }
+                | WireError::ListTooLong { .. }
         )
     }
 
@@ -138,7 +155,9 @@ impl WireError {
     pub fn number(&self) -> ErrorNumber {
         match self {
             WireError::NotXrootd { .. } => ErrorNumber::INVALID_REQUEST,
-            WireError::PayloadTooLong { .. } | WireError::TooMany { .. } => ErrorNumber::ARG_TOO_LONG,
+            WireError::PayloadTooLong { .. } | WireError::ListTooLong { .. } | WireError::TooMany { .. } => {
+                ErrorNumber::ARG_TOO_LONG
+            }
             WireError::Missing { .. } => ErrorNumber::ARG_MISSING,
             WireError::Checksum { .. } => ErrorNumber::CHECKSUM,
             WireError::TooManyBadPages { .. } => ErrorNumber::TOO_MANY_ERRORS,

@@ -212,7 +212,16 @@ impl RequestHeader {
         }
         let limit = limits.of(self.kind);
         if len > limit && !planted::is(Bug::LengthNotBounded) {
-            return Err(WireError::PayloadTooLong { kind: self.kind, len, limit });
+            return Err(match list_of(self.kind) {
+                Some((what, each)) => WireError::ListTooLong {
+                    kind: self.kind,
+                    what,
+                    count: len.div_ceil(each),
+                    limit: limit / each,
+                    len,
+                },
+                None => WireError::PayloadTooLong { kind: self.kind, len, limit },
+            });
         }
         if self.kind == RequestKind::Batch {
             return Ok(Payload::Stream(len));
@@ -220,6 +229,20 @@ impl RequestHeader {
         Ok(Payload::Buffer(len))
     }
 }
+
+/// For a request whose payload is a list: what its entries are, and the bytes of one.
+fn list_of(kind: RequestKind) -> Option<(&'static str, u32)> {
+    match kind {
+        RequestKind::Readv | RequestKind::Writev => Some(("segments", SEGMENT_LEN)),
+        RequestKind::Clone => Some(("ranges", CLONE_RANGE_LEN)),
+        _ => None,
+    }
+}
+
+/// Bytes of a segment in the list of a readv or writev.
+const SEGMENT_LEN: u32 = 16;
+/// Bytes of a range in the list of a clone.
+const CLONE_RANGE_LEN: u32 = 32;
 
 /// The most payload bytes that are read into memory for a request, by kind. [`Limits::default`] has what the
 /// protocol and the stock client need.
@@ -273,9 +296,9 @@ impl Limits {
             K::Prepare | K::Statx => self.paths,
             K::Fattr => self.fattr,
             // a list of at most 1024 segments; `read` may carry its arguments and a read-ahead list
-            K::Readv | K::Writev => 1024 * 16,
+            K::Readv | K::Writev => 1024 * SEGMENT_LEN,
             // a list of at most 1024 ranges (the protocol's `maxCloneln`)
-            K::Clone => 1024 * 32,
+            K::Clone => 1024 * CLONE_RANGE_LEN,
             K::Read => 8 + 1024 * 16,
             K::Pgread => 2,
             // `execute` holds another request's header

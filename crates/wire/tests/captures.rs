@@ -1,9 +1,7 @@
 //! Frames recorded from the stock client and server 5.5.3 (how: `frames/README.md`). The tests decode them
 //! completely, encode them to the same bytes, and get the same result however the stream is divided.
 
-mod common;
-
-use common::captures;
+use crate::common::captures;
 
 #[test]
 fn recordings_survive_decoding_and_encoding() {

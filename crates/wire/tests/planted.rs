@@ -1,9 +1,7 @@
 //! For each deliberate bug, a check that the other tests also run notices it. Without the bug, the same check
 //! succeeds.
 
-mod common;
-
-use common::{Check, captures, requests, responses, same};
+use crate::common::{self, Check, captures, requests, responses, same};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -1,8 +1,6 @@
 //! Properties of all requests, responses and pages: nothing is lost, nothing panics, nothing is left over.
 
-mod common;
-
-use common::{requests, responses};
+use crate::common::{self, requests, responses};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::response::*;

@@ -236,11 +236,13 @@ impl Connection {
     }
 
     /// Handles a payload over the request's limit. A moderate excess is discarded and the connection continues.
-    /// Otherwise the connection ends.
+    /// Otherwise the connection ends, and also where more data follows than the header says.
     fn over_long(&mut self, header: &RequestHeader, error: WireError) -> Result<(), Stop> {
         self.refuse(header.stream, &Refusal::of_wire(&error));
         match error {
-            WireError::PayloadTooLong { len, .. } if len <= EXCESS_MAX => {
+            WireError::PayloadTooLong { len, .. } | WireError::ListTooLong { len, .. }
+                if len <= EXCESS_MAX && header.kind != RequestKind::Writev =>
+            {
                 self.complain(header.kind, &error);
                 self.skip(u64::from(len))
             }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use service::{FileSums, GoOn, Handle, Hints, How, Intent, Open, OpenFile, Process, UnitHint};
-use types::capability::{CONTENT_KEY, OPAQUE_KEY};
+use service::{FileSums, GoOn, Handle, Hints, Intent, Open, OpenFile, Process, UnitHint, WriteMode};
+use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
+use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use types::direct::DIRECT_KEY;
-use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
-use types::{LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
+use types::{DigestKind, LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
 use wire::request::{self, Login, OpenOptions};
 use wire::{ErrorNumber, FileHandle, PathArg};
 
@@ -68,14 +68,14 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
     let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
     let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
     Hints {
-        location: text(b"weir.place").and_then(|place| place.parse::<LocationPrefix>().ok()),
+        location: text(b"weir.location").and_then(|location| location.parse::<LocationPrefix>().ok()),
         announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
         // XrdCl adds a reason for each host that has answered.
         all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
-            || target.get(CONTENT_KEY.as_bytes()).is_some(),
+            || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
-        stale_replicas: text(STALE_REPLICAS_KEY.as_bytes()).map(StaleReplica::parse_all).unwrap_or_default(),
+        absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
         is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
         capability: capability_of(target).map(<[u8]>::to_vec),
         unit: unit_of(target),
@@ -97,11 +97,11 @@ fn unit_of(target: &PathArg) -> Option<UnitHint> {
 pub(crate) fn intent_of(options: OpenOptions) -> Intent {
     let has = |option| options.has(option);
     if has(OpenOptions::DELETE) {
-        Intent::Write(How::Replace)
+        Intent::Write(WriteMode::Replace)
     } else if has(OpenOptions::NEW) {
-        Intent::Write(How::NewOnly)
+        Intent::Write(WriteMode::NewOnly)
     } else if has(OpenOptions::UPDATE) || has(OpenOptions::APPEND) || has(OpenOptions::WRITE_ONLY) {
-        Intent::Write(How::Update)
+        Intent::Write(WriteMode::Update)
     } else if has(OpenOptions::READ) {
         Intent::Read
     } else {
@@ -140,33 +140,46 @@ pub(crate) fn open_of(
     })
 }
 
-/// The checksums that weir keeps for every complete file.
+/// The checksum of a file that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Algorithm {
+    /// One of those that weir keeps for every complete file.
     Adler32,
+    /// The other.
     Crc32c,
+    /// One that is computed on demand.
+    Digest(DigestKind),
 }
 
 impl Algorithm {
-    /// The algorithm that a request names; by default adler32.
-    pub(crate) fn named(name: Option<&[u8]>) -> Result<Self, Refusal> {
+    /// The algorithm that a request names; by default adler32. `offered` are those that are computed on demand.
+    pub(crate) fn named(name: Option<&[u8]>, offered: &[DigestKind]) -> Result<Self, Refusal> {
         let Some(name) = name else { return Ok(Self::Adler32) };
         // gfal2 passes on names in the case that its user wrote.
-        match name.to_ascii_lowercase().as_slice() {
-            b"adler32" => Ok(Self::Adler32),
-            b"crc32c" => Ok(Self::Crc32c),
-            _ => {
-                let text = format!("The checksum {} is not kept here; adler32 and crc32c are", name.escape_ascii());
-                Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
-            }
+        let lower = name.to_ascii_lowercase();
+        if let Some(known) = Self::all(offered).find(|algorithm| algorithm.name().as_bytes() == lower) {
+            return Ok(known);
         }
+        let names: Vec<&str> = Self::all(offered).map(Self::name).collect();
+        let text = format!(
+            "The checksum {} is not kept here; these are: {} (the server's setting files.checksums adds others)",
+            name.escape_ascii(),
+            names.join(", ")
+        );
+        Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
     }
 
-    /// The name and the value in `sums`.
-    pub(crate) fn of(self, sums: FileSums) -> (&'static str, u32) {
+    /// All that a server offers, in the order in which it announces them.
+    pub(crate) fn all(offered: &[DigestKind]) -> impl Iterator<Item = Self> {
+        [Self::Adler32, Self::Crc32c].into_iter().chain(offered.iter().copied().map(Self::Digest))
+    }
+
+    /// The value among those that every complete file has; `None`: it is computed on demand.
+    pub(crate) fn of(self, sums: FileSums) -> Option<u32> {
         match self {
-            Self::Adler32 => (self.name(), sums.adler32.0),
-            Self::Crc32c => (self.name(), sums.crc32c.0),
+            Self::Adler32 => Some(sums.adler32.0),
+            Self::Crc32c => Some(sums.crc32c.0),
+            Self::Digest(_) => None,
         }
     }
 
@@ -175,6 +188,12 @@ impl Algorithm {
         match self {
             Self::Adler32 => "adler32",
             Self::Crc32c => "crc32c",
+            Self::Digest(kind) => kind.name(),
         }
     }
+}
+
+/// A checksum in the form of this protocol.
+pub(crate) fn hex(value: &[u8]) -> String {
+    value.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-mod world;
-
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use crate::world::client::{Answer, Client, NEW};
+use crate::world::{World, content};
 use disk::DiskOp;
 use types::Crc32c;
 use wire::batch::{self, List, Op};
 use wire::request::{Batch, MkdirOptions, QueryKind};
 use wire::response::StatReply;
 use wire::{ErrorNumber as E, Request, RequestHeader, RequestKind, Response, StreamId};
-use world::client::{Answer, Client, NEW};
-use world::{World, content};
 
 /// An entry of a batch.
 struct Wish<'a>(Op, &'a str, &'a [u8]);

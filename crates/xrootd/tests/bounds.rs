@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-mod world;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::world::World;
+use crate::world::client::{Answer, NEW, UPDATE};
 use wire::Handshake;
-use world::World;
-use world::client::{Answer, NEW, UPDATE};
 
 /// The memory of an open write of unknown length.
 const WRITER: u64 = 384 << 10;

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE, arg};
+use crate::world::{GRACE, World, content};
 use wire::request::{Access, Close, Open, PgFlags, Target, Write as WriteRequest};
 use wire::response::OpenReply;
 use wire::{ErrorNumber as E, FileHandle, Request, StreamId};
-use world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE, arg};
-use world::{GRACE, World, content};
 
 const MIB: usize = 1 << 20;
 

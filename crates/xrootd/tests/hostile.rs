@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod world;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::world::client::{Answer, Client, NEW, READ, arg};
+use crate::world::{World, content};
 use wire::request::{Access, MkdirOptions, Open, Read as ReadRequest, Stat, StatOptions, Target};
 use wire::{ErrorNumber as E, FileHandle, Request, RequestHeader, RequestKind, StreamId};
-use world::client::{Answer, Client, NEW, READ, arg};
-use world::{World, content};
 
 fn header(kind: u16, params: [u8; 16], dlen: i32) -> Vec<u8> {
     let kind = RequestKind::from_code(kind);

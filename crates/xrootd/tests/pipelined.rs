@@ -3,20 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // also outside of the tests' own functions
 
-mod world;
-
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::time::Duration;
 
+use crate::world::client::{Answer, Client, NEW};
+use crate::world::{self, World, content};
 use disk::{Disk, DiskOp};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wire::request::{Bind, Close, PgFlags, Pgwrite, Read, Sync, Target, Truncate, Write};
 use wire::response::BindReply;
 use wire::{ErrorNumber as E, FileHandle, HANDSHAKE_REPLY_LEN, Handshake, Request, StreamId};
-use world::client::{Answer, Client, NEW};
-use world::{World, content};
 
 const MIB: usize = 1 << 20;
 

@@ -1,14 +1,12 @@
 //! The most important scenarios, each run twice: on the unchanged server, where it must pass, and on a server with a
 //! planted bug, where it must fail.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::client::{Answer, NEW, READ, UPDATE};
+use crate::world::{GRACE, World, content};
 use service::Planted;
 use wire::request::PgFlags;
-use world::client::{Answer, NEW, READ, UPDATE};
-use world::{GRACE, World, content};
 
 /// Runs a scenario on a server with `bug`. Returns whether it passed.
 fn ends_well(bug: Option<Planted>, story: fn(&mut World) -> bool) -> bool {

@@ -1,15 +1,13 @@
 //! Open writes when connections are lost and servers restart.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE};
+use crate::world::{GRACE, World, content};
 use types::Crc32c;
 use wire::ErrorNumber as E;
 use wire::request::{DirlistOptions, OpenOptions, PgFlags};
 use wire::response::BadPages;
-use world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE};
-use world::{GRACE, World, content};
 
 const MIB: usize = 1 << 20;
 

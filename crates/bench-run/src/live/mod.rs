@@ -21,7 +21,7 @@ const DRAW_EACH: Duration = Duration::from_millis(450);
 
 /// The present activity, in words.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Doing {
+pub(super) struct Activity {
     /// The trial's name and number.
     pub(super) trial: String,
     /// Its phase.
@@ -30,18 +30,18 @@ pub(super) struct Doing {
 
 /// The state that all displays share.
 #[derive(Clone, Default)]
-pub(super) struct Sight {
-    doing: Arc<Mutex<Doing>>,
+pub(super) struct DisplayState {
+    doing: Arc<Mutex<Activity>>,
     /// The machines; `None` if this machine works alone and nobody watches a server.
     machines: Option<Arc<Mutex<View>>>,
 }
 
-impl Sight {
+impl DisplayState {
     pub(super) fn new(machines: Option<Arc<Mutex<View>>>) -> Self {
         Self { doing: Arc::default(), machines }
     }
 
-    fn doing(&self) -> Doing {
+    fn doing(&self) -> Activity {
         self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -52,7 +52,7 @@ impl Sight {
 
 /// The display on the terminal.
 pub(super) struct Screen {
-    sight: Sight,
+    sight: DisplayState,
     is_on: bool,
     /// Lines that it occupies; the cursor is on the last.
     shown: usize,
@@ -62,7 +62,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Pressing `q` sets `stop`.
-    pub(super) fn new(quiet: bool, sight: Sight, stop: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(quiet: bool, sight: DisplayState, stop: &Arc<AtomicBool>) -> Self {
         let is_on = !quiet && std::io::stderr().is_terminal();
         let keys = if is_on { Keys::listen(stop) } else { None };
         Self { sight, is_on, shown: 0, drawn: None, keys }
@@ -71,7 +71,7 @@ impl Screen {
     /// Shows the progress.
     pub(super) fn show(&mut self, trial: &str, phase: &str, progress: Progress) {
         *self.sight.doing.lock().unwrap_or_else(PoisonError::into_inner) =
-            Doing { trial: trial.to_owned(), phase: phase.to_owned() };
+            Activity { trial: trial.to_owned(), phase: phase.to_owned() };
         if !self.is_on {
             return;
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use status_page::listen::{is_loopback, resolve};
 use status_page::{Reply, Request, Responder};
 
-use super::Sight;
+use super::DisplayState;
 
 const PAGE: &str = include_str!("page.html");
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n";
@@ -36,7 +36,12 @@ pub(crate) struct Web {
 
 impl Web {
     /// Serves `sight` at `given`. The page can set `stop`. Only on loopback, unless `has_token`.
-    pub(crate) fn start(given: &str, has_token: bool, sight: Sight, stop: &Arc<AtomicBool>) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        given: &str,
+        has_token: bool,
+        sight: DisplayState,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
         let doing = || format!("cannot show the run on {given}");
         let address: SocketAddr =
             resolve(given, true).map_err(|error| Failure::new(Exit::Usage, error).while_doing(doing()))?;
@@ -64,7 +69,7 @@ impl Web {
     }
 }
 
-fn reply(request: Request<'_>, key: &str, sight: &Sight, stop: &AtomicBool) -> Reply {
+fn reply(request: Request<'_>, key: &str, sight: &DisplayState, stop: &AtomicBool) -> Reply {
     let has_key = request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")) == Some(key);
     match (request.method, request.path) {
         ("GET" | "HEAD", "/") => Reply { status: "200 OK", headers: HTML, body: PAGE.to_owned() },
@@ -99,7 +104,7 @@ mod tests {
     #[test]
     fn only_the_key_lets_a_browser_see_and_stop_the_run() {
         let stop = Arc::new(AtomicBool::new(false));
-        let web = Web::start("127.0.0.1:0", false, Sight::default(), &stop).unwrap();
+        let web = Web::start("127.0.0.1:0", false, DisplayState::default(), &stop).unwrap();
         let ask = |line: &str, key: &str| {
             let mut socket = TcpStream::connect(web.responder.address()).unwrap();
             write!(socket, "{line} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n").unwrap();
@@ -123,10 +128,10 @@ mod tests {
     #[test]
     fn the_page_is_on_the_network_only_with_a_token() {
         let stop = Arc::new(AtomicBool::new(false));
-        let refused = Web::start("0.0.0.0:0", false, Sight::default(), &stop).err().unwrap();
+        let refused = Web::start("0.0.0.0:0", false, DisplayState::default(), &stop).err().unwrap();
         assert_eq!(refused.exit, Exit::Listen);
         assert!(refused.to_string().contains("--token-file"), "{refused}");
-        assert!(Web::start("0.0.0.0:0", true, Sight::default(), &stop).is_ok());
-        assert_eq!(Web::start("nowhere", true, Sight::default(), &stop).err().unwrap().exit, Exit::Usage);
+        assert!(Web::start("0.0.0.0:0", true, DisplayState::default(), &stop).is_ok());
+        assert_eq!(Web::start("nowhere", true, DisplayState::default(), &stop).err().unwrap().exit, Exit::Usage);
     }
 }

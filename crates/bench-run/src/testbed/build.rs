@@ -264,12 +264,12 @@ pub fn down(state: &mut State, made: &Made, patience: Duration) -> io::Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Need, command};
+    use super::super::plan::{NeededPart, command};
     use super::*;
 
     #[test]
     fn a_missing_program_is_named_by_its_package() {
-        let need = |file, package| Need { file, package };
+        let need = |file, package| NeededPart { file, package };
         let plan = Plan {
             needs: vec![
                 need("sh", "dash"),

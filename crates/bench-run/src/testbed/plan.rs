@@ -22,7 +22,7 @@ impl Site<'_> {
 
 /// A program or file from a package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Need {
+pub struct NeededPart {
     /// A program's name, or the path of a file.
     pub file: &'static str,
     /// The Debian package.
@@ -87,7 +87,7 @@ pub struct System {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Files that must be installed.
-    pub needs: Vec<Need>,
+    pub needs: Vec<NeededPart>,
     /// File systems that the kernel must know: the name, and the module that provides it.
     pub kernel: Vec<(&'static str, &'static str)>,
     /// Folders to make.

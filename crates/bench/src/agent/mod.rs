@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use client::Settings;
 
-use crate::coordinate::message::{Ask, Home, Tell};
-use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
+use crate::coordinate::message::{AgentMessage, CoordinatorMessage, TrialFolder};
+use crate::coordinate::{Kind, PROGRAM, PeerIntroduction, SILENCE_MAX, SteadyClock};
 use crate::network::Program;
 use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
 use crate::sampling::machine_settings;
-use crate::workload::Known;
+use crate::workload::KnownFiles;
 
 pub use allowed::Allowed;
 
@@ -61,7 +61,7 @@ pub struct Setting {
 
 /// Why an agent ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum AgentEnd {
     /// The coordinator said so, with a reason.
     Told(String),
     /// It was stopped on its own machine.
@@ -108,12 +108,12 @@ struct Line {
 }
 
 impl Line {
-    fn tell(&self, tell: &Tell) -> Result<(), FrameError> {
+    fn tell(&self, tell: &AgentMessage) -> Result<(), FrameError> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).send(tell)
     }
 
     /// The same. If it fails, everything ends.
-    fn tell_or_end(&self, tell: &Tell) {
+    fn tell_or_end(&self, tell: &AgentMessage) {
         if self.tell(tell).is_err() {
             self.ends.store(true, Ordering::Relaxed);
         }
@@ -124,9 +124,9 @@ impl Line {
 ///
 /// # Errors
 /// [`AgentError`].
-pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<AgentEnd, AgentError> {
     let clock = SteadyClock::new();
-    let Some(mut stream) = call(setting)? else { return Ok(Ended::Stopped) };
+    let Some(mut stream) = call(setting)? else { return Ok(AgentEnd::Stopped) };
     let failed = |source| AgentError::Call { join: setting.join.clone(), source };
     stream.set_nodelay(true).map_err(failed)?;
     let hello = Hello { role: Role::Agent, wanted: &[Role::Coordinator], token: &setting.token };
@@ -135,7 +135,7 @@ pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<Ended, AgentEr
     let reader = Peer { stream: stream.try_clone().map_err(failed)?, name: "the coordinator".to_owned() };
     let mut writer = Peer { stream, name: "the coordinator".to_owned() };
     let introduction =
-        Introduction { program: PROGRAM.to_owned(), name: setting.name.clone(), kind: setting.kind.clone() };
+        PeerIntroduction { program: PROGRAM.to_owned(), name: setting.name.clone(), kind: setting.kind.clone() };
     writer.send(&introduction)?;
     let line = Line { writer: Arc::new(Mutex::new(writer)), clock, ends: Arc::default() };
     let (to, asks) = sync_channel(QUEUE_MAX);
@@ -181,7 +181,7 @@ fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
 
 /// A message or event from the coordinator.
 enum FromCoordinator {
-    Ask(Ask),
+    Message(CoordinatorMessage),
     Alive,
     Gone(String),
 }
@@ -190,12 +190,12 @@ enum FromCoordinator {
 fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<FromCoordinator>) {
     loop {
         let heard = match reader.receive() {
-            Ok(Ask::Clock { number }) => {
+            Ok(CoordinatorMessage::Clock { number }) => {
                 let at_us = u64::try_from(line.clock.now().as_micros()).unwrap_or(u64::MAX);
-                line.tell_or_end(&Tell::Clock { number, at_us });
+                line.tell_or_end(&AgentMessage::Clock { number, at_us });
                 FromCoordinator::Alive
             }
-            Ok(ask) => FromCoordinator::Ask(ask),
+            Ok(ask) => FromCoordinator::Message(ask),
             Err(error) => FromCoordinator::Gone(error.to_string()),
         };
         let is_over = matches!(heard, FromCoordinator::Gone(_));
@@ -219,16 +219,16 @@ struct Agent<'a> {
     line: Line,
     job: Option<Job>,
     /// What is known of the files in a folder, for the phases of one trial.
-    known: Option<(Home, Arc<Known>)>,
-    watch: Option<watch::Watching>,
+    known: Option<(TrialFolder, Arc<KnownFiles>)>,
+    watch: Option<watch::WatchThread>,
 }
 
 impl Agent<'_> {
-    fn serve(&mut self, asks: &Receiver<FromCoordinator>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+    fn serve(&mut self, asks: &Receiver<FromCoordinator>, joined: &mut dyn FnMut()) -> Result<AgentEnd, AgentError> {
         let (mut heard, mut is_in) = (Instant::now(), false);
         loop {
             if self.setting.stop.load(Ordering::Relaxed) {
-                return Ok(Ended::Stopped);
+                return Ok(AgentEnd::Stopped);
             }
             if self.line.ends.load(Ordering::Relaxed) {
                 return Err(AgentError::Lost("messages cannot be sent to it".to_owned()));
@@ -247,43 +247,43 @@ impl Agent<'_> {
                     if !is_in {
                         is_in = true;
                         joined();
-                        self.line.tell_or_end(&Tell::Settings { settings: machine_settings(&[]) });
+                        self.line.tell_or_end(&AgentMessage::Settings { settings: machine_settings(&[]) });
                         self.begin_to_watch();
                     }
                 }
                 FromCoordinator::Gone(why) => return Err(AgentError::Lost(why)),
-                FromCoordinator::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
-                FromCoordinator::Ask(Ask::Leave { why }) => {
+                FromCoordinator::Message(CoordinatorMessage::Leave { why }) if is_in => return Ok(AgentEnd::Told(why)),
+                FromCoordinator::Message(CoordinatorMessage::Leave { why }) => {
                     return Err(AgentError::Refused { join: self.setting.join.clone(), why });
                 }
-                FromCoordinator::Ask(ask) => self.ask(ask),
+                FromCoordinator::Message(ask) => self.ask(ask),
             }
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, ask: CoordinatorMessage) {
         match ask {
-            Ask::Prepare(task) => {
+            CoordinatorMessage::Prepare(task) => {
                 self.end_job(END_MAX);
                 self.prepare(*task);
             }
-            Ask::Start { run, at_us } => {
+            CoordinatorMessage::Start { run, at_us } => {
                 if let Some(job) = self.job.as_ref().filter(|job| job.run == run) {
                     // A job that was called off no longer listens.
                     let _ = job.start.try_send(Duration::from_micros(at_us));
                 }
             }
-            Ask::Stop { run } => {
+            CoordinatorMessage::Stop { run } => {
                 if let Some(job) = self.job.as_ref().filter(|job| job.run == run) {
                     job.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Ask::Sample { number } => {
+            CoordinatorMessage::Sample { number } => {
                 if let Some(watch) = &self.watch {
                     watch.tell_now(number);
                 }
             }
-            Ask::Clock { .. } | Ask::Leave { .. } => {}
+            CoordinatorMessage::Clock { .. } | CoordinatorMessage::Leave { .. } => {}
         }
     }
 
@@ -303,12 +303,12 @@ impl Agent<'_> {
         let work = move || work::work(&task, &here, known, &settings, &line, &starts, &stops);
         match thread::Builder::new().name("work".into()).spawn(work) {
             Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
-            Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),
+            Err(error) => self.line.tell_or_end(&AgentMessage::Refused { run, why: format!("no thread: {error}") }),
         }
     }
 
     /// Returns what earlier phases learnt of the files in `home`, if it belongs to the same trial.
-    fn known(&mut self, home: Option<&Home>) -> Arc<Known> {
+    fn known(&mut self, home: Option<&TrialFolder>) -> Arc<KnownFiles> {
         let before = self.known.take().filter(|(before, _)| Some(before) == home);
         let known = before.map_or_else(Arc::default, |(_, known)| known);
         self.known = home.map(|home| (home.clone(), Arc::clone(&known)));
@@ -327,7 +327,7 @@ impl Agent<'_> {
 
     fn begin_to_watch(&mut self) {
         if let Kind::Watcher { processes, .. } = &self.setting.kind {
-            self.watch = watch::Watching::begin(processes.clone(), self.line.clone());
+            self.watch = watch::WatchThread::begin(processes.clone(), self.line.clone());
         }
     }
 

@@ -5,19 +5,19 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::Line;
-use crate::coordinate::message::Tell;
+use crate::coordinate::message::AgentMessage;
 use crate::sampling::Observer;
 
 const SECOND: Duration = Duration::from_secs(1);
 const QUEUE_MAX: usize = 16;
 
 /// A watching thread. Dropping this ends it.
-pub(super) struct Watching {
+pub(super) struct WatchThread {
     questions: Option<SyncSender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watching {
+impl WatchThread {
     /// Starts the thread. `None`: no thread could be started.
     pub(super) fn begin(processes: Vec<String>, line: Line) -> Option<Self> {
         let (questions, asked) = sync_channel(QUEUE_MAX);
@@ -33,7 +33,7 @@ impl Watching {
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                line.tell_or_end(&Tell::Watched { number, sample: observer.sample() });
+                line.tell_or_end(&AgentMessage::Watched { number, sample: observer.sample() });
             }
         };
         let thread = thread::Builder::new().name("watch".into()).spawn(watch).ok()?;
@@ -49,7 +49,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchThread {
     fn drop(&mut self) {
         self.questions = None;
         if let Some(thread) = self.thread.take() {

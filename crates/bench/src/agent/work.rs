@@ -11,8 +11,8 @@ use client::Settings;
 
 use super::{Allowed, Line};
 use crate::content::Content;
-use crate::coordinate::message::{Home, IDLE_MAX, RoleDone, ServerAddress, Task, Tell, short};
-use crate::load::{Crew, Reading};
+use crate::coordinate::message::{AgentMessage, IDLE_MAX, RoleDone, ServerAddress, Task, TrialFolder, short};
+use crate::load::{Reading, WorkerPool};
 use crate::measure::{Measured, measure_at};
 use crate::network::{NetworkServer, Program};
 use crate::peer::Token;
@@ -20,8 +20,8 @@ use crate::phases::empty_caches;
 use crate::result::Caches;
 use crate::run::FOLDER_BEGINS;
 use crate::sampling::{Sample, machine_settings};
-use crate::target::{Place, RelName, Target};
-use crate::workload::{Known, Site};
+use crate::target::{RelName, Target, TargetDir};
+use crate::workload::{KnownFiles, Site};
 
 /// How often a prepared share checks whether it is called off.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,48 +41,49 @@ pub(super) struct AgentResources {
 pub(super) fn work(
     task: &Task,
     here: &AgentResources,
-    known: Arc<Known>,
+    known: Arc<KnownFiles>,
     settings: &Settings,
     line: &Line,
     starts: &Receiver<Duration>,
     stop: &AtomicBool,
 ) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, site, caches) = match prepare(task, here, known, settings) {
+    let (worker_pool, site, caches) = match prepare(task, here, known, settings) {
         Ok(ready) => ready,
         Err(why) => {
-            line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
+            line.tell_or_end(&AgentMessage::Refused { run: task.run, why: short(&why) });
             return;
         }
     };
-    crew.prepare();
+    worker_pool.prepare();
     let places = [&task.home, &task.copies].into_iter().flatten().flat_map(|home| &home.places);
     // The mounts of these directories may explain why this machine is slower than another. They may have changed
     // since the agent started.
     let settings = machine_settings(&places.map(|place| (place.as_str(), Path::new(place))).collect::<Vec<_>>());
-    line.tell_or_end(&Tell::Settings { settings });
-    line.tell_or_end(&Tell::Prepared { run: task.run, caches });
+    line.tell_or_end(&AgentMessage::Settings { settings });
+    line.tell_or_end(&AgentMessage::Prepared { run: task.run, caches });
     let start = loop {
         match starts.recv_timeout(LOOK) {
             Ok(start) => break start,
             Err(RecvTimeoutError::Timeout) if !is_stopped() => {}
             Err(_) => {
-                crew.call_off();
+                worker_pool.call_off();
                 return;
             }
         }
     };
-    let roles: Vec<&str> = crew.roles().collect();
+    let roles: Vec<&str> = worker_pool.roles().collect();
     let mut told = vec![Reading::default(); roles.len()];
     let mut number = 0;
     let limit = task.limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
-    let mut measured = measure_at(crew, line.clock.instant_of(start), limit, &task.client_processes, |second| {
+    let mut measured = measure_at(worker_pool, line.clock.instant_of(start), limit, &task.client_processes, |second| {
         let deltas = roles.iter().zip(second.roles).zip(&mut told).map(|((role, now), told)| {
             let delta = now.since(*told);
             *told = *now;
             ((*role).to_owned(), delta)
         });
-        let tell = Tell::Second { run: task.run, number, roles: deltas.collect(), sample: second.sample.clone() };
+        let tell =
+            AgentMessage::Second { run: task.run, number, roles: deltas.collect(), sample: second.sample.clone() };
         number += 1;
         line.tell_or_end(&tell);
         !is_stopped()
@@ -101,9 +102,9 @@ pub(super) fn work(
 fn prepare(
     task: &Task,
     here: &AgentResources,
-    known: Arc<Known>,
+    known: Arc<KnownFiles>,
     settings: &Settings,
-) -> Result<(Crew, Site, Caches), String> {
+) -> Result<(WorkerPool, Site, Caches), String> {
     let phase = task.phase.workload();
     here.allowed.check(phase)?;
     phase.check().map_err(|error| error.to_string())?;
@@ -122,7 +123,7 @@ fn prepare(
         _ => Caches::Kept,
     };
     let content = Arc::new(Content::new(task.seed));
-    let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
+    let target = |system: Option<(Vec<TargetDir>, Arc<dyn Target>)>| system.map(|(_, target)| target);
     for (what, count) in [("network-test servers", task.peers.len()), ("client_processes", task.client_processes.len())]
     {
         if count > PLACES_MAX {
@@ -138,25 +139,25 @@ fn prepare(
     };
     let peers = task.peers.iter().map(server).collect();
     let site = Site { target: target(home), copies: target(copies), peers, content, known };
-    let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
-    Ok((crew, site, caches))
+    let worker_pool = phase.worker_pool(&site, task.parts.clone()).map_err(|error| error.to_string())?;
+    Ok((worker_pool, site, caches))
 }
 
 /// Opens a system with the trial's folder. The agent works in no other folder, whatever the coordinator asks.
-fn system(home: &Home, settings: &Settings) -> Result<(Vec<Place>, Arc<dyn Target>), String> {
+fn system(home: &TrialFolder, settings: &Settings) -> Result<(Vec<TargetDir>, Arc<dyn Target>), String> {
     if home.places.is_empty() || home.places.len() > PLACES_MAX {
         return Err(format!("{} places; give 1 to {PLACES_MAX}", home.places.len()));
     }
-    let places: Result<Vec<Place>, _> = home.places.iter().map(|place| Place::parse(place)).collect();
+    let places: Result<Vec<TargetDir>, _> = home.places.iter().map(|place| TargetDir::parse(place)).collect();
     let places = places.map_err(|error| error.to_string())?;
     let folder = RelName::new(home.folder.clone())
         .filter(|folder| folder.as_str().starts_with(FOLDER_BEGINS) && !folder.as_str().contains('/'))
         .ok_or_else(|| format!("`{:.100}` is not the name of a trial's folder", home.folder.escape_debug()))?;
-    let target = Place::targets(&places, &folder, settings);
+    let target = TargetDir::targets(&places, &folder, settings);
     Ok((places, target))
 }
 
-fn done(run: u64, measured: Vec<(&'static str, Measured)>, told: &[Reading]) -> Tell {
+fn done(run: u64, measured: Vec<(&'static str, Measured)>, told: &[Reading]) -> AgentMessage {
     let (mut cpu_s, mut system_s, mut sample) = (0.0, 0.0, None);
     let role = |((role, measured), told): ((&'static str, Measured), &Reading)| {
         cpu_s += measured.client_cpu_s;
@@ -179,7 +180,7 @@ fn done(run: u64, measured: Vec<(&'static str, Measured)>, told: &[Reading]) -> 
         }
     };
     let roles = measured.into_iter().zip(told).map(role).collect();
-    Tell::Done { run, roles, cpu_s, system_s, sample: sample.unwrap_or_else(Sample::default) }
+    AgentMessage::Done { run, roles, cpu_s, system_s, sample: sample.unwrap_or_else(Sample::default) }
 }
 
 #[cfg(test)]
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn an_agent_works_only_in_a_trial_folder() {
         let system = |place: &str, folder: &str| {
-            let home = Home { places: vec![place.to_owned()], folder: folder.to_owned() };
+            let home = TrialFolder { places: vec![place.to_owned()], folder: folder.to_owned() };
             super::system(&home, &Settings::default()).map(|(places, _)| places[0].to_string())
         };
         assert_eq!(system("/mnt", "weir-bench-17-0-0-0"), Ok("/mnt".to_owned()));

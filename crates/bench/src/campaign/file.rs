@@ -10,9 +10,9 @@ use super::section::{
     Analysis, ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Section, Small, Streams,
 };
 use super::trial::{Phase, Work};
-use super::value::Many;
+use super::value::OneOrMany;
 use crate::fault::Fault;
-use crate::target::{Place, PlaceError};
+use crate::target::{PlaceError, TargetDir};
 use crate::workload::{ForeignError, Iperf3Server, WorkError};
 
 /// Why a campaign is not valid.
@@ -29,7 +29,7 @@ pub enum CampaignError {
     Twice(String),
     /// A directory of a system is not valid.
     #[error("system `{name}`: {source}")]
-    Place {
+    TargetDir {
         /// The system.
         name: String,
         /// The reason.
@@ -37,7 +37,7 @@ pub enum CampaignError {
     },
     /// The campaign has too many trials.
     #[error("the campaign has {0} trials, and {TRIALS_MAX} are allowed; remove some values or repeats")]
-    Many(u64),
+    TooManyTrials(u64),
     /// The parameters of a work are not valid.
     #[error("work `{name}`: {source}")]
     Work {
@@ -107,7 +107,7 @@ pub struct System {
     /// Its name in results.
     pub name: String,
     /// A directory on it, by path or URL. With several directories, files are spread over several servers or disks.
-    pub place: Many<String>,
+    pub place: OneOrMany<String>,
     /// The name of the system that is the disk below this one. Its rate is this system's ceiling.
     pub disk: Option<String>,
     /// The address of `weir bench flows` on its machine, `HOST:PORT`.
@@ -140,10 +140,10 @@ impl System {
     /// Returns its directories.
     ///
     /// # Errors
-    /// [`CampaignError::Place`].
-    pub fn places(&self) -> Result<Vec<Place>, CampaignError> {
-        let failed = |source| CampaignError::Place { name: self.name.clone(), source };
-        self.place.all().iter().map(|place| Place::parse(place).map_err(failed)).collect()
+    /// [`CampaignError::TargetDir`].
+    pub fn places(&self) -> Result<Vec<TargetDir>, CampaignError> {
+        let failed = |source| CampaignError::TargetDir { name: self.name.clone(), source };
+        self.place.all().iter().map(|place| TargetDir::parse(place).map_err(failed)).collect()
     }
 
     /// Returns the `HOST:PORT` of the iperf3 server beside its network-test server; `None` if it has none.
@@ -243,7 +243,7 @@ impl Campaign {
             }
             let name = || system.name.clone();
             if system.places()?.is_empty() {
-                return Err(CampaignError::Place { name: name(), source: PlaceError::Empty });
+                return Err(CampaignError::TargetDir { name: name(), source: PlaceError::Empty });
             }
             if !self.failure.is_empty() && system.fail.is_empty() {
                 return Err(CampaignError::NoFail(name()));
@@ -260,7 +260,7 @@ impl Campaign {
         let trials =
             self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
         if trials > TRIALS_MAX {
-            return Err(CampaignError::Many(trials));
+            return Err(CampaignError::TooManyTrials(trials));
         }
         if trials == 0 {
             return Err(CampaignError::Nothing(

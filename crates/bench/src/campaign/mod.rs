@@ -11,4 +11,4 @@ pub use file::{Campaign, CampaignError, System};
 pub use order::{Estimate, estimate, order};
 pub use section::{Analysis, ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Small, Streams, Synthetic};
 pub use trial::{ALL_AT_ONCE, CLIENT_ALONE, Phase, Trial, Work};
-pub use value::{Many, Rate, Size};
+pub use value::{OneOrMany, Rate, Size};

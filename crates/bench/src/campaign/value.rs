@@ -5,14 +5,14 @@ use serde::{Deserialize, Deserializer};
 
 /// One value or several.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Many<T> {
+pub enum OneOrMany<T> {
     /// One value.
     One(T),
     /// Several values, which are all used.
     All(Vec<T>),
 }
 
-impl<T: Clone> Many<T> {
+impl<T: Clone> OneOrMany<T> {
     /// Returns all values.
     pub fn all(&self) -> Vec<T> {
         match self {
@@ -30,7 +30,7 @@ impl<T: Clone> Many<T> {
     }
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     /// Decides by the form of the input, so that an error names the problem of the value itself.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = toml::Value::deserialize(deserializer)?;

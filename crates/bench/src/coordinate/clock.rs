@@ -59,14 +59,14 @@ impl Offset {
 
 /// The measured round trips. Clocks drift, so old ones are forgotten.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Trips {
+pub struct RoundTrips {
     latest: VecDeque<Offset>,
 }
 
 /// The number of trips that are kept: about a minute of them.
 const TRIPS_MAX: usize = 64;
 
-impl Trips {
+impl RoundTrips {
     /// Adds a request that was sent at `sent` and answered at `received`. The other clock showed `told` in between.
     pub fn add(&mut self, sent: Duration, told: Duration, received: Duration) {
         let us = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
@@ -98,7 +98,7 @@ mod tests {
             trips in proptest::collection::vec((0_u64..50_000, 0_u64..50_000), 1..100),
         ) {
             let start = 1_700_000_000_000_000_u64;
-            let mut found = Trips::default();
+            let mut found = RoundTrips::default();
             for (number, (there, back)) in trips.iter().enumerate() {
                 let sent = start + number as u64 * 1_000_000;
                 let told = (sent + there).saturating_add_signed(ahead);

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::clock::SteadyClock;
-use super::message::{Ask, Tell};
-use super::{Introduction, PROGRAM, PeerId};
+use super::message::{AgentMessage, CoordinatorMessage};
+use super::{PROGRAM, PeerId, PeerIntroduction};
 use crate::peer::{self, FrameError, Fresh, Hello, Peer, Role, Token};
 
 /// The most connections, including those that have not identified themselves yet.
@@ -29,19 +29,19 @@ const NAME_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) enum Incoming {
     /// A peer was accepted.
-    Joined(PeerId, Peer<TcpStream>, Introduction),
+    Joined(PeerId, Peer<TcpStream>, PeerIntroduction),
     /// A message from a peer, and when it came.
-    Told(PeerId, Box<Tell>, Duration),
+    Told(PeerId, Box<AgentMessage>, Duration),
     /// A peer is gone.
     Gone(PeerId, String),
     /// A peer was refused.
     Refused(String),
     /// A request from this side.
-    Wish(super::Input),
+    NextStep(super::Input),
 }
 
 /// The coordinator's listener. See the module.
-pub(super) struct Door {
+pub(super) struct CoordinatorListener {
     pub(super) listener: TcpListener,
     pub(super) token: Arc<Token>,
     /// The systems of the campaign.
@@ -51,7 +51,7 @@ pub(super) struct Door {
     pub(super) closed: Arc<AtomicBool>,
 }
 
-impl Door {
+impl CoordinatorListener {
     /// Accepts peers until it is closed.
     pub(super) fn keep(self) {
         let (next, open) = (AtomicU64::new(1), Arc::new(AtomicUsize::new(0)));
@@ -97,10 +97,10 @@ impl Drop for CountedConnection {
     }
 }
 
-type LetIn = (Peer<TcpStream>, Peer<TcpStream>, Introduction);
+type OnAdmitted = (Peer<TcpStream>, Peer<TcpStream>, PeerIntroduction);
 
 /// Greets a peer. Returns the reason if it is refused.
-fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[String]) -> Result<LetIn, String> {
+fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[String]) -> Result<OnAdmitted, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     let io = |error: io::Error| format!("{address}: {error}");
     stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true)).map_err(io)?;
@@ -111,7 +111,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
     let reader = stream.try_clone().map_err(io)?;
     let mut reader = Peer { stream: reader, name: address.clone() };
     let mut writer = Peer { stream, name: address };
-    let introduction: Introduction = reader.receive().map_err(|error| text(&error))?;
+    let introduction: PeerIntroduction = reader.receive().map_err(|error| text(&error))?;
     let is_name = introduction.name.chars().count() <= NAME_MAX
         && !introduction.name.is_empty()
         && introduction.name.chars().all(|c| !c.is_control());
@@ -135,7 +135,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
         return Ok((writer, reader, introduction));
     };
     // The peer may already be gone.
-    let _ = writer.send(&Ask::Leave { why: why.clone() });
+    let _ = writer.send(&CoordinatorMessage::Leave { why: why.clone() });
     Err(format!("{} was refused: {why}", writer.name))
 }
 
@@ -144,14 +144,14 @@ fn hear(
     id: PeerId,
     writer: Peer<TcpStream>,
     mut reader: Peer<TcpStream>,
-    introduction: Introduction,
+    introduction: PeerIntroduction,
     clock: &SteadyClock,
     to: &SyncSender<Incoming>,
 ) {
     reader.name.clone_from(&introduction.name);
     let mut word = to.send(Incoming::Joined(id, writer, introduction));
     while word.is_ok() {
-        let told: Result<Tell, FrameError> = reader.receive();
+        let told: Result<AgentMessage, FrameError> = reader.receive();
         word = match told {
             Ok(tell) => to.send(Incoming::Told(id, Box::new(tell), clock.now())),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::message::{Ask, Home, ServerAddress, Tell};
+use super::message::{AgentMessage, CoordinatorMessage, ServerAddress, TrialFolder};
 use super::round::Outcome;
 use super::{Kind, PeerId};
 use crate::campaign::Phase;
@@ -16,9 +16,9 @@ pub struct Job {
     /// The phase.
     pub phase: Phase,
     /// The folder on the system; `None`: the phase needs no system.
-    pub home: Option<Home>,
+    pub home: Option<TrialFolder>,
     /// The folder for copies.
-    pub copies: Option<Home>,
+    pub copies: Option<TrialFolder>,
     /// The network-test servers of the phase.
     pub peers: Vec<ServerAddress>,
     /// The names of processes that do a part of the work on a client, such as a FUSE mount.
@@ -59,7 +59,7 @@ pub enum Input {
         /// The peer.
         peer: PeerId,
         /// The message.
-        tell: Box<Tell>,
+        tell: Box<AgentMessage>,
     },
     /// A connection is gone.
     Gone {
@@ -90,7 +90,7 @@ pub enum Input {
 #[derive(PartialEq, Debug)]
 pub enum Output {
     /// Send this to the peer.
-    Send(PeerId, Ask),
+    Send(PeerId, CoordinatorMessage),
     /// Close the connection.
     Close(PeerId),
     /// Report this to the user.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::PeerId;
-use super::message::Ask;
+use super::message::CoordinatorMessage;
 use crate::result::ServerRecord;
 use crate::sampling::{Sample, Series};
 
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The samples of all watched servers during a phase.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct SampleCollection {
     first: u64,
     servers: BTreeMap<PeerId, Watched>,
     ending: Option<Duration>,
@@ -28,18 +28,18 @@ struct Watched {
     ended: bool,
 }
 
-impl Gathering {
+impl SampleCollection {
     /// Starts. `first` and the number after it identify the requests. `servers`: the present servers, each with a
     /// record without samples.
     pub(super) fn begin(
         first: u64,
         servers: impl Iterator<Item = (PeerId, ServerRecord)>,
         samples_max: usize,
-        mut ask: impl FnMut(PeerId, Ask),
+        mut ask: impl FnMut(PeerId, CoordinatorMessage),
     ) -> Self {
         let watched = |record| Watched { record, series: Series::new(samples_max), begun: false, ended: false };
         let servers: BTreeMap<PeerId, Watched> = servers.map(|(peer, record)| (peer, watched(record))).collect();
-        servers.keys().for_each(|peer| ask(*peer, Ask::Sample { number: first }));
+        servers.keys().for_each(|peer| ask(*peer, CoordinatorMessage::Sample { number: first }));
         Self { first, servers, ending: None }
     }
 
@@ -55,9 +55,9 @@ impl Gathering {
     }
 
     /// The phase has ended.
-    pub(super) fn end(&mut self, now: Duration, mut ask: impl FnMut(PeerId, Ask)) {
+    pub(super) fn end(&mut self, now: Duration, mut ask: impl FnMut(PeerId, CoordinatorMessage)) {
         self.ending = Some(now);
-        self.servers.keys().for_each(|peer| ask(*peer, Ask::Sample { number: self.first + 1 }));
+        self.servers.keys().for_each(|peer| ask(*peer, CoordinatorMessage::Sample { number: self.first + 1 }));
     }
 
     /// Whether all servers have answered, or will not answer.

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::clock::Trips;
+use super::clock::RoundTrips;
 use super::events::{Event, Input, Job, Local, Output};
-use super::gather::Gathering;
-use super::message::{Ask, Task, Tell, check_settings};
+use super::gather::SampleCollection;
+use super::message::{AgentMessage, CoordinatorMessage, Task, check_settings};
 use super::round::Round;
 use super::view::{Line, View};
 use super::{Kind, PeerId};
@@ -37,7 +37,7 @@ struct Peer {
     name: String,
     kind: Kind,
     heard: Duration,
-    trips: Trips,
+    trips: RoundTrips,
     asked: BTreeMap<u64, Duration>,
     pings: u64,
     pinged: Duration,
@@ -60,7 +60,7 @@ pub struct Machine {
     round: Option<Round>,
     /// The round's start, until the servers have been asked.
     starts: Option<Duration>,
-    gathering: Option<Gathering>,
+    gathering: Option<SampleCollection>,
     closing: bool,
     samples_max: usize,
     local: Option<Local>,
@@ -92,7 +92,7 @@ impl Machine {
             Input::Joined { peer, name, kind } => self.join(now, peer, &name, kind, out),
             Input::Told { peer, tell } => {
                 if let Err(why) = self.told(now, peer, *tell, out) {
-                    out.push(Output::Send(peer, Ask::Leave { why: format!("it {why}") }));
+                    out.push(Output::Send(peer, CoordinatorMessage::Leave { why: format!("it {why}") }));
                     self.lose(peer, why, out);
                 }
             }
@@ -117,7 +117,10 @@ impl Machine {
             }
             Input::Leave(why) => {
                 for peer in std::mem::take(&mut self.peers).into_keys() {
-                    out.extend([Output::Send(peer, Ask::Leave { why: why.clone() }), Output::Close(peer)]);
+                    out.extend([
+                        Output::Send(peer, CoordinatorMessage::Leave { why: why.clone() }),
+                        Output::Close(peer),
+                    ]);
                 }
             }
             Input::Tick => self.tick(now, out),
@@ -129,7 +132,7 @@ impl Machine {
         let agents = self.agents();
         if kind == Kind::Agent && agents >= self.planned {
             let why = format!("all {agents} agents that --agents asks for are present already");
-            out.extend([Output::Send(id, Ask::Leave { why }), Output::Close(id)]);
+            out.extend([Output::Send(id, CoordinatorMessage::Leave { why }), Output::Close(id)]);
             return;
         }
         let is_free = |name: &str| !self.peers.values().any(|peer| peer.name == name);
@@ -141,7 +144,7 @@ impl Machine {
             name: name.clone(),
             kind,
             heard: now,
-            trips: Trips::default(),
+            trips: RoundTrips::default(),
             asked: BTreeMap::new(),
             pings: 0,
             pinged: now,
@@ -154,13 +157,19 @@ impl Machine {
         out.push(Output::Event(Event::Joined { name, is_agent, agents: self.agents() }));
     }
 
-    fn told(&mut self, now: Duration, id: PeerId, tell: Tell, out: &mut Vec<Output>) -> Result<(), &'static str> {
+    fn told(
+        &mut self,
+        now: Duration,
+        id: PeerId,
+        tell: AgentMessage,
+        out: &mut Vec<Output>,
+    ) -> Result<(), &'static str> {
         // A lost peer may not know it yet.
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
         peer.heard = now;
         tell.check()?;
         match (&peer.kind, tell) {
-            (_, Tell::Clock { number, at_us }) => {
+            (_, AgentMessage::Clock { number, at_us }) => {
                 if let Some(sent) = peer.asked.remove(&number) {
                     peer.trips.add(sent, Duration::from_micros(at_us), now);
                     if peer.pings < FIRST_PINGS {
@@ -169,14 +178,14 @@ impl Machine {
                 }
                 Ok(())
             }
-            (Kind::Watcher { .. }, Tell::Watched { number, sample }) => {
+            (Kind::Watcher { .. }, AgentMessage::Watched { number, sample }) => {
                 if let Some(gathering) = &mut self.gathering {
                     gathering.add(id, number, sample.clone());
                 }
                 peer.sample = Some(sample);
                 Ok(())
             }
-            (_, Tell::Settings { settings }) => {
+            (_, AgentMessage::Settings { settings }) => {
                 let before = peer.settings.clone();
                 peer.settings.extend(settings);
                 check_settings(&peer.settings)?;
@@ -188,14 +197,14 @@ impl Machine {
                 Ok(())
             }
             (Kind::Watcher { .. }, _) => Err("reported work, although it only watches"),
-            (Kind::Agent, Tell::Watched { .. }) => Err("reported a watched server, although it is an agent"),
+            (Kind::Agent, AgentMessage::Watched { .. }) => Err("reported a watched server, although it is an agent"),
             (Kind::Agent, tell) => {
                 match &tell {
-                    Tell::Second { roles, sample, .. } => {
+                    AgentMessage::Second { roles, sample, .. } => {
                         peer.last = roles.iter().map(|(_, reading)| *reading).sum();
                         peer.sample = Some(sample.clone());
                     }
-                    Tell::Done { .. } => peer.last = Reading::default(),
+                    AgentMessage::Done { .. } => peer.last = Reading::default(),
                     _ => {}
                 }
                 match &mut self.round {
@@ -271,7 +280,7 @@ impl Machine {
             self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.server()?))).collect();
         let samples_max = (self.samples_max / servers.len().max(1)).clamp(2, 3600);
         let ask = |peer, ask| out.push(Output::Send(peer, ask));
-        self.gathering = Some(Gathering::begin(self.questions, servers.into_iter(), samples_max, ask));
+        self.gathering = Some(SampleCollection::begin(self.questions, servers.into_iter(), samples_max, ask));
     }
 
     fn tick(&mut self, now: Duration, out: &mut Vec<Output>) {
@@ -280,7 +289,7 @@ impl Machine {
             self.peers.iter().filter(|(_, peer)| silent(peer)).map(|(id, _)| (*id, "silent for 10 s")).collect();
         lost.extend(self.round.iter().flat_map(|round| round.slow(now)));
         for (id, why) in lost {
-            out.push(Output::Send(id, Ask::Leave { why: format!("it {why}") }));
+            out.push(Output::Send(id, CoordinatorMessage::Leave { why: format!("it {why}") }));
             self.lose(id, why, out);
         }
         for (id, peer) in &mut self.peers {
@@ -318,7 +327,7 @@ impl Machine {
             self.gathering.as_ref().is_none_or(|gathering| gathering.is_over(now, |id| peers.contains_key(&id)));
         if is_told && self.closing {
             self.closing = false;
-            let servers = self.gathering.take().map(Gathering::into_records).unwrap_or_default();
+            let servers = self.gathering.take().map(SampleCollection::into_records).unwrap_or_default();
             let outcome = self.round.take().map(|round| round.into_outcome(servers));
             out.extend(outcome.map(|outcome| Output::Event(Event::Finished(Box::new(outcome)))));
         } else if is_told
@@ -375,7 +384,7 @@ impl Peer {
             self.asked.pop_first();
         }
         self.asked.insert(self.pings, now);
-        out.push(Output::Send(id, Ask::Clock { number: self.pings }));
+        out.push(Output::Send(id, CoordinatorMessage::Clock { number: self.pings }));
     }
 
     fn server(&self) -> Option<ServerRecord> {

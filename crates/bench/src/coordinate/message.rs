@@ -14,7 +14,7 @@ use crate::sampling::{Sample, Settings};
 /// A folder on a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Home {
+pub struct TrialFolder {
     /// The directories of the campaign, by path or URL. Files are spread over several.
     pub places: Vec<String>,
     /// The trial's own folder in each of them.
@@ -44,9 +44,9 @@ pub struct Task {
     /// The parts that this agent does.
     pub parts: Range<u32>,
     /// The folder on the system; `None`: the phase needs no system.
-    pub home: Option<Home>,
+    pub home: Option<TrialFolder>,
     /// The folder for copies, if the phase makes any.
-    pub copies: Option<Home>,
+    pub copies: Option<TrialFolder>,
     /// The network-test servers of the phase.
     pub peers: Vec<ServerAddress>,
     /// The names of processes that do a part of the work on a client, such as a FUSE mount.
@@ -60,7 +60,7 @@ pub struct Task {
 /// A message from the coordinator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
+pub enum CoordinatorMessage {
     /// Send your clock's time.
     Clock {
         /// The number of the request.
@@ -111,7 +111,7 @@ pub struct RoleDone {
 /// A message from an agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tell {
+pub enum AgentMessage {
     /// The time of its clock.
     Clock {
         /// The number of the request.
@@ -192,7 +192,7 @@ const SECONDS_MAX: f64 = 3.2e8;
 /// The most processors that a process can use.
 const CORES_MAX: f64 = 1e6;
 
-impl Tell {
+impl AgentMessage {
     /// Whether an agent can have meant the message. The connection limits the bytes of a message, but stored and
     /// summed values have their own limits.
     ///
@@ -253,7 +253,7 @@ impl RoleDone {
 /// Checks the values of flows that are printed and summed.
 fn check_outcome(outcome: &Outcome) -> Result<(), &'static str> {
     let is_name = |name: &String| name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
-    let sides = [&outcome.near, &outcome.far];
+    let sides = [&outcome.client, &outcome.server];
     let devices = sides.iter().flat_map(|side| side.counts.interfaces.keys().chain([&side.interface]));
     said(devices.clone().count() <= DEVICES_MAX, "too many interfaces")?;
     let mut names = devices.chain([&outcome.system, &outcome.peer]);
@@ -307,9 +307,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::network::Side;
+    use crate::network::MachineCounters;
 
-    fn done(change: impl FnOnce(&mut RoleDone)) -> Tell {
+    fn done(change: impl FnOnce(&mut RoleDone)) -> AgentMessage {
         let mut tally = Tally { operations: 3, bytes: 12_288, ..Tally::default() };
         tally.add(1, Duration::from_millis(1));
         let mut role = RoleDone {
@@ -320,13 +320,13 @@ mod tests {
             idle_workers: vec!["x".into(); 3],
         };
         change(&mut role);
-        Tell::Done { run: 1, roles: vec![role], cpu_s: 0.1, system_s: 0.0, sample: Sample::default() }
+        AgentMessage::Done { run: 1, roles: vec![role], cpu_s: 0.1, system_s: 0.0, sample: Sample::default() }
     }
 
     #[test]
     fn absurd_values_are_refused() {
         assert_eq!(done(|_| {}).check(), Ok(()));
-        let wrong: [(&str, Tell); 7] = [
+        let wrong: [(&str, AgentMessage); 7] = [
             ("counts", done(|role| role.tally.bytes = u64::MAX)),
             ("counts", done(|role| role.rest.operations = u64::MAX)),
             ("time", done(|role| role.wall_s = -1.0)),
@@ -339,25 +339,26 @@ mod tests {
             assert!(tell.check().unwrap_err().contains(what), "{what}");
         }
         let flows = |interface: &str, lost: u64| {
-            let mut near = Side { interface: interface.into(), ..Side::default() };
-            near.counts.udp_receive_dropped = lost;
+            let mut client = MachineCounters { interface: interface.into(), ..MachineCounters::default() };
+            client.counts.udp_receive_dropped = lost;
             let ways = Vec::new();
-            let outcome = Outcome { system: "s".into(), peer: "h:1".into(), near, far: Side::default(), ways };
+            let outcome =
+                Outcome { system: "s".into(), peer: "h:1".into(), client, server: MachineCounters::default(), ways };
             done(|role| role.tally.network.push(outcome))
         };
         assert_eq!(flows("eth0", 7).check(), Ok(()));
         assert!(flows("\x1b[2J", 7).check().unwrap_err().contains("name"));
         assert!(flows("eth0", u64::MAX).check().unwrap_err().contains("counts"));
         let sample = Sample { processes: (0..5000).map(|id| (id, 0.0)).collect(), ..Sample::default() };
-        assert!(Tell::Watched { number: None, sample }.check().is_err());
-        let settings = |name: String, value: String| Tell::Settings { settings: [(name, value)].into() };
+        assert!(AgentMessage::Watched { number: None, sample }.check().is_err());
+        let settings = |name: String, value: String| AgentMessage::Settings { settings: [(name, value)].into() };
         assert_eq!(settings("kernel".into(), "6.1".into()).check(), Ok(()));
         assert!(settings("x".repeat(3000), String::new()).check().is_err());
         assert!(settings("kernel".into(), "\x1b[2J".into()).check().is_err());
         let settings = (0..5000).map(|number| (number.to_string(), String::new())).collect();
-        assert!(Tell::Settings { settings }.check().unwrap_err().contains("too many"));
+        assert!(AgentMessage::Settings { settings }.check().unwrap_err().contains("too many"));
         let roles = vec![(String::new(), Reading::default()); 100];
-        assert!(Tell::Second { run: 1, number: 0, roles, sample: Sample::default() }.check().is_err());
+        assert!(AgentMessage::Second { run: 1, number: 0, roles, sample: Sample::default() }.check().is_err());
     }
 
     #[test]

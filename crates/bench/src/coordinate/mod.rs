@@ -19,11 +19,11 @@ mod view;
 
 use serde::{Deserialize, Serialize};
 
-pub use clock::{Offset, SteadyClock, Trips};
+pub use clock::{Offset, RoundTrips, SteadyClock};
 pub use events::{Event, Input, Job, Local, Output};
 pub use machine::{Machine, SILENCE_MAX};
 pub use round::Outcome;
-pub use shell::{CoordinateError, Coordinator, News, Setting};
+pub use shell::{CoordinateError, Coordinator, CoordinatorEvent, Setting};
 pub use view::{Line, View};
 
 /// The number of a connection.
@@ -58,7 +58,7 @@ impl Kind {
 
 /// A peer's first message after both sides have proved that they have the same token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Introduction {
+pub struct PeerIntroduction {
     /// Its program. It must be the same as the coordinator's, because messages describe work in the program's own
     /// types.
     pub program: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::PeerId;
 use super::clock::Offset;
-use super::message::{Ask, RoleDone, Task, Tell};
+use super::message::{AgentMessage, CoordinatorMessage, RoleDone, Task};
 use crate::load::{HISTORY_MAX, History, Reading, Tally};
 use crate::measure::Measured;
 use crate::result::{AgentRecord, AgentRole, Caches, ServerRecord};
@@ -89,7 +89,7 @@ impl Round {
         shares: Vec<(PeerId, String, Task)>,
         missing: Vec<String>,
         samples_max: usize,
-        mut ask: impl FnMut(PeerId, Ask),
+        mut ask: impl FnMut(PeerId, CoordinatorMessage),
     ) -> Self {
         let history_max = (HISTORIES_MAX / shares.len().max(1)).clamp(60, HISTORY_MAX);
         let mut members = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Round {
             let member =
                 Member { name, parts, prepared: None, seconds: 0, histories, series, offset: None, done: None };
             members.insert(peer, member);
-            ask(peer, Ask::Prepare(Box::new(task)));
+            ask(peer, CoordinatorMessage::Prepare(Box::new(task)));
         }
         let step = Step::Preparing { since: now };
         Self { run, step, members, missing, refused: None, done: Reading::default(), history_max }
@@ -110,13 +110,13 @@ impl Round {
     ///
     /// # Errors
     /// The message makes no sense. The coordinator must not trust this agent any further.
-    pub(super) fn told(&mut self, from: PeerId, tell: Tell, now: Duration) -> Result<(), &'static str> {
+    pub(super) fn told(&mut self, from: PeerId, tell: AgentMessage, now: Duration) -> Result<(), &'static str> {
         let run = match &tell {
-            Tell::Prepared { run, .. }
-            | Tell::Refused { run, .. }
-            | Tell::Second { run, .. }
-            | Tell::Done { run, .. } => *run,
-            Tell::Clock { .. } | Tell::Watched { .. } | Tell::Settings { .. } => return Ok(()),
+            AgentMessage::Prepared { run, .. }
+            | AgentMessage::Refused { run, .. }
+            | AgentMessage::Second { run, .. }
+            | AgentMessage::Done { run, .. } => *run,
+            AgentMessage::Clock { .. } | AgentMessage::Watched { .. } | AgentMessage::Settings { .. } => return Ok(()),
         };
         if run < self.run {
             return Ok(());
@@ -130,13 +130,13 @@ impl Round {
             return Err("reported work that is not its own");
         };
         match tell {
-            Tell::Prepared { caches, .. } if member.prepared.is_none() => member.prepared = Some(caches),
-            Tell::Prepared { .. } => return Err("reported twice that it is ready"),
-            Tell::Refused { why, .. } => {
+            AgentMessage::Prepared { caches, .. } if member.prepared.is_none() => member.prepared = Some(caches),
+            AgentMessage::Prepared { .. } => return Err("reported twice that it is ready"),
+            AgentMessage::Refused { why, .. } => {
                 let why = format!("{}: {why}", member.name);
                 self.refused.get_or_insert(why);
             }
-            Tell::Second { number, roles, sample, .. } => {
+            AgentMessage::Second { number, roles, sample, .. } => {
                 let passed = passed.ok_or("reported seconds before the start")?;
                 if number != member.seconds || u64::from(number) > passed.saturating_add(EARLY_SECONDS) {
                     return Err("reported a second that was not due");
@@ -146,7 +146,7 @@ impl Round {
                 member.second(roles, self.history_max);
                 self.done = [self.done, done].into_iter().sum();
             }
-            Tell::Done { roles, cpu_s, system_s, sample, .. } => {
+            AgentMessage::Done { roles, cpu_s, system_s, sample, .. } => {
                 passed.ok_or("reported its end before the start")?;
                 member.series.push(sample);
                 for role in &roles {
@@ -155,7 +155,7 @@ impl Round {
                 }
                 member.done = Some(Done { roles, cpu_s, system_s });
             }
-            Tell::Clock { .. } | Tell::Watched { .. } | Tell::Settings { .. } => {}
+            AgentMessage::Clock { .. } | AgentMessage::Watched { .. } | AgentMessage::Settings { .. } => {}
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Round {
         &mut self,
         now: Duration,
         offset_of: impl Fn(PeerId) -> Option<Offset>,
-        mut ask: impl FnMut(PeerId, Ask),
+        mut ask: impl FnMut(PeerId, CoordinatorMessage),
     ) -> Option<Duration> {
         if !matches!(self.step, Step::Preparing { .. }) || self.refused.is_some() || self.members.is_empty() {
             return None;
@@ -191,13 +191,19 @@ impl Round {
         self.step = Step::Starting { at };
         for (peer, member) in &self.members {
             let there = member.offset.map_or(at, |offset| offset.there(at));
-            ask(*peer, Ask::Start { run: self.run, at_us: u64::try_from(there.as_micros()).unwrap_or(u64::MAX) });
+            ask(
+                *peer,
+                CoordinatorMessage::Start {
+                    run: self.run,
+                    at_us: u64::try_from(there.as_micros()).unwrap_or(u64::MAX),
+                },
+            );
         }
         Some(at)
     }
 
     /// Ends the phase early. The agents' work until then is its result.
-    pub(super) fn stop(&mut self, now: Duration, why: &str, mut ask: impl FnMut(PeerId, Ask)) {
+    pub(super) fn stop(&mut self, now: Duration, why: &str, mut ask: impl FnMut(PeerId, CoordinatorMessage)) {
         if matches!(self.step, Step::Preparing { .. }) {
             self.refused.get_or_insert_with(|| why.to_owned());
         }
@@ -205,14 +211,14 @@ impl Round {
         self.step = Step::Stopping { since: now };
     }
 
-    fn call_off(&self, ask: &mut impl FnMut(PeerId, Ask)) {
+    fn call_off(&self, ask: &mut impl FnMut(PeerId, CoordinatorMessage)) {
         for (peer, _) in self.members.iter().filter(|(_, member)| member.done.is_none()) {
-            ask(*peer, Ask::Stop { run: self.run });
+            ask(*peer, CoordinatorMessage::Stop { run: self.run });
         }
     }
 
     /// Whether all results have arrived. If an agent refused the phase, it is called off for all.
-    pub(super) fn is_over(&self, mut ask: impl FnMut(PeerId, Ask)) -> bool {
+    pub(super) fn is_over(&self, mut ask: impl FnMut(PeerId, CoordinatorMessage)) -> bool {
         if self.refused.is_some() {
             self.call_off(&mut ask);
             return true;

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::clock::SteadyClock;
-use super::connection::{Door, Incoming};
-use super::message::{Ask, Tell};
+use super::connection::{CoordinatorListener, Incoming};
+use super::message::{AgentMessage, CoordinatorMessage};
 use super::{Event, Input, Job, Kind, Local, Machine, Outcome, Output, PeerId, View};
 use crate::load::Reading;
 use crate::peer::{Peer, Token};
@@ -87,7 +87,7 @@ pub struct Coordinator {
 
 /// A report of the coordinator.
 #[derive(PartialEq, Debug)]
-pub enum News {
+pub enum CoordinatorEvent {
     /// An event of the machine.
     Event(Event),
     /// A peer was refused.
@@ -99,7 +99,10 @@ impl Coordinator {
     ///
     /// # Errors
     /// [`CoordinateError`].
-    pub fn start(setting: Setting, hear: impl FnMut(&News) + Send + 'static) -> Result<Self, CoordinateError> {
+    pub fn start(
+        setting: Setting,
+        hear: impl FnMut(&CoordinatorEvent) + Send + 'static,
+    ) -> Result<Self, CoordinateError> {
         let (wishes, incoming) = sync_channel(QUEUE_MAX);
         let (tell, results) = channel();
         let (view, closed) = (Arc::new(Mutex::new(View::default())), Arc::new(AtomicBool::new(false)));
@@ -119,7 +122,7 @@ impl Coordinator {
             let listener = listen(&address, &token)?;
             let systems = setting.systems.iter().map(|(name, _)| name.clone()).collect();
             let (to, closed) = (coordinator.wishes.clone(), Arc::clone(&coordinator.closed));
-            Ok(Door { listener, token: Arc::new(token), systems: Arc::new(systems), clock, to, closed })
+            Ok(CoordinatorListener { listener, token: Arc::new(token), systems: Arc::new(systems), clock, to, closed })
         });
         let door = door.transpose()?;
         let failed = CoordinateError::Thread;
@@ -169,7 +172,7 @@ impl Coordinator {
     }
 
     fn wish(&self, input: Input) -> Result<(), CoordinateError> {
-        self.wishes.send(Incoming::Wish(input)).map_err(|_| CoordinateError::Ended)
+        self.wishes.send(Incoming::NextStep(input)).map_err(|_| CoordinateError::Ended)
     }
 
     /// Returns an event, if one comes within a quarter of a second.
@@ -283,7 +286,7 @@ struct Driver {
     /// The servers on this machine.
     here: BTreeMap<PeerId, LocalServer>,
     results: Sender<Event>,
-    hear: Box<dyn FnMut(&News) + Send>,
+    hear: Box<dyn FnMut(&CoordinatorEvent) + Send>,
     view: Arc<Mutex<View>>,
     settings: Arc<Mutex<Vec<MachineSettings>>>,
 }
@@ -323,7 +326,7 @@ impl Driver {
         for (peer, here) in &mut self.here {
             if Instant::now() >= here.next {
                 here.next += SECOND;
-                seen.push((*peer, Tell::Watched { number: None, sample: here.observer.sample() }));
+                seen.push((*peer, AgentMessage::Watched { number: None, sample: here.observer.sample() }));
             }
         }
         for (peer, tell) in seen {
@@ -347,8 +350,8 @@ impl Driver {
                         let _ = gone.stream.shutdown(Shutdown::Both);
                     }
                 }
-                Ok(Incoming::Refused(why)) => (self.hear)(&News::Refused(why)),
-                Ok(Incoming::Wish(input)) => {
+                Ok(Incoming::Refused(why)) => (self.hear)(&CoordinatorEvent::Refused(why)),
+                Ok(Incoming::NextStep(input)) => {
                     leaves = matches!(input, Input::Leave(_));
                     self.handle(self.clock.now(), input);
                 }
@@ -374,9 +377,9 @@ impl Driver {
             self.machine.handle(now, input, &mut out);
             for output in out {
                 match output {
-                    Output::Send(peer, Ask::Sample { number }) if self.here.contains_key(&peer) => {
+                    Output::Send(peer, CoordinatorMessage::Sample { number }) if self.here.contains_key(&peer) => {
                         let sample = self.here.get_mut(&peer).map(|here| here.observer.sample()).unwrap_or_default();
-                        let tell = Box::new(Tell::Watched { number: Some(number), sample });
+                        let tell = Box::new(AgentMessage::Watched { number: Some(number), sample });
                         inputs.push_back(Input::Told { peer, tell });
                     }
                     Output::Send(id, ask) => {
@@ -412,7 +415,7 @@ impl Driver {
             return;
         }
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.view(now);
-        (self.hear)(&News::Event(event));
+        (self.hear)(&CoordinatorEvent::Event(event));
     }
 
     /// Closes connections whose other side does not.

@@ -12,7 +12,7 @@ const COMPLAINTS_MAX: usize = 10;
 
 /// A failure as text.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Complaint {
+pub struct FailureText {
     /// Seconds after the start.
     pub at_s: f64,
     /// What was tried and what went wrong.
@@ -57,7 +57,7 @@ pub struct Tally {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobTally>,
     /// The first failures in words.
-    pub complaints: Vec<Complaint>,
+    pub complaints: Vec<FailureText>,
 }
 
 /// The result of a job that reads and computes.
@@ -134,7 +134,7 @@ impl Tally {
     /// Keeps a text, if there is room.
     pub(crate) fn complain(&mut self, at: Duration, text: String) {
         if self.complaints.len() < COMPLAINTS_MAX {
-            self.complaints.push(Complaint { at_s: at.as_secs_f64(), text });
+            self.complaints.push(FailureText { at_s: at.as_secs_f64(), text });
         }
     }
 

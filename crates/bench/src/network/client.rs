@@ -9,8 +9,8 @@ use super::error::NetworkError;
 use super::flow::FlowWork;
 use super::kernel::Counting;
 use super::line::{Line, Pending, pending};
-use super::message::{Ask, Join, Tell};
-use super::movers::Movers;
+use super::message::{ClientMessage, Join, ServerMessage};
+use super::movers::FlowThreads;
 use super::outcome::Outcome;
 use super::spec::{NetworkSpec, Protocol};
 use super::{DRAINING_MAX, OPENING_MAX, SILENCE_MAX, udp};
@@ -45,7 +45,7 @@ pub struct Session {
     spec: NetworkSpec,
     server: Peer<TcpStream>,
     remote: SocketAddr,
-    movers: Movers,
+    movers: FlowThreads,
 }
 
 impl NetworkServer {
@@ -98,9 +98,9 @@ impl Session {
         let remote = stream.peer_addr().map_err(NetworkError::here("look up an address"))?;
         stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set up a connection"))?;
         let mut talk = Peer { stream, name: server.address.clone() };
-        talk.send(&Ask::Plan(spec.clone()))?;
+        talk.send(&ClientMessage::Plan(spec.clone()))?;
         let (session, ports) = match talk.receive()? {
-            Tell::Prepared { session, ports } => (session, ports),
+            ServerMessage::Prepared { session, ports } => (session, ports),
             other => return Err(unexpected(&talk, other)),
         };
         let lines = match spec.protocol {
@@ -113,11 +113,11 @@ impl Session {
             Pending::Nothing | Pending::Gone => error,
         })?;
         let works = spec.all_flows().map(|(number, to)| FlowWork::of(spec, session, number, to));
-        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, content, &server.program)?;
+        let movers = FlowThreads::hire(works.zip(lines).collect(), spec.processes, content, &server.program)?;
         movers.wait_ready(OPENING_MAX)?;
         talk.stream.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set up a connection"))?;
         match talk.receive()? {
-            Tell::Ready => {}
+            ServerMessage::Ready => {}
             other => return Err(unexpected(&talk, other)),
         }
         talk.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set up a connection"))?;
@@ -131,7 +131,7 @@ impl Session {
     /// [`NetworkError`]. Broken flows are reported in the outcome.
     pub fn run(mut self, mut watch: impl FnMut(Reading) -> bool) -> Result<Outcome, NetworkError> {
         let counting = Counting::begin(self.remote.ip());
-        self.server.send(&Ask::Start)?;
+        self.server.send(&ClientMessage::Start)?;
         self.movers.start();
         let limit = Duration::from_secs(u64::from(self.spec.seconds)) + DRAINING_MAX + SILENCE_MAX;
         let begun = Instant::now();
@@ -143,8 +143,8 @@ impl Session {
                 Pending::Something => {
                     heard = Instant::now();
                     match self.server.receive()? {
-                        Tell::Progress(reading) => there = reading,
-                        Tell::Finished { side, ends } => finished = Some((side, ends)),
+                        ServerMessage::Progress(reading) => there = reading,
+                        ServerMessage::Finished { side, ends } => finished = Some((side, ends)),
                         other => return Err(unexpected(&self.server, other)),
                     }
                 }
@@ -166,18 +166,18 @@ impl Session {
         }
         let Self { system, server: mut talk, movers, .. } = self;
         let (ends, lines) = movers.finish();
-        let near = (counting.end(), ends);
+        let client = (counting.end(), ends);
         // The server closes whether or not it gets this.
-        let _ = talk.send(&Ask::Enough);
+        let _ = talk.send(&ClientMessage::Enough);
         drop(lines);
-        Ok(Outcome::of(&system, &talk.name, near, finished.unwrap_or_default()))
+        Ok(Outcome::of(&system, &talk.name, client, finished.unwrap_or_default()))
     }
 }
 
-fn unexpected(talk: &Peer<TcpStream>, told: Tell) -> NetworkError {
+fn unexpected(talk: &Peer<TcpStream>, told: ServerMessage) -> NetworkError {
     let peer = talk.name.clone();
     match told {
-        Tell::Refused(why) => NetworkError::Refused { peer, why },
+        ServerMessage::Refused(why) => NetworkError::Refused { peer, why },
         other => NetworkError::Unexpected { peer, what: format!("{other:?}") },
     }
 }

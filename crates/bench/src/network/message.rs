@@ -4,14 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::flow::{FlowEnd, FlowWork};
-use super::outcome::Side;
+use super::outcome::MachineCounters;
 use super::spec::NetworkSpec;
 use crate::load::Reading;
 
 /// A message from the client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Ask {
+pub(super) enum ClientMessage {
     /// Prepare these flows.
     Plan(NetworkSpec),
     /// Start now.
@@ -23,7 +23,7 @@ pub(super) enum Ask {
 /// A message from the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Tell {
+pub(super) enum ServerMessage {
     /// The server waits for the flows.
     Prepared {
         /// The session that the flows must name.
@@ -38,7 +38,7 @@ pub(super) enum Tell {
     /// All flows have ended at the server.
     Finished {
         /// The counters of this machine.
-        side: Side,
+        side: MachineCounters,
         /// The server's end of each flow.
         ends: Vec<FlowEnd>,
     },

@@ -28,7 +28,7 @@ pub use child::{Program, serve_flow};
 pub use client::{NetworkServer, Session};
 pub use error::NetworkError;
 pub use kernel::{Counts, InterfaceCounts, TcpState};
-pub use outcome::{Datagrams, Flow, Outcome, Side, Spread, Way};
+pub use outcome::{Datagrams, DirectionOutcome, Flow, MachineCounters, Outcome, RateSpread};
 pub use server::{Listener, ServerSettings};
 pub use spec::{Direction, NetworkSpec, Processes, Protocol, SpecError};
 

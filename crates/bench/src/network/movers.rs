@@ -18,7 +18,7 @@ use crate::load::{Meter, Reading};
 
 /// The movers of all flows of one side.
 #[derive(Debug)]
-pub(super) struct Movers {
+pub(super) struct FlowThreads {
     shared: Arc<Shared>,
     works: Vec<FlowWork>,
     /// The sockets, kept so that they can be cut, and until all counters are read.
@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-impl Movers {
+impl FlowThreads {
     /// Starts the movers; each prepares.
     pub(super) fn hire(
         flows: Vec<(FlowWork, Line)>,
@@ -174,7 +174,7 @@ impl Movers {
     }
 }
 
-impl Drop for Movers {
+impl Drop for FlowThreads {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
             self.cut();

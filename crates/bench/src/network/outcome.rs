@@ -14,16 +14,18 @@ pub struct Outcome {
     /// The address of its server.
     pub peer: String,
     /// The client's machine.
-    pub near: Side,
+    #[serde(alias = "near")]
+    pub client: MachineCounters,
     /// The server's machine.
-    pub far: Side,
+    #[serde(alias = "far")]
+    pub server: MachineCounters,
     /// One direction, or both.
-    pub ways: Vec<Way>,
+    pub ways: Vec<DirectionOutcome>,
 }
 
 /// A machine's counters while bytes flowed, including other traffic.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct Side {
+pub struct MachineCounters {
     /// The interface on the route to the other machine. The counters include those of interfaces below it. Empty if
     /// the kernel does not reveal it.
     pub interface: String,
@@ -35,7 +37,7 @@ pub struct Side {
 
 /// All flows of one direction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Way {
+pub struct DirectionOutcome {
     /// Whether the bytes go to the system, not from it.
     pub to: bool,
     /// The flows.
@@ -80,7 +82,7 @@ pub struct Datagrams {
 
 /// The slowest, the median and the fastest flow, in bytes a second.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Spread {
+pub struct RateSpread {
     /// The slowest.
     pub min: f64,
     /// The median.
@@ -108,17 +110,22 @@ impl Flow {
 
 impl Outcome {
     /// Combines the results of both ends of each flow. A flow without a result from one end has failed.
-    pub(super) fn of(system: &str, peer: &str, near: (Side, Vec<FlowEnd>), far: (Side, Vec<FlowEnd>)) -> Self {
-        let mut ways: Vec<Way> = Vec::new();
-        for here in &near.1 {
-            let there = far.1.iter().find(|there| there.number == here.number && there.sends != here.sends);
+    pub(super) fn of(
+        system: &str,
+        peer: &str,
+        client: (MachineCounters, Vec<FlowEnd>),
+        server: (MachineCounters, Vec<FlowEnd>),
+    ) -> Self {
+        let mut ways: Vec<DirectionOutcome> = Vec::new();
+        for here in &client.1 {
+            let there = server.1.iter().find(|there| there.number == here.number && there.sends != here.sends);
             let flow = flow(here, there);
             match ways.iter_mut().find(|way| way.to == here.sends) {
                 Some(way) => way.flows.push(flow),
-                None => ways.push(Way { to: here.sends, flows: vec![flow] }),
+                None => ways.push(DirectionOutcome { to: here.sends, flows: vec![flow] }),
             }
         }
-        Self { system: system.to_owned(), peer: peer.to_owned(), near: near.0, far: far.0, ways }
+        Self { system: system.to_owned(), peer: peer.to_owned(), client: client.0, server: server.0, ways }
     }
 
     /// Returns all flows.
@@ -154,8 +161,8 @@ impl Outcome {
 
     /// Returns the spread of the flows' rates; `None` without flows.
     #[must_use]
-    pub fn spread(&self) -> Option<Spread> {
-        Spread::of(&self.flows().map(Flow::rate).collect::<Vec<_>>())
+    pub fn spread(&self) -> Option<RateSpread> {
+        RateSpread::of(&self.flows().map(Flow::rate).collect::<Vec<_>>())
     }
 
     /// Returns the first failure of each failed flow.
@@ -164,7 +171,7 @@ impl Outcome {
     }
 }
 
-impl Spread {
+impl RateSpread {
     /// Returns the spread of `rates`; `None` if there are none.
     #[must_use]
     pub fn of(rates: &[f64]) -> Option<Self> {
@@ -215,11 +222,12 @@ mod tests {
 
     #[test]
     fn only_arrived_bytes_count() {
-        let near = vec![end(0, true, 800, 1.0), end(1, true, 1000, 1.0), end(2, false, 500, 2.0)];
-        let far = vec![end(2, true, 500, 1.0), end(0, false, 800, 2.0), end(1, false, 1000, 1.0)];
-        let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
+        let client = vec![end(0, true, 800, 1.0), end(1, true, 1000, 1.0), end(2, false, 500, 2.0)];
+        let server = vec![end(2, true, 500, 1.0), end(0, false, 800, 2.0), end(1, false, 1000, 1.0)];
+        let outcome =
+            Outcome::of("s", "h:1", (MachineCounters::default(), client), (MachineCounters::default(), server));
         assert_eq!((outcome.bytes(), outcome.seconds(), outcome.rate()), (2300, 2.0, 1150.0));
-        assert_eq!(outcome.spread(), Some(Spread { min: 250.0, median: 400.0, max: 1000.0 }));
+        assert_eq!(outcome.spread(), Some(RateSpread { min: 250.0, median: 400.0, max: 1000.0 }));
         let [to, from] = &outcome.ways[..] else { panic!("{outcome:?}") };
         assert_eq!((to.to, to.flows.len(), from.to, from.flows[0].sent), (true, 2, false, 500));
         assert_eq!(outcome.failures().count(), 0);
@@ -229,21 +237,32 @@ mod tests {
     fn loss_is_the_number_of_sent_datagrams_that_did_not_arrive() {
         let sender = FlowEnd { is_udp: true, ..end(0, true, 1000, 1.0) };
         let receiver = FlowEnd { is_udp: true, operations: 7, reordered: 2, duplicates: 1, ..end(0, false, 700, 1.0) };
-        let outcome = Outcome::of("s", "h:1", (Side::default(), vec![sender]), (Side::default(), vec![receiver]));
+        let outcome = Outcome::of(
+            "s",
+            "h:1",
+            (MachineCounters::default(), vec![sender]),
+            (MachineCounters::default(), vec![receiver]),
+        );
         let datagrams = outcome.flows().next().unwrap().datagrams.unwrap();
         assert_eq!((datagrams.lost(), datagrams.reordered, datagrams.duplicates), (3, 2, 1));
     }
 
     #[test]
     fn tcp_bytes_that_did_not_arrive_are_a_failure() {
-        let (near, far) = (vec![end(0, true, 1000, 1.0)], vec![end(0, false, 900, 1.0)]);
-        let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
+        let (client, server) = (vec![end(0, true, 1000, 1.0)], vec![end(0, false, 900, 1.0)]);
+        let outcome =
+            Outcome::of("s", "h:1", (MachineCounters::default(), client), (MachineCounters::default(), server));
         assert_eq!(outcome.failures().collect::<Vec<_>>(), ["flow 0: 1000 bytes were sent, and 900 arrived"]);
     }
 
     #[test]
     fn a_flow_without_a_result_from_one_side_has_failed() {
-        let outcome = Outcome::of("s", "h:1", (Side::default(), vec![end(0, true, 5, 1.0)]), (Side::default(), vec![]));
+        let outcome = Outcome::of(
+            "s",
+            "h:1",
+            (MachineCounters::default(), vec![end(0, true, 5, 1.0)]),
+            (MachineCounters::default(), vec![]),
+        );
         assert_eq!((outcome.bytes(), outcome.failures().count()), (0, 1));
     }
 }

@@ -13,8 +13,8 @@ use super::error::NetworkError;
 use super::flow::FlowWork;
 use super::kernel::Counting;
 use super::line::{Line, Pending, pending};
-use super::message::{Ask, Tell};
-use super::movers::Movers;
+use super::message::{ClientMessage, ServerMessage};
+use super::movers::FlowThreads;
 use super::server::WaitingSessions;
 use super::spec::{NetworkSpec, Protocol};
 use super::{DRAINING_MAX, OPENING_MAX, SILENCE_MAX, udp};
@@ -34,7 +34,7 @@ pub(super) fn serve(
     tell: &(dyn Fn(String) + Sync),
 ) -> Result<(), NetworkError> {
     let spec = match client.receive() {
-        Ok(Ask::Plan(spec)) => spec,
+        Ok(ClientMessage::Plan(spec)) => spec,
         Ok(other) => return Err(unexpected(&client, &other)),
         // The client only checked whether it would be accepted.
         Err(FrameError::Closed { .. }) => return Ok(()),
@@ -53,12 +53,12 @@ pub(super) fn serve(
     });
     if let Err(error) = &served {
         // The client learns the reason, if it is still there.
-        let _ = client.send(&Tell::Refused(error.to_string()));
+        let _ = client.send(&ServerMessage::Refused(error.to_string()));
     }
     served
 }
 
-fn unexpected(client: &Peer<TcpStream>, ask: &Ask) -> NetworkError {
+fn unexpected(client: &Peer<TcpStream>, ask: &ClientMessage) -> NetworkError {
     NetworkError::Unexpected { peer: client.name.clone(), what: format!("{ask:?}") }
 }
 
@@ -91,29 +91,29 @@ impl OpenSession<'_> {
         let port = |socket: &UdpSocket| socket.local_addr().map(|address| address.port());
         let ports: Result<_, _> = sockets.iter().map(port).collect();
         let ports = ports.map_err(NetworkError::here(here))?;
-        client.send(&Tell::Prepared { session: self.session, ports })?;
+        client.send(&ServerMessage::Prepared { session: self.session, ports })?;
         let lines = match spec.protocol {
             Protocol::Tcp => Self::gather(spec, flows, stop)?,
             Protocol::Udp => self.meet(spec, sockets, remote, client)?,
         };
         let works = spec.all_flows().map(|(number, to)| FlowWork::of(spec, self.session, number, !to));
         let content = Arc::new(Content::new(self.session));
-        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, &content, &self.sessions.program)?;
+        let movers = FlowThreads::hire(works.zip(lines).collect(), spec.processes, &content, &self.sessions.program)?;
         movers.wait_ready(OPENING_MAX)?;
-        client.send(&Tell::Ready)?;
+        client.send(&ServerMessage::Ready)?;
         client.stream.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set a connection's time"))?;
         match client.receive()? {
-            Ask::Start => {}
+            ClientMessage::Start => {}
             other => return Err(unexpected(client, &other)),
         }
         let counting = Counting::begin(remote.ip());
         movers.start();
         watch(client, spec, &movers, stop)?;
         let (ends, lines) = movers.finish();
-        client.send(&Tell::Finished { side: counting.end(), ends })?;
+        client.send(&ServerMessage::Finished { side: counting.end(), ends })?;
         // The connections stay open until the client has asked its kernel about them.
         client.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set a connection's time"))?;
-        let enough = client.receive::<Ask>();
+        let enough = client.receive::<ClientMessage>();
         drop(lines);
         // A client that closed without a message was stopped. Its flows may have ended before the server noticed.
         Ok(enough.map(drop)?)
@@ -191,7 +191,7 @@ impl OpenSession<'_> {
 fn watch(
     client: &mut Peer<TcpStream>,
     spec: &NetworkSpec,
-    movers: &Movers,
+    movers: &FlowThreads,
     stop: &AtomicBool,
 ) -> Result<(), NetworkError> {
     let limit = Duration::from_secs(u64::from(spec.seconds)) + DRAINING_MAX;
@@ -209,7 +209,7 @@ fn watch(
         }
         if elapsed >= next {
             next += PROGRESS;
-            client.send(&Tell::Progress(movers.received()))?;
+            client.send(&ServerMessage::Progress(movers.received()))?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use super::client::{NetworkServer, Session};
 use super::spec::NetworkSpec;
 use super::{NetworkError, Outcome};
 use crate::content::Content;
-use crate::load::{Crew, Tally, Worker};
+use crate::load::{Tally, Worker, WorkerPool};
 use crate::target::{RelName, TargetError};
 use crate::workload::{Names, Site, Unit, WorkError, Workload, no_names, word_of};
 
@@ -68,14 +68,14 @@ impl Workload for NetworkSpec {
     }
 
     /// One worker for each server; all start together.
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         if site.peers.is_empty() {
             return Err(WorkError::NoPeer);
         }
         let spec = Self { flows: parts.end.saturating_sub(parts.start), ..self.clone() };
         let (peers, content) = (site.peers.clone(), Arc::clone(&site.content));
-        Ok(Crew::hire(&[("", 0..peers.len())], move |worker| match peers.get(worker.number) {
+        Ok(WorkerPool::hire(&[("", 0..peers.len())], move |worker| match peers.get(worker.number) {
             Some(server) => flows(&spec, server, &content, worker),
             None => Ok(Tally::default()),
         })?)

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use rand::TryRngCore as _;
 
-pub use error::{HelloError, Refusal};
+pub use error::{HelloError, PeerRefused};
 
 use super::Token;
 use super::token::Secret;
@@ -157,7 +157,7 @@ pub fn connect<S: Read + Write + Timed>(
     let proof = line.read::<PROOF_BYTES>()?;
     line.take_verdict(verdict)?;
     if proofs.accepts != proof {
-        line.write(&[Refusal::WrongToken as u8])?;
+        line.write(&[PeerRefused::WrongToken as u8])?;
         return Err(HelloError::WrongToken { peer: peer.to_owned() });
     }
     line.write(&[WELCOME])?;
@@ -186,23 +186,23 @@ pub fn accept<S: Read + Write + Timed>(
     check(&theirs, hello, peer)?;
     let proofs = Proofs::of(hello.token.secret(), &theirs, &ours);
     let proof = line.read::<PROOF_BYTES>()?;
-    let refuse = |line: &mut Line<'_, S>, why: Refusal| {
+    let refuse = |line: &mut Line<'_, S>, why: PeerRefused| {
         let mut answer = [0; 1 + PROOF_BYTES];
         answer[0] = why as u8;
         line.write(&answer)
     };
     if hello.token.is_expired(fresh.now) {
-        refuse(&mut line, Refusal::Expired)?;
+        refuse(&mut line, PeerRefused::Expired)?;
         return Err(HelloError::Expired { peer: peer.to_owned() });
     }
     if proofs.connects != proof {
-        refuse(&mut line, Refusal::WrongToken)?;
+        refuse(&mut line, PeerRefused::WrongToken)?;
         return Err(HelloError::WrongToken { peer: peer.to_owned() });
     }
     let role = match check_role(&theirs, hello, peer) {
         Ok(role) => role,
         Err(error) => {
-            refuse(&mut line, Refusal::Role)?;
+            refuse(&mut line, PeerRefused::Role)?;
             return Err(error);
         }
     };
@@ -215,7 +215,7 @@ pub fn accept<S: Read + Write + Timed>(
     Ok(role)
 }
 
-/// The verdict without a [`Refusal`].
+/// The verdict without a [`PeerRefused`].
 const WELCOME: u8 = 0;
 
 fn greeting(hello: Hello<'_>, fresh: &Fresh) -> [u8; GREETING_BYTES] {
@@ -330,7 +330,7 @@ impl<'a, S: Read + Write + Timed> Line<'a, S> {
             return Ok(());
         }
         let peer = || self.peer.to_owned();
-        let known = [Refusal::WrongToken, Refusal::Expired, Refusal::Role].into_iter();
+        let known = [PeerRefused::WrongToken, PeerRefused::Expired, PeerRefused::Role].into_iter();
         match known.into_iter().find(|why| *why as u8 == verdict) {
             Some(why) => Err(HelloError::Refused { peer: peer(), why }),
             None => Err(HelloError::Stranger { peer: peer() }),

@@ -10,5 +10,5 @@ mod hello;
 mod token;
 
 pub use frame::{FRAME_BYTES_MAX, FrameError, Peer, receive, send};
-pub use hello::{Fresh, GREETING_BYTES, Hello, HelloError, Refusal, Role, Timed, VERSION, accept, connect};
+pub use hello::{Fresh, GREETING_BYTES, Hello, HelloError, PeerRefused, Role, Timed, VERSION, accept, connect};
 pub use token::{Secret, Token, TokenError};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::summary::{Cell, Row};
 use crate::campaign::{Campaign, Phase};
 use crate::network::{Direction, NetworkSpec, Protocol};
-use crate::target::Place;
+use crate::target::TargetDir;
 use crate::workload::{ClientWork, GenerateSpec, StreamSpec};
 
 /// A stage between the client and the disk.
@@ -72,7 +72,7 @@ pub(super) fn put(rows: &mut [PlacedRow<'_>], campaign: &Campaign) {
         let figures = by_system(&at.row);
         for cell in &mut at.row.cells {
             let Some(system) = campaign.systems.iter().find(|system| system.name == cell.system) else { continue };
-            let is_root = system.places().is_ok_and(|places| matches!(places[..], [Place::Root(_), ..]));
+            let is_root = system.places().is_ok_and(|places| matches!(places[..], [TargetDir::Root(_), ..]));
             let disk = system.disk.as_ref().and_then(|disk| figures.iter().find(|(name, _)| name == disk)?.1);
             // A mount may use other routes than flows to a peer.
             let network = if is_root { network(&flows, spec, &system.name) } else { None };

@@ -229,34 +229,7 @@ mod tests {
     use super::*;
 
     fn summary(figures: &[(&str, &[f64])]) -> Summary {
-        let cell = |values: &[f64], flags: &[Flag]| Cell {
-            system: "s".into(),
-            values: values.to_vec(),
-            sources: vec![],
-            median: values[values.len() / 2],
-            interval: None,
-            against_first: None,
-            ours: None,
-            latency_us: None,
-            client_cpu: None,
-            missed: 0,
-            lost: 0,
-            failed: 0,
-            served: std::collections::BTreeMap::new(),
-            times_s: None,
-            recoveries: vec![],
-            warm_up_s: 0,
-            ceilings: vec![],
-            server_cpu: None,
-            missing: vec![],
-            outliers: vec![],
-            jobs: None,
-            network: None,
-            verdict: None,
-            left_out: 0,
-            complaint: None,
-            flags: flags.iter().copied().collect(),
-        };
+        let cell = |values: &[f64], flags: &[Flag]| Cell::for_test("s", values, values[values.len() / 2], flags);
         let row = |(phase, values): &(&str, &[f64])| Row {
             work: "w".into(),
             parameters: vec![("file".into(), "1 MiB".into())],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::remarks::plain;
-use super::{Apart, Cell, Flag, Jobs, Outlier, Row, Unit};
+use super::{Cell, Flag, Jobs, Outlier, OutlierSetting, Row, Unit};
 
 /// A rate.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -66,7 +66,7 @@ const APART_MAX: usize = 4;
 pub(super) fn of_machines(cell: &Cell) -> Vec<String> {
     let missing = cell.missing.iter().map(|who| format!("without the agent {who}"));
     let outlier = |one: &Outlier| {
-        let mut apart: Vec<String> = one.apart.iter().take(APART_MAX).map(Apart::words).collect();
+        let mut apart: Vec<String> = one.apart.iter().take(APART_MAX).map(OutlierSetting::words).collect();
         let more = one.apart.len().saturating_sub(APART_MAX);
         apart.extend((more > 0).then(|| format!("{more} more settings")));
         let unlike = if apart.is_empty() { String::new() } else { format!("; unlike them, {}", apart.join(", ")) };

@@ -5,10 +5,10 @@ use std::fmt;
 
 use super::ceiling::PlacedRow;
 use super::summary::Cell;
-use super::verdict::{Way, mount_kind, way_to};
+use super::verdict::{DataRoute, mount_kind, way_to};
 use crate::campaign::Campaign;
 use crate::result::{Caches, RunHead, TrialRecord};
-use crate::target::{Durability, Place};
+use crate::target::{Durability, TargetDir};
 
 /// A reason why a figure may be misleading.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -136,26 +136,26 @@ pub(super) fn put(rows: &mut [PlacedRow<'_>], trials: &[TrialRecord], campaign: 
                 cell.flags.insert(Flag::PartialClientCpu);
             }
         }
-        let Some(manner) = work.manner() else { continue };
+        let Some(io_options) = work.io_options() else { continue };
         // Data that must be durable within the timing are not only in a cache.
-        let lazy = work.writes() && manner.durability == Durability::None;
+        let lazy = work.writes() && io_options.durability == Durability::None;
         let memory_bytes = head.memory_bytes;
-        let fits = work.moved() > 0 && work.room() < memory_bytes && !manner.direct && (lazy || !work.writes());
+        let fits = work.moved() > 0 && work.room() < memory_bytes && !io_options.direct && (lazy || !work.writes());
         let places = |name: &str| {
             let system = campaign.systems.iter().find(|system| system.name == name);
             system.and_then(|system| system.places().ok()).unwrap_or_default()
         };
         let is_path = |name: &str| {
             let places = places(name);
-            !places.is_empty() && places.iter().all(|place| matches!(place, Place::Path(_)))
+            !places.is_empty() && places.iter().all(|place| matches!(place, TargetDir::Path(_)))
         };
-        let is_http = |cell: &Cell| places(&cell.system).iter().any(|place| matches!(place, Place::Http(_)));
+        let is_http = |cell: &Cell| places(&cell.system).iter().any(|place| matches!(place, TargetDir::Http(_)));
         // An HTTP answer says nothing about durability, even if the other systems are durable.
         let https = at.row.cells.iter().filter(|cell| is_http(cell)).count();
         let unlike =
-            work.writes() && manner.durability == Durability::Close && (1..at.row.cells.len()).contains(&https);
+            work.writes() && io_options.durability == Durability::Close && (1..at.row.cells.len()).contains(&https);
         // A server's cache can be known only on this machine.
-        let is_elsewhere = |place: &Place| way_to(&place.to_string()) == Way::Network;
+        let is_elsewhere = |place: &TargetDir| way_to(&place.to_string()) == DataRoute::Network;
         let reads = work.moved() > 0 && !work.writes();
         let may_be_held = |name: &str| work.room() < memory_bytes || places(name).iter().any(is_elsewhere);
         let unequal = lazy && at.row.cells.len() > 1 && at.row.cells.iter().any(|cell| !is_path(&cell.system));

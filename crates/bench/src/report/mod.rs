@@ -24,10 +24,10 @@ pub use html::Page;
 pub use jobs::Jobs;
 pub use network::NetworkDetails;
 pub use remarks::Remark;
-pub use settings::{Apart, Changed, Having, Unlike, settings_of_run};
+pub use settings::{Changed, DifferingSetting, MachinesWithValue, OutlierSetting, settings_of_run};
 pub use summary::{Cell, Outlier, Row, Source, Summary, summarise};
 pub use table::{COLUMNS, csv, latex, markdown};
 pub use text::text;
-pub use verdict::{Bound, DiskUse, Evidence, Growth, Link, Machine, RULES, Rule, Verdict, Way, decide};
+pub use verdict::{Bound, DataRoute, DiskUse, Evidence, Growth, Link, Machine, RULES, Rule, Verdict, decide};
 
 pub use crate::workload::Unit;

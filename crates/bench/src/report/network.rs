@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::network::{Counts, Datagrams, Flow, Outcome, Spread};
+use crate::network::{Counts, Datagrams, Flow, Outcome, RateSpread};
 use crate::statistics::median;
 
 /// All repeats of flows together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NetworkDetails {
     /// The rates of single flows, if there are several, in bytes a second.
-    pub flow_rates: Option<Spread>,
+    pub flow_rates: Option<RateSpread>,
     /// The rate of each system, if there are several at once; the median of the repeats.
     pub systems: Vec<(String, f64)>,
     /// Retransmitted TCP segments of these connections, by the senders' kernels.
@@ -66,23 +66,23 @@ impl NetworkDetails {
         // If several machines test with one server, each of them has the server's same counters.
         let on_both = |count: &dyn Fn(&Counts) -> u64| -> u64 {
             let of_repeat = |outcomes: &&[Outcome]| {
-                let mut far = BTreeMap::<&str, u64>::new();
+                let mut server = BTreeMap::<&str, u64>::new();
                 for outcome in *outcomes {
-                    let most = far.entry(&outcome.peer).or_default();
-                    *most = (*most).max(count(&outcome.far.counts));
+                    let most = server.entry(&outcome.peer).or_default();
+                    *most = (*most).max(count(&outcome.server.counts));
                 }
-                outcomes.iter().map(|outcome| count(&outcome.near.counts)).chain(far.into_values()).sum::<u64>()
+                outcomes.iter().map(|outcome| count(&outcome.client.counts)).chain(server.into_values()).sum::<u64>()
             };
             repeats.iter().map(of_repeat).sum()
         };
-        let mut interfaces: Vec<String> = outcomes.iter().map(|outcome| outcome.near.interface.clone()).collect();
+        let mut interfaces: Vec<String> = outcomes.iter().map(|outcome| outcome.client.interface.clone()).collect();
         let with_one = |outcome: &&Outcome| Some(&outcome.system.as_str()) == names.first();
         let flows_of_one = first.iter().filter(with_one).flat_map(Outcome::flows).count();
         interfaces.sort_unstable();
         interfaces.dedup();
         interfaces.retain(|name| !name.is_empty());
         Some(Self {
-            flow_rates: (flows_of_one > 1).then(|| Spread::of(&rates)).flatten(),
+            flow_rates: (flows_of_one > 1).then(|| RateSpread::of(&rates)).flatten(),
             systems: if names.len() > 1 { names.into_iter().filter_map(of_system).collect() } else { Vec::new() },
             retransmitted: tcp().map(|tcp| u64::from(tcp.retransmitted)).sum(),
             segments: tcp().map(|tcp| u64::from(tcp.sent)).sum(),
@@ -97,7 +97,7 @@ impl NetworkDetails {
     #[must_use]
     pub fn text(&self, rate: impl Fn(f64) -> String) -> String {
         let mut out = String::new();
-        if let Some(Spread { min, median, max }) = self.flow_rates {
+        if let Some(RateSpread { min, median, max }) = self.flow_rates {
             let _ = write!(out, ", flows {} / {} / {}", rate(min), rate(median), rate(max));
         }
         for (name, figure) in &self.systems {
@@ -135,7 +135,7 @@ fn share(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Side, TcpState, Way};
+    use crate::network::{DirectionOutcome, MachineCounters, TcpState};
 
     fn outcome(system: &str, bytes: &[u64], datagrams: Option<Datagrams>) -> Outcome {
         let tcp = TcpState {
@@ -157,10 +157,10 @@ mod tests {
             datagrams,
             failures: vec![],
         };
-        let side = Side { interface: "eth0".into(), ..Side::default() };
+        let side = MachineCounters { interface: "eth0".into(), ..MachineCounters::default() };
         let flows = bytes.iter().enumerate().map(flow).collect();
-        let ways = vec![Way { to: true, flows }];
-        Outcome { system: system.into(), peer: "h:1".into(), near: side.clone(), far: side, ways }
+        let ways = vec![DirectionOutcome { to: true, flows }];
+        Outcome { system: system.into(), peer: "h:1".into(), client: side.clone(), server: side, ways }
     }
 
     fn text(repeats: &[&[Outcome]]) -> String {
@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn rates_of_several_clients_are_added_and_the_servers_counters_are_not() {
-        let counted = |near: u64, far: u64| {
+        let counted = |client: u64, server: u64| {
             let mut outcome = outcome("a", &[4], Some(Datagrams { sent: 9, received: 9, ..Datagrams::default() }));
-            (outcome.near.counts.udp_receive_dropped, outcome.far.counts.udp_receive_dropped) = (near, far);
+            (outcome.client.counts.udp_receive_dropped, outcome.server.counts.udp_receive_dropped) = (client, server);
             outcome
         };
         let other = || Outcome { system: "b".into(), peer: "i:1".into(), ..counted(0, 5) };

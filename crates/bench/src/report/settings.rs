@@ -11,18 +11,18 @@ use crate::sampling::{MOUNT, Settings};
 
 /// A setting that differs among agents, or among the servers of a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Unlike {
+pub struct DifferingSetting {
     /// The system whose servers these are; `None`: agents.
     pub system: Option<String>,
     /// The setting's name.
     pub name: String,
     /// Its values, the most frequent one first.
-    pub values: Vec<Having>,
+    pub values: Vec<MachinesWithValue>,
 }
 
 /// The machines with one value of a setting.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Having {
+pub struct MachinesWithValue {
     /// The value; `None`: the machines do not show it.
     pub value: Option<String>,
     /// Their names.
@@ -46,7 +46,7 @@ pub struct Changed {
 
 /// A setting in which an outlier differs from most of the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Apart {
+pub struct OutlierSetting {
     /// The setting's name.
     pub name: String,
     /// The outlier's value.
@@ -59,7 +59,7 @@ fn shown(value: Option<&String>) -> &str {
     value.map_or("not shown", String::as_str)
 }
 
-impl Apart {
+impl OutlierSetting {
     /// Returns a readable text.
     #[must_use]
     pub fn words(&self) -> String {
@@ -78,7 +78,7 @@ impl Changed {
 }
 
 /// Returns settings that differ among machines with the same task.
-pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
+pub(super) fn unlike(known: &KnownSettings) -> Vec<DifferingSetting> {
     let mut found = Vec::new();
     for (system, machines) in by_system(known) {
         for name in names(&machines) {
@@ -86,7 +86,7 @@ pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
             // A machine that does not report a directory's mount does not use that directory.
             values.retain(|having| having.value.is_some() || !name.starts_with(MOUNT));
             if values.len() > 1 {
-                found.push(Unlike { system: system.clone(), name: name.clone(), values });
+                found.push(DifferingSetting { system: system.clone(), name: name.clone(), values });
             }
         }
     }
@@ -130,7 +130,7 @@ pub(super) fn put<'a>(rows: impl Iterator<Item = &'a mut Row>, trials: &[TrialRe
             let Some(own) = known.get(&outlier.agent).filter(|_| !beside.is_empty()) else { continue };
             let apart = differing(&usual, &own.settings).into_iter().filter(is_told_by_both);
             outlier.apart = apart
-                .map(|SettingDifference { name, first, second }| Apart { name, own: second, others: first })
+                .map(|SettingDifference { name, first, second }| OutlierSetting { name, own: second, others: first })
                 .collect();
         }
     }
@@ -178,13 +178,14 @@ fn names<'a>(machines: &[&'a MachineSettings]) -> BTreeSet<&'a String> {
     machines.iter().flat_map(|machine| machine.settings.keys()).collect()
 }
 
-fn having(machines: &[&MachineSettings], name: &str) -> Vec<Having> {
+fn having(machines: &[&MachineSettings], name: &str) -> Vec<MachinesWithValue> {
     let mut values: BTreeMap<Option<&String>, Vec<String>> = BTreeMap::new();
     for machine in machines {
         values.entry(machine.settings.get(name)).or_default().push(machine.name.clone());
     }
-    let having = |(value, machines): (Option<&String>, Vec<String>)| Having { value: value.cloned(), machines };
-    let mut values: Vec<Having> = values.into_iter().map(having).collect();
+    let having =
+        |(value, machines): (Option<&String>, Vec<String>)| MachinesWithValue { value: value.cloned(), machines };
+    let mut values: Vec<MachinesWithValue> = values.into_iter().map(having).collect();
     values.sort_by_key(|having| std::cmp::Reverse(having.machines.len()));
     values
 }
@@ -222,11 +223,15 @@ mod tests {
                 &[("kernel", "6"), ("governor", "performance"), ("mount of /x", "nfs4 ro"), ("cpu boost", "1")],
             ),
         ]);
-        let having = |value: Option<&str>, machines: &[&str]| Having {
+        let having = |value: Option<&str>, machines: &[&str]| MachinesWithValue {
             value: value.map(str::to_owned),
             machines: machines.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let of = |name: &str, values: [Having; 2]| Unlike { system: None, name: name.into(), values: values.into() };
+        let of = |name: &str, values: [MachinesWithValue; 2]| DifferingSetting {
+            system: None,
+            name: name.into(),
+            values: values.into(),
+        };
         let governors = [having(Some("performance"), &["a", "c"]), having(Some("powersave"), &["b"])];
         let boost = [having(None, &["a", "b"]), having(Some("1"), &["c"])];
         let mounts = [having(Some("nfs4 ro"), &["c"]), having(Some("nfs4 rw"), &["b"])];

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ceiling::{Ceiling, PlacedRow, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
-use super::settings::{self, Apart, Changed, Unlike};
+use super::settings::{self, Changed, DifferingSetting, OutlierSetting};
 use super::verdict::{self, Verdict};
 use super::{NetworkDetails, Remark, machines};
 use crate::campaign::{Campaign, Phase, System, Work};
@@ -98,6 +98,39 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// A cell with these values and no further results.
+    #[cfg(test)]
+    pub(super) fn for_test(system: &str, values: &[f64], median: f64, flags: &[Flag]) -> Self {
+        Self {
+            system: system.to_owned(),
+            values: values.to_vec(),
+            sources: vec![],
+            median,
+            interval: None,
+            against_first: None,
+            ours: None,
+            latency_us: None,
+            client_cpu: None,
+            server_cpu: None,
+            missing: vec![],
+            outliers: vec![],
+            missed: 0,
+            lost: 0,
+            failed: 0,
+            served: BTreeMap::new(),
+            times_s: None,
+            recoveries: vec![],
+            warm_up_s: 0,
+            jobs: None,
+            ceilings: vec![],
+            network: None,
+            verdict: None,
+            left_out: 0,
+            complaint: None,
+            flags: flags.iter().copied().collect(),
+        }
+    }
+
     /// Returns the figure, if it may be used.
     #[must_use]
     pub fn usable(&self) -> Option<f64> {
@@ -114,7 +147,7 @@ pub struct Outlier {
     pub ratio: f64,
     /// Settings in which it differs from most of the others, as possible explanations.
     #[serde(default)]
-    pub apart: Vec<Apart>,
+    pub apart: Vec<OutlierSetting>,
 }
 
 /// A phase of a work, on all systems.
@@ -142,7 +175,7 @@ pub struct Summary {
     pub remarks: Vec<Remark>,
     /// Settings that differ among machines with the same task.
     #[serde(default)]
-    pub unlike: Vec<Unlike>,
+    pub unlike: Vec<DifferingSetting>,
     /// Settings that changed during the run.
     #[serde(default)]
     pub changed: Vec<Changed>,
@@ -158,7 +191,7 @@ impl Summary {
 }
 
 /// The key of a row: its work, the phase's index in it, and the role's index in the phase.
-type Place = (usize, usize, usize);
+type TargetDir = (usize, usize, usize);
 /// A recorded phase.
 type Recorded<'a> = (Source, &'a TrialRecord, &'a PhaseRecord);
 
@@ -183,7 +216,7 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     let works = campaign.works();
     let latest = latest(trials);
     let all = by_place(&works, &latest);
-    let at = |(place, cells): (&Place, &BySystem<'_>)| {
+    let at = |(place, cells): (&TargetDir, &BySystem<'_>)| {
         let work = works.get(place.0);
         let phase = work.and_then(|work: &Work| work.phases.get(place.1));
         Some(PlacedRow { phase, row: row(cells, work?, phase, campaign)? })
@@ -223,8 +256,8 @@ fn is_of_a_tool(at: &PlacedRow<'_>) -> bool {
 }
 
 /// Groups the phases of all trials, including those that were not done.
-fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem<'a>> {
-    let mut all: BTreeMap<Place, BySystem<'a>> = BTreeMap::new();
+fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<TargetDir, BySystem<'a>> {
+    let mut all: BTreeMap<TargetDir, BySystem<'a>> = BTreeMap::new();
     fn of<'b, 'a>(cells: &'b mut BySystem<'a>, trial: &'a TrialRecord) -> &'b mut Repeats<'a> {
         let nothing = || Repeats { system: &trial.system, whole: Vec::new(), partial: Vec::new(), left_out: 0 };
         cells.entry(trial.trial.system).or_insert_with(nothing)

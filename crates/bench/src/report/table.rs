@@ -177,39 +177,14 @@ fn escape_latex(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::report::Flag;
 
     fn summary() -> Summary {
         let cell = |system: &str, flags: &[Flag]| Cell {
-            system: system.to_owned(),
-            values: vec![1e6, 3e6],
-            sources: vec![],
-            median: 2e6,
-            interval: None,
-            against_first: None,
-            ours: None,
             latency_us: Some([1500, 2500, 9999]),
             client_cpu: Some(0.5),
-            missed: 0,
-            lost: 0,
-            failed: 0,
-            served: std::collections::BTreeMap::new(),
-            times_s: None,
-            recoveries: vec![],
-            warm_up_s: 0,
-            ceilings: vec![],
-            server_cpu: None,
-            missing: vec![],
-            outliers: vec![],
-            jobs: None,
-            network: None,
-            verdict: None,
-            left_out: 0,
-            complaint: None,
-            flags: flags.iter().copied().collect::<BTreeSet<_>>(),
+            ..Cell::for_test(system, &[1e6, 3e6], 2e6, flags)
         };
         let row = Row {
             work: "a, \"b\" | 5 % & c_d".to_owned(),

@@ -57,7 +57,7 @@ pub enum FolderError {
 
 /// A file beside the trials that can be made from them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Beside {
+pub enum DerivedFile {
     /// The page.
     Page,
     /// All figures as JSON.
@@ -66,7 +66,7 @@ pub enum Beside {
     Table,
 }
 
-impl Beside {
+impl DerivedFile {
     fn name(self) -> &'static str {
         match self {
             Self::Page => "report.html",
@@ -173,7 +173,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn write_beside(&self, file: Beside, text: &str) -> Result<(), FolderError> {
+    pub fn write_beside(&self, file: DerivedFile, text: &str) -> Result<(), FolderError> {
         let at = self.path.join(file.name());
         let new = self.path.join(format!("{}.new", file.name()));
         io("write", &new, std::fs::write(&new, text))?;

@@ -216,10 +216,10 @@ pub(super) mod tests {
     use super::*;
 
     /// Class, name, title, the rest of the key, and data.
-    type Made<'a> = (&'a str, &'a str, &'a str, &'a [u8], &'a [u8]);
+    type ParsedKey<'a> = (&'a str, &'a str, &'a str, &'a [u8], &'a [u8]);
 
     /// Makes a file of records.
-    pub(in crate::rootfile) fn file(records: &[Made<'_>]) -> Vec<u8> {
+    pub(in crate::rootfile) fn file(records: &[ParsedKey<'_>]) -> Vec<u8> {
         let mut bytes = b"root".to_vec();
         bytes.extend(63_400_u32.to_be_bytes());
         bytes.extend(100_u32.to_be_bytes());

@@ -35,7 +35,7 @@ pub enum Study {
 /// The description of a study.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct About {
+pub struct StudyDescription {
     /// Its name.
     pub title: String,
     /// The bytes a second that the study itself needs.
@@ -84,7 +84,7 @@ pub enum StudyError {
 
 /// The systems and the scale of a study.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct StudyRequest<'a> {
     /// The systems in the form of a campaign.
     pub systems: Vec<Table>,
     /// The divisor of sizes, counts and times, at least 1.
@@ -122,7 +122,7 @@ pub fn systems_of(text: &str) -> Result<Vec<Table>, StudyError> {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// Its description.
-    pub about: About,
+    pub about: StudyDescription,
     /// The scaled campaign.
     pub campaign: Campaign,
     /// Its text.
@@ -151,14 +151,15 @@ impl Study {
     ///
     /// # Errors
     /// [`StudyError`].
-    pub fn prepare(self, asked: &Asked<'_>) -> Result<Prepared, StudyError> {
+    pub fn prepare(self, asked: &StudyRequest<'_>) -> Result<Prepared, StudyError> {
         if !(asked.scale.is_finite() && asked.scale >= 1.0) {
             return Err(StudyError::Scale(asked.scale));
         }
         let shipped = |why: String| StudyError::Shipped { study: self, why };
         let mut table: Table = self.source().parse().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
         let about = table.remove("study").ok_or_else(|| shipped("no [study]".to_owned()))?;
-        let mut about: About = about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
+        let mut about: StudyDescription =
+            about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
         let systems = asked.systems.iter().cloned().map(Value::Table).collect();
         table.insert("system".to_owned(), Value::Array(systems));
         let peers = asked.systems.iter().filter(|system| system.contains_key("peer")).count();
@@ -204,9 +205,9 @@ impl fmt::Display for Study {
 mod tests {
     use super::*;
 
-    fn asked(scale: f64) -> Asked<'static> {
+    fn asked(scale: f64) -> StudyRequest<'static> {
         let systems = vec![system("disk", "/d"), system("server", "root://h//d")];
-        Asked { systems, scale, repeats: None, root_file: None }
+        StudyRequest { systems, scale, repeats: None, root_file: None }
     }
 
     #[test]
@@ -214,14 +215,14 @@ mod tests {
         let text = "# weir: up\n[[system]]\nname = \"weir\"\nplace = \"root://h//\"\nprocesses = [\"weir\"]\n";
         let mut systems = systems_of(text).unwrap();
         systems.push(system("disk", "/d"));
-        let prepared = Study::E.prepare(&Asked { systems, repeats: Some(3), ..asked(1000.0) }).unwrap();
+        let prepared = Study::E.prepare(&StudyRequest { systems, repeats: Some(3), ..asked(1000.0) }).unwrap();
         let found = &prepared.campaign.systems;
         assert_eq!((found[0].processes.as_slice(), found[1].name.as_str()), (&["weir".to_owned()][..], "disk"));
         assert_eq!((prepared.campaign.repeats, prepared.full.repeats), (3, 6));
         assert!(!prepared.source.contains("network"));
         let mut server = system("server", "root://h//");
         server.insert("peer".to_owned(), Value::String("127.0.0.1:7070".to_owned()));
-        let with_peer = Study::A.prepare(&Asked { systems: vec![server], ..asked(10.0) }).unwrap();
+        let with_peer = Study::A.prepare(&StudyRequest { systems: vec![server], ..asked(10.0) }).unwrap();
         assert!(
             with_peer.source.contains("[[network]]") && with_peer.scaled.iter().any(|one| one.key == "network.seconds")
         );
@@ -270,12 +271,16 @@ mod tests {
     fn impossible_requests_are_refused() {
         assert!(Study::A.prepare(&asked(0.5)).unwrap_err().to_string().contains("at least 1"));
         assert!(Study::A.prepare(&asked(f64::NAN)).is_err());
-        let of_file = Asked { root_file: Some(Path::new("/x.root")), ..asked(1.0) };
+        let of_file = StudyRequest { root_file: Some(Path::new("/x.root")), ..asked(1.0) };
         assert!(Study::A.prepare(&of_file).unwrap_err().to_string().contains("study B"));
         let b = Study::B.prepare(&of_file).unwrap();
         assert!(b.source.contains("/x.root") && !b.source.contains("synthetic"));
         assert!(
-            Study::A.prepare(&Asked { systems: Vec::new(), ..asked(1.0) }).unwrap_err().to_string().contains("system")
+            Study::A
+                .prepare(&StudyRequest { systems: Vec::new(), ..asked(1.0) })
+                .unwrap_err()
+                .to_string()
+                .contains("system")
         );
     }
 }

@@ -50,8 +50,8 @@ fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
         Some((row, cell)) if cell.median > 0.0 => {
             let number = (wanted as f64 / cell.median).ceil();
             let (servers, clients) = match side(cell) {
-                Some(Side::Client) => ("at most ", ""),
-                Some(Side::Server) => ("", "at most "),
+                Some(LimitingSide::Client) => ("at most ", ""),
+                Some(LimitingSide::Server) => ("", "at most "),
                 None => ("", ""),
             };
             let how = format!("{} with {}", row.phase, parameters(row));
@@ -70,16 +70,16 @@ fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
 
 /// The side that limits a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum LimitingSide {
     Client,
     Server,
 }
 
 /// Returns the limiting side, if known. Then fewer machines of the other side are enough.
-fn side(cell: &Cell) -> Option<Side> {
+fn side(cell: &Cell) -> Option<LimitingSide> {
     match cell.verdict.as_ref()?.bound {
-        Bound::Generator | Bound::ClientCpu | Bound::ClientCore => Some(Side::Client),
-        Bound::DiskStage | Bound::ServerCpu | Bound::ServerCore | Bound::Disk => Some(Side::Server),
+        Bound::Generator | Bound::ClientCpu | Bound::ClientCore => Some(LimitingSide::Client),
+        Bound::DiskStage | Bound::ServerCpu | Bound::ServerCore | Bound::Disk => Some(LimitingSide::Server),
         _ => None,
     }
 }

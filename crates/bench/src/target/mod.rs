@@ -16,11 +16,11 @@ mod webdav;
 
 use std::time::{Duration, Instant};
 
-pub use client::{Span, Trips};
+pub use client::{RoundTrips, Span};
 pub use error::{Failure, TargetError};
 pub use http::{HttpError, HttpUrl, HttpUrlError};
 pub use name::RelName;
-pub use place::{Place, PlaceError};
+pub use place::{PlaceError, TargetDir};
 
 use crate::memory::Memory;
 
@@ -39,7 +39,7 @@ pub enum Durability {
 
 /// The options of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Manner {
+pub struct IoOptions {
     /// Whether to bypass the client's page cache.
     pub direct: bool,
     /// When written bytes must be durable.
@@ -78,7 +78,7 @@ pub struct Entry {
 
 /// The space of a system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct SystemSpace {
     /// The free bytes.
     pub free: u64,
     /// All bytes.
@@ -121,7 +121,12 @@ pub trait Session: Send {
     ///
     /// # Errors
     /// The system refuses or fails.
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError>;
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError>;
 
     /// Opens a file with buffers like those of the C library (`fopen`), with one request at a time. Best used from
     /// the start to the end.
@@ -132,7 +137,7 @@ pub trait Session: Send {
         &mut self,
         _name: &RelName,
         _purpose: Purpose,
-        _manner: Manner,
+        _manner: IoOptions,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
     }
@@ -145,7 +150,7 @@ pub trait Session: Send {
     fn make_in_batches(
         &mut self,
         _next: &mut dyn FnMut() -> Option<NewFile>,
-        _made: &mut dyn FnMut(Made),
+        _made: &mut dyn FnMut(CreatedFile),
     ) -> Result<(), TargetError> {
         Err(TargetError::Unsupported { what: "making files in batches", by: "this system" })
     }
@@ -184,7 +189,7 @@ pub trait Session: Send {
     ///
     /// # Errors
     /// The system refuses or fails.
-    fn room(&mut self) -> Result<Option<Room>, TargetError>;
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError>;
 }
 
 /// A new file with its contents.
@@ -200,7 +205,7 @@ pub struct NewFile {
 
 /// The result of a new file.
 #[derive(Debug)]
-pub struct Made {
+pub struct CreatedFile {
     /// The caller's number for it.
     pub number: u64,
     /// How long it took, from the request on.
@@ -275,7 +280,7 @@ pub trait OpenFile: Send {
     ///
     /// # Errors
     /// The system refuses or fails; [`TargetError::Short`]: a span ends behind the end of the file.
-    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, TargetError> {
         let longest = spans.iter().map(|span| span.len).max().unwrap_or(0);
         let mut memory = Memory::new(longest)?;
         let mut at = 0_usize;
@@ -292,7 +297,7 @@ pub trait OpenFile: Send {
             at += span.len;
         }
         let requests = spans.len() as u64;
-        Ok(Trips { requests, in_turn: requests })
+        Ok(RoundTrips { requests, in_turn: requests })
     }
 
     /// Whether a new file that is closed early keeps its written bytes. Otherwise it is abandoned.

@@ -11,7 +11,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::stdio::StdioFile;
 use super::{
-    Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Span, Target, TargetError, Trips,
+    Done, Durability, Entry, IoOptions, OpenFile, Purpose, RelName, RoundTrips, Session, Span, SystemSpace, Target,
+    TargetError,
 };
 use crate::memory::Memory;
 
@@ -54,7 +55,7 @@ impl PathSession {
         result.map_err(|source| TargetError::path(format!("{what} {}", self.at(name).display()), source))
     }
 
-    fn opened(&self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<(File, PathBuf), TargetError> {
+    fn opened(&self, name: &RelName, purpose: Purpose, io_options: IoOptions) -> Result<(File, PathBuf), TargetError> {
         let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
         flags |= match purpose {
             Purpose::Create { .. } => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
@@ -62,8 +63,8 @@ impl PathSession {
             Purpose::Update => OFlags::RDWR,
             Purpose::Replace { .. } => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
         };
-        flags.set(OFlags::DIRECT, manner.direct);
-        flags.set(OFlags::DSYNC, manner.durability == Durability::Write && purpose != Purpose::Read);
+        flags.set(OFlags::DIRECT, io_options.direct);
+        flags.set(OFlags::DSYNC, io_options.durability == Durability::Write && purpose != Purpose::Read);
         let path = self.at(name);
         let what = match purpose {
             Purpose::Create { .. } => "create",
@@ -76,32 +77,44 @@ impl PathSession {
     }
 }
 
-fn syncs_at_close(purpose: Purpose, manner: Manner) -> bool {
-    manner.durability == Durability::Close && purpose != Purpose::Read
+fn syncs_at_close(purpose: Purpose, io_options: IoOptions) -> bool {
+    io_options.durability == Durability::Close && purpose != Purpose::Read
 }
 
 impl Session for PathSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
-        self.doing("make the folder", &RelName::HOME, std::fs::create_dir(&self.home))
+        let made = match (std::fs::create_dir(&self.home), self.home.parent()) {
+            // The directory that the user named may be new. The run's own folder in it must be.
+            (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(above).and_then(|()| std::fs::create_dir(&self.home))
+            }
+            (made, _) => made,
+        };
+        self.doing("make the folder", &RelName::HOME, made)
     }
 
     fn remove_home(&mut self) -> Result<(), TargetError> {
         self.doing("remove the folder", &RelName::HOME, std::fs::remove_dir(&self.home))
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        let (file, path) = self.opened(name, purpose, manner)?;
-        Ok(Box::new(PathFile { file, path, done: VecDeque::new(), sync_at_close: syncs_at_close(purpose, manner) }))
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
+        let (file, path) = self.opened(name, purpose, io_options)?;
+        Ok(Box::new(PathFile { file, path, done: VecDeque::new(), sync_at_close: syncs_at_close(purpose, io_options) }))
     }
 
     fn open_stdio(
         &mut self,
         name: &RelName,
         purpose: Purpose,
-        manner: Manner,
+        io_options: IoOptions,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
-        let (file, path) = self.opened(name, purpose, manner)?;
-        Ok(Box::new(StdioFile::new(file, path, purpose == Purpose::Read, syncs_at_close(purpose, manner))?))
+        let (file, path) = self.opened(name, purpose, io_options)?;
+        Ok(Box::new(StdioFile::new(file, path, purpose == Purpose::Read, syncs_at_close(purpose, io_options))?))
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
@@ -141,11 +154,11 @@ impl Session for PathSession {
         self.doing("remove the directory", name, std::fs::remove_dir(self.at(name)))
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
         // The folder may not exist yet. Its parents are on the same system.
         let place = self.home.ancestors().find(|path| path.exists()).unwrap_or(&self.home);
         let found = self.doing("ask for the room of", &RelName::HOME, rustix::fs::statvfs(place))?;
-        Ok(Some(Room {
+        Ok(Some(SystemSpace {
             free: found.f_bavail.saturating_mul(found.f_frsize),
             total: found.f_blocks.saturating_mul(found.f_frsize),
         }))
@@ -214,7 +227,7 @@ impl OpenFile for PathFile {
     }
 
     /// One call after the other: no system call reads several ranges of a file into separate buffers.
-    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, TargetError> {
         let mut left = into;
         for span in spans {
             let asked = span.len;
@@ -227,7 +240,7 @@ impl OpenFile for PathFile {
             left = later;
         }
         let requests = spans.len() as u64;
-        Ok(Trips { requests, in_turn: requests })
+        Ok(RoundTrips { requests, in_turn: requests })
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {

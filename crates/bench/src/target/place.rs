@@ -14,7 +14,7 @@ use super::{RelName, Target};
 
 /// A directory on a system, in which runs make their own folders.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Place {
+pub enum TargetDir {
     /// A directory on this machine: on a local disk, or on a mounted system.
     Path(PathBuf),
     /// A directory on a server that speaks `root://`.
@@ -45,7 +45,7 @@ pub enum PlaceError {
     Empty,
 }
 
-impl Place {
+impl TargetDir {
     /// Parses a path, `file:PATH`, `root://HOST[:PORT]//PATH`, or `http[s]://HOST[:PORT]/PATH`.
     ///
     /// # Errors
@@ -56,6 +56,9 @@ impl Place {
         }
         if Url::is_meant(text) {
             return Ok(Self::Root(Url::parse(text)?));
+        }
+        if let Some(error) = UrlError::mistaken(text) {
+            return Err(error.into());
         }
         if HttpUrl::is_meant(text) {
             return Ok(Self::Http(HttpUrl::parse(text)?));
@@ -89,7 +92,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for TargetDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Path(path) => write!(f, "{}", path.display()),
@@ -105,12 +108,14 @@ mod tests {
 
     #[test]
     fn directories_are_parsed() {
-        assert_eq!(Place::parse("/mnt/lustre").unwrap(), Place::Path("/mnt/lustre".into()));
-        assert_eq!(Place::parse("file:///x").unwrap(), Place::Path("/x".into()));
-        assert!(matches!(Place::parse("root://h//d"), Ok(Place::Root(_))));
-        assert!(matches!(Place::parse("https://h/d"), Ok(Place::Http(_))));
-        assert!(Place::parse("gopher://h/d").unwrap_err().to_string().contains("https://"));
-        assert!(matches!(Place::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
-        assert!(matches!(Place::parse(""), Err(PlaceError::Empty)));
+        assert_eq!(TargetDir::parse("/mnt/lustre").unwrap(), TargetDir::Path("/mnt/lustre".into()));
+        assert_eq!(TargetDir::parse("file:///x").unwrap(), TargetDir::Path("/x".into()));
+        assert!(matches!(TargetDir::parse("root://h//d"), Ok(TargetDir::Root(_))));
+        assert!(matches!(TargetDir::parse("https://h/d"), Ok(TargetDir::Http(_))));
+        assert!(TargetDir::parse("gopher://h/d").unwrap_err().to_string().contains("https://"));
+        assert!(matches!(TargetDir::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
+        assert!(matches!(TargetDir::parse(""), Err(PlaceError::Empty)));
+        assert!(TargetDir::parse("root:/h//d").unwrap_err().to_string().contains("root://HOST"));
+        assert!(matches!(TargetDir::parse("h:1094//d"), Err(PlaceError::Url(_))));
     }
 }

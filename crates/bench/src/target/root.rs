@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use client::{
-    BatchWriter, Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, SmallFile,
-    StatFlags, Url, Writer,
+    BatchWriter, Chunk, Client, ClientError, DirlistOptions, Kind, OpenOptions, Reader, RemoteFile, Settings,
+    SmallFile, StatFlags, Url, Writer,
 };
 
 use super::{
-    Done, Durability, Entry, Made, Manner, NewFile, OpenFile, Purpose, RelName, Room, Session, Span, Target,
-    TargetError, Trips,
+    CreatedFile, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips, Session, Span,
+    SystemSpace, Target, TargetError,
 };
 use crate::memory::Memory;
 
@@ -73,7 +73,14 @@ impl RootSession {
 impl Session for RootSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
         let home = self.home.clone();
-        Ok(self.client().mkdir(&home, DIRECTORY_MODE, false)?)
+        match (self.client().mkdir(&home, DIRECTORY_MODE, false), home.parent()) {
+            // The directory that the user named may be new. The run's own folder in it must be.
+            (Err(error), Some(above)) if error.kind() == Kind::NotFound => {
+                self.client().mkdir(&above, DIRECTORY_MODE, true)?;
+                Ok(self.client().mkdir(&home, DIRECTORY_MODE, false)?)
+            }
+            (made, _) => Ok(made?),
+        }
     }
 
     fn remove_home(&mut self) -> Result<(), TargetError> {
@@ -81,7 +88,12 @@ impl Session for RootSession {
         Ok(self.client().rmdir(&home)?)
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
         let options = match purpose {
             Purpose::Create { .. } => OpenOptions::NEW | OpenOptions::UPDATE,
             Purpose::Read => OpenOptions::READ,
@@ -91,10 +103,10 @@ impl Session for RootSession {
         let at = self.at(name);
         let file = self.client().open(&at, options, FILE_MODE)?;
         let server = file.url().server.to_string();
-        let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
+        let durability = if purpose == Purpose::Read { Durability::None } else { io_options.durability };
         let way = match purpose {
             Purpose::Create { .. } | Purpose::Replace { .. } => {
-                OpenMode::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
+                OpenMode::Write(Writer::new(file.with_window(io_options.window.clamp(1, WINDOW_MAX) + 1)))
             }
             Purpose::Read => OpenMode::Read(Reader::growing(file)),
             Purpose::Update => OpenMode::Update(Box::new(file)),
@@ -106,7 +118,7 @@ impl Session for RootSession {
     fn make_in_batches(
         &mut self,
         next: &mut dyn FnMut() -> Option<NewFile>,
-        made: &mut dyn FnMut(Made),
+        made: &mut dyn FnMut(CreatedFile),
     ) -> Result<(), TargetError> {
         let home = self.home.clone();
         let Some(limits) = self.client().batch_limits(&home)? else {
@@ -122,7 +134,7 @@ impl Session for RootSession {
             }
             let Some(written) = writer.wait()? else { break };
             let (number, since) = written.file.tag;
-            made(Made { number, took: since.elapsed(), result: written.result.map_err(TargetError::from) });
+            made(CreatedFile { number, took: since.elapsed(), result: written.result.map_err(TargetError::from) });
         }
         self.client().give_back(writer.into_session(), &home);
         Ok(())
@@ -158,10 +170,18 @@ impl Session for RootSession {
         Ok(self.client().rmdir(&at)?)
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
-        let place = self.home.parent().unwrap_or_else(|| self.home.clone());
-        let space = self.client().space(&place)?;
-        Ok(Some(Room { free: space.free, total: space.total }))
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
+        // The folder may not exist yet, and the directory that it is in neither.
+        let mut place = self.home.parent().unwrap_or_else(|| self.home.clone());
+        loop {
+            match (self.client().space(&place), place.parent()) {
+                (Err(error), Some(above)) if error.kind() == Kind::NotFound => place = above,
+                (space, _) => {
+                    let space = space?;
+                    return Ok(Some(SystemSpace { free: space.free, total: space.total }));
+                }
+            }
+        }
     }
 }
 
@@ -275,7 +295,7 @@ impl OpenFile for RootFile {
         Some(self.server.clone())
     }
 
-    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, TargetError> {
         let file = match &mut self.way {
             OpenMode::Read(reader) => reader.file_mut(),
             OpenMode::Update(file) => Some(&mut **file),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use super::{Entry, IoOptions, OpenFile, Purpose, RelName, Session, SystemSpace, Target, TargetError};
 
 /// Several targets.
 pub(super) struct Spread {
@@ -66,17 +66,22 @@ impl Session for SpreadSession {
         self.all(|session| session.remove_home())
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        self.of(name)?.open(name, purpose, manner)
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
+        self.of(name)?.open(name, purpose, io_options)
     }
 
     fn open_stdio(
         &mut self,
         name: &RelName,
         purpose: Purpose,
-        manner: Manner,
+        io_options: IoOptions,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
-        self.of(name)?.open_stdio(name, purpose, manner)
+        self.of(name)?.open_stdio(name, purpose, io_options)
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
@@ -100,8 +105,8 @@ impl Session for SpreadSession {
     }
 
     /// Files are spread evenly, so the target with the least room limits all.
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
-        let mut least: Option<Room> = None;
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
+        let mut least: Option<SystemSpace> = None;
         let count = self.sessions.len() as u64;
         for session in &mut self.sessions {
             let Some(room) = session.room()? else { return Ok(None) };
@@ -110,29 +115,29 @@ impl Session for SpreadSession {
             }
         }
         let all = |bytes: u64| bytes.saturating_mul(count);
-        Ok(least.map(|room| Room { free: all(room.free), total: all(room.total) }))
+        Ok(least.map(|room| SystemSpace { free: all(room.free), total: all(room.total) }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Place;
+    use crate::target::TargetDir;
 
     #[test]
     fn files_are_spread_over_all_directories() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let places = folders.each_ref().map(|folder| Place::Path(folder.path().to_owned()));
+        let places = folders.each_ref().map(|folder| TargetDir::Path(folder.path().to_owned()));
         let run = RelName::new("run").unwrap();
-        let target = Place::targets(&places, &run, &client::Settings::default());
+        let target = TargetDir::targets(&places, &run, &client::Settings::default());
         let mut session = target.session().unwrap();
         session.make_home().unwrap();
         let directory = RelName::numbered('d', 0);
         session.make_directory(&directory).unwrap();
-        let manner = Manner { direct: false, durability: super::super::Durability::None, window: 1 };
+        let io_options = IoOptions { direct: false, durability: super::super::Durability::None, window: 1 };
         let names: Vec<RelName> = (0..6).map(|number| directory.join(&RelName::numbered('f', number))).collect();
         for name in &names {
-            session.open(name, Purpose::Create { len: 0 }, manner).unwrap().close().unwrap();
+            session.open(name, Purpose::Create { len: 0 }, io_options).unwrap().close().unwrap();
         }
         for folder in &folders {
             assert_eq!(std::fs::read_dir(folder.path().join("run/d000000")).unwrap().count(), 3);

@@ -9,7 +9,7 @@ use types::Crc32c;
 
 use super::kind::{Names, Site, Unit, WorkError, Workload, no_names, word_of, workers_of};
 use crate::content::{Content, FileKey};
-use crate::load::{Crew, Tally, Worker};
+use crate::load::{Tally, Worker, WorkerPool};
 use crate::memory::Memory;
 use crate::target::{RelName, TargetError};
 
@@ -128,10 +128,10 @@ impl Workload for GenerateSpec {
         self.threads
     }
 
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, content) = (self.clone(), Arc::clone(&site.content));
-        Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
+        Ok(WorkerPool::hire(&[("", workers_of(&parts, 1))], move |worker| {
             if spec.work.checks() { check(&spec, &content, worker) } else { make(&spec, &content, worker) }
         })?)
     }
@@ -193,7 +193,7 @@ mod tests {
         for work in ClientWork::ALL {
             let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
             let site = Site::alone(Arc::new(Content::new(1)));
-            let finished = spec.crew(&site, 0..2).unwrap().run(None, |_| true);
+            let finished = spec.worker_pool(&site, 0..2).unwrap().run(None, |_| true);
             assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
             for worker in &finished.roles[0].workers {
                 let tally = worker.as_ref().unwrap();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, Known, SmallError, StreamError,
+    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, KnownFiles, SmallError, StreamError,
 };
 use crate::content::Content;
-use crate::load::{Crew, HireError, Tally};
+use crate::load::{HireError, Tally, WorkerPool};
 use crate::network::{NetworkServer, SpecError};
-use crate::target::{Manner, RelName, Target};
+use crate::target::{IoOptions, RelName, Target};
 
 /// Work that cannot be done as described.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ pub struct Site {
     /// The contents of all files.
     pub content: Arc<Content>,
     /// What earlier phases have learnt of the files.
-    pub known: Arc<Known>,
+    pub known: Arc<KnownFiles>,
 }
 
 /// The names of files, made one by one because there may be millions.
@@ -197,7 +197,7 @@ pub trait Workload {
     }
 
     /// Returns the options of its opens; `None`: it opens no files.
-    fn manner(&self) -> Option<Manner> {
+    fn io_options(&self) -> Option<IoOptions> {
         None
     }
 
@@ -231,7 +231,7 @@ pub trait Workload {
     ///
     /// # Errors
     /// Those of [`Workload::check`]; `site` lacks something.
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError>;
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError>;
 
     /// Reads back and compares files that another tool has written, as long as `go_on` returns `true`. It runs
     /// after the measurement.

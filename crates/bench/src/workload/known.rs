@@ -10,7 +10,7 @@ use super::churn::Slot;
 /// What is known of a trial's files. See the module. An agent knows only its own parts, which are the same in all
 /// phases of a trial.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownFiles {
     /// The length of each file that was written and closed, in bytes; `None`: unknown, because it was never begun
     /// or has failed.
     pub(super) lengths: PerFile<Option<u64>>,

@@ -26,6 +26,6 @@ pub use foreign::{FlowTool, ForeignError, ForeignFlowsSpec, ForeignSpec, Iperf3S
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub(crate) use kind::word_of;
 pub use kind::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
-pub use known::Known;
+pub use known::KnownFiles;
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Known;
+use super::KnownFiles;
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
-use crate::load::{Crew, Pace, Tally, Worker};
+use crate::load::{Pace, Tally, Worker, WorkerPool};
 use crate::memory::Memory;
-use crate::target::{Made, Manner, NewFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{CreatedFile, IoOptions, NewFile, Purpose, RelName, Session, Target, TargetError};
 
 /// A phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -47,7 +47,7 @@ pub struct SmallSpec {
     /// Whether all clients share one directory. Otherwise each has its own.
     pub one_directory: bool,
     /// The options of opens.
-    pub manner: Manner,
+    pub io_options: IoOptions,
     /// Operations a second of each client, at fixed times; `None`: as fast as possible.
     pub rate: Option<u32>,
     /// Whether read bytes, and listed names and lengths, are compared with the written ones.
@@ -100,7 +100,7 @@ impl SmallSpec {
         if self.batch && self.rate.is_some() {
             return Err(SmallError::PacedBatches);
         }
-        if self.manner.direct && !self.file_bytes.is_multiple_of(4096) {
+        if self.io_options.direct && !self.file_bytes.is_multiple_of(4096) {
             return Err(SmallError::Unaligned(self.file_bytes));
         }
         Ok(())
@@ -181,8 +181,8 @@ impl Workload for SmallSpec {
         paced.map(|rate| f64::from(rate) * f64::from(self.clients))
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -193,11 +193,11 @@ impl Workload for SmallSpec {
         self.clients
     }
 
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
         let known = Arc::clone(&site.known);
-        Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
+        Ok(WorkerPool::hire(&[("", workers_of(&parts, 1))], move |worker| {
             Client::new(&spec, &*target, &content, &known, worker)?.run()
         })?)
     }
@@ -207,7 +207,7 @@ struct Client<'a> {
     spec: &'a SmallSpec,
     content: &'a Content,
     worker: &'a Worker,
-    known: &'a Known,
+    known: &'a KnownFiles,
     session: Box<dyn Session>,
     number: u32,
     memory: Option<Memory>,
@@ -219,7 +219,7 @@ impl<'a> Client<'a> {
         spec: &'a SmallSpec,
         target: &dyn Target,
         content: &'a Content,
-        known: &'a Known,
+        known: &'a KnownFiles,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let memory = Memory::new(spec.file_bytes as usize)?;
@@ -332,7 +332,7 @@ impl<'a> Client<'a> {
         self.content.fill(FileKey { file: number, generation: 0 }, 0, memory.whole());
         memory.show(0..self.spec.file_bytes as usize);
         let mut file =
-            self.session.open(name, Purpose::Create { len: u64::from(self.spec.file_bytes) }, self.spec.manner)?;
+            self.session.open(name, Purpose::Create { len: u64::from(self.spec.file_bytes) }, self.spec.io_options)?;
         if self.spec.file_bytes > 0 {
             file.write(0, memory)?;
             let asked = self.spec.file_bytes as usize;
@@ -359,7 +359,7 @@ impl<'a> Client<'a> {
             Some(NewFile { name: folder.join(&RelName::numbered('f', number)), content: bytes, number })
         };
         let (len, tally) = (u64::from(spec.file_bytes), &mut self.tally);
-        let mut made = |made: Made| match made.result {
+        let mut made = |made: CreatedFile| match made.result {
             Ok(()) => {
                 worker.meter().add(len);
                 tally.add(len, made.took);
@@ -382,7 +382,7 @@ impl<'a> Client<'a> {
         let mut memory = self.memory()?;
         let asked = self.spec.file_bytes as usize;
         memory.show(0..asked);
-        let mut file = self.session.open(name, Purpose::Read, self.spec.manner)?;
+        let mut file = self.session.open(name, Purpose::Read, self.spec.io_options)?;
         if asked > 0 {
             file.read(0, memory)?;
             memory = file.done_whole(asked, &|| format!("read {name}"))?;

@@ -6,13 +6,13 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Known;
+use super::KnownFiles;
 use super::access::{Access, Operation, Operations, Part};
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
-use crate::load::{Crew, Pace, Tally, Worker};
+use crate::load::{Pace, Tally, Worker, WorkerPool};
 use crate::memory::Memory;
-use crate::target::{Done, Failure, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Done, Failure, IoOptions, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
 /// The parameters of streams.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -31,7 +31,7 @@ pub struct StreamSpec {
     /// The parts of one file that are done at a time, each by a worker with its own open file.
     pub chunks: u32,
     /// The options of opens.
-    pub manner: Manner,
+    pub io_options: IoOptions,
     /// The rate of each stream in bytes a second, at fixed times; `None`: as fast as possible.
     pub rate: Option<u64>,
     /// The share of writes in a mixture, in percent.
@@ -113,7 +113,7 @@ impl StreamSpec {
                 return Err(StreamError::Zero(what));
             }
         }
-        if self.manner.window == 0 {
+        if self.io_options.window == 0 {
             return Err(StreamError::Zero("window"));
         }
         if u64::from(self.streams) * u64::from(self.chunks) > WORKERS_MAX {
@@ -123,7 +123,7 @@ impl StreamSpec {
             return Err(StreamError::Block(self.block_bytes));
         }
         let aligned = self.block_bytes.is_multiple_of(PAGE);
-        if self.manner.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
+        if self.io_options.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
             return Err(StreamError::Unaligned { block: self.block_bytes, file: self.file_bytes });
         }
         if self.access.writes() && !self.access.makes_files() && !aligned {
@@ -132,7 +132,7 @@ impl StreamSpec {
         if self.access.makes_files() && self.chunks > 1 {
             return Err(StreamError::ChunksOfNew);
         }
-        if self.access.is_stdio() && self.manner.direct {
+        if self.access.is_stdio() && self.io_options.direct {
             return Err(StreamError::DirectStdio(self.access));
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Workload for StreamSpec {
     }
 
     fn is_cold(&self) -> bool {
-        self.access.is_cold() && !self.manner.direct
+        self.access.is_cold() && !self.io_options.direct
     }
 
     #[allow(clippy::cast_precision_loss)] // a rate
@@ -245,8 +245,8 @@ impl Workload for StreamSpec {
         self.streams.saturating_mul(self.chunks)
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -257,11 +257,13 @@ impl Workload for StreamSpec {
         self.streams
     }
 
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
         let (workers, known) = (workers_of(&parts, self.chunks), Arc::clone(&site.known));
-        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, &known, worker)?.run())?)
+        Ok(WorkerPool::hire(&[("", workers)], move |worker| {
+            Stream::new(&spec, &*target, &content, &known, worker)?.run()
+        })?)
     }
 }
 
@@ -274,7 +276,7 @@ struct Stream<'a> {
     window: usize,
     stream: u32,
     chunk: u32,
-    known: &'a Known,
+    known: &'a KnownFiles,
     /// Unused memory to write from, which holds the table.
     to_write: Vec<Memory>,
     /// Unused memory to read into.
@@ -289,7 +291,7 @@ impl<'a> Stream<'a> {
         spec: &'a StreamSpec,
         target: &dyn Target,
         content: &'a Content,
-        known: &'a Known,
+        known: &'a KnownFiles,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
@@ -298,7 +300,7 @@ impl<'a> Stream<'a> {
             content,
             worker,
             session: target.session()?,
-            window: if spec.access.is_stdio() { 1 } else { spec.manner.window.min(target.window_max()).max(1) },
+            window: if spec.access.is_stdio() { 1 } else { spec.io_options.window.min(target.window_max()).max(1) },
             stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
             known,
@@ -380,9 +382,9 @@ impl<'a> Stream<'a> {
         let name = spec.name(self.stream, number);
         let key = spec.key(self.stream, number);
         let mut file = if spec.access.is_stdio() {
-            self.session.open_stdio(&name, purpose, spec.manner)?
+            self.session.open_stdio(&name, purpose, spec.io_options)?
         } else {
-            self.session.open(&name, purpose, spec.manner)?
+            self.session.open(&name, purpose, spec.io_options)?
         };
         let part = Part::of(bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
         let (before, mut end) = (self.tally.bytes, bytes);

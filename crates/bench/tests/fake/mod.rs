@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_bench::memory::Memory;
-use weir_bench::target::{Done, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use weir_bench::target::{
+    Done, Entry, IoOptions, OpenFile, Purpose, RelName, Session, SystemSpace, Target, TargetError,
+};
 
 /// A real system that refuses every n-th change of a file, like a system with a short-lived shortage.
 pub struct Flaky {
@@ -53,11 +55,16 @@ impl Session for FlakySession {
         self.inner.remove_home()
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
         if purpose != Purpose::Read {
             self.change()?;
         }
-        self.inner.open(name, purpose, manner)
+        self.inner.open(name, purpose, io_options)
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
@@ -81,30 +88,30 @@ impl Session for FlakySession {
         self.inner.remove_directory(name)
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
         self.inner.room()
     }
 }
 
 /// A system that stores nothing and delays each answer, like a distant one.
-pub struct Distant(pub Duration);
+pub struct DelayedSystem(pub Duration);
 
 struct DistantFile {
     trip: Duration,
     under_way: VecDeque<(u64, Memory, Instant)>,
 }
 
-impl Target for Distant {
+impl Target for DelayedSystem {
     fn window_max(&self) -> usize {
         64
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {
-        Ok(Box::new(Distant(self.0)))
+        Ok(Box::new(DelayedSystem(self.0)))
     }
 }
 
-impl Session for Distant {
+impl Session for DelayedSystem {
     fn make_home(&mut self) -> Result<(), TargetError> {
         Ok(())
     }
@@ -113,7 +120,7 @@ impl Session for Distant {
         Ok(())
     }
 
-    fn open(&mut self, _: &RelName, _: Purpose, _: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+    fn open(&mut self, _: &RelName, _: Purpose, _: IoOptions) -> Result<Box<dyn OpenFile>, TargetError> {
         Ok(Box::new(DistantFile { trip: self.0, under_way: VecDeque::new() }))
     }
 
@@ -137,7 +144,7 @@ impl Session for Distant {
         Ok(())
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
         Ok(None)
     }
 }

@@ -13,12 +13,12 @@ use wire::request::{Query, QueryKind};
 use wire::response::ConfigReply;
 use wire::{FileHandle, Request, Response};
 
-use super::lane::{Answered, Lane, NotPut, Sending};
+use super::lane::{Answered, Lane, NotQueued, Sending};
 use super::take_due;
 use super::upload::SmallFile;
 use crate::fs::follow;
-use crate::many::Written;
-use crate::pace::Waits;
+use crate::many::SmallFileResult;
+use crate::pace::WaitLimit;
 use crate::session::{Answer, any_ready};
 use crate::{BatchLimits, ClientError, Endpoint, Session, Settings, Url};
 
@@ -50,7 +50,7 @@ pub struct BatchWriter<T> {
     unreachable: HashMap<Endpoint, Instant>,
     settings: Settings,
     user: String,
-    done: VecDeque<Written<T>>,
+    done: VecDeque<SmallFileResult<T>>,
     /// Files that a server has deferred.
     later: Vec<Box<Sending<T>>>,
     /// Bytes of all files under way.
@@ -102,7 +102,7 @@ impl<T> BatchWriter<T> {
     /// The connection fails. Then the file is among [`BatchWriter::unfinished`].
     pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
         self.bytes += file.data.len();
-        self.gather(Box::new(Sending { file, waits: Waits::default(), to: None }))
+        self.gather(Box::new(Sending { file, waits: WaitLimit::default(), to: None }))
     }
 
     /// Puts a file into the next batch for its server. Errors are those of the home.
@@ -110,11 +110,11 @@ impl<T> BatchWriter<T> {
         match sending.to.as_ref().map(|(server, _)| server.clone()) {
             None => match put(&mut self.home, sending) {
                 Ok(()) => Ok(()),
-                Err(NotSent::Refused(sending, error)) => {
+                Err(NotBatched::Refused(sending, error)) => {
                     self.finish(*sending, Err(error));
                     Ok(())
                 }
-                Err(NotSent::Broken(sending, error)) => {
+                Err(NotBatched::Broken(sending, error)) => {
                     self.later.push(sending);
                     Err(error)
                 }
@@ -126,11 +126,11 @@ impl<T> BatchWriter<T> {
                 };
                 match put(lane, sending) {
                     Ok(()) => Ok(()),
-                    Err(NotSent::Refused(sending, error)) => {
+                    Err(NotBatched::Refused(sending, error)) => {
                         self.finish(*sending, Err(error));
                         Ok(())
                     }
-                    Err(NotSent::Broken(sending, error)) => self.lost(&server, error, vec![sending]),
+                    Err(NotBatched::Broken(sending, error)) => self.lost(&server, error, vec![sending]),
                 }
             }
         }
@@ -187,7 +187,20 @@ impl<T> BatchWriter<T> {
     ///
     /// # Errors
     /// The connection fails, and can no longer be used.
-    pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
+        let now = Instant::now();
+        self.lanes_mut().for_each(|lane| lane.session.deadline_mut().resume(now));
+        let written = self.next_written();
+        let now = Instant::now();
+        self.lanes_mut().for_each(|lane| lane.session.deadline_mut().pause(now));
+        written
+    }
+
+    fn lanes_mut(&mut self) -> impl Iterator<Item = &mut Lane<T>> {
+        std::iter::once(&mut self.home).chain(self.servers.values_mut())
+    }
+
+    fn next_written(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
         loop {
             if let Some(done) = self.done.pop_front() {
                 return Ok(Some(done));
@@ -312,7 +325,7 @@ impl<T> BatchWriter<T> {
 
     fn finish(&mut self, Sending { file, .. }: Sending<T>, result: Result<(), ClientError>) {
         self.bytes = self.bytes.saturating_sub(file.data.len());
-        self.done.push_back(Written { file, result });
+        self.done.push_back(SmallFileResult { file, result });
     }
 
     /// After an error of the connection: returns the files of which it is not known whether they exist.
@@ -332,7 +345,7 @@ impl<T> BatchWriter<T> {
 }
 
 /// Why a file was not put into a batch.
-enum NotSent<T> {
+enum NotBatched<T> {
     /// No batch can take it.
     Refused(Box<Sending<T>>, ClientError),
     /// The connection is lost.
@@ -340,28 +353,28 @@ enum NotSent<T> {
 }
 
 /// Puts a file into the next batch. A full batch is sent first.
-fn put<T>(lane: &mut Lane<T>, sending: Box<Sending<T>>) -> Result<(), NotSent<T>> {
+fn put<T>(lane: &mut Lane<T>, sending: Box<Sending<T>>) -> Result<(), NotBatched<T>> {
     let sending = match lane.put(sending) {
         Ok(()) => return Ok(()),
-        Err((sending, NotPut::Never(source))) => return Err(unsendable_entry(sending, source)),
-        Err((sending, NotPut::Full)) => sending,
+        Err((sending, NotQueued::Never(source))) => return Err(unsendable_entry(sending, source)),
+        Err((sending, NotQueued::Full)) => sending,
     };
     if let Err(error) = lane.send() {
-        return Err(NotSent::Broken(sending, error));
+        return Err(NotBatched::Broken(sending, error));
     }
     match lane.put(sending) {
         Ok(()) => Ok(()),
-        Err((sending, NotPut::Never(source))) => Err(unsendable_entry(sending, source)),
-        Err((sending, NotPut::Full)) => {
+        Err((sending, NotQueued::Never(source))) => Err(unsendable_entry(sending, source)),
+        Err((sending, NotQueued::Full)) => {
             let source = wire::WireError::Unsendable { what: "an entry of a batch", why: "the batch is full" };
             Err(unsendable_entry(sending, source))
         }
     }
 }
 
-fn unsendable_entry<T>(sending: Box<Sending<T>>, source: wire::WireError) -> NotSent<T> {
+fn unsendable_entry<T>(sending: Box<Sending<T>>, source: wire::WireError) -> NotBatched<T> {
     let what = sending.what();
-    NotSent::Refused(sending, ClientError::Unsendable { what, source })
+    NotBatched::Refused(sending, ClientError::Unsendable { what, source })
 }
 
 /// Returns the limits of the server's batches.

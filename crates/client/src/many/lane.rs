@@ -1,20 +1,21 @@
 //! One connection for batches: the batch that is being filled, the batches that were sent, and their answers.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use types::Crc32c;
 use wire::batch::{self, List, Op};
 use wire::{PathArg, Request, Response, StreamId, WireError};
 
 use super::upload::SmallFile;
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{BatchLimits, ClientError, Endpoint, Session};
 
 /// A file on its way.
 #[derive(Debug)]
 pub(super) struct Sending<T> {
     pub(super) file: SmallFile<T>,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitLimit,
     /// In a cluster, after the manager has opened the file: the server that takes its bytes, and the words for that
     /// server.
     pub(super) to: Option<(Endpoint, String)>,
@@ -40,7 +41,7 @@ impl<T> Sending<T> {
 pub(super) type Answered<T> = Vec<(Box<Sending<T>>, Response)>;
 
 /// Why an entry is not in the next batch.
-pub(super) enum NotPut {
+pub(super) enum NotQueued {
     /// The batch is full, and must be sent first.
     Full,
     /// No batch can take it.
@@ -89,7 +90,7 @@ impl<T> Lane<T> {
     }
 
     /// Puts a file into the next batch.
-    pub(super) fn put(&mut self, mut sending: Box<Sending<T>>) -> Result<(), (Box<Sending<T>>, NotPut)> {
+    pub(super) fn put(&mut self, mut sending: Box<Sending<T>>) -> Result<(), (Box<Sending<T>>, NotQueued)> {
         let SmallFile { mode, data, replace, .. } = &sending.file;
         let target = sending.target();
         let (op, len) = if self.with_contents {
@@ -99,7 +100,7 @@ impl<T> Lane<T> {
         };
         let in_all = self.list.request().len as usize + List::cost(target.len(), len);
         if self.gathered.len() >= self.files_max || !self.gathered.is_empty() && in_all > self.limits.bytes as usize {
-            return Err((sending, NotPut::Full));
+            return Err((sending, NotQueued::Full));
         }
         sending.waits.sent();
         match self.list.push(op, &target, len) {
@@ -107,7 +108,7 @@ impl<T> Lane<T> {
                 self.gathered.push(sending);
                 Ok(())
             }
-            Err(error) => Err((sending, NotPut::Never(error))),
+            Err(error) => Err((sending, NotQueued::Never(error))),
         }
     }
 
@@ -122,6 +123,10 @@ impl<T> Lane<T> {
         if self.with_contents {
             parts.extend(self.gathered.iter().map(|sending| sending.file.data.as_slice()));
         }
+        if self.sent.is_empty() {
+            self.session.take_up("write small files", self.session.deadline());
+        }
+        self.session.has_asked(!self.sent.is_empty());
         let stream = self.session.send(&Request::Batch(list.request()), &parts)?;
         self.sent.insert(stream, std::mem::take(&mut self.gathered));
         self.session.flush()
@@ -135,8 +140,12 @@ impl<T> Lane<T> {
             let what = "an answer to a request that was not sent".to_owned();
             return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
         };
+        if !matches!(response, Response::WaitResp { .. }) {
+            self.session.has_moved();
+        }
         let answers = match response {
             Response::WaitResp { .. } => {
+                self.session.deadline_mut().put_off(Instant::now());
                 self.sent.insert(stream, batch);
                 return Ok(Vec::new());
             }

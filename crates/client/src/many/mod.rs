@@ -16,15 +16,15 @@ mod writer;
 
 use std::time::Instant;
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 
 pub use batch::BatchWriter;
 pub use reader::{ManyReader, Read};
 pub use upload::SmallFile;
-pub use writer::{ManyWriter, Written};
+pub use writer::{ManyWriter, SmallFileResult};
 
 /// Takes a deferred file whose time has come, if there is one.
-fn take_due<T>(later: &mut Vec<T>, now: Instant, waits: impl Fn(&T) -> &Waits) -> Option<T> {
+fn take_due<T>(later: &mut Vec<T>, now: Instant, waits: impl Fn(&T) -> &WaitLimit) -> Option<T> {
     let due = later.iter().position(|one| waits(one).is_due(now))?;
     Some(later.swap_remove(due))
 }

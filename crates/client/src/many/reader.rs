@@ -9,7 +9,7 @@ use wire::response::{ChecksumReply, OpenReply, ResultKind, Status, StatusInfo};
 use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
 
 use super::take_due;
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{Algorithm, ClientError, Kind, Session};
 
 /// The length of the longest file that is read in this way, in bytes.
@@ -52,7 +52,7 @@ struct Reading<T> {
     data: Vec<u8>,
     /// All bytes are here, and the checksum has been requested.
     asked: bool,
-    waits: Waits,
+    waits: WaitLimit,
 }
 
 impl<T> ManyReader<T> {
@@ -74,7 +74,11 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// The connection fails. Then the file is among [`ManyReader::unfinished`].
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
-        let (handle, data, waits) = (None, Vec::new(), Waits::default());
+        if self.under_way() == 0 {
+            self.session.take_up("read small files", self.session.deadline());
+            self.session.has_asked(false);
+        }
+        let (handle, data, waits) = (None, Vec::new(), WaitLimit::default());
         self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
     }
 
@@ -83,10 +87,18 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
+        self.session.deadline_mut().resume(Instant::now());
+        let read = self.next_read();
+        self.session.deadline_mut().pause(Instant::now());
+        read
+    }
+
+    fn next_read(&mut self) -> Result<Option<Read<T>>, ClientError> {
         while self.under_way() > 0 {
             if self.send_due_requests()?
                 && let Some(done) = self.receive()?
             {
+                self.session.has_moved();
                 return Ok(Some(done));
             }
         }
@@ -147,6 +159,7 @@ impl<T> ManyReader<T> {
             }
         };
         reading.waits.sent();
+        self.session.has_asked(true);
         match self.session.queue(&request) {
             Ok(stream) => {
                 self.files.insert(stream, reading);
@@ -173,6 +186,7 @@ impl<T> ManyReader<T> {
         };
         match (reading.handle, response) {
             (_, Response::WaitResp { .. }) => {
+                self.session.deadline_mut().put_off(Instant::now());
                 self.files.insert(stream, reading);
                 Ok(None)
             }

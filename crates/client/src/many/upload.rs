@@ -4,7 +4,7 @@ use wire::request::{Access, Close, Open, OpenOptions};
 use wire::response::{OpenReply, StatReply, Status};
 use wire::{FileHandle, PathArg, Request, Response};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{ClientError, Endpoint};
 
 /// A small file to write, and its state.
@@ -49,7 +49,7 @@ enum Step {
 #[derive(Debug)]
 pub(super) struct Upload<T> {
     pub(super) file: SmallFile<T>,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitLimit,
     /// Why the file is incomplete, once that is known.
     pub(super) failed: Option<ClientError>,
     handle: FileHandle,
@@ -71,7 +71,7 @@ pub(super) enum Next {
 
 impl<T> Upload<T> {
     pub(super) fn new(file: SmallFile<T>) -> Self {
-        Self { file, waits: Waits::default(), failed: None, handle: FileHandle::default(), step: Step::Open }
+        Self { file, waits: WaitLimit::default(), failed: None, handle: FileHandle::default(), step: Step::Open }
     }
 
     /// Describes the present request in words.

@@ -14,7 +14,7 @@ use crate::{ClientError, Session};
 
 /// A small file with its result.
 #[derive(Debug)]
-pub struct Written<T> {
+pub struct SmallFileResult<T> {
     /// The file.
     pub file: SmallFile<T>,
     /// Whether the complete file exists at the server.
@@ -50,6 +50,10 @@ impl<T> ManyWriter<T> {
     /// # Errors
     /// The connection fails. Then the file is among [`ManyWriter::unfinished`].
     pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
+        if self.under_way() == 0 {
+            self.session.take_up("write small files", self.session.deadline());
+            self.session.has_asked(false);
+        }
         self.ask(Box::new(Upload::new(file))).map(drop)
     }
 
@@ -57,12 +61,23 @@ impl<T> ManyWriter<T> {
     ///
     /// # Errors
     /// The connection fails, and can no longer be used.
-    pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
+        self.session.deadline_mut().resume(Instant::now());
+        let written = self.next_written();
+        self.session.deadline_mut().pause(Instant::now());
+        written
+    }
+
+    fn next_written(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
         while self.under_way() > 0 {
             if !self.send_due_requests()? {
                 continue;
             }
             let (stream, response) = self.response()?;
+            match response {
+                Response::WaitResp { .. } => self.session.deadline_mut().put_off(Instant::now()),
+                _ => self.session.has_moved(),
+            }
             // This answers a write whose close is already under way. It changes the result of the close.
             if let Some(close) = self.closing.remove(&stream) {
                 if let Some(error) = write_failed(self.session.server(), response)
@@ -114,7 +129,7 @@ impl<T> ManyWriter<T> {
         stream: StreamId,
         mut upload: Box<Upload<T>>,
         response: Response,
-    ) -> Result<Option<Written<T>>, ClientError> {
+    ) -> Result<Option<SmallFileResult<T>>, ClientError> {
         match upload.answered(self.session.server(), response) {
             Ok(Next::Await) => {
                 self.files.insert(stream, upload);
@@ -130,11 +145,11 @@ impl<T> ManyWriter<T> {
                     }
                     Err(waited) => {
                         let result = Err(upload.given_up(waited));
-                        Ok(Some(Written { file: upload.file, result }))
+                        Ok(Some(SmallFileResult { file: upload.file, result }))
                     }
                 }
             }
-            Ok(Next::Done(result)) => Ok(Some(Written { file: upload.file, result })),
+            Ok(Next::Done(result)) => Ok(Some(SmallFileResult { file: upload.file, result })),
             Err(error) => {
                 self.files.insert(stream, upload);
                 Err(error)
@@ -192,6 +207,7 @@ impl<T> ManyWriter<T> {
 
     fn ask(&mut self, mut upload: Box<Upload<T>>) -> Result<StreamId, ClientError> {
         upload.waits.sent();
+        self.session.has_asked(true);
         match self.session.queue(&upload.request()) {
             Ok(stream) => {
                 self.files.insert(stream, upload);

@@ -30,7 +30,7 @@ pub enum StoreState {
     Removed,
     /// It was removed as lost, and its node serves it again. Readers may use it until others have what it has.
     Returned,
-    /// It was removed as lost, and no group counts on it any more.
+    /// It was removed as lost, and no group depends on it any more.
     Replaced,
     /// The store serves its objects and takes no new ones, so that it can be taken away.
     Draining,

@@ -61,11 +61,11 @@ pub fn replacement(
 
 /// The class of which most members are missing, if any remains below what the policy demands.
 fn missing_class<'a>(map: &Map, policy: &'a Policy, members: &[StoreId]) -> Option<&'a StoreClass> {
-    let lacks = |class: &StoreClass, copies: u8| {
+    let missing = |class: &StoreClass, copies: u8| {
         let infos = members.iter().filter_map(|member| map.store(*member));
         let there = infos.filter(|info| info.class.as_ref() == Some(class)).count();
         usize::from(copies).saturating_sub(there)
     };
-    let stale_replicas = policy.classes().iter().map(|(class, copies)| (lacks(class, *copies), class));
-    stale_replicas.filter(|(lacks, _)| *lacks > 0).max_by_key(|(lacks, _)| *lacks).map(|(_, class)| class)
+    let classes = policy.classes().iter().map(|(class, copies)| (missing(class, *copies), class));
+    classes.filter(|(missing, _)| *missing > 0).max_by_key(|(missing, _)| *missing).map(|(_, class)| class)
 }

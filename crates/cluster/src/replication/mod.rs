@@ -20,7 +20,7 @@ use types::{Adler32, BootGeneration, Crc32c, ErrorCode, SessionId};
 
 use crate::ProcessEpoch;
 
-pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Patience, Primary, Takes};
+pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Primary, Promotion, ReplicaTimeouts};
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
 
 /// The number of a change within one epoch of the writer, from 1.

@@ -17,14 +17,14 @@ pub struct Ask(pub u64);
 
 /// How long the primary waits for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct ReplicaTimeouts {
     /// A secondary that owes an answer and is silent for this time is left out.
     pub replica: Duration,
     /// How often the primary repeats a message to a silent secondary, or a request to the manager.
     pub again: Duration,
 }
 
-impl Default for Patience {
+impl Default for ReplicaTimeouts {
     fn default() -> Self {
         Self { replica: Duration::from_secs(2), again: Duration::from_millis(500) }
     }
@@ -32,7 +32,7 @@ impl Default for Patience {
 
 /// What a store needs to know to become a primary.
 #[derive(Clone, Debug)]
-pub struct Takes {
+pub struct Promotion {
     /// This store.
     pub me: StoreId,
     /// The boot generation of its node.
@@ -136,11 +136,11 @@ struct Follower {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum SessionCheck {
     /// Confirmed in this session.
-    Sure(SessionId),
+    Confirmed(SessionId),
     /// The manager has been asked.
-    OpenRequest { request: u64, session: SessionId, since: Time },
+    Checking { request: u64, session: SessionId, since: Time },
     /// Another store is the primary, or none is.
     Fenced(ErrorCode),
 }
@@ -151,9 +151,9 @@ pub struct Primary {
     me: InSyncReplica,
     process_epoch: ProcessEpoch,
     epoch: Epoch,
-    patience: Patience,
+    patience: ReplicaTimeouts,
     planted: Option<Planted>,
-    standing: Standing,
+    standing: SessionCheck,
     /// Unanswered changes, in order. The first is `answered + 1`.
     changes: VecDeque<Ask>,
     answered: Seq,
@@ -182,8 +182,8 @@ impl Primary {
     pub fn new(
         now: Time,
         lease: LeaseView,
-        takes: Takes,
-        patience: Patience,
+        takes: Promotion,
+        patience: ReplicaTimeouts,
         planted: Option<Planted>,
         out: &mut Vec<Effect>,
     ) -> Result<Self, ErrorCode> {
@@ -197,7 +197,7 @@ impl Primary {
             epoch: takes.epoch,
             patience,
             planted,
-            standing: Standing::Sure(takes.session),
+            standing: SessionCheck::Confirmed(takes.session),
             changes: VecDeque::new(),
             answered: Seq(0),
             own: Seq(0),
@@ -231,7 +231,7 @@ impl Primary {
     /// Whether it knows that it is no longer the primary.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
-        matches!(self.standing, Standing::Fenced(_))
+        matches!(self.standing, SessionCheck::Fenced(_))
     }
 
     /// Whether it has ended: it is no longer the primary, or its own store has failed.
@@ -299,7 +299,7 @@ impl Primary {
     #[must_use]
     pub fn refusal(&self) -> Option<ErrorCode> {
         match self.standing {
-            Standing::Fenced(why) => Some(why),
+            SessionCheck::Fenced(why) => Some(why),
             _ if self.is_closing => Some(ErrorCode::Stale),
             _ => self.broken,
         }
@@ -320,7 +320,7 @@ impl Primary {
 
     fn end(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
         if !self.is_fenced() {
-            self.standing = Standing::Fenced(why);
+            self.standing = SessionCheck::Fenced(why);
             self.refuse_all(why, out);
         }
     }
@@ -408,7 +408,7 @@ impl Primary {
             .front()
             .is_some_and(|barrier| matches!(barrier.step, Step::Keeping { request: of, .. } if of == request));
         let asked = match self.standing {
-            Standing::OpenRequest { request: of, session, .. } if of == request => Some(session),
+            SessionCheck::Checking { request: of, session, .. } if of == request => Some(session),
             _ => None,
         };
         if !keeping && asked.is_none() {
@@ -423,7 +423,7 @@ impl Primary {
             // A secondary that began to leave after the request stays until the manager has recorded that as well.
             let is_left_out = |follower: &Follower| follower.left_out_by.is_some_and(|first| first <= request);
             self.followers.retain(|_, follower| !is_left_out(follower));
-            self.standing = Standing::Sure(session);
+            self.standing = SessionCheck::Confirmed(session);
         }
         if keeping && let Some(barrier) = self.barriers.pop_front() {
             out.push(Effect::Answer(barrier.ask, Ok(())));
@@ -432,7 +432,7 @@ impl Primary {
 
     fn is_sure(&self, lease: LeaseView) -> bool {
         match self.standing {
-            Standing::Sure(session) => lease.session == Some(session),
+            SessionCheck::Confirmed(session) => lease.session == Some(session),
             _ => false,
         }
     }
@@ -458,7 +458,7 @@ impl Primary {
 
     fn look_after_followers(&mut self) {
         let (now, may_act) = (self.now, self.may_show(self.lease));
-        let mut anew = Vec::new();
+        let mut again = Vec::new();
         for follower in self.followers.values_mut() {
             let owes = follower.state == State::Beginning
                 || follower.acked < follower.sent
@@ -472,10 +472,10 @@ impl Primary {
             } else if now.since(follower.heard) >= self.patience.replica {
                 follower.state = State::Leaving;
             } else if now.since(follower.heard.max(follower.begun)) >= self.patience.again {
-                anew.push(follower.in_sync_replica);
+                again.push(follower.in_sync_replica);
             }
         }
-        anew.into_iter().for_each(|in_sync_replica| self.follow(in_sync_replica));
+        again.into_iter().for_each(|in_sync_replica| self.follow(in_sync_replica));
         if self.planted == Some(Planted::LeftOutSilently) {
             self.followers.retain(|_, follower| follower.state != State::Leaving);
         }
@@ -509,14 +509,14 @@ impl Primary {
     fn look_after_standing(&mut self, out: &mut Vec<Effect>) {
         let somebody_leaves = self.followers.values().any(|follower| follower.state == State::Leaving);
         let due = match self.standing {
-            Standing::Sure(_) => !self.is_sure(self.lease) || somebody_leaves,
-            Standing::OpenRequest { since, .. } => self.now.since(since) >= self.patience.again,
-            Standing::Fenced(_) => false,
+            SessionCheck::Confirmed(_) => !self.is_sure(self.lease) || somebody_leaves,
+            SessionCheck::Checking { since, .. } => self.now.since(since) >= self.patience.again,
+            SessionCheck::Fenced(_) => false,
         };
         // Without a session the manager would not listen.
         if due && let Some(session) = self.lease.session {
             let request = self.location(out);
-            self.standing = Standing::OpenRequest { request, session, since: self.now };
+            self.standing = SessionCheck::Checking { request, session, since: self.now };
         }
     }
 

@@ -30,7 +30,7 @@ struct Story {
 impl Story {
     fn new() -> (Self, Stream) {
         let mut out = Vec::new();
-        let takes = Takes {
+        let takes = Promotion {
             me: ME,
             boot_generation: BootGeneration(1),
             process_epoch: ProcessEpoch(1),
@@ -39,7 +39,7 @@ impl Story {
             in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER)],
             may_make: true,
         };
-        let primary = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut out).unwrap();
+        let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
         let [
             PrimaryEffect::Tell(
                 OTHER,
@@ -198,7 +198,7 @@ fn a_replica_that_differs_is_not_a_holder() {
 
 #[test]
 fn a_primary_of_another_boot_generation_is_stale() {
-    let takes = Takes {
+    let takes = Promotion {
         me: ME,
         boot_generation: BootGeneration(2),
         process_epoch: ProcessEpoch(1),
@@ -207,7 +207,7 @@ fn a_primary_of_another_boot_generation_is_stale() {
         in_sync: vec![in_sync_replica(ME)],
         may_make: true,
     };
-    let taken = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut Vec::new());
+    let taken = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut Vec::new());
     assert_eq!(taken.err(), Some(ErrorCode::Stale));
 }
 

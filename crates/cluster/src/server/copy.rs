@@ -1,11 +1,13 @@
 //! Repair of this store's missing replicas. It fetches an object part by part from a store that holds it, so that
 //! no part of a long copy keeps a writer waiting.
 
-use types::{ReplicaId, SessionId, StoreId};
+use std::time::Duration;
+
+use types::{ErrorCode, ReplicaId, SessionId, StoreId};
 
 use super::part::StepContext;
-use super::{StorePart, Work, WorkPurpose, WorkResult};
-use crate::message::{BetweenStores, FromStore, Original};
+use super::{PartTerms, StorePart, Work, WorkPurpose, WorkResult};
+use crate::message::{BetweenStores, CopyFailure, FromStore, Original};
 use crate::replication::{Epoch, Seq};
 use crate::{CopyId, Time};
 
@@ -27,13 +29,17 @@ pub(super) struct Copy {
     step: Step,
     /// When it last made progress.
     heard: Time,
+    /// When the source was last asked for the present part.
+    asked: Time,
+    /// The pause after which it is asked again.
+    pause: Duration,
 }
 
 /// A copy that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCopy {
     order: CopyId,
-    is_there: bool,
+    result: Result<(), CopyFailure>,
     pub(super) since: Time,
 }
 
@@ -56,8 +62,14 @@ impl Copy {
         from: StoreId,
         now: Time,
     ) -> Self {
-        let (have, parts, step) = (0, Seq(0), Step::Looking);
-        Self { by: order, order, session, epoch, original, from, have, parts, step, heard: now }
+        let (have, parts, step, pause) = (0, Seq(0), Step::Looking, Duration::ZERO);
+        Self { by: order, order, session, epoch, original, from, have, parts, step, heard: now, asked: now, pause }
+    }
+
+    /// The request for the next part.
+    fn fetch(&self, to: StoreId, replica: ReplicaId, len: u32) -> BetweenStores {
+        let Self { by, original, have, .. } = *self;
+        BetweenStores::Fetch { to, copy: by, replica, original, offset: have, len }
     }
 }
 
@@ -66,7 +78,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         // The order is repeated or late. The copy that it ordered may count already, and must not start again.
         if let Some(ended) = self.ended_copies.get(&replica).filter(|ended| ended.order >= copy.order) {
             if ended.order == copy.order {
-                Self::copied(&copy, ended.is_there, at);
+                Self::copied(&copy, ended.result, at);
             }
             return;
         }
@@ -78,10 +90,10 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
         let leads = self.leads(replica).is_some_and(|epoch| epoch >= copy.epoch);
         if copy.epoch < self.floor(replica).reads || leads {
-            return Self::copied(&copy, false, at);
+            return Self::copied(&copy, Err(CopyFailure::Superseded), at);
         }
         if self.copies.contains_key(&replica) {
-            self.give_up_copy(replica, at);
+            self.end_copy(replica, Err(CopyFailure::Replaced), at);
         }
         // All writes up to this epoch are over. Their messages that are still on the way come too late.
         self.fence(replica, copy.epoch, at);
@@ -95,19 +107,20 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn copied(copy: &Copy, is_there: bool, at: &mut StepContext<'_, C, B>) {
-        at.tell_manager(FromStore::Copied { session: copy.session, copy: copy.order, is_there });
+    fn copied(copy: &Copy, result: Result<(), CopyFailure>, at: &mut StepContext<'_, C, B>) {
+        at.tell_manager(FromStore::Copied { session: copy.session, copy: copy.order, result });
     }
 
-    fn end_copy(&mut self, replica: ReplicaId, is_there: bool, at: &mut StepContext<'_, C, B>) {
+    pub(super) fn end_copy(
+        &mut self,
+        replica: ReplicaId,
+        result: Result<(), CopyFailure>,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         if let Some(copy) = self.copies.remove(&replica) {
-            self.ended_copies.insert(replica, EndedCopy { order: copy.order, is_there, since: at.now });
-            Self::copied(&copy, is_there, at);
+            self.ended_copies.insert(replica, EndedCopy { order: copy.order, result, since: at.now });
+            Self::copied(&copy, result, at);
         }
-    }
-
-    pub(super) fn give_up_copy(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
-        self.end_copy(replica, false, at);
     }
 
     /// Does the next step: fetches another part, or ends the copy.
@@ -117,9 +130,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         copy.heard = at.now;
         if copy.have < copy.original.len() {
             copy.step = Step::Fetching;
-            let (original, offset) = (copy.original, copy.have);
-            let fetch = BetweenStores::Fetch { to: me, copy: copy.by, replica, original, offset, len };
-            at.tell_store(copy.from, fetch, None);
+            (copy.asked, copy.pause) = (at.now, self.terms.fetch_again);
+            at.tell_store(copy.from, copy.fetch(me, replica, len), None);
             return;
         }
         copy.step = Step::Putting(0);
@@ -138,7 +150,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         replica: ReplicaId,
         by: CopyId,
         offset: u64,
-        part: Option<B>,
+        part: Result<Option<B>, ErrorCode>,
         at: &mut StepContext<'_, C, B>,
     ) {
         let fetch = u64::from(self.terms.fetch);
@@ -146,7 +158,12 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         if (copy.by, copy.have, copy.step) != (by, offset, Step::Fetching) {
             return;
         }
-        let Some(change) = part else { return self.give_up_copy(replica, at) };
+        let change = match part {
+            Ok(Some(change)) => change,
+            // Its bytes did not arrive whole. It is asked for again.
+            Ok(None) => return,
+            Err(why) => return self.end_copy(replica, Err(CopyFailure::Source(why)), at),
+        };
         copy.heard = at.now;
         copy.parts = copy.parts.next();
         copy.step = Step::Putting(fetch.min(copy.original.len() - copy.have));
@@ -165,7 +182,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     ) {
         let Some(copy) = self.copies.get_mut(&replica).filter(|copy| copy.by == by) else { return };
         match (did, copy.step) {
-            (WorkResult::Looked(Ok(true)), Step::Looking) => self.end_copy(replica, true, at),
+            (WorkResult::Looked(Ok(true)), Step::Looking) => self.end_copy(replica, Ok(()), at),
             (WorkResult::Looked(Ok(false)), Step::Looking) => self.go_on_copying(replica, at),
             (WorkResult::Opened(Ok(())), _) => {}
             (WorkResult::Applied(seq, Ok(())), Step::Putting(len)) if seq == copy.parts => {
@@ -177,21 +194,37 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     Original::Whole(original) => whole == original,
                     Original::Kept { len, .. } => whole.len == len,
                 };
-                self.end_copy(replica, is_it, at);
+                self.end_copy(replica, if is_it { Ok(()) } else { Err(CopyFailure::Differs) }, at);
             }
             (WorkResult::Interrupted(Ok(len)), Step::Putting(_)) => {
                 let is_it = copy.original == Original::Kept { len, was_whole: false };
-                self.end_copy(replica, is_it, at);
+                self.end_copy(replica, if is_it { Ok(()) } else { Err(CopyFailure::Differs) }, at);
             }
-            _ => self.give_up_copy(replica, at),
+            (
+                WorkResult::Looked(Err(why))
+                | WorkResult::Opened(Err(why))
+                | WorkResult::Applied(_, Err(why))
+                | WorkResult::Completed(Err(why))
+                | WorkResult::Interrupted(Err(why)),
+                _,
+            ) => self.end_copy(replica, Err(CopyFailure::Target(why)), at),
+            // The disk has done something that this copy did not ask for.
+            _ => self.end_copy(replica, Err(CopyFailure::Target(ErrorCode::Stale)), at),
         }
     }
 
     pub(super) fn tick_copies(&mut self, at: &mut StepContext<'_, C, B>) {
-        let patience = self.terms.fetch_patience;
-        let is_lost = |copy: &Copy| copy.step == Step::Fetching && at.now.since(copy.heard) >= patience;
-        let lost: Vec<ReplicaId> =
-            self.copies.iter().filter(|(_, copy)| is_lost(copy)).map(|(replica, _)| *replica).collect();
-        lost.into_iter().for_each(|replica| self.give_up_copy(replica, at));
+        let (me, PartTerms { fetch: len, fetch_patience: patience, .. }) = (self.store, self.terms);
+        let mut silent = Vec::new();
+        for (replica, copy) in self.copies.iter_mut().filter(|(_, copy)| copy.step == Step::Fetching) {
+            if at.now.since(copy.heard) >= patience {
+                silent.push(*replica);
+            } else if at.now.since(copy.asked) >= copy.pause {
+                // The request or the answer was lost: a connection ended, or its queue was full.
+                (copy.asked, copy.pause) = (at.now, copy.pause * 2);
+                at.tell_store(copy.from, copy.fetch(me, *replica, len), None);
+            }
+        }
+        silent.into_iter().for_each(|replica| self.end_copy(replica, Err(CopyFailure::SourceSilent), at));
     }
 }

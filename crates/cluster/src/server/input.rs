@@ -6,15 +6,21 @@ use types::{ErrorCode, ReplicaId, StoreId, Timestamp};
 
 use super::{Grant, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, ClosedBy, FromStore, ToStore};
-use crate::replication::{Epoch, ObjectDigest, Patience, Planted};
+use crate::replication::{Epoch, ObjectDigest, Planted, ReplicaTimeouts};
 
 /// The limits of a store's machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartTerms {
     /// How long a primary waits for others.
-    pub patience: Patience,
-    /// The bytes of one part of a copy.
+    pub patience: ReplicaTimeouts,
+    /// The bytes of one part of a copy. All copies that a manager orders at a time ([`CopyRate::at_once`]) may come from
+    /// one server and go to one server. Their parts together must fit into half of what a connection queues. Otherwise
+    /// the connection drops some, and copies wait for nothing.
+    ///
+    /// [`CopyRate::at_once`]: crate::CopyRate::at_once
     pub fetch: u32,
+    /// A part that has not come after this time is asked for again. Each further pause is twice as long.
+    pub fetch_again: Duration,
     /// A copy is abandoned if a part does not come in this time.
     pub fetch_patience: Duration,
     /// How long ended work is remembered. It is longer than a capability is valid, and than a message may be on its
@@ -27,8 +33,9 @@ pub struct PartTerms {
 impl Default for PartTerms {
     fn default() -> Self {
         Self {
-            patience: Patience::default(),
-            fetch: 4 << 20,
+            patience: ReplicaTimeouts::default(),
+            fetch: 512 << 10,
+            fetch_again: Duration::from_millis(250),
             fetch_patience: Duration::from_secs(8),
             kept: Duration::from_secs(120),
             planted: None,

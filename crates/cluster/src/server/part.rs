@@ -8,7 +8,7 @@ use super::copy::{Copy, EndedCopy};
 use super::follow::SecondaryReplica;
 use super::primary_replica::PrimaryReplica;
 use super::{Effect, Grant, GrantRights, Input, Note, PartTerms, ReadView, View, Work, WorkPurpose, WorkResult};
-use crate::message::{BetweenStores, FromStore, REPLICAS_MAX, ToStore};
+use crate::message::{BetweenStores, CopyFailure, FromStore, REPLICAS_MAX, ToStore};
 use crate::replication::{Epoch, Planted, Primary, PrimaryInput};
 use crate::{Fence, Time};
 
@@ -203,7 +203,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             follow.machine.fence(epoch);
         }
         if self.copies.get(&replica).is_some_and(|copy| copy.epoch < epoch) {
-            self.give_up_copy(replica, at);
+            self.end_copy(replica, Err(CopyFailure::Superseded), at);
         }
         let Some(primary_replica) =
             self.leads.get_mut(&replica).filter(|primary_replica| primary_replica.epoch() < epoch)
@@ -261,7 +261,9 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 let len = len.min(self.terms.fetch);
                 at.work(replica, WorkPurpose::Fetch { to, copy, offset }, Work::Read { original, offset, len });
             }
-            BetweenStores::Fetched { copy, replica, offset } => self.fetched(replica, copy, offset, change, at),
+            BetweenStores::Fetched { copy, replica, offset, result } => {
+                self.fetched(replica, copy, offset, result.map(|()| change), at);
+            }
         }
     }
 
@@ -272,7 +274,11 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             WorkPurpose::Copy(copy) => self.did_copy(replica, copy, did, at),
             WorkPurpose::Fetch { to, copy, offset } => {
                 if let WorkResult::Read(read) = did {
-                    at.tell_store(to, BetweenStores::Fetched { copy, replica, offset }, read.ok());
+                    let (result, part) = match read {
+                        Ok(part) => (Ok(()), Some(part)),
+                        Err(why) => (Err(why), None),
+                    };
+                    at.tell_store(to, BetweenStores::Fetched { copy, replica, offset, result }, part);
                 }
             }
             WorkPurpose::Delete => self.did_delete(replica, matches!(did, WorkResult::Deleted(Ok(()))), at),
@@ -352,7 +358,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
 
     pub(super) fn new_primary(
         &self,
-        takes: crate::replication::Takes,
+        takes: crate::replication::Promotion,
         at: &StepContext<'_, C, B>,
     ) -> Result<(Primary, Vec<crate::replication::PrimaryEffect>), ErrorCode> {
         let mut out = Vec::new();

@@ -9,7 +9,7 @@ use super::part::StepContext;
 use super::{Grant, GrantRights, Note, StorePart, Work, WorkPurpose, WorkResult};
 use crate::Time;
 use crate::message::{BetweenStores, ClosedBy, FromStore};
-use crate::replication::{Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Seq, Takes, ToReplica};
+use crate::replication::{Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Promotion, Seq, ToReplica};
 
 /// A replica of which this store is the primary.
 #[derive(Clone, Debug)]
@@ -264,7 +264,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         };
         let Some(primary_replica) = self.leads.get(&replica).filter(is_it) else { return };
         let opener = primary_replica.opener;
-        let takes = Takes {
+        let takes = Promotion {
             me: self.store,
             boot_generation: at.view.boot_generation.unwrap_or_default(),
             process_epoch: at.view.process_epoch,

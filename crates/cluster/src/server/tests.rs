@@ -8,7 +8,7 @@ use types::{
 };
 
 use super::*;
-use crate::message::{BetweenStores, ClosedBy, FromStore, Original, ToStore};
+use crate::message::{BetweenStores, ClosedBy, CopyFailure, FromStore, Original, ToStore};
 use crate::replication::{Epoch, FromReplica, LeaseView, ObjectDigest, Seq, Stream, ToReplica};
 use crate::{CopyId, Fence, FenceId, ProcessEpoch, Time};
 
@@ -223,9 +223,9 @@ fn a_replica_in_use_is_deleted_on_request() {
     // The manager did not get the message, and asks again. If the disk fails, nothing is said.
     assert_eq!(story.manager(delete.clone()), [work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Err(ErrorCode::Io))), []);
-    let mut begun_anew = Story::new();
-    assert_eq!(begun_anew.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
-    assert_eq!(begun_anew.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
+    let mut restarted = Story::new();
+    assert_eq!(restarted.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
+    assert_eq!(restarted.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
 }
 
 fn order(copy: u64) -> ToStore {
@@ -237,7 +237,16 @@ fn order_of(copy: u64, original: Original) -> ToStore {
 }
 
 fn copied(copy: u64, is_there: bool) -> Effect<u64, &'static str> {
-    Effect::ToManager(FromStore::Copied { session: SESSION, copy: CopyId(copy), is_there })
+    copy_ended(copy, if is_there { Ok(()) } else { Err(CopyFailure::Superseded) })
+}
+
+/// The end of a copy that is equal to the original, or not.
+fn compared(copy: u64, is_it: bool) -> Effect<u64, &'static str> {
+    copy_ended(copy, if is_it { Ok(()) } else { Err(CopyFailure::Differs) })
+}
+
+fn copy_ended(copy: u64, result: Result<(), CopyFailure>) -> Effect<u64, &'static str> {
+    Effect::ToManager(FromStore::Copied { session: SESSION, copy: CopyId(copy), result })
 }
 
 #[test]
@@ -249,8 +258,7 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
             BetweenStores::Fetch { to: ME, copy: CopyId(70), replica: replica(), original: ORIGINAL, offset, len: 4 };
         Effect::ToStore { to: OTHER, message, change: None }
     };
-    let fetched =
-        |offset, part| Input::OfStore(BetweenStores::Fetched { copy: CopyId(70), replica: replica(), offset }, part);
+    let fetched = |offset, part| Input::OfStore(answered(70, offset, Ok(())), part);
     assert_eq!(story.manager(order(70)), [work(by, Work::Look { whole: WHOLE })]);
     assert_eq!(story.did(by, WorkResult::Looked(Ok(false))), [fetch(0)]);
     let apply = |seq, change| work(by, Work::Apply { seq: Seq(seq), change });
@@ -270,12 +278,78 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
     story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(false)));
     let patience = story.terms.fetch_patience;
     story.ms += u64::try_from(patience.as_millis()).unwrap();
-    assert_eq!(story.step(Input::Tick), [copied(72, false)]);
+    assert_eq!(story.step(Input::Tick), [copy_ended(72, Err(CopyFailure::SourceSilent))]);
     // Meanwhile a client begins to write it, so the copy is abandoned.
     story.manager(order(73));
     let out = story.attach(1, 4);
     assert_eq!(out, [copied(73, false), work(WorkPurpose::Lead(Epoch(4)), Work::Open { may_make: true })]);
     assert_eq!(story.manager(order(74)), [copied(74, false)], "of a content that is no more");
+}
+
+fn answered(copy: u64, offset: u64, result: Result<(), ErrorCode>) -> BetweenStores {
+    BetweenStores::Fetched { copy: CopyId(copy), replica: replica(), offset, result }
+}
+
+/// A connection drops messages when it ends, and when its queue is full.
+#[test]
+fn a_lost_part_is_asked_for_again_and_does_not_end_the_copy() {
+    let mut story = Story::new();
+    let by = WorkPurpose::Copy(CopyId(90));
+    let fetch = |offset| {
+        let (copy, replica, original) = (CopyId(90), replica(), ORIGINAL);
+        let message = BetweenStores::Fetch { to: ME, copy, replica, original, offset, len: 4 };
+        Effect::ToStore { to: OTHER, message, change: None }
+    };
+    story.manager(order(90));
+    assert_eq!(story.did(by, WorkResult::Looked(Ok(false))), [fetch(0)]);
+    let mut pauses = Vec::new();
+    let asked = story.ms;
+    while story.ms - asked < u64::try_from(story.terms.fetch_patience.as_millis()).unwrap() / 2 {
+        if story.step(Input::Tick) == [fetch(0)] {
+            pauses.push(story.ms - asked);
+        }
+    }
+    assert_eq!(pauses, [250, 750, 1750, 3750], "each pause is twice as long as the one before");
+    // Both the first answer and a repeated one arrive. An answer without its bytes counts for nothing.
+    assert_eq!(story.step(Input::OfStore(answered(90, 0, Ok(())), None)), []);
+    let out = story.step(Input::OfStore(answered(90, 0, Ok(())), Some("0123")));
+    assert_eq!(out, [work(by, Work::Renew), work(by, Work::Apply { seq: Seq(1), change: "0123" })]);
+    assert_eq!(story.step(Input::OfStore(answered(90, 0, Ok(())), Some("0123"))), []);
+    assert_eq!(story.did(by, WorkResult::Opened(Ok(()))), []);
+    assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [fetch(4)]);
+    assert_eq!(story.step(Input::OfStore(answered(90, 0, Ok(())), Some("0123"))), []);
+    // The pauses of the next part are short again.
+    story.ms += 247;
+    assert_eq!(story.step(Input::Tick), []);
+    assert_eq!(story.step(Input::Tick), [fetch(4)]);
+}
+
+#[test]
+fn a_failed_copy_says_why() {
+    let failed = |give: &dyn Fn(&mut Story, WorkPurpose) -> Effects| {
+        let mut story = Story::new();
+        story.manager(order(95));
+        story.did(WorkPurpose::Copy(CopyId(95)), WorkResult::Looked(Ok(false)));
+        let out = give(&mut story, WorkPurpose::Copy(CopyId(95)));
+        let [Effect::ToManager(FromStore::Copied { result: Err(why), .. })] = out[..] else { panic!("{out:?}") };
+        why
+    };
+    let of_source = |story: &mut Story, _| story.step(Input::OfStore(answered(95, 0, Err(ErrorCode::Damaged)), None));
+    assert_eq!(failed(&of_source), CopyFailure::Source(ErrorCode::Damaged));
+    let of_target = |story: &mut Story, by| {
+        story.step(Input::OfStore(answered(95, 0, Ok(())), Some("0123")));
+        story.did(by, WorkResult::Opened(Err(ErrorCode::NoSpace)))
+    };
+    assert_eq!(failed(&of_target), CopyFailure::Target(ErrorCode::NoSpace));
+    assert_eq!(
+        CopyFailure::Target(ErrorCode::NoSpace).to_string(),
+        "the target store cannot write it: its disk is full"
+    );
+    let another = |story: &mut Story, _| {
+        let other = Original::Whole(ObjectDigest { len: 9, ..WHOLE });
+        story.manager(order_of(96, other)).into_iter().take(1).collect()
+    };
+    assert_eq!(failed(&another), CopyFailure::Replaced);
 }
 
 #[test]
@@ -289,7 +363,7 @@ fn an_object_without_a_checksum_is_copied_from_the_start() {
             let (copy, replica) = (CopyId(number), replica());
             let message = BetweenStores::Fetch { to: ME, copy, replica, original, offset: 0, len: 4 };
             assert_eq!(out, [Effect::ToStore { to: OTHER, message, change: None }]);
-            let fetched = BetweenStores::Fetched { copy, replica, offset: 0 };
+            let fetched = BetweenStores::Fetched { copy, replica, offset: 0, result: Ok(()) };
             let apply = Work::Apply { seq: Seq(1), change: "012" };
             assert_eq!(story.step(Input::OfStore(fetched, Some("012"))), [work(by, Work::Renew), work(by, apply)]);
             story.did(by, WorkResult::Opened(Ok(())));
@@ -299,9 +373,9 @@ fn an_object_without_a_checksum_is_copied_from_the_start() {
             assert_eq!(out, [work(by, Work::Renew), work(by, Work::Interrupt)]);
             story.did(by, WorkResult::Opened(Ok(())));
         }
-        assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [copied(number, kept == len)]);
+        assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [compared(number, kept == len)]);
         // The order is repeated. The replica that counts by now stays untouched.
-        assert_eq!(story.manager(order_of(number, original)), [copied(number, kept == len)]);
+        assert_eq!(story.manager(order_of(number, original)), [compared(number, kept == len)]);
         assert_eq!(story.manager(order_of(number - 1, original)), [], "one that comes late");
     }
 }
@@ -312,11 +386,11 @@ fn a_copy_of_a_half_changed_complete_object_is_complete() {
         let mut story = Story::new();
         let (copy, replica, by) = (CopyId(number), replica(), WorkPurpose::Copy(CopyId(number)));
         story.manager(order_of(number, Original::Kept { len: 3, was_whole: true }));
-        story.step(Input::OfStore(BetweenStores::Fetched { copy, replica, offset: 0 }, Some("012")));
+        story.step(Input::OfStore(BetweenStores::Fetched { copy, replica, offset: 0, result: Ok(()) }, Some("012")));
         story.did(by, WorkResult::Opened(Ok(())));
         assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [work(by, Work::Complete)]);
         let whole = ObjectDigest { len: found, ..WHOLE };
-        assert_eq!(story.did(by, WorkResult::Completed(Ok(whole))), [copied(number, is_it)]);
+        assert_eq!(story.did(by, WorkResult::Completed(Ok(whole))), [compared(number, is_it)]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stores for the placement tests.
 
-#![allow(dead_code)] // each test binary uses a part of it
+#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, clippy::cast_precision_loss)] // a test may fail this way
 
 use std::collections::BTreeMap;
 

@@ -3,15 +3,20 @@
 
 mod format_file;
 mod lock;
+mod watch;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use disk::{Directory, DiskError};
 use types::{ClusterId, Incarnation, StoreId, Timestamp};
 
 pub use format_file::{DirRole, FORMAT_VERSION, Format, FormatError, KNOWN_COMPATIBLE, KNOWN_INCOMPATIBLE};
 pub use lock::{Lock, LockError};
+pub(crate) use watch::PARTS as KEPT_PARTS;
+pub use watch::{DirWatch, Displaced};
 
 use console::Exit;
 
@@ -24,8 +29,18 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 8] =
-    ["journal", "namespace", "store", "ballast", "control", "control.new", "RESTORING", "RESTORING.new"];
+const PARTS: [&str; 10] = [
+    "journal",
+    "namespace",
+    "store",
+    "ballast",
+    "control",
+    "control.new",
+    "RESTORING",
+    "RESTORING.new",
+    "JOURNAL",
+    "JOURNAL.new",
+];
 
 /// Why a data directory was refused.
 #[derive(Debug, thiserror::Error)]
@@ -143,14 +158,18 @@ pub enum IfNew {
 }
 
 /// An accepted and locked data directory. Dropping this value releases the lock.
+///
+/// It is open: everything below [`DataDir::directory`] stays on the disk that was there, whatever `path` names later.
 #[derive(Debug)]
 pub struct DataDir {
-    /// The path.
+    /// The path as it was given, for people. Code uses [`DataDir::held`].
     pub path: PathBuf,
     /// The values in its FORMAT file.
     pub format: Format,
     /// Whether it was created just now.
     pub fresh: bool,
+    directory: Arc<Directory>,
+    made_folder: bool,
     _lock: Lock,
 }
 
@@ -169,31 +188,29 @@ impl DataDir {
         if_new: IfNew,
         now: Timestamp,
     ) -> Result<Self, DataDirError> {
-        let look = || {
-            let found = look(path)?;
+        let checked = |found: Option<Format>| {
             found.iter().try_for_each(|format| check(path, format, role, cluster))?;
             Ok(found)
         };
-        let format: Option<Format> = look()?;
-        if format.is_none() && if_new == IfNew::Refuse {
+        let found: Option<Format> = checked(look(path, path)?)?;
+        if found.is_none() && if_new == IfNew::Refuse {
             return Err(DataDirError::Missing { path: path.to_owned() });
         }
-        if format.is_none() {
-            make_folder(path)?;
-        }
-        let lock = Lock::take(&path.join(LOCK_FILE))
-            .map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
-        // Looks again under the lock, because two first starts may run at the same time.
-        let (format, fresh) = match look()? {
+        let made_folder = found.is_none() && make_folder(path)?;
+        let (directory, lock) = open_locked(path)?;
+        // Looks again under the lock, because two first starts may run at the same time. From here on the directory
+        // stays the same one, even if a disk is mounted over it.
+        let (format, fresh) = match checked(look(&directory.held(), path)?)? {
             Some(format) => (format, false),
-            None => (write_first(path, role, cluster, now)?, true),
+            None if if_new == IfNew::Refuse => return Err(DataDirError::Missing { path: path.to_owned() }),
+            None => (write_first(&directory, role, cluster, now)?, true),
         };
-        Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
+        Ok(Self { path: path.to_owned(), format, fresh, directory, made_folder, _lock: lock })
     }
 
     /// Accepts and locks the data directory at `path` for a restore: the directory of this store, one that has lost its FORMAT file, or a new one.
     pub fn for_restore(path: &Path, cluster: u128, store: StoreId, created: Timestamp) -> Result<Self, DataDirError> {
-        let found = match look(path) {
+        let found = match look(path, path) {
             Err(DataDirError::Foreign { .. }) if holds_parts_alone(path)? => None,
             found => found?,
         };
@@ -202,11 +219,8 @@ impl DataDir {
         if let Some(other) = found.as_ref().filter(|format| !ours(format)) {
             return Err(DataDirError::OtherNode { path: path.to_owned(), cluster: other.cluster, store: other.store });
         }
-        if found.is_none() {
-            make_folder(path)?;
-        }
-        let lock = Lock::take(&path.join(LOCK_FILE))
-            .map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
+        let made_folder = found.is_none() && make_folder(path)?;
+        let (directory, lock) = open_locked(path)?;
         let fresh = found.is_none();
         let format = match found {
             Some(format) => format,
@@ -214,16 +228,56 @@ impl DataDir {
                 let role = DirRole::Single;
                 let incarnation = Incarnation(1);
                 let format = Format { incompatible: 0, compatible: 0, cluster, store, incarnation, created, role };
-                write_format(path, &format)?;
+                write_format(&directory, &format)?;
                 format
             }
         };
-        Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
+        Ok(Self { path: path.to_owned(), format, fresh, directory, made_folder, _lock: lock })
+    }
+
+    /// The open directory.
+    #[must_use]
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// A path to the open directory, for code that takes paths: [`Directory::held`].
+    #[must_use]
+    pub fn held(&self) -> PathBuf {
+        self.directory.held()
+    }
+
+    /// Watches whether its path still names this directory, and whether the paths of its parts still name them.
+    #[must_use]
+    pub fn watch(&self) -> DirWatch {
+        DirWatch::of(Arc::clone(&self.directory))
+    }
+
+    /// Removes what [`DataDir::open_as`] has just made, so that a start that failed leaves nothing. Does nothing if the
+    /// directory was there before, or holds more by now.
+    pub fn abandon(self) {
+        if !self.fresh {
+            return;
+        }
+        let ours = |name: &std::ffi::OsStr| [FORMAT_FILE, LOCK_FILE].iter().any(|own| name == *own);
+        let held = self.held();
+        let is_bare = fs::read_dir(&held).and_then(|names| {
+            names.map(|name| name.map(|name| ours(&name.file_name()))).collect::<Result<Vec<_>, _>>()
+        });
+        let is_bare = is_bare.is_ok_and(|names| names.into_iter().all(|ours| ours));
+        if !is_bare {
+            return;
+        }
+        // Best effort: the next start accepts what is left.
+        let _ = fs::remove_file(held.join(FORMAT_FILE)).and_then(|()| fs::remove_file(held.join(LOCK_FILE)));
+        if self.made_folder && self.directory.named().is_ok_and(|named| named == disk::Named::Same) {
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 
     /// Replaces the FORMAT file.
     pub fn replace_format(&mut self, format: Format) -> Result<(), DataDirError> {
-        write_format(&self.path, &format)?;
+        write_format(&self.directory, &format)?;
         self.format = format;
         Ok(())
     }
@@ -231,7 +285,16 @@ impl DataDir {
 
 /// The values in the FORMAT file of the data directory at `path`. `None` if it is empty or does not exist. Changes nothing.
 pub fn format_of(path: &Path) -> Result<Option<Format>, DataDirError> {
-    look(path)
+    look(path, path)
+}
+
+/// Opens and locks the directory at `path`.
+fn open_locked(path: &Path) -> Result<(Arc<Directory>, Lock), DataDirError> {
+    let io = |error: DiskError| DataDirError::Io { what: "open", path: path.to_owned(), source: error.source };
+    let directory = Arc::new(Directory::open(path).map_err(io)?);
+    let lock = Lock::take(&directory.held().join(LOCK_FILE));
+    let lock = lock.map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
+    Ok((directory, lock))
 }
 
 /// Whether the directory at `path` has objects but no FORMAT file, and every name in it is one of weir's.
@@ -274,10 +337,10 @@ fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>
     }
 }
 
-/// The format of the data directory at `path`. `None` if it is empty or does not exist. Changes nothing.
-fn look(path: &Path) -> Result<Option<Format>, DataDirError> {
+/// The format of the data directory `at`, which people know as `path`. `None` if it is empty or does not exist. Changes nothing.
+fn look(at: &Path, path: &Path) -> Result<Option<Format>, DataDirError> {
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
-    let names = match fs::read_dir(path) {
+    let names = match fs::read_dir(at) {
         Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io("list")(error)),
@@ -286,7 +349,7 @@ fn look(path: &Path) -> Result<Option<Format>, DataDirError> {
     for name in names {
         let name = name.map_err(io("list"))?.file_name().to_string_lossy().into_owned();
         if name == FORMAT_FILE {
-            return match format_file::read(&path.join(FORMAT_FILE)) {
+            return match format_file::read(&at.join(FORMAT_FILE)) {
                 Ok(format) => Ok(Some(format)),
                 Err(source) => Err(DataDirError::Format { path: path.to_owned(), source }),
             };
@@ -301,12 +364,13 @@ fn look(path: &Path) -> Result<Option<Format>, DataDirError> {
     }
 }
 
-fn make_folder(path: &Path) -> Result<(), DataDirError> {
+/// Makes the folder at `path`. Returns whether it was not there.
+fn make_folder(path: &Path) -> Result<bool, DataDirError> {
     use std::os::unix::fs::DirBuilderExt as _;
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(DataDirError::NoParent { path: path.to_owned() });
         }
@@ -316,27 +380,34 @@ fn make_folder(path: &Path) -> Result<(), DataDirError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    sync_folder(parent).map_err(io("sync the folder above"))
+    sync_folder(parent).map_err(io("sync the folder above"))?;
+    Ok(true)
 }
 
 /// Writes the FORMAT file completely or not at all. Writes it under another name, syncs and renames it, then syncs the folder.
-fn write_first(path: &Path, role: DirRole, cluster: Option<ClusterId>, now: Timestamp) -> Result<Format, DataDirError> {
-    let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
+fn write_first(
+    directory: &Directory,
+    role: DirRole,
+    cluster: Option<ClusterId>,
+    now: Timestamp,
+) -> Result<Format, DataDirError> {
+    let io = |what| move |source| DataDirError::Io { what, path: directory.shown().to_owned(), source };
     let fresh = Format::fresh_as(role, now).map_err(io("take random numbers for"))?;
     let format = Format { cluster: cluster.map_or(fresh.cluster, |cluster| cluster.0), ..fresh };
-    write_format(path, &format)?;
+    write_format(directory, &format)?;
     Ok(format)
 }
 
-fn write_format(path: &Path, format: &Format) -> Result<(), DataDirError> {
+fn write_format(directory: &Directory, format: &Format) -> Result<(), DataDirError> {
     use std::io::Write as _;
-    let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
+    let io = |what| move |source| DataDirError::Io { what, path: directory.shown().to_owned(), source };
+    let path = directory.held();
     let new = path.join(FORMAT_FILE_NEW);
     let mut file = fs::File::create(&new).map_err(io("write FORMAT in"))?;
     file.write_all(format.to_text().as_bytes()).map_err(io("write FORMAT in"))?;
     file.sync_all().map_err(io("sync FORMAT in"))?;
     fs::rename(&new, path.join(FORMAT_FILE)).map_err(io("name FORMAT in"))?;
-    sync_folder(path).map_err(io("sync"))
+    sync_folder(&path).map_err(io("sync"))
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -426,6 +497,41 @@ mod tests {
         assert!(!path.exists());
         fs::write(&path, "a file").unwrap();
         assert!(matches!(open(&path), Err(DataDirError::Io { .. })));
+    }
+
+    #[test]
+    fn abandoned_start_leaves_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        open(&path).unwrap().abandon();
+        assert!(!path.exists());
+        // A folder that was there stays.
+        fs::create_dir(&path).unwrap();
+        open(&path).unwrap().abandon();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        // What has more in it by now stays, and so does a directory of an earlier start.
+        let made = open(&path).unwrap();
+        fs::create_dir(made.held().join("journal")).unwrap();
+        made.abandon();
+        fs::remove_dir(path.join("journal")).unwrap();
+        let found = open(&path).unwrap();
+        assert!(!found.fresh);
+        found.abandon();
+        assert!(path.join(FORMAT_FILE).exists());
+    }
+
+    #[test]
+    fn directory_that_was_opened_is_used_whatever_its_path_names() {
+        let temp = tempfile::tempdir().unwrap();
+        let (path, moved) = (temp.path().join("data"), temp.path().join("moved"));
+        let mut data = open(&path).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let other = open(&path).unwrap().format;
+        let changed = Format { incarnation: Incarnation(7), ..data.format.clone() };
+        data.replace_format(changed.clone()).unwrap();
+        assert_eq!((format_of(&moved).unwrap(), format_of(&path).unwrap()), (Some(changed), Some(other)));
+        data.abandon();
+        assert!(path.exists());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::merge::Merge;
 use super::{CheckpointSet, Member};
 use crate::KvError;
 use crate::engine::EntrySource;
-use crate::index::{IndexConfig, LoggedIndex, Shared, from_journal};
+use crate::index::{IndexConfig, JournaledIndex, Shared, from_journal};
 
 /// The range that a backup covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ pub struct Backup {
     _pin: Arc<()>,
 }
 
-impl LoggedIndex {
+impl JournaledIndex {
     /// Prepares a backup as of now. It contains everything appended before this call, which is made durable first.
     /// `since` names the end of an earlier backup of the same index ([`BackupHead::upto`] and
     /// [`BackupHead::incarnation`]). The backup then has only the later changes, if they can still be told apart.
@@ -148,7 +148,7 @@ pub fn read_backup(disk: &dyn Disk, path: &str) -> Result<(BackupHead, BackupTot
 }
 
 /// The journal of the backed-up index. It has the records that followed the backup.
-pub struct Followed<'a> {
+pub struct BackupJournal<'a> {
     /// The journal.
     pub log: &'a Journal,
     /// The last record to restore.
@@ -164,7 +164,7 @@ pub struct Followed<'a> {
 /// previous one; the journal is another one or lacks records; or a checkpoint exists already.
 pub fn restore_backups(
     from: (&dyn Disk, &[String]),
-    followed: Option<Followed<'_>>,
+    followed: Option<BackupJournal<'_>>,
     stream: StreamId,
     disk: Arc<dyn Disk>,
     dir: &str,
@@ -194,7 +194,7 @@ pub fn restore_backups(
     }
     readers.reverse();
     let mut content = Merge::new(readers, false);
-    let Some(Followed { log, until }) = followed.filter(|followed| followed.until > stands_at) else {
+    let Some(BackupJournal { log, until }) = followed.filter(|followed| followed.until > stands_at) else {
         return set.make_only(&mut content, upto);
     };
     let has_all = log.oldest() <= stands_at.next() && until <= log.durable() && until <= upto;

@@ -10,7 +10,7 @@ mod file;
 mod merge;
 mod run;
 
-pub use backup::{Backup, BackupHead, BackupTotals, Followed, read_backup, restore_backups};
+pub use backup::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -9,17 +9,17 @@ use journal::Seq;
 use parking_lot::Mutex;
 
 use super::queue::{Queue, Request, enter_engine};
-use super::responder::Answers;
+use super::responder::Completions;
 use super::{EmbeddedConfig, EmbeddedStats};
 use crate::batch::BATCH_MAX;
 use crate::index::from_journal;
 use crate::write_set::{Transaction, WriteSet};
-use crate::{Durability, KvError, LoggedIndex, OpOutcome, Read};
+use crate::{Durability, JournaledIndex, KvError, OpOutcome, Read};
 
 pub(super) struct Committer {
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     queue: Arc<Queue>,
-    answers: Option<SyncSender<Answers>>,
+    answers: Option<SyncSender<Completions>>,
     stats: Arc<Mutex<EmbeddedStats>>,
     config: EmbeddedConfig,
     /// The last record that this committer appended.
@@ -28,7 +28,7 @@ pub(super) struct Committer {
 }
 
 /// The result of an operation in its batch.
-enum Ran {
+enum OpResult {
     Committed,
     Aborted,
     Refused(KvError),
@@ -36,9 +36,9 @@ enum Ran {
 
 impl Committer {
     pub(super) fn new(
-        index: Arc<LoggedIndex>,
+        index: Arc<JournaledIndex>,
         queue: Arc<Queue>,
-        answers: Option<SyncSender<Answers>>,
+        answers: Option<SyncSender<Completions>>,
         stats: Arc<Mutex<EmbeddedStats>>,
         config: EmbeddedConfig,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Committer {
     }
 
     /// Commits a batch from the front of `requests`.
-    fn commit(&mut self, requests: &mut VecDeque<Request>) -> Answers {
+    fn commit(&mut self, requests: &mut VecDeque<Request>) -> Completions {
         if let Some(reason) = &self.stopped {
             let stopped = KvError::Stopped { reason: reason.clone() };
             return requests.drain(..).map(|request| (request.done, Err(stopped.clone()))).collect();
@@ -101,7 +101,7 @@ impl Committer {
                     *ran = if request.urgent {
                         run_one(request, &base, &mut writes)
                     } else {
-                        Ran::Refused(KvError::NoSpace)
+                        OpResult::Refused(KvError::NoSpace)
                     };
                 }
                 self.append(&mut writes, true)
@@ -119,9 +119,9 @@ impl Committer {
         self.count(&ran, &result);
         let answers = batch.into_iter().zip(ran).map(|(request, ran)| {
             let result = match ran {
-                Ran::Refused(error) => Err(error),
+                OpResult::Refused(error) => Err(error),
                 // Its decision may depend on other changes of the batch, which are now undone.
-                Ran::Committed | Ran::Aborted => result.clone(),
+                OpResult::Committed | OpResult::Aborted => result.clone(),
             };
             (request.done, result)
         });
@@ -137,11 +137,11 @@ impl Committer {
         self.index.append_unpublished(&batch, urgent).map(Some)
     }
 
-    fn make_durable(&self, batch: &[Request], ran: &[Ran]) -> Result<(), KvError> {
+    fn make_durable(&self, batch: &[Request], ran: &[OpResult]) -> Result<(), KvError> {
         if self.last == Seq::ZERO {
             return Ok(());
         }
-        let committed = batch.iter().zip(ran).filter(|(_, ran)| matches!(ran, Ran::Committed));
+        let committed = batch.iter().zip(ran).filter(|(_, ran)| matches!(ran, OpResult::Committed));
         let synced = committed.clone().any(|(request, _)| request.durability == Durability::Synced);
         #[cfg(test)]
         if self.config.planted == Some(crate::tests::Planted::AcknowledgeBeforeSync) {
@@ -160,7 +160,7 @@ impl Committer {
         Ok(())
     }
 
-    fn count(&self, ran: &[Ran], result: &Result<(), KvError>) {
+    fn count(&self, ran: &[OpResult], result: &Result<(), KvError>) {
         let mut stats = self.stats.lock();
         stats.largest_batch = stats.largest_batch.max(ran.len() as u64);
         if result.is_ok() {
@@ -169,35 +169,37 @@ impl Committer {
         }
         for ran in ran {
             match (ran, result) {
-                (Ran::Refused(KvError::NoSpace), _) | (Ran::Committed, Err(KvError::NoSpace)) => stats.no_space += 1,
-                (Ran::Refused(KvError::Panicked(_)), _) => stats.panicked += 1,
-                (Ran::Committed, Ok(())) => stats.committed += 1,
-                (Ran::Aborted, _) => stats.aborted += 1,
-                (Ran::Refused(_) | Ran::Committed, _) => {}
+                (OpResult::Refused(KvError::NoSpace), _) | (OpResult::Committed, Err(KvError::NoSpace)) => {
+                    stats.no_space += 1
+                }
+                (OpResult::Refused(KvError::Panicked(_)), _) => stats.panicked += 1,
+                (OpResult::Committed, Ok(())) => stats.committed += 1,
+                (OpResult::Aborted, _) => stats.aborted += 1,
+                (OpResult::Refused(_) | OpResult::Committed, _) => {}
             }
         }
     }
 }
 
 /// Runs an operation over the changes of earlier ones in the batch. Undoes it unless it commits.
-fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> Ran {
+fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> OpResult {
     let before = writes.savepoint();
     let weight = writes.weight();
     let op = &mut request.op;
     let ran = match catch_unwind(AssertUnwindSafe(|| op(&mut Transaction { base, writes: &mut *writes }))) {
         Ok(OpOutcome::Commit) => match writes.refused_since(before) {
-            Some(error) => Ran::Refused(error),
-            None if writes.weight() - weight > BATCH_MAX / 2 => Ran::Refused(KvError::TooLarge {
+            Some(error) => OpResult::Refused(error),
+            None if writes.weight() - weight > BATCH_MAX / 2 => OpResult::Refused(KvError::TooLarge {
                 what: "the changes of one operation",
                 len: writes.weight() - weight,
                 limit: BATCH_MAX / 2,
             }),
-            None => Ran::Committed,
+            None => OpResult::Committed,
         },
-        Ok(OpOutcome::Abort) => Ran::Aborted,
-        Err(panic) => Ran::Refused(KvError::Panicked(panic_text(&*panic))),
+        Ok(OpOutcome::Abort) => OpResult::Aborted,
+        Err(panic) => OpResult::Refused(KvError::Panicked(panic_text(&*panic))),
     };
-    if !matches!(ran, Ran::Committed) {
+    if !matches!(ran, OpResult::Committed) {
         writes.rollback_to(before);
     }
     writes.forget_savepoints();

@@ -15,20 +15,20 @@ use crate::{KvError, OpDone};
 const BATCHES_WAITING_MAX: usize = 16;
 
 /// The completions of a batch with their results.
-pub(super) type Answers = Vec<(OpDone, Result<(), KvError>)>;
+pub(super) type Completions = Vec<(OpDone, Result<(), KvError>)>;
 
 type Hook = Arc<Mutex<Option<BatchDone>>>;
 
 pub(super) struct Responder {
     hook: Hook,
-    sender: Mutex<Option<SyncSender<Answers>>>,
+    sender: Mutex<Option<SyncSender<Completions>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Responder {
     /// Starts the thread. If it dies, `queue` is broken off: continuing without answers is useless.
     pub(super) fn start(queue: Arc<Queue>) -> Result<Self, KvError> {
-        let (sender, receiver) = sync_channel::<Answers>(BATCHES_WAITING_MAX);
+        let (sender, receiver) = sync_channel::<Completions>(BATCHES_WAITING_MAX);
         let hook = Hook::default();
         let inner = Arc::clone(&hook);
         let thread = std::thread::Builder::new()
@@ -47,7 +47,7 @@ impl Responder {
     }
 
     /// The committer's end of the channel. The thread ends when all senders are dropped.
-    pub(super) fn sender(&self) -> Option<SyncSender<Answers>> {
+    pub(super) fn sender(&self) -> Option<SyncSender<Completions>> {
         self.sender.lock().clone()
     }
 
@@ -64,7 +64,7 @@ impl Responder {
     }
 }
 
-fn answer(answers: Answers, hook: &Hook) {
+fn answer(answers: Completions, hook: &Hook) {
     for (done, result) in answers {
         // A panic is a bug of the completion's owner; the others must still be answered.
         if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {

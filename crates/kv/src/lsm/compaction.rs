@@ -91,7 +91,7 @@ impl Inner {
                 return;
             }
             if let Err(error) = result {
-                tracing::error!("cannot compact the index {}: {error}", self.folder.display());
+                tracing::error!("cannot compact the index {}: {error}", self.shown.display());
                 return;
             }
             let after = self.tree.current_version();
@@ -114,7 +114,7 @@ impl Inner {
             versions.maintenance(&self.folder, unneeded).map_err(|error| self.trouble("tidy up", &error))
         });
         if let Err(error) = result {
-            tracing::warn!("cannot remove old files of the index {}: {error}", self.folder.display());
+            tracing::warn!("cannot remove old files of the index {}: {error}", self.shown.display());
         }
         self.merged.lock().0 += 1;
         self.remove_merged();

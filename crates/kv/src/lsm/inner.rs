@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use disk::Directory;
 use lsm_tree::config::{BlockSizePolicy, PinningPolicy};
 use lsm_tree::file::CURRENT_VERSION_FILE;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Table};
@@ -24,7 +25,10 @@ const APPLIED_KEY: &[u8] = &[batch::RESERVED, b'a'];
 const SUM_XXH3: u8 = 0;
 
 pub(super) struct Inner {
+    /// The tree's directory, below [`Directory::held`] of its home.
     pub(super) folder: PathBuf,
+    /// The same, for people.
+    pub(super) shown: PathBuf,
     pub(super) config: LsmConfig,
     pub(super) tree: AnyTree,
     /// The next version number. Shared with the tree, which numbers its own changes too.
@@ -43,6 +47,8 @@ pub(super) struct Inner {
     pub(super) signals: Arc<CompactionSignals>,
     /// Why the engine must be rebuilt.
     unusable: Mutex<Option<String>>,
+    /// Dropped last: the tables remove their files by `folder`.
+    _home: Arc<Directory>,
 }
 
 pub(super) struct State {
@@ -59,11 +65,13 @@ pub(super) struct Signal {
 }
 
 impl Inner {
-    pub(super) fn open(folder: &Path, config: LsmConfig) -> Result<Arc<Self>, KvError> {
-        check_list(folder)?;
+    /// Opens the tree in the directory `name` of `home`.
+    pub(super) fn open(home: &Arc<Directory>, name: &str, config: LsmConfig) -> Result<Arc<Self>, KvError> {
+        let folder = home.held().join(name);
+        check_list(&folder)?;
         let (next, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
         let signals = Arc::new(CompactionSignals::default());
-        let tree = Config::new(folder, next.clone(), visible.clone())
+        let tree = Config::new(&folder, next.clone(), visible.clone())
             .with_compaction_filter_factory(Some(Arc::new(CompactionObserver(Arc::clone(&signals)))))
             .use_cache(Arc::new(Cache::with_capacity_bytes(config.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(config.open_files.max(16)))))
@@ -89,7 +97,8 @@ impl Inner {
             None => Applied::default(),
         };
         let inner = Arc::new(Self {
-            folder: folder.to_owned(),
+            folder,
+            shown: home.shown().join(name),
             config,
             tree,
             next,
@@ -101,6 +110,7 @@ impl Inner {
             signal: Default::default(),
             signals,
             unusable: Mutex::default(),
+            _home: Arc::clone(home),
         });
         inner.start_compactor()?;
         Ok(inner)
@@ -151,7 +161,7 @@ impl Inner {
             && let Err(error) = self.flush_locked(&mut state)
         {
             // The step is applied; the next one first tries again to flush.
-            tracing::error!("cannot flush the index {}: {error}", self.folder.display());
+            tracing::error!("cannot flush the index {}: {error}", self.shown.display());
         }
         Ok(())
     }
@@ -218,7 +228,7 @@ impl Inner {
 
     /// Converts an error of the tree. Anything other than an error of the disk means that the files are damaged.
     pub(super) fn trouble(&self, doing: &str, error: &lsm_tree::Error) -> KvError {
-        let what = format!("cannot {doing} the index {}: {error}", self.folder.display());
+        let what = format!("cannot {doing} the index {}: {error}", self.shown.display());
         match error {
             lsm_tree::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => {
                 self.merged.lock().1.clear();

@@ -11,19 +11,20 @@ use crate::{KvError, ScanOrder, Visit, batch};
 
 /// The state after a step.
 pub(super) struct LsmSnapshot {
+    /// Dropped before `inner`: the last user of a table removes its file, by a path that `inner` keeps valid.
+    look_up: Option<ValueLookup>,
     inner: Arc<Inner>,
     /// Readers see versions below this number.
     below: u64,
-    look_up: Option<LookUp>,
 }
 
 /// Finds the value of a key as of a version, in the memory and the tables of one moment.
-type LookUp = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
+type ValueLookup = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
 
 /// Returns a lookup that finds the same as the tree, without the tree's lock. A flush or a compaction holds that lock
 /// while it syncs the list of tables, and all commits would wait for it. `None` if some memory could not be flushed
 /// yet: only the tree itself can reach it.
-fn look_up(tree: &AnyTree) -> Option<LookUp> {
+fn look_up(tree: &AnyTree) -> Option<ValueLookup> {
     if tree.sealed_memtable_count() > 0 {
         return None;
     }
@@ -55,7 +56,7 @@ impl LsmSnapshot {
             *held.entry(below).or_default() += 1;
             (below, look_up(&inner.tree))
         };
-        Self { inner, below, look_up }
+        Self { look_up, inner, below }
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Slice>, KvError> {

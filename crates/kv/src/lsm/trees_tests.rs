@@ -27,7 +27,9 @@ pub(super) fn change(inner: &Inner, seq: u64, key: &'static [u8], value: Option<
 
 /// Opens a tree that compacts only when the test asks for it.
 pub(super) fn open(folder: &Path) -> Arc<Inner> {
-    let inner = Inner::open(folder, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
+    let (home, name) = (folder.parent().unwrap(), folder.file_name().unwrap().to_str().unwrap());
+    let home = Arc::new(disk::Directory::open(home).unwrap());
+    let inner = Inner::open(&home, name, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
     inner.stop();
     inner.signals.give_up.store(false, Ordering::Relaxed);
     inner.signal.0.lock().stop = false;

@@ -8,7 +8,9 @@ use rand::rngs::SmallRng;
 
 use super::seeds;
 use super::world::{Kind, Map, OTHER, World, content, random_batch, rng};
-use crate::{BackupHead, Followed, IndexConfig, KvError, LoggedIndex, MemoryEngine, read_backup, restore_backups};
+use crate::{
+    BackupHead, BackupJournal, IndexConfig, JournaledIndex, KvError, MemoryEngine, read_backup, restore_backups,
+};
 
 const STREAM: StreamId = StreamId::NAMESPACE;
 
@@ -59,7 +61,7 @@ fn restored(target: &SimDisk, chain: &[String], upto: Seq) -> Result<Map, KvErro
 fn restored_with(
     target: &SimDisk,
     chain: &[String],
-    followed: Option<Followed<'_>>,
+    followed: Option<BackupJournal<'_>>,
     upto: Seq,
 ) -> Result<Map, KvError> {
     let disk = SimDisk::new(9);
@@ -70,7 +72,8 @@ fn restored_with(
     Journal::begin(&disk, "journal", &config, &beginning).unwrap();
     let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).unwrap();
     let engine = Box::new(MemoryEngine::new());
-    let (index, _) = LoggedIndex::open(Arc::new(journal), STREAM, engine, shared, "checkpoint", IndexConfig::small())?;
+    let (index, _) =
+        JournaledIndex::open(Arc::new(journal), STREAM, engine, shared, "checkpoint", IndexConfig::small())?;
     Ok(content(&*index.snapshot()))
 }
 
@@ -91,10 +94,10 @@ fn the_journal_advances_a_backup_to_any_later_record() {
         world.journal.sync_to(end).unwrap();
         let chain = [taken.file];
         for (until, state) in states {
-            let followed = Some(Followed { log: &world.journal, until });
+            let followed = Some(BackupJournal { log: &world.journal, until });
             assert_eq!(restored_with(&target, &chain, followed, end).unwrap(), state, "seed {seed}, record {until}");
         }
-        let past = Followed { log: &world.journal, until: end.next() };
+        let past = BackupJournal { log: &world.journal, until: end.next() };
         let refused = restored_with(&target, &chain, Some(past), end);
         assert!(matches!(refused, Err(KvError::Damaged(_))), "there is no such record: {refused:?}");
     }

@@ -11,16 +11,16 @@ use super::fragile::Fragile;
 use super::verify::{DIR, checkpoint_files, checkpointed};
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
 use crate::engine::Engine;
-use crate::{Batch, IndexConfig, KvError, LoggedIndex, Rebuilt, Recovery};
+use crate::{Batch, IndexConfig, JournaledIndex, KvError, Rebuilt, Recovery};
 
-type Opened = Result<(Arc<LoggedIndex>, Recovery), KvError>;
+type Opened = Result<(Arc<JournaledIndex>, Recovery), KvError>;
 
 fn open_on(sim: &SimDisk, engine: &Fragile, config: &IndexConfig) -> Opened {
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let log = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
     let (journal, _) = Journal::open(Arc::clone(&disk), "journal", log).unwrap();
     let engine = Box::new(engine.clone());
-    LoggedIndex::open(Arc::new(journal), StreamId::NAMESPACE, engine, disk, DIR, config.clone())
+    JournaledIndex::open(Arc::new(journal), StreamId::NAMESPACE, engine, disk, DIR, config.clone())
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn an_engine_without_its_journal_is_refused_and_kept() {
         let Kind::Surviving(engine) = &world.kind else { unreachable!() };
         assert_eq!(content(&*engine.snapshot()), world.model(), "the last copy is still there");
     }
-    let config = IndexConfig { follow_shorter_log: true, ..IndexConfig::small() };
+    let config = IndexConfig { follow_shorter_journal: true, ..IndexConfig::small() };
     let (_, _, recovery, _) = open(&sim, &world.kind, &config).unwrap();
-    assert_eq!(recovery.rebuilt, Some(Rebuilt::OtherLog));
+    assert_eq!(recovery.rebuilt, Some(Rebuilt::OtherJournal));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_repaired_journal_is_still_the_engines_journal() {
     assert!(sim.rot(&format!("journal/{:016x}.wseg", rotten.segment), rotten.offset));
     Journal::repair(&sim, "journal", &log).unwrap().unwrap();
     let (_, recovery) = open_on(&sim, &engine, &IndexConfig::small()).unwrap();
-    assert_eq!(recovery.rebuilt, Some(Rebuilt::OtherLog));
+    assert_eq!(recovery.rebuilt, Some(Rebuilt::OtherJournal));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_newer_weirs_checkpoint_is_refused_and_nothing_changes() {
 }
 
 /// An index with threads over an engine that fails on request.
-fn threaded(engine: &Fragile) -> Arc<LoggedIndex> {
+fn threaded(engine: &Fragile) -> Arc<JournaledIndex> {
     let config = IndexConfig {
         background: true,
         sweep_interval: Duration::from_millis(5),

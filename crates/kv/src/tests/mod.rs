@@ -3,12 +3,13 @@
 mod backup;
 mod committer;
 mod faults;
+mod foreign;
 mod fragile;
 mod lsm;
 mod model;
 mod real;
 mod verify;
-mod without_log;
+mod without_journal;
 mod world;
 
 use std::sync::Arc;

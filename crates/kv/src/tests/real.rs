@@ -14,13 +14,13 @@ use rand::Rng;
 use super::world::{Map, content, rng};
 use super::{child, seeds};
 use crate::{
-    Durability, Embedded, EmbeddedConfig, IndexConfig, Kv, LoggedIndex, LsmConfig, LsmEngine, OpOutcome, Read, Rebuilt,
-    Recovery, transact,
+    Durability, Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, Kv, LsmConfig, LsmEngine, OpOutcome, Read,
+    Rebuilt, Recovery, transact,
 };
 
 struct Node {
     journal: Arc<Journal>,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     kv: Embedded,
     recovery: Recovery,
     set_aside: Option<String>,
@@ -54,7 +54,7 @@ fn open(dir: &Path) -> Node {
     let journal = Arc::new(journal);
     let engine = LsmEngine::open(&engine_dir(dir), lsm_config).unwrap();
     let set_aside = engine.set_aside();
-    let (index, recovery) = LoggedIndex::open(
+    let (index, recovery) = JournaledIndex::open(
         Arc::clone(&journal),
         StreamId::NAMESPACE,
         Box::new(engine),
@@ -225,7 +225,8 @@ fn after_sigkill_all_answered_operations_exist() {
         rebuilt += node.index.stats().healed;
         reached = counts.values().sum();
         assert!(
-            node.recovery.rebuilt != Some(Rebuilt::AheadOfLog) && node.recovery.rebuilt != Some(Rebuilt::BehindLog)
+            node.recovery.rebuilt != Some(Rebuilt::AheadOfJournal)
+                && node.recovery.rebuilt != Some(Rebuilt::BehindJournal)
         );
         if round % 3 == 0 {
             node.close();

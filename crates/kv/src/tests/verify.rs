@@ -11,7 +11,7 @@ use super::fragile::Fragile;
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, crash_image, open, random_batch, rng};
 use super::{BeforeVerify, Planted, seeds};
 use crate::engine::Engine;
-use crate::{IndexConfig, KvError, LoggedIndex, Rebuilt};
+use crate::{IndexConfig, JournaledIndex, KvError, Rebuilt};
 
 /// A world whose checkpoint files sometimes rot just after they were written.
 fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
@@ -141,7 +141,7 @@ fn an_engine_takes_no_changes_until_its_rebuild_succeeds() {
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let config = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
     let (journal, _) = Journal::open(Arc::clone(&disk), "journal", config).unwrap();
-    let (index, _) = LoggedIndex::open(
+    let (index, _) = JournaledIndex::open(
         Arc::new(journal),
         StreamId::NAMESPACE,
         Box::new(engine.clone()),
@@ -163,7 +163,7 @@ fn an_engine_takes_no_changes_until_its_rebuild_succeeds() {
     for _ in 0..2 {
         assert!(matches!(world.index.heal_now(), Err(KvError::Lost(_))));
         assert!(world.index.sweep_now().is_err() && world.index.checkpoint_now().is_err());
-        assert_eq!(engine.applied(), applied, "nothing is given up before the checkpoint was seen to be whole");
+        assert_eq!(engine.applied(), applied, "nothing is discarded before the checkpoint is verified");
         assert_eq!(content(&*world.index.snapshot()), world.model(), "readers have the old one");
         world.append(random_batch(&mut rng, 1002));
     }
@@ -201,12 +201,12 @@ fn an_engine_ahead_of_its_journal_is_damage_without_a_repair() {
     let refused = open(&short.kill(), &world.kind, &IndexConfig::small());
     assert!(refused.is_ok(), "without being told how the log ended it cannot be seen");
     let (_, opened) = Journal::open(Arc::new(short.kill()), "journal", JournalConfig::small()).unwrap();
-    let config = IndexConfig { log_ended_at: Some(opened.last), ..IndexConfig::small() };
+    let config = IndexConfig { journal_ended_at: Some(opened.last), ..IndexConfig::small() };
     let refused = open(&short.kill(), &world.kind, &config).err().expect("refused");
     assert!(refused.contains("records are missing"), "{refused}");
-    let config = IndexConfig { follow_shorter_log: true, ..config };
+    let config = IndexConfig { follow_shorter_journal: true, ..config };
     let (_, index, recovery, _) = open(&short.kill(), &world.kind, &config).unwrap();
-    assert_eq!(recovery.rebuilt, Some(Rebuilt::AheadOfLog));
+    assert_eq!(recovery.rebuilt, Some(Rebuilt::AheadOfJournal));
     assert_eq!(content(&*index.snapshot()), shorter);
 }
 

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Planted;
 use crate::engine::{Applied, Engine, EntrySource, MapSnapshot};
-use crate::{Batch, IndexConfig, KvError, LoggedIndex, MemoryEngine, Read, Recovery, ScanOrder};
+use crate::{Batch, IndexConfig, JournaledIndex, KvError, MemoryEngine, Read, Recovery, ScanOrder};
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -141,7 +141,7 @@ pub(crate) const OTHER: StreamId = StreamId::STORE_DATA;
 pub(crate) struct World {
     pub(crate) sim: SimDisk,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) index: Arc<LoggedIndex>,
+    pub(crate) index: Arc<JournaledIndex>,
     pub(crate) kind: Kind,
     pub(crate) config: IndexConfig,
     /// Every batch with its number, in order.
@@ -155,13 +155,13 @@ pub(crate) fn open(
     sim: &SimDisk,
     kind: &Kind,
     config: &IndexConfig,
-) -> Result<(Arc<Journal>, Arc<LoggedIndex>, Recovery, Seq), String> {
+) -> Result<(Arc<Journal>, Arc<JournaledIndex>, Recovery, Seq), String> {
     let config_of_log = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
     let disk: Arc<SimDisk> = Arc::new(sim.clone());
     let (journal, opened_log) = Journal::open(disk.clone(), "journal", config_of_log)
         .map_err(|error| format!("the log does not open: {error}"))?;
     let journal = Arc::new(journal);
-    let opened = LoggedIndex::open(
+    let opened = JournaledIndex::open(
         Arc::clone(&journal),
         StreamId::NAMESPACE,
         kind.engine(sim),

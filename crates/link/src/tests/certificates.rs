@@ -16,7 +16,7 @@ fn nodes_of_a_cluster_recognise_each_other() {
     let link = Link::try_up(&disk, &manager, expect).unwrap();
     let identity = link.peer.identity();
     assert_eq!(identity.name, manager.us.credentials.name());
-    assert_eq!((identity.version, &*identity.software), (3, concat!("weir ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!((identity.version, &*identity.software), (4, concat!("weir ", env!("CARGO_PKG_VERSION"))));
     assert_eq!(link.ask("hello").unwrap().message, b"hello");
     manager.seen().wait_for("connected node 2 (disk, 127.0.0.1:");
 }
@@ -43,7 +43,7 @@ fn a_node_of_another_cluster_is_refused_on_both_sides() {
 
 /// A node that shows `identity` but trusts the nodes of `cluster`.
 fn blind(identity: &Identity, cluster: &Cluster) -> LocalNode {
-    let us = us_of(identity);
+    let us = local_node_of(identity);
     let believes = cluster.us(99, Roles::DISK);
     let mut client = (*believes.credentials.current().client).clone();
     client.client_auth_cert_resolver = us.credentials.current().client.client_auth_cert_resolver.clone();
@@ -68,11 +68,11 @@ fn both_sides_report_an_expired_certificate() {
     let long_ago = types::Timestamp::from_secs(now().secs() - 10 * 86_400);
     let expired = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, long_ago, DAY).unwrap();
     let manager = cluster.node(1, Roles::MANAGER);
-    let error = Link::try_up(&us_of(&expired), &manager, Expect::default()).err().unwrap();
+    let error = Link::try_up(&local_node_of(&expired), &manager, Expect::default()).err().unwrap();
     assert!(matches!(error.why, CloseCause::OurCertificate(rustls::AlertDescription::CertificateExpired)), "{error}");
     assert!(error.to_string().contains("join again with a new token"), "{error}");
     // And the other way round: a server whose certificate has expired.
-    let away = Node::start(us_of(&expired), None);
+    let away = Node::start(local_node_of(&expired), None);
     let error = Link::try_up(&cluster.us(3, Roles::DISK), &away, Expect::default()).err().unwrap();
     let CloseCause::Certificate(CertificateProblem::Expired { ago }) = error.why else { panic!("{error}") };
     assert!(ago > 8 * DAY && ago < 10 * DAY, "{ago:?}");
@@ -82,13 +82,13 @@ fn both_sides_report_an_expired_certificate() {
 fn a_certificate_of_the_future_means_a_wrong_clock() {
     let cluster = Cluster::new(1);
     let ahead = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY), DAY).unwrap();
-    let node = Node::start(us_of(&ahead), None);
+    let node = Node::start(local_node_of(&ahead), None);
     let error = Link::try_up(&cluster.us(3, Roles::DISK), &node, Expect::default()).err().unwrap();
     assert!(matches!(error.why, CloseCause::Certificate(CertificateProblem::NotYet { .. })), "{error}");
     assert!(error.to_string().contains("a clock is wrong"), "{error}");
     // Clocks may differ by up to an hour.
     let little = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY / 48), DAY).unwrap();
-    Link::up(&cluster.us(3, Roles::DISK), &Node::start(us_of(&little), None));
+    Link::up(&cluster.us(3, Roles::DISK), &Node::start(local_node_of(&little), None));
 }
 
 #[test]

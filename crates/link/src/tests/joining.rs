@@ -18,7 +18,7 @@ struct Tokens {
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
+    fn take(&self, presented: &PresentedToken, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
         let mut kept = self.kept.lock();
         let (records, next) = &mut *kept;
         match check(records.get(&presented.id), presented, wish, now)? {
@@ -27,7 +27,7 @@ impl TokenStore for Tokens {
             Admission::New => {
                 *next += 1;
                 let node = NodeId(100 + *next);
-                records.get_mut(&presented.id).unwrap().used = Some(Used { node, key: wish.key });
+                records.get_mut(&presented.id).unwrap().used = Some(TokenUse { node, key: wish.key });
                 Ok(Joined { node, roles: wish.roles })
             }
         }
@@ -43,7 +43,8 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let (cluster, tokens) = (Cluster::new(1), Arc::new(Tokens::default()));
-        let door = Door { authority: Arc::clone(&cluster.authority), tokens: Arc::clone(&tokens) as _, validity: DAY };
+        let door =
+            JoinService { authority: Arc::clone(&cluster.authority), tokens: Arc::clone(&tokens) as _, validity: DAY };
         let manager = Node::start(cluster.us(1, Roles::MANAGER), Some(door));
         Self { cluster, tokens, manager }
     }
@@ -114,7 +115,7 @@ fn a_new_machine_joins_and_connects_as_a_node() {
     // It is still the same node after a restart.
     let path = site.cluster.folder.path().join("disk1/identity");
     identity.write(&path).unwrap();
-    let us = us_of(&Identity::read(&path).unwrap());
+    let us = local_node_of(&Identity::read(&path).unwrap());
     let link = Link::up(&us, &site.manager);
     assert_eq!(link.ask("hello").unwrap().message, b"hello");
     site.manager.seen().wait_for("connected node 101 (disk");

@@ -17,7 +17,7 @@ fn an_authority_is_made_once_and_read_again() {
     assert!(twice.to_string().contains("is there already"), "{twice}");
     // Nodes from before and after recognise each other.
     let disk = Identity::issue(&again, NodeId(2), Roles::DISK, now(), DAY).unwrap();
-    Link::up(&us_of(&disk), &cluster.node(1, Roles::MANAGER));
+    Link::up(&local_node_of(&disk), &cluster.node(1, Roles::MANAGER));
     let mode = fs::metadata(cluster.folder.path().join("authority")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(!format!("{again:?} {disk:?}").contains("key"), "{again:?} {disk:?}");
@@ -35,7 +35,7 @@ fn a_certificate_is_renewed_before_it_expires() {
     let renewed = old.renewed(&key, &answer).unwrap();
     assert!(renewed.expires() > old.expires() && renewed.name() == old.name());
     // Existing connections stay up; new ones show the new certificate.
-    let us = us_of(&old);
+    let us = local_node_of(&old);
     let before = Link::up(&us, &manager);
     us.credentials.replace(&renewed).unwrap();
     let after = Link::up(&us, &manager);
@@ -54,7 +54,7 @@ fn a_renewal_answer_for_another_node_is_refused() {
     assert!(old.renewed(&key, &renew(&other.authority)).is_err(), "of another authority");
     assert!(cluster.identity(3, Roles::DISK).renewed(&key, &answer).is_err(), "for another node");
     assert!(old.renewed(&key, &answer[..answer.len() - 1]).is_err());
-    assert!(us_of(&old).credentials.replace(&cluster.identity(3, Roles::DISK)).is_err());
+    assert!(local_node_of(&old).credentials.replace(&cluster.identity(3, Roles::DISK)).is_err());
     let elsewhere = NodeName { cluster: ClusterId(9), ..*old.name() };
     let request = key.renewal(&elsewhere).unwrap();
     assert!(cluster.authority.renew(&elsewhere, &request, now(), DAY).is_err());

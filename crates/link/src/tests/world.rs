@@ -9,8 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, Timestamp};
 
-use crate::channel::{self, Deadline, Halves};
-use crate::connection::{Arriving, Handler, Received};
+use crate::channel::{self, Deadline, SplitChannel};
+use crate::connection::{Handler, IncomingHeader, Received};
 use crate::hello::{self, Expect};
 use crate::verify::name_of;
 use crate::*;
@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     pub fn us(&self, node: u64, roles: Roles) -> LocalNode {
-        us_of(&self.identity(node, roles))
+        local_node_of(&self.identity(node, roles))
     }
 
     /// A node with the handler [`Answers`].
@@ -65,7 +65,7 @@ impl Cluster {
     }
 }
 
-pub fn us_of(identity: &Identity) -> LocalNode {
+pub fn local_node_of(identity: &Identity) -> LocalNode {
     LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), quick())
 }
 
@@ -112,7 +112,7 @@ pub struct Answers {
 impl Handler for Answers {
     type Buffer = Vec<u8>;
 
-    fn buffer(&self, _: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Vec<u8>> {
+    fn buffer(&self, _: &PeerIdentity, arriving: &IncomingHeader<'_>) -> Option<Vec<u8>> {
         // Longer than needed, like the buffers of a pool.
         (!arriving.message.starts_with(b"no room")).then(|| vec![0xee; arriving.header.bulk_len as usize + 100])
     }
@@ -191,7 +191,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(us: LocalNode, door: Option<Door>) -> Self {
+    pub fn start(us: LocalNode, door: Option<JoinService>) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let answers = Arc::new(Answers::default());
         let door = door.map(Arc::new);
@@ -267,7 +267,7 @@ pub fn call(text: &str) -> Call<Vec<u8>> {
 
 /// A node of the cluster that sends a proper hello, and then arbitrary bytes.
 pub struct Rogue {
-    pub halves: Halves,
+    pub halves: SplitChannel,
 }
 
 impl Rogue {

@@ -8,12 +8,12 @@ use disk::{Disk, DiskError};
 use foundation::layout::{JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR, NAMESPACE_INDEX_DIR, STORE_DIR};
 use foundation::{DataDir, OpenError, Settings, engine};
 use journal::{Journal, Seq, StreamId};
-use kv::{Applied, KvError, Standing, WithoutLog};
+use kv::{Applied, IndexPositions, KvError, WithoutJournal};
 
 use super::manifest::Manifest;
-use super::restore::Way;
+use super::restore::CatchUp;
 use super::target::Target;
-use super::under_way::{Placed, UnderWay, Which};
+use super::under_way::{BackupId, RestoreMark, RestoredBackup};
 
 /// The folder in which the new namespace is built.
 const NEW: &str = "namespace.new";
@@ -22,7 +22,7 @@ const ASIDE: &str = "namespace-lost-";
 
 /// The journal of the data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogHere {
+pub struct JournalHere {
     /// Its incarnation. Record numbers alone do not identify a journal.
     pub incarnation: u64,
     /// Its first record.
@@ -36,17 +36,17 @@ pub struct LogHere {
 /// # Errors
 ///
 /// The namespace cannot be read now. Damage is not an error: a damaged namespace does not fit.
-pub fn fits_the_log(
+pub fn fits_the_journal(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
     settings: &Settings,
-    log: Option<LogHere>,
+    log: Option<JournalHere>,
 ) -> Result<bool, OpenError> {
     if !is_there(&**disk, NAMESPACE_DIR)? {
         return Ok(false);
     }
     let looked = engine(data, NAMESPACE_INDEX_DIR, settings).and_then(|engine| {
-        let checkpoints = WithoutLog::open(StreamId::NAMESPACE, Arc::clone(disk), NAMESPACE_CHECKPOINT_DIR);
+        let checkpoints = WithoutJournal::open(StreamId::NAMESPACE, Arc::clone(disk), NAMESPACE_CHECKPOINT_DIR);
         let fits = checkpoints.map(|checkpoints| fits(checkpoints.standing(&*engine), engine.applied(), log));
         engine.close();
         fits
@@ -58,11 +58,11 @@ pub fn fits_the_log(
 }
 
 /// A start refuses an index as damaged if the journal ends before it, begins too far behind it, or is another journal.
-fn fits(standing: Standing, engine: Applied, log: Option<LogHere>) -> bool {
+fn fits(standing: IndexPositions, engine: Applied, log: Option<JournalHere>) -> bool {
     let furthest = standing.furthest();
-    let beside = |log: LogHere| {
-        let of_this_log = engine.seq == Seq::ZERO || engine.incarnation == log.incarnation;
-        of_this_log && furthest <= log.end && furthest.next() >= log.oldest
+    let beside = |log: JournalHere| {
+        let of_this_journal = engine.seq == Seq::ZERO || engine.incarnation == log.incarnation;
+        of_this_journal && furthest <= log.end && furthest.next() >= log.oldest
     };
     furthest > Seq::ZERO && log.is_none_or(beside)
 }
@@ -79,23 +79,25 @@ pub fn place(
     settings: &Settings,
     (target, chain): (&Target, &[Manifest]),
     at: Seq,
-    placed: Placed,
-    mark: UnderWay,
+    placed: RestoredBackup,
+    mark: RestoreMark,
 ) -> Result<Option<String>, OpenError> {
     let way = placed.way;
     // This comes first. After an interruption here, the next attempt finds no namespace that it could mistake for the one in the mark.
     let aside = if is_there(&**disk, NAMESPACE_DIR)? { Some(move_aside(&**disk)?) } else { None };
-    let mark = UnderWay { branched: mark.branched || way != Way::ToTheEnd, placed: None, ..mark };
+    let mark = RestoreMark { branched: mark.branched || way != CatchUp::ToTheEnd, placed: None, ..mark };
     mark.write(&**disk)?;
     remove_new(data)?;
     let files: Vec<String> = chain.iter().map(Manifest::file).collect();
     let folder = NAMESPACE_CHECKPOINT_DIR.replacen(NAMESPACE_DIR, NEW, 1);
     let from = (target.disk(), files.as_slice());
     let log = match way {
-        Way::ToTheRecord(until) => Some((Journal::open(Arc::clone(disk), JOURNAL_DIR, settings.journal())?.0, until)),
-        Way::ToTheEnd | Way::AsOfTheBackup => None,
+        CatchUp::ToTheRecord(until) => {
+            Some((Journal::open(Arc::clone(disk), JOURNAL_DIR, settings.journal())?.0, until))
+        }
+        CatchUp::ToTheEnd | CatchUp::AsOfTheBackup => None,
     };
-    let followed = log.as_ref().map(|(log, until)| kv::Followed { log, until: *until });
+    let followed = log.as_ref().map(|(log, until)| kv::BackupJournal { log, until: *until });
     kv::restore_backups(from, followed, StreamId::NAMESPACE, Arc::clone(disk), &folder, at)
         .map_err(|source| OpenError::Index { which: "namespace", source })?;
     if let Some((log, _)) = log {
@@ -105,7 +107,7 @@ pub fn place(
     disk.create_dir_all(STORE_DIR)?;
     disk.sync_dir("")?;
     // From here on the journal may be trimmed below `at`. So another attempt continues with the namespace that stands there now.
-    UnderWay { placed: Some(placed), ..mark }.write(&**disk)?;
+    RestoreMark { placed: Some(placed), ..mark }.write(&**disk)?;
     Ok(aside)
 }
 
@@ -124,7 +126,7 @@ fn move_aside(disk: &dyn Disk) -> Result<String, DiskError> {
 
 /// Removes the unfinished namespace of an interrupted attempt.
 fn remove_new(data: &DataDir) -> Result<(), DiskError> {
-    match std::fs::remove_dir_all(data.path.join(NEW)) {
+    match std::fs::remove_dir_all(data.held().join(NEW)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(DiskError { op: disk::DiskOp::Remove, path: NEW.to_owned(), source: error })
         }
@@ -134,8 +136,8 @@ fn remove_new(data: &DataDir) -> Result<(), DiskError> {
 
 /// The mark's entry for `backup`, followed by `log` as far as `way` says.
 #[must_use]
-pub fn placed(backup: &Manifest, way: Way, log: Option<LogHere>) -> Placed {
-    Placed { backup: Which::of(backup), beside: log.map_or(0, |log| log.incarnation), way }
+pub fn placed(backup: &Manifest, way: CatchUp, log: Option<JournalHere>) -> RestoredBackup {
+    RestoredBackup { backup: BackupId::of(backup), beside: log.map_or(0, |log| log.incarnation), way }
 }
 
 #[cfg(test)]
@@ -144,10 +146,10 @@ mod tests {
 
     #[test]
     fn namespace_fits_the_journal_with_which_a_start_would_open_it() {
-        let log = Some(LogHere { incarnation: 5, oldest: Seq(10), end: Seq(20) });
+        let log = Some(JournalHere { incarnation: 5, oldest: Seq(10), end: Seq(20) });
         let fits = |engine, incarnation, checkpoint, log| {
             let (engine, checkpoint) = (Seq(engine), Seq(checkpoint));
-            fits(Standing { engine, checkpoint }, Applied { seq: engine, incarnation }, log)
+            fits(IndexPositions { engine, checkpoint }, Applied { seq: engine, incarnation }, log)
         };
         for (engine, checkpoint) in [(0, 20), (20, 9), (15, 15), (9, 0), (3, 12)] {
             assert!(fits(engine, 5, checkpoint, log), "{engine} {checkpoint}");

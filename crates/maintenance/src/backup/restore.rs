@@ -17,21 +17,21 @@ use console::time_text::parse_time;
 use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
-use foundation::marks::{NewLog, RESTORING};
+use foundation::marks::{JournalReset, RESTORING};
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 use types::units::show_size;
 
 use super::manifest::{Kind, Manifest};
-use super::place::{LogHere, fits_the_log, place, placed};
+use super::place::{JournalHere, fits_the_journal, place, placed};
 use super::target::{Target, TargetError};
-use super::under_way::UnderWay;
+use super::under_way::RestoreMark;
 use crate::Error;
-use crate::fsck::after_repair::begin_new_life;
+use crate::fsck::after_repair::start_new_incarnation;
 use crate::fsck::report::Report;
 use crate::fsck::{self, FsckOptions};
-use crate::index_repair::new_log::{self, StoreIndex};
+use crate::index_repair::journal_reset::{self, StoreIndex};
 use crate::index_repair::rebuild;
 use crate::now;
 
@@ -61,8 +61,8 @@ pub struct RestoreOptions {
 /// The folder or the directory was refused, or the restore was interrupted. Run it again.
 pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
     let target = Target::open(&args.target, None)?;
-    let until = args.until.as_deref().map(Until::parse).transpose();
-    let until = until.map_err(Error::Until)?;
+    let until = args.until.as_deref().map(RestorePoint::parse).transpose();
+    let until = until.map_err(Error::RestorePoint)?;
     if args.list || args.verify {
         return look(args, &target);
     }
@@ -79,14 +79,14 @@ pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
 
 /// The requested state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Until {
+enum RestorePoint {
     /// A backup taken no later than this.
     Time(types::Timestamp),
     /// The state at this journal record.
     Record(Seq),
 }
 
-impl Until {
+impl RestorePoint {
     fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(record) => Ok(Self::Record(Seq(record))),
@@ -105,7 +105,7 @@ impl Until {
 }
 
 /// The newest backup that `until` allows, preceded by the backups that it builds on.
-fn choose(target: &Target, until: Option<Until>) -> Result<Vec<Manifest>, TargetError> {
+fn choose(target: &Target, until: Option<RestorePoint>) -> Result<Vec<Manifest>, TargetError> {
     let mut newest = target.backups().iter().rev().filter(|manifest| until.is_none_or(|until| until.takes(manifest)));
     let last = newest.next().ok_or_else(|| {
         TargetError::NoSuch(match until {
@@ -127,7 +127,7 @@ enum Log {
 
 /// How far the journal brings a backup forward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum CatchUp {
     /// To its end: nothing is lost.
     ToTheEnd,
     /// Up to this requested record.
@@ -136,17 +136,17 @@ pub enum Way {
     AsOfTheBackup,
 }
 
-impl Way {
+impl CatchUp {
     /// The way for a backup at `upto` beside a journal that ends at `end`. `follows`: the journal has everything after the backup. `branched`: the
     /// records after `end` do not belong to the namespace's history. Records have no time, so a restore to a time takes the state of a backup.
-    fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool, branched: bool) -> Self {
-        let all = if branched { Way::ToTheRecord(end) } else { Way::ToTheEnd };
+    fn of(until: Option<RestorePoint>, upto: Seq, end: Seq, follows: bool, branched: bool) -> Self {
+        let all = if branched { CatchUp::ToTheRecord(end) } else { CatchUp::ToTheEnd };
         match until {
             None if follows => all,
             // The namespace has no history after this record that could be lost.
-            Some(Until::Record(record)) if follows && record >= end => all,
-            Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record),
-            _ => Way::AsOfTheBackup,
+            Some(RestorePoint::Record(record)) if follows && record >= end => all,
+            Some(RestorePoint::Record(record)) if follows && record > upto => CatchUp::ToTheRecord(record),
+            _ => CatchUp::AsOfTheBackup,
         }
     }
 }
@@ -166,41 +166,41 @@ fn restore(
     settings: &Settings,
     target: &Target,
     chain: &[Manifest],
-    until: Option<Until>,
+    until: Option<RestorePoint>,
     data: &mut DataDir,
 ) -> Result<Exit, Error> {
     let failed = |error: OpenError| refused_restore(data, error);
-    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    let disk = disk_of(data);
     if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
         return Err(failed(OpenError::RebuildInterrupted));
     }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
-    let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
+    let unfinished = JournalReset::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, settings).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
-    let before = UnderWay::read(&*disk).map_err(|error| failed(error.into()))?;
+    let before = RestoreMark::read(&*disk).map_err(|error| failed(error.into()))?;
     let here = match found {
         Log::Gone => None,
-        Log::There { oldest, .. } => Some(log_here(&disk, settings, oldest).map_err(failed)?),
+        Log::There { oldest, .. } => Some(journal_here(&disk, settings, oldest).map_err(failed)?),
     };
     // A namespace that an interrupted restore has put in place needs no earlier part of the journal. That part may have been trimmed since.
     let fits = before.is_some_and(|mark| mark.placed.is_some())
-        && fits_the_log(data, &disk, settings, here).map_err(failed)?;
+        && fits_the_journal(data, &disk, settings, here).map_err(failed)?;
     let there = before.and_then(|mark| mark.placed).filter(|_| fits);
     let is_there = |way| there == Some(placed(last, way, here));
     // Decides everything before it changes the namespace.
     let (mark, end, way) = match (here, found) {
         (Some(log), Log::There { last: found_last, .. }) => {
-            let mark = UnderWay::beside(before, log.incarnation, log.end);
+            let mark = RestoreMark::beside(before, log.incarnation, log.end);
             let end = mark.end.min(log.end);
             let follows = log.oldest <= upto.next() && upto <= found_last.min(end) && log.incarnation == last.log;
-            let way = |follows| Way::of(until, upto, end, follows, mark.branched);
+            let way = |follows| CatchUp::of(until, upto, end, follows, mark.branched);
             (mark, end, if is_there(way(true)) { way(true) } else { way(follows) })
         }
-        _ => (before.unwrap_or(UnderWay::first(0, upto)), upto, Way::AsOfTheBackup),
+        _ => (before.unwrap_or(RestoreMark::first(0, upto)), upto, CatchUp::AsOfTheBackup),
     };
-    let at = here.filter(|_| way != Way::ToTheEnd).map_or(upto, |log| log.end);
-    let whole = way == Way::ToTheEnd;
+    let at = here.filter(|_| way != CatchUp::ToTheEnd).map_or(upto, |log| log.end);
+    let whole = way == CatchUp::ToTheEnd;
     let aside = if is_there(way) {
         None
     } else {
@@ -211,8 +211,8 @@ fn restore(
         Format { incarnation: Incarnation(data.format.incarnation.0 + u64::from(!whole)), ..data.format.clone() };
     let mut report = Report::new(args.list_max);
     if found == Log::Gone {
-        new_log::begin_new_log(data, settings, StoreIndex::MayBeMadeAnew)
-            .map_err(|error| not_brought_to_its_end(new_log::refused(data, error)))?;
+        journal_reset::reset_journal(data, settings, StoreIndex::MayBeRebuilt)
+            .map_err(|error| not_brought_to_its_end(journal_reset::refused(data, error)))?;
         for folder in ["objects", "segments"] {
             disk.create_dir_all(&format!("{STORE_DIR}/{folder}")).map_err(|error| failed(error.into()))?;
         }
@@ -222,11 +222,11 @@ fn restore(
     }
     let foundation = Foundation::open(data, settings, Purpose::Repair, now()).map_err(failed)?;
     if !whole {
-        let _ = writeln!(io::stderr(), "{}", begin_new_life(&foundation)?);
+        let _ = writeln!(io::stderr(), "{}", start_new_incarnation(&foundation)?);
         foundation.accept_older().map_err(failed)?;
         rebuild::restore_empty(&foundation, false).map_err(failed)?;
     }
-    new_log::finish(&*disk).map_err(failed)?;
+    journal_reset::finish(&*disk).map_err(failed)?;
     let quick = FsckOptions { quick: true, list: args.list_max, json: args.json, ..FsckOptions::default() };
     let counts = fsck::look(&foundation, &quick, &mut report)?;
     foundation.close().map_err(failed)?;
@@ -257,9 +257,9 @@ fn restore(
 }
 
 /// Opens the journal, which cuts an unsynced tail as any start does.
-fn log_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<LogHere, OpenError> {
+fn journal_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<JournalHere, OpenError> {
     let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, settings.journal())?;
-    let here = LogHere { incarnation: journal.incarnation(), oldest, end: journal.appended() };
+    let here = JournalHere { incarnation: journal.incarnation(), oldest, end: journal.appended() };
     journal.close()?;
     Ok(here)
 }
@@ -267,11 +267,11 @@ fn log_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<Lo
 /// The result of a restore.
 struct Restored<'a> {
     last: &'a Manifest,
-    until: Option<Until>,
-    way: Way,
+    until: Option<RestorePoint>,
+    way: CatchUp,
     /// The end of the journal, as far as it is known to be the namespace's history.
     end: Seq,
-    mark: UnderWay,
+    mark: RestoreMark,
     /// The folder with the former namespace.
     aside: Option<String>,
 }
@@ -280,51 +280,51 @@ impl Restored<'_> {
     /// The record up to which the namespace has everything.
     fn as_of(&self) -> Seq {
         match self.way {
-            Way::ToTheRecord(record) => record,
-            Way::ToTheEnd => self.end,
-            Way::AsOfTheBackup => Seq(self.last.upto),
+            CatchUp::ToTheRecord(record) => record,
+            CatchUp::ToTheEnd => self.end,
+            CatchUp::AsOfTheBackup => Seq(self.last.upto),
         }
     }
 
     /// Whether the namespace is certain to be complete.
     fn nothing_lost(&self) -> bool {
         // The user may have to name the end of the history, if another attempt has written after it.
-        self.way != Way::AsOfTheBackup && self.mark.certain && self.as_of() >= self.mark.end
+        self.way != CatchUp::AsOfTheBackup && self.mark.certain && self.as_of() >= self.mark.end
     }
 
     /// The result in words, for people.
     fn in_words(&self) -> Vec<String> {
         let (number, record, then) = (self.last.number, self.as_of(), self.mark.end);
         let mut words = vec![match self.way {
-            Way::AsOfTheBackup => format!(
+            CatchUp::AsOfTheBackup => format!(
                 "restored as of backup {number}, {}, record {record}; later changes are lost",
                 self.last.taken_text()
             ),
-            Way::ToTheEnd if self.nothing_lost() => {
+            CatchUp::ToTheEnd if self.nothing_lost() => {
                 format!("restored from backup {number}, and brought up to the end of the journal: nothing is lost")
             }
-            Way::ToTheRecord(_) if self.nothing_lost() => format!(
+            CatchUp::ToTheRecord(_) if self.nothing_lost() => format!(
                 "restored from backup {number}, and brought up to record {record}, the end of the journal when an \
                  interrupted restore began: nothing is lost"
             ),
-            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end && record < then => format!(
+            CatchUp::ToTheEnd | CatchUp::ToTheRecord(_) if record == self.end && record < then => format!(
                 "restored from backup {number}, and brought up to record {record}, the end of the journal; it went \
                  on to record {then} when an interrupted restore began, and later changes are lost"
             ),
-            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end => format!(
+            CatchUp::ToTheEnd | CatchUp::ToTheRecord(_) if record == self.end => format!(
                 "restored from backup {number}, and brought up to record {record}, the end of the journal as it was \
                  found. An interrupted restore has left no word of where it had ended before: whether anything is \
                  lost, or was written by that restore, is not known"
             ),
-            Way::ToTheEnd | Way::ToTheRecord(_) => format!(
+            CatchUp::ToTheEnd | CatchUp::ToTheRecord(_) => format!(
                 "restored from backup {number}, and brought up to record {record} of the journal; later changes are lost"
             ),
         }];
         match (self.until, self.way) {
-            (Some(Until::Record(wanted)), Way::AsOfTheBackup) if wanted > record => {
+            (Some(RestorePoint::Record(wanted)), CatchUp::AsOfTheBackup) if wanted > record => {
                 words.push(format!("the journal does not have what was changed from there to record {wanted}"));
             }
-            (Some(Until::Record(wanted)), Way::ToTheEnd | Way::ToTheRecord(_)) if wanted > self.end => {
+            (Some(RestorePoint::Record(wanted)), CatchUp::ToTheEnd | CatchUp::ToTheRecord(_)) if wanted > self.end => {
                 words.push(format!("there is no record {wanted}: the journal ends with {}", self.end));
             }
             _ => {}
@@ -393,18 +393,22 @@ mod tests {
 
     #[test]
     fn journal_follows_up_to_the_requested_record() {
-        let record = |record| Some(Until::Record(Seq(record)));
-        let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows, false);
-        assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
-        assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
-        assert_eq!([way(record(20), true), way(record(99), true)], [Way::ToTheEnd, Way::ToTheEnd], "there is no more");
-        assert_eq!(way(record(15), false), Way::AsOfTheBackup);
+        let record = |record| Some(RestorePoint::Record(Seq(record)));
+        let way = |until, follows| CatchUp::of(until, Seq(10), Seq(20), follows, false);
+        assert_eq!([way(None, true), way(None, false)], [CatchUp::ToTheEnd, CatchUp::AsOfTheBackup]);
+        assert_eq!(way(record(15), true), CatchUp::ToTheRecord(Seq(15)));
+        assert_eq!(
+            [way(record(20), true), way(record(99), true)],
+            [CatchUp::ToTheEnd, CatchUp::ToTheEnd],
+            "there is no more"
+        );
+        assert_eq!(way(record(15), false), CatchUp::AsOfTheBackup);
         // An interrupted restore of an older state has written after the end.
-        let branched = |until| Way::of(until, Seq(10), Seq(20), true, true);
-        assert_eq!([None, record(20), record(99)].map(branched), [Way::ToTheRecord(Seq(20)); 3]);
-        assert_eq!(branched(record(15)), Way::ToTheRecord(Seq(15)));
-        assert_eq!(way(record(10), true), Way::AsOfTheBackup);
-        assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
+        let branched = |until| CatchUp::of(until, Seq(10), Seq(20), true, true);
+        assert_eq!([None, record(20), record(99)].map(branched), [CatchUp::ToTheRecord(Seq(20)); 3]);
+        assert_eq!(branched(record(15)), CatchUp::ToTheRecord(Seq(15)));
+        assert_eq!(way(record(10), true), CatchUp::AsOfTheBackup);
+        assert_eq!(way(Some(RestorePoint::Time(types::Timestamp(0))), true), CatchUp::AsOfTheBackup);
     }
 
     #[test]
@@ -417,29 +421,29 @@ mod tests {
             assert_eq!(done.in_words()[0].contains("nothing is lost"), done.nothing_lost(), "{:?}", done.in_words());
             (done.as_of().0, done.nothing_lost())
         };
-        let known = UnderWay::first(5, Seq(99));
-        let branched = UnderWay { branched: true, ..known };
-        let to = |record| Way::ToTheRecord(Seq(record));
-        assert_eq!(told(Way::ToTheEnd, 99, known), (99, true));
+        let known = RestoreMark::first(5, Seq(99));
+        let branched = RestoreMark { branched: true, ..known };
+        let to = |record| CatchUp::ToTheRecord(Seq(record));
+        assert_eq!(told(CatchUp::ToTheEnd, 99, known), (99, true));
         assert_eq!(told(to(99), 99, branched), (99, true), "behind it is what an attempt has written");
         assert_eq!(told(to(98), 99, branched), (98, false));
-        assert_eq!(told(Way::AsOfTheBackup, 99, known), (77, false));
+        assert_eq!(told(CatchUp::AsOfTheBackup, 99, known), (77, false));
         // An older copy of the journal was put back meanwhile.
-        assert_eq!([told(Way::ToTheEnd, 90, known), told(to(90), 90, branched)], [(90, false); 2]);
+        assert_eq!([told(CatchUp::ToTheEnd, 90, known), told(to(90), 90, branched)], [(90, false); 2]);
         // The mark could not be decoded, or the journal is another one.
-        assert_eq!(told(to(99), 99, UnderWay { certain: false, ..branched }), (99, false));
+        assert_eq!(told(to(99), 99, RestoreMark { certain: false, ..branched }), (99, false));
     }
 
     #[test]
     fn until_is_a_time_or_a_record() {
-        assert_eq!(Until::parse("77"), Ok(Until::Record(Seq(77))));
-        assert!(matches!(Until::parse("2026-11-21 09:45"), Ok(Until::Time(_))));
-        assert!(Until::parse("yesterday").is_err());
+        assert_eq!(RestorePoint::parse("77"), Ok(RestorePoint::Record(Seq(77))));
+        assert!(matches!(RestorePoint::parse("2026-11-21 09:45"), Ok(RestorePoint::Time(_))));
+        assert!(RestorePoint::parse("yesterday").is_err());
         let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
         let taken = types::Timestamp(1_795_254_300_000_000_000);
         let manifest = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
         for (text, takes) in [("76", false), ("77", true), ("2026-11-21 09:44:59", false), ("2026-11-21 09:45", true)] {
-            assert_eq!(Until::parse(text).unwrap().takes(&manifest), takes, "{text}");
+            assert_eq!(RestorePoint::parse(text).unwrap().takes(&manifest), takes, "{text}");
         }
     }
 }

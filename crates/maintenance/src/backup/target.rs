@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use console::Exit;
-use disk::{Access, Disk, DiskError, OpenOptions, RealDisk};
+use disk::{Access, Directory, Disk, DiskError, Named, OpenOptions, RealDisk};
 use foundation::datadir::{Format, Lock, LockError};
 use journal::Seq;
 use kv::{BackupHead, KvError};
@@ -88,6 +88,14 @@ pub enum TargetError {
     /// The received bytes differ from the announced ones.
     #[error("the backup broke off, or came damaged: {0}")]
     BrokeOff(String),
+    /// The path of the folder names another folder by now.
+    #[error(
+        "{path} is not the folder that the backup was written to: a disk was mounted over it or unmounted, or it was moved; mount it and run the backup again"
+    )]
+    Displaced {
+        /// The path.
+        path: PathBuf,
+    },
     /// A newer version of weir made it.
     #[error("{0}")]
     Unsupported(String),
@@ -165,11 +173,11 @@ impl Target {
         if fresh && let Some(found) = names.iter().find(|name| !of_nothing(name)) {
             return Err(TargetError::Foreign { path: path.to_owned(), found: found.clone() });
         }
-        let lock =
-            Lock::take(&path.join(LOCK)).map_err(|source| TargetError::Locked { path: path.to_owned(), source })?;
+        let lock = Lock::take(&disk.root().held().join(LOCK))
+            .map_err(|source| TargetError::Locked { path: path.to_owned(), source })?;
         if fresh && let Some(Format { cluster, store, created, .. }) = owner {
             let whose = BackupSource { cluster: *cluster, store: *store, created: *created };
-            put(path, MARK, &whose.to_text())?;
+            put(disk.root(), MARK, &whose.to_text())?;
         }
         let whose = BackupSource::parse(&text_of(&disk, MARK)?, MARK)?;
         if owner.is_some_and(|owner| (owner.cluster, owner.store) != (whose.cluster, whose.store)) {
@@ -285,12 +293,12 @@ impl Target {
             sum: 0,
         };
         let new = format!("{}.tmp", manifest.file());
-        let path = self.path.join(&new);
+        let (path, held) = (self.path.join(&new), self.disk.root().held().join(&new));
         let io = |what| {
             let path = path.clone();
             move |source| TargetError::Io { what, path, source }
         };
-        let mut file = File::create_new(&path).map_err(io("make"))?;
+        let mut file = File::create_new(&held).map_err(io("make"))?;
         content(&mut file).and_then(|()| file.flush()).map_err(io("write"))?;
         file.sync_all().map_err(io("sync"))?;
         drop(file);
@@ -307,9 +315,13 @@ impl Target {
         (manifest.bytes, manifest.entries, manifest.sum) = (totals.bytes, totals.entries, totals.crc32c);
         self.disk.rename(&new, &manifest.file())?;
         self.disk.sync_dir("")?;
-        put(&self.path, &Manifest::name(manifest.number), &manifest.to_text())?;
+        put(self.disk.root(), &Manifest::name(manifest.number), &manifest.to_text())?;
         self.backups.push(manifest.clone());
-        Ok(manifest)
+        // A backup in a folder that nobody finds any more is none.
+        match self.disk.root().named() {
+            Ok(Named::Another | Named::Nothing) => Err(TargetError::Displaced { path: self.path.clone() }),
+            _ => Ok(manifest),
+        }
     }
 
     /// Removes all but the newest `fulls` full backups and the backups that follow them. Returns how many it removed.
@@ -363,21 +375,52 @@ fn text_of(disk: &dyn Disk, name: &str) -> Result<String, TargetError> {
 }
 
 /// Writes a file completely or not at all.
-fn put(folder: &Path, name: &str, text: &str) -> Result<(), TargetError> {
+fn put(home: &Directory, name: &str, text: &str) -> Result<(), TargetError> {
+    let folder = home.held();
     let new = folder.join(format!("{name}.tmp"));
     let write = || -> io::Result<()> {
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, folder.join(name))?;
-        File::open(folder)?.sync_all()
+        File::open(&folder)?.sync_all()
     };
-    write().map_err(|source| TargetError::Io { what: "write", path: folder.join(name), source })
+    write().map_err(|source| TargetError::Io { what: "write", path: home.shown().join(name), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn backup_stays_in_the_folder_that_was_opened_and_says_if_its_path_names_another() {
+        let temp = tempfile::tempdir().unwrap();
+        let (path, moved) = (temp.path().join("target"), temp.path().join("moved"));
+        let now = Timestamp(5);
+        let data = foundation::DataDir::open(&temp.path().join("data"), foundation::IfNew::Make, now).unwrap();
+        let settings = foundation::Settings {
+            segment_bytes: 1 << 20,
+            ballast: 0,
+            overlay: 1 << 20,
+            cache: 1 << 20,
+            floor: None,
+            uploads_kept: std::time::Duration::ZERO,
+        };
+        let opened = foundation::Foundation::open(&data, &settings, foundation::Purpose::Check, now).unwrap();
+        let owner = data.format.clone();
+        let mut backup = Some(opened.names.index.backup(None).unwrap());
+        let head = backup.as_ref().unwrap().head();
+        let mut target = Target::open(&path, Some(&owner)).unwrap();
+        let added = target.add(head, now, &mut |file| {
+            fs::rename(&path, &moved)?;
+            fs::create_dir(&path)?;
+            backup.take().unwrap().write_to(file).map_err(|error| io::Error::other(error.to_string()))
+        });
+        assert!(matches!(added, Err(TargetError::Displaced { .. })), "{added:?}");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing was written there");
+        drop(target);
+        assert_eq!(Target::open(&moved, Some(&owner)).unwrap().backups().len(), 1);
+    }
 
     #[test]
     fn interrupted_backup_does_not_count_and_leaves_nothing_behind() {

@@ -8,13 +8,13 @@ use journal::Seq;
 use types::{Crc32c, Timestamp};
 
 use super::manifest::Manifest;
-use super::restore::Way;
+use super::restore::CatchUp;
 
 const TEXT_MAX: usize = 512;
 
 /// The values in the mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UnderWay {
+pub struct RestoreMark {
     /// The incarnation of the journal that the attempts found; 0: they found none.
     pub log: u64,
     /// The last record of the journal when the first attempt began.
@@ -24,23 +24,23 @@ pub struct UnderWay {
     /// An attempt has continued with a state older than the end of the journal. Records after `end` may belong to that state.
     pub branched: bool,
     /// The complete backup that already stands in the namespace's place.
-    pub placed: Option<Placed>,
+    pub placed: Option<RestoredBackup>,
 }
 
 /// A backup that has been put in the namespace's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placed {
+pub struct RestoredBackup {
     /// The backup.
-    pub backup: Which,
+    pub backup: BackupId,
     /// The incarnation of the journal at that time; 0: there was none.
     pub beside: u64,
     /// How far the journal has brought it forward.
-    pub way: Way,
+    pub way: CatchUp,
 }
 
 /// Identifies a backup. Its number is not enough, because every folder counts from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Which {
+pub struct BackupId {
     number: u64,
     upto: u64,
     log: u64,
@@ -48,7 +48,7 @@ pub struct Which {
     sum: u32,
 }
 
-impl Which {
+impl BackupId {
     /// The backup of `manifest`.
     #[must_use]
     pub fn of(manifest: &Manifest) -> Self {
@@ -57,7 +57,7 @@ impl Which {
     }
 }
 
-impl UnderWay {
+impl RestoreMark {
     /// For a mark that cannot be decoded: the journal is unknown, and anything may have happened.
     const UNKNOWN: Self = Self { log: 0, end: Seq::ZERO, certain: false, branched: true, placed: None };
 
@@ -105,7 +105,7 @@ impl UnderWay {
     fn to_text(self) -> String {
         let Self { log, end, certain, branched, placed } = self;
         let (certain, branched) = (u8::from(certain), u8::from(branched));
-        let placed = placed.map_or_else(|| "nothing".to_owned(), Placed::to_text);
+        let placed = placed.map_or_else(|| "nothing".to_owned(), RestoredBackup::to_text);
         let text = format!("log {log}\nend {end}\ncertain {certain}\nbranched {branched}\nplaced {placed}\n");
         let crc = Crc32c::of(text.as_bytes()).0;
         format!("{text}crc32c {crc:08x}\n")
@@ -118,20 +118,20 @@ impl UnderWay {
         let (certain, branched) = (field("certain")? == "1", field("branched")? == "1");
         let placed = match field("placed")? {
             "nothing" => None,
-            placed => Some(Placed::parse(placed)?),
+            placed => Some(RestoredBackup::parse(placed)?),
         };
         let mark = Self { log, end, certain, branched, placed };
         (mark.to_text() == text).then_some(mark)
     }
 }
 
-impl Placed {
+impl RestoredBackup {
     fn to_text(self) -> String {
-        let Self { backup: Which { number, upto, log, taken, sum }, beside, way } = self;
+        let Self { backup: BackupId { number, upto, log, taken, sum }, beside, way } = self;
         let way = match way {
-            Way::ToTheEnd => "end".to_owned(),
-            Way::AsOfTheBackup => "alone".to_owned(),
-            Way::ToTheRecord(record) => record.to_string(),
+            CatchUp::ToTheEnd => "end".to_owned(),
+            CatchUp::AsOfTheBackup => "alone".to_owned(),
+            CatchUp::ToTheRecord(record) => record.to_string(),
         };
         format!("{number} upto {upto} log {log} taken {} sum {sum} beside {beside} followed {way}", taken.0)
     }
@@ -140,7 +140,7 @@ impl Placed {
         let (number, rest) = text.split_once(' ')?;
         let mut words = rest.split(' ');
         let mut field = |name: &str| words.next().filter(|word| *word == name).and_then(|_| words.next());
-        let backup = Which {
+        let backup = BackupId {
             number: number.parse().ok()?,
             upto: field("upto")?.parse().ok()?,
             log: field("log")?.parse().ok()?,
@@ -149,9 +149,9 @@ impl Placed {
         };
         let beside = field("beside")?.parse().ok()?;
         let way = match field("followed")? {
-            "end" => Way::ToTheEnd,
-            "alone" => Way::AsOfTheBackup,
-            record => Way::ToTheRecord(Seq(record.parse().ok()?)),
+            "end" => CatchUp::ToTheEnd,
+            "alone" => CatchUp::AsOfTheBackup,
+            record => CatchUp::ToTheRecord(Seq(record.parse().ok()?)),
         };
         Some(Self { backup, beside, way })
     }
@@ -161,25 +161,29 @@ impl Placed {
 mod tests {
     use super::*;
 
-    fn placed(way: Way) -> Placed {
+    fn placed(way: CatchUp) -> RestoredBackup {
         let taken = Timestamp(1_795_219_171_417_482_420);
-        Placed { backup: Which { number: 3, upto: 70, log: u64::MAX, taken, sum: u32::MAX }, beside: u64::MAX, way }
+        RestoredBackup {
+            backup: BackupId { number: 3, upto: 70, log: u64::MAX, taken, sum: u32::MAX },
+            beside: u64::MAX,
+            way,
+        }
     }
 
     #[test]
     fn mark_reads_back_and_a_damaged_one_says_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
-        assert_eq!(UnderWay::read(&disk).unwrap(), None);
-        let ways = [Way::ToTheEnd, Way::AsOfTheBackup, Way::ToTheRecord(Seq(u64::MAX))].map(placed);
+        assert_eq!(RestoreMark::read(&disk).unwrap(), None);
+        let ways = [CatchUp::ToTheEnd, CatchUp::AsOfTheBackup, CatchUp::ToTheRecord(Seq(u64::MAX))].map(placed);
         for placed in ways.map(Some).into_iter().chain([None]) {
             for (certain, branched) in [(true, false), (true, true), (false, true)] {
-                let mark = UnderWay { log: u64::MAX, end: Seq(u64::MAX), certain, branched, placed };
+                let mark = RestoreMark { log: u64::MAX, end: Seq(u64::MAX), certain, branched, placed };
                 mark.write(&disk).unwrap();
-                assert_eq!(UnderWay::read(&disk).unwrap(), Some(mark));
+                assert_eq!(RestoreMark::read(&disk).unwrap(), Some(mark));
                 let text = mark.to_text();
                 for end in 0..text.len() {
-                    assert_eq!(UnderWay::parse(&text[..end]), None);
+                    assert_eq!(RestoreMark::parse(&text[..end]), None);
                 }
             }
         }
@@ -188,14 +192,15 @@ mod tests {
         let before = format!("{before}crc32c {:08x}\n", Crc32c::of(before.as_bytes()).0);
         for text in ["", "log 1\nend 2\ncertain 1\nbranched 0\nplaced nothing\ncrc32c 00000000\n", &before] {
             std::fs::write(temp.path().join(FILE), text).unwrap();
-            assert_eq!(UnderWay::read(&disk).unwrap(), Some(UnderWay::UNKNOWN));
+            assert_eq!(RestoreMark::read(&disk).unwrap(), Some(RestoreMark::UNKNOWN));
         }
     }
 
     /// The bytes on disk, pinned. A change here is a change of the format.
     #[test]
     fn mark_bytes_are_pinned() {
-        let mark = UnderWay { placed: Some(placed(Way::ToTheRecord(Seq(77)))), ..UnderWay::first(5, Seq(99)) };
+        let mark =
+            RestoreMark { placed: Some(placed(CatchUp::ToTheRecord(Seq(77)))), ..RestoreMark::first(5, Seq(99)) };
         assert_eq!(
             mark.to_text(),
             "log 5\nend 99\ncertain 1\nbranched 0\nplaced 3 upto 70 log 18446744073709551615 taken 1795219171417482420 \
@@ -214,23 +219,28 @@ mod tests {
             Manifest { taken: Timestamp(10), ..manifest.clone() },
             Manifest { sum: 2, ..manifest.clone() },
         ];
-        assert_eq!(Which::of(&manifest), Which::of(&manifest.clone()));
-        assert!(other.iter().all(|other| Which::of(other) != Which::of(&manifest)));
+        assert_eq!(BackupId::of(&manifest), BackupId::of(&manifest.clone()));
+        assert!(other.iter().all(|other| BackupId::of(other) != BackupId::of(&manifest)));
     }
 
     #[test]
     fn end_of_history_is_known_only_for_the_same_journal() {
-        let beside = |before| UnderWay::beside(Some(before), 5, Seq(120));
-        assert_eq!(UnderWay::beside(None, 5, Seq(120)), UnderWay::first(5, Seq(120)));
+        let beside = |before| RestoreMark::beside(Some(before), 5, Seq(120));
+        assert_eq!(RestoreMark::beside(None, 5, Seq(120)), RestoreMark::first(5, Seq(120)));
         // The attempts have written after record 100.
-        let same =
-            UnderWay { branched: true, placed: Some(placed(Way::AsOfTheBackup)), ..UnderWay::first(5, Seq(100)) };
+        let same = RestoreMark {
+            branched: true,
+            placed: Some(placed(CatchUp::AsOfTheBackup)),
+            ..RestoreMark::first(5, Seq(100))
+        };
         assert_eq!(beside(same), same);
         // The attempts found no journal. The present one was mounted or put back.
-        let none = UnderWay { log: 0, ..same };
-        assert_eq!(beside(none), UnderWay { placed: none.placed, ..UnderWay::first(5, Seq(120)) });
+        let none = RestoreMark { log: 0, ..same };
+        assert_eq!(beside(none), RestoreMark { placed: none.placed, ..RestoreMark::first(5, Seq(120)) });
         // The attempts may have written to this journal before they found the other one.
-        for before in [UnderWay { log: 6, ..same }, UnderWay { log: 6, branched: false, ..same }, UnderWay::UNKNOWN] {
+        for before in
+            [RestoreMark { log: 6, ..same }, RestoreMark { log: 6, branched: false, ..same }, RestoreMark::UNKNOWN]
+        {
             let mark = beside(before);
             assert!(!mark.certain && mark.branched && (mark.log, mark.end) == (5, Seq(120)), "{before:?}");
             assert_eq!(beside(mark), mark, "and this is not forgotten");

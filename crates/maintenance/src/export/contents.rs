@@ -12,13 +12,13 @@ use disk::{Disk, RealDisk};
 use foundation::layout::{JOURNAL_DIR, STORE_CHECKPOINT_DIR, STORE_DIR, STORE_INDEX_DIR};
 use foundation::{DataDir, OpenError, Settings, disk_of, engine};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, KvError, LoggedIndex, LsmConfig, LsmEngine};
+use kv::{IndexConfig, JournaledIndex, KvError, LsmConfig, LsmEngine};
 use store::{Store, StoreConfig};
 
 use super::ExportOptions;
 use super::copy::{Copier, Facts};
-use super::out::{About, Out};
-use super::report::{Report, Trouble};
+use super::out::{FileMetadata, Out};
+use super::report::{ExportProblem, Report};
 use crate::Error;
 
 /// Objects read at a time.
@@ -29,7 +29,7 @@ const MODE: u32 = 0o644;
 /// An open store and the parts below it.
 struct Opened {
     store: Arc<Store>,
-    index: Arc<LoggedIndex>,
+    index: Arc<JournaledIndex>,
     journal: Arc<Journal>,
 }
 
@@ -49,7 +49,7 @@ pub fn export(
     report: &mut Report,
 ) -> Result<(), Error> {
     let failed = Error::ExportObjects;
-    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    let disk = disk_of(data);
     let opened = match own(data, settings, &disk) {
         Ok(opened) => opened,
         Err(error) => {
@@ -60,7 +60,7 @@ pub fn export(
             from_files(&disk, out, report).map_err(failed)?
         }
     };
-    let exported = all(&opened.store, &data.path, &mut Copier::new(&opened.store, out, args.damaged), report);
+    let exported = all(&opened.store, &data.held(), &mut Copier::new(&opened.store, out, args.damaged), report);
     let closed = opened.close();
     exported?;
     closed.map_err(failed)
@@ -78,7 +78,7 @@ fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report)
             let facts = store.provenance(replica).map_err(failed)?;
             let time = facts.file.and_then(|file| modified(&data.join(file))).unwrap_or(SystemTime::UNIX_EPOCH);
             // Only the namespace knows the owner and the attributes.
-            let about = About { mode: MODE, time, owner: None, xattrs: Vec::new() };
+            let about = FileMetadata { mode: MODE, time, owner: None, xattrs: Vec::new() };
             copier.file(&Facts { path: &facts.path_hint, replica, about, interrupted: false }, report)?;
         }
     }
@@ -98,10 +98,10 @@ fn own(data: &DataDir, settings: &Settings, disk: &Arc<dyn Disk>) -> Result<Open
     let (journal, opened) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config)?;
     let journal = Arc::new(journal);
     let engine = engine(data, STORE_INDEX_DIR, settings).map_err(of_index)?;
-    let index_config = IndexConfig { background: false, log_ended_at: Some(opened.last), ..IndexConfig::default() };
+    let index_config = IndexConfig { background: false, journal_ended_at: Some(opened.last), ..IndexConfig::default() };
     let (log, dir) = (Arc::clone(&journal), STORE_CHECKPOINT_DIR);
-    let (index, _) =
-        LoggedIndex::open(log, StreamId::STORE_INDEX, engine, Arc::clone(disk), dir, index_config).map_err(of_index)?;
+    let (index, _) = JournaledIndex::open(log, StreamId::STORE_INDEX, engine, Arc::clone(disk), dir, index_config)
+        .map_err(of_index)?;
     open_store(disk, journal, index)
 }
 
@@ -116,16 +116,16 @@ fn from_files(disk: &Arc<dyn Disk>, out: &Out, report: &mut Report) -> Result<Op
     let engine = Box::new(LsmEngine::open(&work.join("index"), LsmConfig::default()).map_err(of_index)?);
     let log = Arc::clone(&journal);
     let (index, _) =
-        LoggedIndex::open(log, StreamId::STORE_INDEX, engine, scratch, "checkpoint", IndexConfig::default())
+        JournaledIndex::open(log, StreamId::STORE_INDEX, engine, scratch, "checkpoint", IndexConfig::default())
             .map_err(of_index)?;
     let rebuilt = Store::rebuild_index(Arc::clone(disk), STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
     for file in rebuilt.unreadable {
-        report.trouble(Trouble::Missing, &file, "cannot be read as objects");
+        report.trouble(ExportProblem::Missing, &file, "cannot be read as objects");
     }
     open_store(disk, journal, index)
 }
 
-fn open_store(disk: &Arc<dyn Disk>, journal: Arc<Journal>, index: Arc<LoggedIndex>) -> Result<Opened, OpenError> {
+fn open_store(disk: &Arc<dyn Disk>, journal: Arc<Journal>, index: Arc<JournaledIndex>) -> Result<Opened, OpenError> {
     let config = StoreConfig { find_orphans: false, clear_away: false, ..StoreConfig::default() };
     let records = Arc::clone(&index) as Arc<dyn store::RecordIndex>;
     let (store, _) = Store::open(Arc::clone(disk), STORE_DIR, Arc::clone(&journal), records, config)?;

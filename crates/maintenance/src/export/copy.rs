@@ -9,8 +9,8 @@ use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use super::IfDamaged;
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
-use super::out::{About, Out, Part, Refused};
-use super::report::{Report, Trouble};
+use super::out::{AttributeRefused, FileMetadata, Out, Part};
+use super::report::{ExportProblem, Report};
 use crate::Error;
 
 /// Bytes read in one step.
@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     /// Its replica.
     pub replica: ReplicaId,
     /// Mode, time and so on.
-    pub about: About,
+    pub about: FileMetadata,
     /// Whether its writer left it unfinished, according to the namespace.
     pub interrupted: bool,
 }
@@ -73,14 +73,14 @@ impl<'a> Copier<'a> {
         let reader = match self.store.open_read(facts.replica) {
             Ok(reader) => reader,
             Err(error) if concerns_the_replica(&error) => {
-                report.trouble(Trouble::Missing, &shown, &format!("its bytes cannot be read: {error}"));
+                report.trouble(ExportProblem::Missing, &shown, &format!("its bytes cannot be read: {error}"));
                 return Ok(None);
             }
             Err(error) => return Err(failed(error)),
         };
         let unfinished = facts.interrupted
             || status.as_ref().is_some_and(|status| {
-                matches!(status.state, ReplicaState::Interrupted | ReplicaState::InMaking { .. })
+                matches!(status.state, ReplicaState::Interrupted | ReplicaState::BeingWritten { .. })
             });
         let suffix = if unfinished { INTERRUPTED } else { "" };
         if let Some(there) = self.there_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
@@ -91,7 +91,7 @@ impl<'a> Copier<'a> {
         if let Some(there) = self.damaged_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
             report.counts.already_there += 1;
             let what = format!("it was damaged when it was exported before; {} stays as it is", there.display());
-            report.trouble(Trouble::Damaged, &shown, &what);
+            report.trouble(ExportProblem::Damaged, &shown, &what);
             self.give_again(&there, facts, &shown, report)?;
             return Ok(Some(there));
         }
@@ -100,7 +100,7 @@ impl<'a> Copier<'a> {
         let what = wrong(&copied, status.as_ref());
         let mut suffix = suffix.to_owned();
         if let Some(what) = &what {
-            report.trouble(Trouble::Damaged, &shown, what);
+            report.trouble(ExportProblem::Damaged, &shown, what);
             if self.damaged == IfDamaged::LeaveOut {
                 report.counts.left_out += 1;
                 return Ok(None);
@@ -118,7 +118,7 @@ impl<'a> Copier<'a> {
                     report.counts.unnamed += 1;
                 } else if !first {
                     report.trouble(
-                        Trouble::Renamed,
+                        ExportProblem::Renamed,
                         &shown,
                         &format!("its name was taken; it is now {}", below.display()),
                     );
@@ -126,7 +126,7 @@ impl<'a> Copier<'a> {
                 Ok(Some(below))
             }
             Err(error) if of_this_file(&error) => {
-                report.trouble(Trouble::Failed, &shown, &format!("cannot be written: {error}"));
+                report.trouble(ExportProblem::Failed, &shown, &format!("cannot be written: {error}"));
                 Ok(None)
             }
             Err(error) => Err(stop(&shown, error)),
@@ -134,7 +134,12 @@ impl<'a> Copier<'a> {
     }
 
     /// Gives the file the first free name. Returns whether that is the best name, and the rejected attributes.
-    fn give_name(&self, part: &Part, facts: &Facts<'_>, suffix: &str) -> io::Result<(PathBuf, bool, Vec<Refused>)> {
+    fn give_name(
+        &self,
+        part: &Part,
+        facts: &Facts<'_>,
+        suffix: &str,
+    ) -> io::Result<(PathBuf, bool, Vec<AttributeRefused>)> {
         let mut last = None;
         for (place, below) in candidates(facts.path, suffix, facts.replica).into_iter().enumerate() {
             match self.out.finish(part, &below, &facts.about) {
@@ -153,7 +158,7 @@ impl<'a> Copier<'a> {
             // The file's mode or owner denies access. Other files may still work.
             Err(error) if of_this_file(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
                 let what = format!("it is there, but its times, mode or owner cannot be set: {error}");
-                report.trouble(Trouble::Failed, shown, &what);
+                report.trouble(ExportProblem::Failed, shown, &what);
             }
             Err(error) => return Err(stop(shown, error)),
         }
@@ -230,10 +235,10 @@ impl<'a> Copier<'a> {
 }
 
 /// Reports attributes that the target's file system rejected.
-pub fn report_refused(shown: &str, refused: &[Refused], report: &mut Report) {
-    for Refused { name, error } in refused {
+pub fn report_refused(shown: &str, refused: &[AttributeRefused], report: &mut Report) {
+    for AttributeRefused { name, error } in refused {
         let what = format!("its attribute {} cannot be written: {error}", name.escape_ascii());
-        report.trouble(Trouble::Attribute, shown, &what);
+        report.trouble(ExportProblem::Attribute, shown, &what);
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// The metadata of a file or folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct About {
+pub struct FileMetadata {
     /// Permission bits.
     pub mode: u32,
     /// When it was changed.
@@ -24,23 +24,23 @@ pub struct About {
 
 /// An extended attribute that a file system rejected, and the cause.
 #[derive(Debug)]
-pub struct Refused {
+pub struct AttributeRefused {
     /// Its name.
     pub name: Vec<u8>,
     /// The operating system's error.
     pub error: io::Error,
 }
 
-impl About {
+impl FileMetadata {
     /// Applies the metadata to `file`. The owner comes first, because changing it may clear permission bits.
-    fn give(&self, file: &File, mode: u32) -> io::Result<Vec<Refused>> {
+    fn give(&self, file: &File, mode: u32) -> io::Result<Vec<AttributeRefused>> {
         if let Some((user, group)) = self.owner {
             std::os::unix::fs::fchown(file, Some(user), Some(group))?;
         }
         let mut refused = Vec::new();
         for (name, value) in &self.xattrs {
             if let Err(error) = set_xattr(file, name, value) {
-                refused.push(Refused { name: name.clone(), error });
+                refused.push(AttributeRefused { name: name.clone(), error });
             }
         }
         file.set_permissions(Permissions::from_mode(mode))?;
@@ -128,7 +128,7 @@ impl Out {
     }
 
     /// Applies the metadata of a folder after everything is in it. Returns the rejected attributes.
-    pub fn finish_dir(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
+    pub fn finish_dir(&self, below: &Path, about: &FileMetadata) -> io::Result<Vec<AttributeRefused>> {
         let folder = File::open(self.root.join(below))?;
         folder.sync_all()?;
         // The owner keeps access, because a repeated export needs it.
@@ -150,7 +150,7 @@ impl Out {
     /// # Errors
     ///
     /// `AlreadyExists` if the name is taken.
-    pub fn finish(&self, part: &Part, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
+    pub fn finish(&self, part: &Part, below: &Path, about: &FileMetadata) -> io::Result<Vec<AttributeRefused>> {
         let refused = about.give(&part.file, about.mode & 0o777)?;
         part.file.sync_all()?;
         self.make_above(below)?;
@@ -159,7 +159,7 @@ impl Out {
     }
 
     /// Applies metadata, except the time, to an existing file. Returns the rejected attributes.
-    pub fn finish_again(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
+    pub fn finish_again(&self, below: &Path, about: &FileMetadata) -> io::Result<Vec<AttributeRefused>> {
         let has_mode = self.look(below)?.is_some_and(|there| there.permissions().mode() & 0o7777 == about.mode & 0o777);
         if has_mode && about.owner.is_none() && about.xattrs.is_empty() {
             return Ok(Vec::new());
@@ -233,7 +233,7 @@ mod tests {
         let put = |below: &str, text: &str| {
             let mut part = out.begin().unwrap();
             part.file.write_all(text.as_bytes()).unwrap();
-            let about = About { mode: 0o640, time: SystemTime::UNIX_EPOCH, owner: None, xattrs: Vec::new() };
+            let about = FileMetadata { mode: 0o640, time: SystemTime::UNIX_EPOCH, owner: None, xattrs: Vec::new() };
             out.finish(&part, Path::new(below), &about)
         };
         put("a/b", "one").unwrap();

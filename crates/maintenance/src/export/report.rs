@@ -10,7 +10,7 @@ use types::units::show_size;
 /// Kinds of trouble with one file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trouble {
+pub enum ExportProblem {
     /// Its pages, or the whole, do not match their checksums.
     Damaged,
     /// The store does not have it.
@@ -63,7 +63,7 @@ pub struct Report {
     limit: usize,
     /// The counts.
     pub counts: Counts,
-    listed: Vec<(Trouble, String, String)>,
+    listed: Vec<(ExportProblem, String, String)>,
 }
 
 impl Report {
@@ -73,13 +73,13 @@ impl Report {
     }
 
     /// Adds a trouble.
-    pub fn trouble(&mut self, trouble: Trouble, path: &str, what: &str) {
+    pub fn trouble(&mut self, trouble: ExportProblem, path: &str, what: &str) {
         match trouble {
-            Trouble::Damaged => self.counts.damaged += 1,
-            Trouble::Missing => self.counts.missing += 1,
-            Trouble::Failed => self.counts.failed += 1,
-            Trouble::Renamed => self.counts.renamed += 1,
-            Trouble::Attribute => self.counts.attributes += 1,
+            ExportProblem::Damaged => self.counts.damaged += 1,
+            ExportProblem::Missing => self.counts.missing += 1,
+            ExportProblem::Failed => self.counts.failed += 1,
+            ExportProblem::Renamed => self.counts.renamed += 1,
+            ExportProblem::Attribute => self.counts.attributes += 1,
         }
         if self.listed.iter().filter(|(kind, ..)| *kind == trouble).count() < self.limit {
             self.listed.push((trouble, path.to_owned(), what.to_owned()));

@@ -13,8 +13,8 @@ use types::{FileName, GroupId, Ino, ReplicaId};
 
 use super::copy::{Copier, Facts, of_this_file, report_refused, stop};
 use super::names::below_target;
-use super::out::About;
-use super::report::{Report, Trouble};
+use super::out::FileMetadata;
+use super::report::{ExportProblem, Report};
 use super::system_time;
 use crate::Error;
 
@@ -26,7 +26,7 @@ struct Level {
     ino: Ino,
     path: Vec<u8>,
     below: PathBuf,
-    about: About,
+    about: FileMetadata,
     /// Listed entries, the next one last.
     waiting: Vec<ListEntry>,
     /// The last listed entry; `None`: nothing is listed yet.
@@ -35,7 +35,7 @@ struct Level {
 }
 
 impl Level {
-    fn of(inode: &Inode, about: About, path: Vec<u8>, below: PathBuf) -> Self {
+    fn of(inode: &Inode, about: FileMetadata, path: Vec<u8>, below: PathBuf) -> Self {
         Self { ino: inode.ino, path, below, about, waiting: Vec::new(), after: None, more: true }
     }
 
@@ -87,7 +87,7 @@ pub fn export(
                     }
                     Err(error) if of_this_file(&error) => {
                         report.trouble(
-                            Trouble::Failed,
+                            ExportProblem::Failed,
                             &shown,
                             &format!("the folder, and all in it, cannot be written: {error}"),
                         );
@@ -104,10 +104,11 @@ pub fn export(
 }
 
 /// The metadata of an inode.
-fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<About, NsError> {
+fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<FileMetadata, NsError> {
     let owner = owners.then_some((inode.access.owner.0, inode.access.group.0));
-    let xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
-    Ok(About { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
+    let mut xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
+    xattrs.retain(|(name, _)| !name.starts_with(namespace::DIGEST_ATTRIBUTE));
+    Ok(FileMetadata { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
 }
 
 fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report) -> Result<(), Error> {
@@ -124,7 +125,7 @@ fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report)
     match made {
         Ok(()) => report.counts.symlinks += 1,
         Err(error) if of_this_file(&error) => {
-            report.trouble(Trouble::Failed, &shown, &format!("cannot be written: {error}"))
+            report.trouble(ExportProblem::Failed, &shown, &format!("cannot be written: {error}"))
         }
         Err(error) => return Err(stop(&shown, error)),
     }
@@ -134,7 +135,7 @@ fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report)
 fn file(
     copier: &mut Copier<'_>,
     inode: &Inode,
-    about: About,
+    about: FileMetadata,
     path: &[u8],
     linked: &mut HashMap<Ino, PathBuf>,
     report: &mut Report,
@@ -177,7 +178,7 @@ fn nameless(read: &dyn Read, copier: &Copier<'_>) -> Result<u64, NsError> {
         after = Some(*last);
         for (replica, status) in &page {
             let named = namespace::object_record(read, GroupId::DEFAULT, replica.object)?.is_some();
-            nameless += u64::from(!named && !matches!(status.state, ReplicaState::InMaking { .. }));
+            nameless += u64::from(!named && !matches!(status.state, ReplicaState::BeingWritten { .. }));
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::now;
 const LEFT_FREE: u64 = 1 << 32;
 
 /// Starts the namespace's new incarnation. Returns a message about it.
-pub fn begin_new_life(foundation: &Foundation) -> Result<String, Error> {
+pub fn start_new_incarnation(foundation: &Foundation) -> Result<String, Error> {
     let namespace = &foundation.names.namespace;
     let ino = namespace.ids().next_ino().map_err(Error::RaiseNumbers)?;
     let mut object = namespace.ids().next_object().map_err(Error::RaiseNumbers)?;

@@ -8,7 +8,7 @@ use namespace::{NsError, WriterRecord};
 use store::{ReplicaState, ReplicaStatus, Store, StoreError};
 use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
 
-use super::compare::{Meeting, Met, Named, disagreements, state_stored};
+use super::compare::{MergedScan, Named, Pair, disagreements, state_stored};
 use super::finding::{Finding, Problem};
 use super::paged::Paged;
 
@@ -44,7 +44,7 @@ pub struct Counts {
     /// Of the objects: interrupted.
     pub interrupted: u64,
     /// Files with an open write when the node stopped. Their writers may come back.
-    pub in_making: u64,
+    pub being_written: u64,
     /// Kept uploads.
     pub uploads: u64,
     /// Objects in the deletion queue.
@@ -63,7 +63,7 @@ pub trait Progress {
 
 /// Options of the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct How {
+pub struct CheckOptions {
     /// Read no objects.
     pub quick: bool,
     /// The journal has lost records at some time ([`crate::foundation::Foundation::was_repaired`]), so the store may have forgotten objects.
@@ -74,11 +74,11 @@ pub struct How {
 pub fn check(
     read: &dyn Read,
     store: &Store,
-    how: How,
+    how: CheckOptions,
     progress: &mut dyn Progress,
     report: &mut dyn FnMut(Finding),
 ) -> Result<Counts, CheckError> {
-    let How { quick, was_repaired } = how;
+    let CheckOptions { quick, was_repaired } = how;
     let mut counts = Counts::default();
     let keys = namespace::check(read, &mut |found| {
         let path = found.totals_of.and_then(|dir| namespace::path_of(read, dir).ok());
@@ -89,7 +89,7 @@ pub fn check(
     counts.directories = keys.directories;
     counts.names = keys.names;
     counts.uploads = keys.uploads;
-    counts.in_making = keys.writers;
+    counts.being_written = keys.writers;
     counts.deletions = keys.deletions;
     progress.step(&counts);
 
@@ -98,16 +98,16 @@ pub fn check(
         Ok(objects.iter().map(|object| Named { object: object.object, ino: object.ino, len: object.len }).collect())
     });
     let mut nameless: Vec<(ReplicaId, ReplicaStatus)> = Vec::new();
-    for met in Meeting::of(named, replicas(store)) {
+    for met in MergedScan::of(named, replicas(store)) {
         match met? {
-            Met::NamedOnly(named) => {
+            Pair::NamedOnly(named) => {
                 // An object in its first write may be listed before it has reached the store.
                 if !is_being_written(read, named.object)? && !never_held_anything(read, named) {
                     let problem = Problem::ObjectMissing { len: named.len };
                     report(with_path(read, named, Finding::about(ReplicaId::first(named.object), problem)));
                 }
             }
-            Met::StoredOnly(replica, status) => {
+            Pair::StoredOnly(replica, status) => {
                 count(&mut counts, &status);
                 read_through(store, replica, &status, quick, &mut counts, progress, &mut |problem| {
                     report(Finding::about(replica, problem));
@@ -117,7 +117,7 @@ pub fn check(
                     sift(read, store, &mut nameless, report)?;
                 }
             }
-            Met::Both(named, replica, status) => {
+            Pair::Both(named, replica, status) => {
                 count(&mut counts, &status);
                 let mut about = |problem| report(with_path(read, named, Finding::about(replica, problem)));
                 if let Ok(inode) = namespace::stat_ino(read, named.ino)
@@ -174,7 +174,7 @@ fn count(counts: &mut Counts, status: &ReplicaStatus) {
     match status.state {
         ReplicaState::Complete { .. } | ReplicaState::Dirty => counts.complete += 1,
         ReplicaState::Interrupted => counts.interrupted += 1,
-        ReplicaState::InMaking { .. } => {}
+        ReplicaState::BeingWritten { .. } => {}
     }
 }
 
@@ -188,7 +188,7 @@ fn read_through(
     progress: &mut dyn Progress,
     about: &mut dyn FnMut(Problem),
 ) -> Result<(), CheckError> {
-    if quick || matches!(status.state, ReplicaState::InMaking { .. }) {
+    if quick || matches!(status.state, ReplicaState::BeingWritten { .. }) {
         return Ok(());
     }
     let before = counts.bytes_read;
@@ -286,7 +286,7 @@ fn uploads_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(
         for upload in page {
             let replica = ReplicaId::first(upload.object);
             // An upload with an open write was checked with its writer.
-            let written = upload.state == namespace::UploadState::InMaking;
+            let written = upload.state == namespace::UploadState::BeingWritten;
             if !written && store.status(replica)?.is_none() {
                 let finding = Finding::about(replica, Problem::UploadWithoutObject);
                 report(Finding { path: Some(upload.path), ..finding });

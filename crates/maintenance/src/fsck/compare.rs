@@ -22,7 +22,7 @@ pub struct Named {
 
 /// The entries for one number in the two sequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Met {
+pub enum Pair {
     /// Only the namespace has it.
     NamedOnly(Named),
     /// Only the store has it.
@@ -32,12 +32,12 @@ pub enum Met {
 }
 
 /// Merges two sorted sequences. An error in one of them, or a wrong order, becomes an error of the result.
-pub struct Meeting<N: Iterator, S: Iterator> {
+pub struct MergedScan<N: Iterator, S: Iterator> {
     named: std::iter::Peekable<N>,
     stored: std::iter::Peekable<S>,
 }
 
-impl<E, N, S> Meeting<N, S>
+impl<E, N, S> MergedScan<N, S>
 where
     N: Iterator<Item = Result<Named, E>>,
     S: Iterator<Item = Result<(ReplicaId, ReplicaStatus), E>>,
@@ -48,12 +48,12 @@ where
     }
 }
 
-impl<E, N, S> Iterator for Meeting<N, S>
+impl<E, N, S> Iterator for MergedScan<N, S>
 where
     N: Iterator<Item = Result<Named, E>>,
     S: Iterator<Item = Result<(ReplicaId, ReplicaStatus), E>>,
 {
-    type Item = Result<Met, E>;
+    type Item = Result<Pair, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let order = match (self.named.peek(), self.stored.peek()) {
@@ -64,12 +64,12 @@ where
             (Some(Ok(named)), Some(Ok((replica, _)))) => ReplicaId::first(named.object).cmp(replica),
         };
         match order {
-            Ordering::Less => self.named.next().map(|named| named.map(Met::NamedOnly)),
+            Ordering::Less => self.named.next().map(|named| named.map(Pair::NamedOnly)),
             Ordering::Greater => {
-                self.stored.next().map(|stored| stored.map(|(replica, status)| Met::StoredOnly(replica, status)))
+                self.stored.next().map(|stored| stored.map(|(replica, status)| Pair::StoredOnly(replica, status)))
             }
             Ordering::Equal => match (self.named.next(), self.stored.next()) {
-                (Some(Ok(named)), Some(Ok((replica, status)))) => Some(Ok(Met::Both(named, replica, status))),
+                (Some(Ok(named)), Some(Ok((replica, status)))) => Some(Ok(Pair::Both(named, replica, status))),
                 (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
                 _ => None,
             },
@@ -123,7 +123,7 @@ pub fn state_named(state: FileState) -> &'static str {
 #[must_use]
 pub fn state_stored(state: &ReplicaState) -> &'static str {
     match state {
-        ReplicaState::InMaking { .. } => "being written",
+        ReplicaState::BeingWritten { .. } => "being written",
         ReplicaState::Complete { .. } => "complete",
         ReplicaState::Interrupted => "interrupted",
         ReplicaState::Dirty => "being changed in place",
@@ -156,10 +156,10 @@ mod tests {
 
     const SUMS: Sums = Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
 
-    type Step = Result<Met, &'static str>;
+    type Step = Result<Pair, &'static str>;
 
     fn meet(left: &[u64], right: &[u64]) -> Vec<Step> {
-        Meeting::of(left.iter().map(|n| Ok(named(*n))), right.iter().map(|n| Ok(stored(*n)))).collect()
+        MergedScan::of(left.iter().map(|n| Ok(named(*n))), right.iter().map(|n| Ok(stored(*n)))).collect()
     }
 
     /// Every combination of two small sets, against the plain definition.
@@ -171,9 +171,9 @@ mod tests {
                 let (left, right) = (set(left), set(right));
                 let expected: Vec<Step> = (0..5)
                     .filter_map(|n| match (left.contains(&n), right.contains(&n)) {
-                        (true, true) => Some(Ok(Met::Both(named(n), stored(n).0, stored(n).1))),
-                        (true, false) => Some(Ok(Met::NamedOnly(named(n)))),
-                        (false, true) => Some(Ok(Met::StoredOnly(stored(n).0, stored(n).1))),
+                        (true, true) => Some(Ok(Pair::Both(named(n), stored(n).0, stored(n).1))),
+                        (true, false) => Some(Ok(Pair::NamedOnly(named(n)))),
+                        (false, true) => Some(Ok(Pair::StoredOnly(stored(n).0, stored(n).1))),
                         (false, false) => None,
                     })
                     .collect();
@@ -186,9 +186,9 @@ mod tests {
     fn errors_are_passed_on() {
         let left = vec![Ok(named(1)), Err("broken")];
         let right = vec![Ok(stored(1)), Ok(stored(2))];
-        let met: Vec<Step> = Meeting::of(left.into_iter(), right.into_iter()).collect();
+        let met: Vec<Step> = MergedScan::of(left.into_iter(), right.into_iter()).collect();
         assert!(met.contains(&Err("broken")));
-        let met: Vec<Step> = Meeting::of(vec![Ok(named(1))].into_iter(), vec![Err("broken")].into_iter()).collect();
+        let met: Vec<Step> = MergedScan::of(vec![Ok(named(1))].into_iter(), vec![Err("broken")].into_iter()).collect();
         assert!(met.contains(&Err("broken")));
     }
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(kinds(whole, complete(9)), [LengthDiffers]);
         let other = Sums { adler32: Adler32(3), ..SUMS };
         assert_eq!(kinds(content(FileState::Complete, 10, Some(other)), complete(10)), [SumsDiffer]);
-        let making = ReplicaState::InMaking { written: vec![(0, 10)], prefix: 10, durable_prefix: 10 };
+        let making = ReplicaState::BeingWritten { written: vec![(0, 10)], prefix: 10, durable_prefix: 10 };
         assert_eq!(kinds(whole, ReplicaStatus { state: making, ..complete(10) }), [StateDiffers]);
         assert_eq!(kinds(whole, ReplicaStatus { state: ReplicaState::Dirty, ..complete(10) }), [StateDiffers]);
         assert_eq!(kinds(content(FileState::Interrupted(WriterKey(1)), 10, None), complete(10)), [StateDiffers]);

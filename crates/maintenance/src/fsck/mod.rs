@@ -1,7 +1,7 @@
 //! `weir fsck`: checks the journal, the indexes, the names, the objects, and the bytes of a stopped node.
 //!
 //! Opening the data directory does the same as a start of the node: it cuts an unsynced tail of the journal and brings the indexes up to its end.
-//! Only then is the state consistent. Beyond that, nothing is changed without `--repair`, `--repair-journal`, `--begin-new-log` or
+//! Only then is the state consistent. Beyond that, nothing is changed without `--repair`, `--repair-journal`, `--reset-journal` or
 //! `--remove-unreferenced`.
 
 pub(crate) mod after_repair;
@@ -24,7 +24,7 @@ use report::Report;
 use types::units::show_size;
 
 use crate::Error;
-use crate::index_repair::new_log::{self, NewLogError, StoreIndex};
+use crate::index_repair::journal_reset::{self, JournalResetError, StoreIndex};
 use crate::index_repair::{rebuild, repair_journal};
 use crate::{now, open_data_dir};
 
@@ -42,7 +42,7 @@ pub struct FsckOptions {
     /// Rebuild the store's index if it is lost.
     pub rebuild_store: bool,
     /// Start a new journal if the journal is lost.
-    pub begin_new_log: bool,
+    pub reset_journal: bool,
     /// Print the result as JSON.
     pub json: bool,
     /// List at most this many findings of each kind.
@@ -59,11 +59,11 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
     let mut report = Report::new(args.list);
     refuse_unfinished(&data, args)?;
     let cut = args.repair_journal && cut_journal(&data, settings, &mut report)?;
-    if args.begin_new_log {
-        begin_log(&data, settings, &mut report)?;
+    if args.reset_journal {
+        begin_journal(&data, settings, &mut report)?;
     }
     let rebuilt = args.rebuild_store && rebuild_store(&data, settings, &mut report)?;
-    let asked = args.repair_journal || args.begin_new_log || rebuilt;
+    let asked = args.repair_journal || args.reset_journal || rebuilt;
     let purpose = if asked { Purpose::Repair } else { Purpose::Check };
     let foundation = Foundation::open(&data, settings, purpose, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
@@ -71,13 +71,13 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
             let _ = writeln!(std::io::stderr(), "{}", words.text);
         }
     }
-    if cut || args.begin_new_log || foundation.is_older {
-        let _ = writeln!(std::io::stderr(), "{}", after_repair::begin_new_life(&foundation)?);
+    if cut || args.reset_journal || foundation.is_older {
+        let _ = writeln!(std::io::stderr(), "{}", after_repair::start_new_incarnation(&foundation)?);
     }
     if foundation.is_older {
         foundation.accept_older().map_err(|error| refused(&data, error))?;
     }
-    if rebuilt || args.begin_new_log {
+    if rebuilt || args.reset_journal {
         // After the journal was lost, the objects may be newer than their names.
         let restored = rebuild::restore_empty(&foundation, rebuilt).map_err(|error| refused(&data, error))?;
         let _ = writeln!(
@@ -88,8 +88,8 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
     if rebuilt {
         rebuild::finish(&*foundation.disk).map_err(|error| refused(&data, error.into()))?;
     }
-    if args.begin_new_log {
-        new_log::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
+    if args.reset_journal {
+        journal_reset::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
     }
     let counts = look(&foundation, args, &mut report)?;
     foundation.close().map_err(Error::Close)?;
@@ -128,7 +128,7 @@ pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) ->
     // One view for the whole check. The repairs come after it, from its list of findings.
     let counts = {
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
-        let how = check::How { quick: args.quick, was_repaired: foundation.was_repaired };
+        let how = check::CheckOptions { quick: args.quick, was_repaired: foundation.was_repaired };
         check::check(&*read, &foundation.objects.store, how, &mut progress, &mut |found| repair.take(found, report))
             .map_err(Error::Check)?
     };
@@ -165,15 +165,15 @@ fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Resu
 /// An unfinished repair must be finished first, by the command that began it.
 fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Error> {
     let unfinished = || -> Result<(), OpenError> {
-        let disk = disk_of(data)?;
+        let disk = disk_of(data);
         if !args.rebuild_store && marks::is_rebuilding(&*disk)? {
             return Err(OpenError::RebuildInterrupted);
         }
         if marks::is_restoring(&*disk)? {
             return Err(OpenError::RestoreInterrupted);
         }
-        if !args.begin_new_log && marks::NewLog::read(&*disk)?.is_some_and(|mark| !mark.finished) {
-            return Err(OpenError::NewLogUnfinished);
+        if !args.reset_journal && marks::JournalReset::read(&*disk)?.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::JournalResetUnfinished);
         }
         Ok(())
     };
@@ -198,11 +198,11 @@ fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Re
     Ok(true)
 }
 
-/// `--begin-new-log`.
-fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<(), Error> {
-    let begun = new_log::begin_new_log(data, settings, StoreIndex::MustBeThere).map_err(|error| match error {
-        NewLogError::LogIsThere | NewLogError::PartOfLog { .. } => Error::NoNewLog(error),
-        _ => new_log::refused(data, error),
+/// `--reset-journal`.
+fn begin_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<(), Error> {
+    let begun = journal_reset::reset_journal(data, settings, StoreIndex::MustExist).map_err(|error| match error {
+        JournalResetError::JournalExists | JournalResetError::PartOfJournalExists { .. } => Error::NoNewJournal(error),
+        _ => journal_reset::refused(data, error),
     })?;
     let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));
     let what = format!(

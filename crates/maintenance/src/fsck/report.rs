@@ -86,7 +86,7 @@ impl Report {
             row("objects", counts.replicas, Some(counts.bytes)),
             row("  complete", counts.complete, None),
             row("  interrupted", counts.interrupted, None),
-            row("open writes", counts.in_making, None),
+            row("open writes", counts.being_written, None),
             row("uploads", counts.uploads, None),
             row("objects to be deleted", counts.deletions, None),
         ];

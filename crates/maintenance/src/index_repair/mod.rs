@@ -1,7 +1,7 @@
 //! Repairs below the names and the objects: a damaged journal, a lost journal, a lost index of the store.
 
-mod follow_log;
-pub mod new_log;
+pub mod journal_reset;
 pub mod rebuild;
+mod repair_journal;
 
-pub use follow_log::repair_journal;
+pub use repair_journal::repair_journal;

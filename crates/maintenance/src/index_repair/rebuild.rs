@@ -11,7 +11,7 @@ use foundation::marks::REBUILDING;
 use foundation::runs::Runs;
 use foundation::{DataDir, Foundation, OpenError, Settings, disk_of, engine, marks};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, KvError, LoggedIndex};
+use kv::{IndexConfig, JournaledIndex, KvError};
 use namespace::FileState;
 use store::Store;
 use types::{GroupId, ReplicaId};
@@ -22,7 +22,7 @@ const PAGE: usize = 1024;
 /// Rebuilds the store's index from segments and sidecars, if it is lost. `None`: it is not lost, and nothing was changed. The caller must then call
 /// [`restore_empty`] and [`finish`].
 pub fn rebuild(data: &DataDir, settings: &Settings) -> Result<Option<store::Rebuilt>, OpenError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     if !marks::is_rebuilding(&*disk)? {
         if !is_lost(data, settings, &disk)? {
             return Ok(None);
@@ -41,7 +41,7 @@ pub fn catch_up(data: &DataDir, settings: &Settings) -> Result<store::Rebuilt, O
 }
 
 fn fill(data: &DataDir, settings: &Settings, begin_empty: bool) -> Result<store::Rebuilt, OpenError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     let (journal, index) = open(data, settings, &disk, begin_empty)?;
     let rebuilt = Store::rebuild_index(disk, STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
     index.close().map_err(of_store)?;
@@ -96,16 +96,16 @@ fn open(
     settings: &Settings,
     disk: &Arc<dyn Disk>,
     begin_empty: bool,
-) -> Result<(Arc<Journal>, Arc<LoggedIndex>), OpenError> {
+) -> Result<(Arc<Journal>, Arc<JournaledIndex>), OpenError> {
     // The journal has records newer than all files of objects. If it is missing, rebuilding an index is not enough.
     let journal_config = JournalConfig { must_exist: true, ..settings.journal() };
     let (journal, opened) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config)?;
     let journal = Arc::new(journal);
     let index_config =
-        IndexConfig { background: false, log_ended_at: Some(opened.last), begin_empty, ..IndexConfig::default() };
+        IndexConfig { background: false, journal_ended_at: Some(opened.last), begin_empty, ..IndexConfig::default() };
     let engine = engine(data, STORE_INDEX_DIR, settings).map_err(of_store)?;
     let (log, disk) = (Arc::clone(&journal), Arc::clone(disk));
-    let opened = LoggedIndex::open(log, StreamId::STORE_INDEX, engine, disk, STORE_CHECKPOINT_DIR, index_config);
+    let opened = JournaledIndex::open(log, StreamId::STORE_INDEX, engine, disk, STORE_CHECKPOINT_DIR, index_config);
     Ok((journal, opened.map_err(of_store)?.0))
 }
 

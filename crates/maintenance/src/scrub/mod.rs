@@ -294,9 +294,9 @@ impl Shared {
                 let (tally, after) = desk.at()?;
                 *after = Some(replica);
                 match scrubbed {
-                    Looked::Whole => tally.whole += 1,
-                    Looked::Busy => tally.busy += 1,
-                    Looked::Damaged => tally.damaged += 1,
+                    ScrubOutcome::Whole => tally.whole += 1,
+                    ScrubOutcome::Busy => tally.busy += 1,
+                    ScrubOutcome::Damaged => tally.damaged += 1,
                 }
                 drop(desk);
                 if kept.elapsed() >= KEEP_INTERVAL {
@@ -324,7 +324,7 @@ impl Shared {
         scrubber: &mut Scrubber,
         replica: ReplicaId,
         pace: &mut Pace,
-    ) -> Result<Looked, Stopped> {
+    ) -> Result<ScrubOutcome, Stopped> {
         let mut began = Instant::now();
         let mut stopped = self.go_on();
         if stopped.is_none() {
@@ -337,9 +337,9 @@ impl Shared {
                 Ok(Scrubbed::Whole(_)) => {
                     damage::whole_again(&work.namespace, replica)
                         .map_err(|error| Stopped::Trouble(error.to_string()))?;
-                    return Ok(Looked::Whole);
+                    return Ok(ScrubOutcome::Whole);
                 }
-                Ok(Scrubbed::Busy) => return Ok(Looked::Busy),
+                Ok(Scrubbed::Busy) => return Ok(ScrubOutcome::Busy),
                 Ok(Scrubbed::Stopped) => {}
                 Err(error) => return found(work, replica, &error),
             }
@@ -408,14 +408,14 @@ impl ScrubControl {
     }
 }
 
-enum Looked {
+enum ScrubOutcome {
     Whole,
     Busy,
     Damaged,
 }
 
 /// Handles the error of an object that is damaged or could not be read.
-fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<Looked, Stopped> {
+fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<ScrubOutcome, Stopped> {
     let concerns_it = !matches!(error, StoreError::Index(_))
         && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound);
     if !concerns_it {
@@ -423,7 +423,7 @@ fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<Looked, 
     }
     let said = damage::tell(&work.namespace, &work.store, replica, &error.to_string());
     let is_damaged = said.map_err(|error| Stopped::Trouble(error.to_string()))?;
-    Ok(if is_damaged { Looked::Damaged } else { Looked::Busy })
+    Ok(if is_damaged { ScrubOutcome::Damaged } else { ScrubOutcome::Busy })
 }
 
 fn seconds_now() -> u64 {

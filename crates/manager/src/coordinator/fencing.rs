@@ -11,14 +11,14 @@ use cluster::{Fence, FenceId, Time};
 use namespace::{Durability, NsError, SetInSyncReplicas, WriterKind, WriterRecord, WriterToken};
 use types::{ErrorCode, InSyncReplica, NodeId, ReplicaId, StoreId};
 
-use super::CoordinatorState;
-use crate::{Manager, told};
+use super::{Coordinator, CoordinatorState};
+use crate::names::{Names, answer_to};
 
 /// Called when all stores have stopped.
-type Then = Box<dyn FnOnce(&Arc<Manager>, Option<Ended>) + Send>;
+type Then = Box<dyn FnOnce(Option<Ended>) + Send>;
 
 /// A decision that waits, and the fences that it waits for.
-pub(crate) struct Waiting {
+pub(super) struct Waiting {
     stores: Vec<StoreId>,
     fences: Vec<(FenceId, bool)>,
     after: After,
@@ -32,7 +32,7 @@ enum After {
 /// Fences that a decision has waited for. While this value exists, nobody gets a capability to read the replica, and no
 /// other store is confirmed as its primary.
 pub(crate) struct Ended {
-    manager: Arc<Manager>,
+    coordinator: Arc<Coordinator>,
     /// The fenced stores.
     pub(crate) stores: Vec<StoreId>,
     fences: Vec<FenceId>,
@@ -41,7 +41,7 @@ pub(crate) struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         if !self.fences.is_empty() {
-            let mut state = self.manager.coordinator.lock();
+            let mut state = self.coordinator.lock();
             let (fences, _) = state.fences_mut(true);
             self.fences.iter().for_each(|fence| fences.end(*fence));
         }
@@ -59,7 +59,17 @@ pub(crate) struct Placing {
     pub(crate) request: u64,
 }
 
-impl Manager {
+/// Whether an older version of the object existed before this write. That is so for a change in place and for an interrupted file that is continued.
+/// Each store that has the older version could still show it.
+pub(crate) fn has_older_version(names: &Names, writer: &WriterRecord) -> Result<bool, NsError> {
+    if writer.kind == WriterKind::Update {
+        return Ok(true);
+    }
+    let (group, object) = (writer.placement.group, writer.object);
+    Ok(names.read(|read| namespace::object_record(read, group, object))?.is_some())
+}
+
+impl Coordinator {
     /// Calls `then` when none of `stores` answers for `replica` with an epoch below `epoch` any more. Without stores it calls `then` at once. It
     /// passes `None` if the server of one of the stores is unknown.
     pub(crate) fn once_fenced(
@@ -67,13 +77,13 @@ impl Manager {
         stores: &[StoreId],
         replica: ReplicaId,
         epoch: Epoch,
-        then: impl FnOnce(&Arc<Self>, Option<Ended>) + Send + 'static,
+        then: impl FnOnce(Option<Ended>) + Send + 'static,
     ) {
         if stores.is_empty() {
-            return then(self, Some(Ended { manager: Arc::clone(self), stores: Vec::new(), fences: Vec::new() }));
+            return then(Some(Ended { coordinator: Arc::clone(self), stores: Vec::new(), fences: Vec::new() }));
         }
         if let Err(After::Opening(then)) = self.wait_for(stores, replica, epoch, After::Opening(Box::new(then))) {
-            then(self, None);
+            then(None);
         }
     }
 
@@ -82,7 +92,7 @@ impl Manager {
         let now = self.world.now();
         let mut tell = Vec::new();
         {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let nodes: Option<Vec<_>> = stores.iter().map(|store| Some((state.node_of(*store)?, *store))).collect();
             let Some(nodes) = nodes else { return Err(after) };
             let (fences, sessions) = state.fences_mut(true);
@@ -96,7 +106,7 @@ impl Manager {
 
     fn tell_fences(&self, fences: Vec<Fence>) {
         for fence in fences {
-            self.tell_store(fence.node, fence.store, ToStore::Fence(fence));
+            self.world.tell_store(fence.node, fence.store, ToStore::Fence(fence));
         }
     }
 
@@ -104,7 +114,7 @@ impl Manager {
     pub(crate) fn look_at_fences(self: &Arc<Self>, now: Time) {
         let mut tell = Vec::new();
         let there = {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let (fences, sessions) = state.fences_mut(false);
             fences.look(now, sessions, &mut tell)
         };
@@ -116,7 +126,7 @@ impl Manager {
 
     /// A node confirms a fence.
     pub(crate) fn fenced(self: &Arc<Self>, fence: &Fence) {
-        let is_news = self.coordinator.lock().fences_mut(false).0.answered(fence);
+        let is_news = self.lock().fences_mut(false).0.answered(fence);
         if is_news {
             self.is_there(fence.fence);
         }
@@ -125,7 +135,7 @@ impl Manager {
     /// Marks a fence as confirmed. The decision that waits for it goes on once all its fences are confirmed.
     fn is_there(self: &Arc<Self>, fence: FenceId) {
         let Waiting { stores, fences, after } = {
-            let state: &mut CoordinatorState = &mut self.coordinator.lock();
+            let state: &mut CoordinatorState = &mut self.lock();
             let waits = |waiting: &Waiting| waiting.fences.iter().any(|(id, _)| *id == fence);
             let Some(at) = state.waiting.iter().position(waits) else { return };
             let waiting = &mut state.waiting[at];
@@ -135,27 +145,18 @@ impl Manager {
             }
             state.waiting.remove(at)
         };
-        let ended = Ended { manager: Arc::clone(self), stores, fences: fences.into_iter().map(|(id, _)| id).collect() };
+        let ended =
+            Ended { coordinator: Arc::clone(self), stores, fences: fences.into_iter().map(|(id, _)| id).collect() };
         match after {
-            After::Opening(then) => then(self, Some(ended)),
-            After::Place(placing) => self.placed(placing, Some(ended)),
+            After::Opening(then) => then(Some(ended)),
+            After::Place(placing) => self.record_in_sync(placing, Some(ended)),
         }
-    }
-
-    /// Whether an older version of the object existed before this write. That is so for a change in place and for an interrupted file that is
-    /// continued. Each store that has the older version could still show it.
-    pub(crate) fn was_there(&self, writer: &WriterRecord) -> Result<bool, NsError> {
-        if writer.kind == WriterKind::Update {
-            return Ok(true);
-        }
-        let (group, object) = (writer.placement.group, writer.object);
-        Ok(self.names.read(|read| namespace::object_record(read, group, object))?.is_some())
     }
 
     /// A primary names its in-sync replicas. A store that is left out and could show the older version must stop doing so first.
-    pub(crate) fn location(self: &Arc<Self>, placing: Placing) {
+    pub(crate) fn place(self: &Arc<Self>, placing: Placing) {
         {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             if state.fences.guards(placing.replica) {
                 // The same request again: only the latest one is answered.
                 for waiting in &mut state.waiting {
@@ -184,8 +185,8 @@ impl Manager {
         if says != Some(placing.store) || writer.as_ref().is_some_and(|writer| !may_say(writer)) {
             return self.tell_placed(&placing, Err(ErrorCode::Stale));
         }
-        let was_there = writer.as_ref().map_or(Ok(false), |writer| self.was_there(writer));
-        let left_out: Vec<StoreId> = match (&writer, was_there) {
+        let has_older_version = writer.as_ref().map_or(Ok(false), |writer| has_older_version(&self.names, writer));
+        let left_out: Vec<StoreId> = match (&writer, has_older_version) {
             (Some(writer), Ok(true)) => {
                 let before = writer.placement.in_sync.iter().map(|one| one.store);
                 before.filter(|store| placing.in_sync.iter().all(|one| one.store != *store)).collect()
@@ -195,7 +196,7 @@ impl Manager {
             (_, Err(error)) => return tracing::error!(%error, "cannot read the open writes"),
         };
         if left_out.is_empty() {
-            self.placed(placing, None);
+            self.record_in_sync(placing, None);
         } else {
             let (replica, epoch) = (placing.replica, Epoch(placing.writer.epoch));
             // If a server is unknown, the primary asks again.
@@ -203,12 +204,12 @@ impl Manager {
         }
     }
 
-    fn placed(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
+    fn record_in_sync(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
         let Placing { writer, ref in_sync, .. } = placing;
         let op = SetInSyncReplicas { writer, in_sync: in_sync.clone(), takes_over: false };
         let this = Arc::clone(self);
-        self.change(Durability::Synced, op, move |result| {
-            if let Some(result) = told(result.map(drop)) {
+        self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result| {
+            if let Some(result) = answer_to(result.map(drop)) {
                 this.tell_placed(&placing, result);
             }
             drop(ended);
@@ -217,6 +218,6 @@ impl Manager {
 
     fn tell_placed(&self, placing: &Placing, result: Result<(), ErrorCode>) {
         let Placing { node, store, replica, writer, request, .. } = *placing;
-        self.tell_store(node, store, ToStore::Placed { replica, epoch: Epoch(writer.epoch), request, result });
+        self.world.tell_store(node, store, ToStore::Placed { replica, epoch: Epoch(writer.epoch), request, result });
     }
 }

@@ -1,13 +1,14 @@
-//! The groups of stores, and the groups that are just being made.
+//! The groups of stores, and the groups that are just being recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cluster::message::ToStore;
 use namespace::{Durability, NsError, PutGroup, Read};
-use types::{Group, GroupId, Member, ObjectId, StoreId};
+use types::{Group, GroupId, Member, NodeId, ObjectId, ReplicaId, StoreId};
 
+use super::Coordinator;
 use super::servers::Servers;
-use crate::Manager;
 
 /// Groups that are read at a time.
 const PAGE: usize = 1024;
@@ -32,7 +33,7 @@ pub(crate) struct Groups {
     /// Stores that were draining or removed as lost when this manager started. They may have left any group before.
     may_have_left: BTreeSet<StoreId>,
     /// Groups that are just being recorded, and the callers that wait for them.
-    making: BTreeMap<Vec<StoreId>, Vec<GroupMade>>,
+    being_recorded: BTreeMap<Vec<StoreId>, Vec<GroupMade>>,
 }
 
 impl Groups {
@@ -56,9 +57,9 @@ impl Groups {
             unsettled: BTreeSet::new(),
             left: BTreeMap::new(),
             may_have_left: servers.to_leave(),
-            making: BTreeMap::new(),
+            being_recorded: BTreeMap::new(),
         };
-        groups.iter().for_each(|group| this.is_made(group));
+        groups.iter().for_each(|group| this.take(group));
         Ok(this)
     }
 
@@ -76,7 +77,7 @@ impl Groups {
     }
 
     /// Takes over a group as the namespace has it.
-    pub(crate) fn is_made(&mut self, group: &Group) {
+    pub(crate) fn take(&mut self, group: &Group) {
         let stores = stores_of(group);
         for store in &stores {
             *self.counts.entry(*store).or_default() += 1;
@@ -148,13 +149,13 @@ impl Groups {
         !self.unsettled.is_empty() || servers.to_leave().into_iter().any(|store| self.count_of(store) > 0)
     }
 
-    /// Whether the store is draining and no group counts on it any more.
+    /// Whether the store is draining and no group depends on it any more.
     pub(crate) fn leave_unused(&self, servers: &Servers, store: StoreId) -> bool {
         servers.is_draining(store) && self.count_of(store) == 0
     }
 }
 
-impl Manager {
+impl Coordinator {
     /// Calls `then` with the group of `stores`. Makes the group first if it does not exist.
     pub(crate) fn with_group(
         self: &Arc<Self>,
@@ -162,31 +163,47 @@ impl Manager {
         then: impl FnOnce(Result<GroupId, NsError>) + Send + 'static,
     ) {
         let group = {
-            let mut groups = self.coordinator.groups();
+            let mut groups = self.groups();
             if let Some(group) = groups.of(&stores) {
                 drop(groups);
                 return then(Ok(group));
             }
             // A batch of new files asks for the same group hundreds of times.
-            if let Some(waiting) = groups.making.get_mut(&stores) {
+            if let Some(waiting) = groups.being_recorded.get_mut(&stores) {
                 return waiting.push(Box::new(then));
             }
-            groups.making.insert(stores.clone(), vec![Box::new(then)]);
+            groups.being_recorded.insert(stores.clone(), vec![Box::new(then)]);
             groups.new_group(&stores)
         };
         let this = Arc::clone(self);
-        self.change(Durability::Synced, PutGroup { group: group.clone() }, move |result| {
-            let waiting = {
-                let mut groups = this.coordinator.groups();
-                if result.is_ok() {
-                    groups.is_made(&group);
+        self.names.change_as_manager(
+            self.world.wall(),
+            Durability::Synced,
+            PutGroup { group: group.clone() },
+            move |result| {
+                let waiting = {
+                    let mut groups = this.groups();
+                    if result.is_ok() {
+                        groups.take(&group);
+                    }
+                    groups.being_recorded.remove(&stores)
+                };
+                for then in waiting.unwrap_or_default() {
+                    then(result.clone().map(|()| group.group));
                 }
-                groups.making.remove(&stores)
-            };
-            for then in waiting.unwrap_or_default() {
-                then(result.clone().map(|()| group.group));
-            }
-        });
+            },
+        );
+    }
+}
+
+impl Coordinator {
+    /// Has replicas deleted from a draining store that no group depends on. The coordinator's lock covers the check and the order. A store that is used
+    /// again is published under the same lock, so later orders to copy to that store come after this one.
+    pub(crate) fn delete_from_unused(&self, node: NodeId, store: StoreId, replicas: Vec<ReplicaId>) {
+        let state = self.lock();
+        if state.node_of(store) == Some(node) && self.groups().leave_unused(&state.servers, store) {
+            self.world.tell_store(node, store, ToStore::Delete { replicas });
+        }
     }
 }
 

@@ -1,11 +1,10 @@
-//! Stores that are lost for good: what is lost with them, and their removal.
-
-use std::collections::BTreeSet;
+//! Stores that are lost for good, and their removal.
 
 use cluster::Presence;
+use namespace::{NsError, WantedState};
 use types::StoreId;
 
-use crate::{LossView, Manager, RepairError};
+use super::Coordinator;
 
 /// How stores are removed as lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -16,41 +15,41 @@ pub struct RemoveLost {
     pub force: bool,
 }
 
-impl Manager {
-    /// Shows what is lost with `stores`, and removes them as lost if that is confirmed. Other stores then replace them in their groups. `go_on` is
-    /// asked from time to time: if it returns `false`, nothing is removed, and the result is `None`.
-    ///
-    /// # Errors
-    /// If the removal is confirmed and the node of a store is online, unless `force` is set; if a store is unknown, or the change cannot be recorded.
-    pub fn remove_lost_stores(
-        &self,
-        stores: &BTreeSet<StoreId>,
-        how: RemoveLost,
-        go_on: impl FnMut() -> bool,
-    ) -> Result<Option<LossView>, RepairError> {
-        for store in stores {
-            self.wanted_state(*store)?;
-            if how.is_confirmed && !how.force {
-                self.must_be_gone(*store)?;
-            }
-        }
-        let Some(found) = self.losses(stores, go_on)? else { return Ok(None) };
-        if how.is_confirmed {
-            for store in stores {
-                self.give_up_store(*store, how.force)?;
-            }
-        }
-        Ok(Some(LossView { is_removed: how.is_confirmed, ..found }))
-    }
+/// Why a store was not removed as lost.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// The store's node is online.
+    #[error("{store} is not lost: its node is {presence}. Stop the node if its disk is gone for good, or use --force")]
+    IsThere {
+        /// The store, for people.
+        store: String,
+        /// The state of its node.
+        presence: Presence,
+    },
+    /// The namespace refused the change.
+    #[error(transparent)]
+    Names(#[from] NsError),
+}
 
-    /// Refuses a store whose node is there.
-    pub(crate) fn must_be_gone(&self, store: StoreId) -> Result<(), RepairError> {
+impl Coordinator {
+    /// Refuses a store that cannot be removed as lost. With `force`, its node may be online.
+    pub(crate) fn check_lost(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
+        self.wanted_state(store)?;
         let view = self.view();
         match view.standing(self.world.now(), store).map(|standing| standing.presence) {
-            Some(presence @ (Presence::Online | Presence::Suspect)) => {
+            Some(presence @ (Presence::Online | Presence::Suspect)) if !force => {
                 Err(RepairError::IsThere { store: view.servers.shown(store), presence })
             }
-            Some(Presence::Away) | None => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    /// Removes a store as lost: other stores replace it in its groups. Returns when that is recorded. With `force`, its node may be online.
+    pub(crate) fn remove_as_lost(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
+        self.check_lost(store, force)?;
+        self.set_wanted_state(store, WantedState::Lost)?;
+        let shown = self.view().servers.shown(store);
+        tracing::warn!(store = %shown, "a store is removed as lost: repair copies what it had from other stores");
+        Ok(())
     }
 }

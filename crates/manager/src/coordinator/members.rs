@@ -1,4 +1,4 @@
-//! An administrator's decisions about nodes and stores: read-only stores, removed stores and removed nodes.
+//! An administrator's decisions about nodes and stores: the states of stores, removed stores and removed nodes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use namespace::{
 };
 use types::{NodeId, StoreId};
 
-use crate::Manager;
+use super::Coordinator;
 
 /// The reason for closing the connection of a removed node.
 const REMOVED: &str = "it is not in this cluster any more";
@@ -20,7 +20,7 @@ pub enum MemberError {
     /// The store is draining and not empty yet.
     #[error("store {0} is not drained yet: `weir drain --wait` ends when it is")]
     IsNotEmpty(StoreId),
-    /// A group counts on the store.
+    /// A group depends on the store.
     #[error("{0}. Drain it first, or if it is gone for good, remove it with --lost")]
     IsNeeded(NsError),
     /// The cluster has no such node.
@@ -72,28 +72,20 @@ fn ends_in(lease: Duration) -> String {
     format!("within {} s: try again then", lease.as_secs() + u64::from(lease.subsec_nanos() > 0))
 }
 
-impl Manager {
+impl Coordinator {
     /// Makes a store read-only, or writable again. Returns when that is recorded. A draining store stops draining.
-    ///
-    /// # Errors
-    /// If the store is unknown or removed as lost, or the change cannot be recorded.
-    pub fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
+    pub(crate) fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
         let state = if read_only { WantedState::ReadOnly } else { WantedState::Online };
         self.set_wanted_state(store, state)?;
         tracing::info!(%store, read_only, "a store was made read-only or online");
         Ok(())
     }
 
-    /// Removes a store from the cluster.
-    ///
-    /// # Errors
-    /// If a group counts on it, it is draining and not empty yet, it is unknown, or the change cannot be recorded.
-    pub fn remove_store(&self, store: StoreId) -> Result<(), MemberError> {
+    /// Removes a store from the cluster. `is_empty`: the store has reported that nothing is left on it.
+    pub(crate) fn remove_store(&self, store: StoreId, is_empty: bool) -> Result<(), MemberError> {
         let is_left_over = {
             let view = self.view();
-            self.coordinator.groups().leave_unused(&view.servers, store)
-                && view.is_online(self.world.now(), store)
-                && !self.draining.lock().is_empty(store)
+            self.groups().leave_unused(&view.servers, store) && view.is_online(self.world.now(), store) && !is_empty
         };
         if is_left_over {
             return Err(MemberError::IsNotEmpty(store));
@@ -107,10 +99,7 @@ impl Manager {
     }
 
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
-    ///
-    /// # Errors
-    /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
-    pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
+    pub(crate) fn remove_node(&self, name: &str) -> Result<(), MemberError> {
         let members = self.names.read(namespace::members)?;
         // A number is unique, whatever the names are.
         let has_number = |member: &MemberEntry| member.node.to_string() == name;
@@ -127,7 +116,7 @@ impl Manager {
         }
         {
             let now = self.world.now();
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let presence = state.sessions.presence(now, member.node);
             if presence != Presence::Away {
                 let (name, lease) = (member.name, state.sessions.lease_left(now, member.node));
@@ -138,12 +127,12 @@ impl Manager {
             }
             // From here on the node gets no session. So a node that has come back is not removed, and a node being removed does not come back
             // meanwhile.
-            state.member_states.insert(member.node);
+            state.being_removed.insert(member.node);
         }
         let removed = self.change_members(RemoveMember { node: member.node });
         {
-            let mut state = self.coordinator.lock();
-            state.member_states.remove(&member.node);
+            let mut state = self.lock();
+            state.being_removed.remove(&member.node);
             if removed.is_ok() {
                 state.sessions_mut().removed(member.node);
             }
@@ -169,20 +158,18 @@ impl Manager {
         false
     }
 
+    /// The state that an administrator has set for a store.
     pub(crate) fn wanted_state(&self, store: StoreId) -> Result<WantedState, NsError> {
         let known = self.names.read(|read| namespace::store(read, store))?;
         known.map(|entry| entry.state).ok_or_else(|| NsError::NotFound(store.to_string(), "store of this cluster"))
     }
 
+    /// Sets that state. Returns when it is recorded.
     pub(crate) fn set_wanted_state(&self, store: StoreId, state: WantedState) -> Result<(), NsError> {
-        self.change_members(SetStoreState { store, state })?;
-        if state != WantedState::Draining {
-            self.draining.lock().forget(store);
-        }
-        Ok(())
+        self.change_members(SetStoreState { store, state })
     }
 
-    pub(crate) fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
+    fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
         self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Synced, op)?;
         // Later requests see the change, and nothing new is placed on the store.
         self.look_again()

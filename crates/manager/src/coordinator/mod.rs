@@ -1,5 +1,5 @@
-//! The coordinator owns the sessions of disk servers, the fences, the groups being made, and the capability keys. It publishes what others need for
-//! their decisions as a [`ClusterView`].
+//! The coordinator owns the sessions of disk servers, the fences, the groups of stores, and the capability keys. It publishes what others need for
+//! their decisions as a [`ClusterView`]. It knows neither the open service nor the maintenance jobs.
 //!
 //! One lock protects its state. The table of groups has a lock of its own: there may be ten thousand groups, and a view would copy them at each
 //! change. That lock may be taken while any other lock of the manager is held. No other lock is taken under it.
@@ -18,23 +18,26 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Fences, Presence, Sessions, Time};
+use cluster::{Fences, LeaseTerms, Presence, Sessions, Time};
+use namespace::{NsError, Read};
 use parking_lot::RwLock;
 use types::{LocationRanges, NodeId, SessionId};
 
+use crate::capability_clock::CapabilityClock;
+use crate::names::Names;
 use crate::tracked::{Tracked, TrackedGuard};
+use crate::{ManagerSettings, World};
 use fencing::Waiting;
-pub(crate) use fencing::{Ended, Placing};
+pub(crate) use fencing::{Ended, Placing, has_older_version};
 use groups::Groups;
-pub(crate) use hosts::split;
-pub use lost_stores::RemoveLost;
+use hosts::split;
+pub use lost_stores::{RemoveLost, RepairError};
 pub use members::MemberError;
-use namespace::{NsError, Read};
 use servers::Servers;
 pub(crate) use view::ClusterView;
 
 /// Reads servers, stores and groups from the namespace, for a manager that starts.
-pub(crate) fn read(read: &dyn Read) -> Result<(Servers, Groups), NsError> {
+fn read(read: &dyn Read) -> Result<(Servers, Groups), NsError> {
     let mut servers = Servers::default();
     servers.take(namespace::members(read)?, namespace::stores(read)?);
     let groups = Groups::read(read, &servers)?;
@@ -44,18 +47,35 @@ pub(crate) fn read(read: &dyn Read) -> Result<(Servers, Groups), NsError> {
 /// The longest delay until renewed leases appear in a view. Publishing a view for each renewal of a thousand nodes would cost too much.
 const PUBLISH_RENEWALS: Duration = Duration::from_millis(100);
 
+/// The view that the coordinator has published last.
+#[derive(Clone)]
+pub(crate) struct PublishedView {
+    latest: Arc<RwLock<Arc<ClusterView>>>,
+}
+
+impl PublishedView {
+    /// The present view of the cluster. Never waits for the coordinator: the lock is held only while a reference is copied.
+    pub(crate) fn get(&self) -> Arc<ClusterView> {
+        Arc::clone(&self.latest.read())
+    }
+}
+
 /// See the module.
 pub(crate) struct Coordinator {
+    names: Names,
+    world: Arc<dyn World>,
+    terms: LeaseTerms,
+    clock: CapabilityClock,
     state: Tracked<CoordinatorState>,
-    /// Replaced as a whole, under the lock of `state`. Its own lock is held only while a reference is copied.
-    published: RwLock<Arc<ClusterView>>,
+    /// Replaced as a whole, under the lock of `state`.
+    published: PublishedView,
     groups: Tracked<Groups>,
     /// Taken before `state`, so that the last message sent is also the latest state.
     telling_addresses: Tracked<()>,
 }
 
 /// The coordinator's own state, and the view that it publishes next. Code reads the view through this value and changes it with the `_mut` methods.
-pub(crate) struct CoordinatorState {
+struct CoordinatorState {
     view: ClusterView,
     /// Publish the view when this lock is released.
     is_news: bool,
@@ -64,7 +84,7 @@ pub(crate) struct CoordinatorState {
     published_at: Time,
     waiting: Vec<Waiting>,
     /// Nodes that are just being removed.
-    member_states: BTreeSet<NodeId>,
+    being_removed: BTreeSet<NodeId>,
     /// Nodes that know the present addresses of all stores.
     told: BTreeSet<NodeId>,
     /// The number of address lists sent so far.
@@ -83,28 +103,34 @@ pub(crate) struct CoordinatorState {
 }
 
 impl Coordinator {
-    pub(crate) fn new(
-        now: Time,
-        (sessions, servers, groups): (Sessions, Servers, Groups),
-        grace: Duration,
-    ) -> Coordinator {
+    /// Starts with what an earlier manager has recorded in the namespace.
+    pub(crate) fn start(
+        names: Names,
+        world: Arc<dyn World>,
+        clock: CapabilityClock,
+        settings: &ManagerSettings,
+    ) -> Result<Arc<Self>, NsError> {
+        let now = world.now();
+        let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
+        let sessions = sessions.at_random_distance(world.random());
+        let (servers, groups) = names.read(read)?;
         let view = ClusterView {
             version: 1,
-            grace,
+            grace: settings.grace,
             clients_at: None,
             client_locations: Arc::default(),
             servers: Arc::new(servers),
             sessions: Arc::new(sessions),
             fences: Arc::new(Fences::default()),
         };
-        let published = RwLock::new(Arc::new(view.clone()));
+        let published = PublishedView { latest: Arc::new(RwLock::new(Arc::new(view.clone()))) };
         let state = CoordinatorState {
             view,
             is_news: false,
             is_later: false,
             published_at: now,
             waiting: Vec::new(),
-            member_states: BTreeSet::new(),
+            being_removed: BTreeSet::new(),
             told: BTreeSet::new(),
             tellings: 0,
             wants_telling: true,
@@ -115,6 +141,10 @@ impl Coordinator {
             is_older: false,
         };
         let this = Self {
+            names,
+            world,
+            terms: settings.terms,
+            clock,
             state: Tracked::new(state),
             published,
             groups: Tracked::new(groups),
@@ -122,12 +152,16 @@ impl Coordinator {
         };
         // The view must list stores that have not reported yet.
         this.lock().make_map(now);
-        this
+        Ok(Arc::new(this))
     }
 
-    /// The present view of the cluster. Never waits for the coordinator.
-    pub(crate) fn view(&self) -> Arc<ClusterView> {
-        Arc::clone(&self.published.read())
+    /// The view, for parts that decide by it.
+    pub(crate) fn published(&self) -> PublishedView {
+        self.published.clone()
+    }
+
+    fn view(&self) -> Arc<ClusterView> {
+        self.published.get()
     }
 
     /// Locks the groups. A thread takes no other lock after this one.
@@ -136,7 +170,7 @@ impl Coordinator {
     }
 
     /// Waits for the lock. All changes made under it are published together when it is released.
-    pub(crate) fn lock(&self) -> CoordinatorGuard<'_> {
+    fn lock(&self) -> CoordinatorGuard<'_> {
         CoordinatorGuard { coordinator: self, state: self.state.lock() }
     }
 
@@ -151,9 +185,10 @@ impl Coordinator {
         self.lock().is_older
     }
 
-    pub(crate) fn set_clients_at(&self, address: Option<(String, u16)>) {
+    /// Sets the manager's address for clients, `host:port`.
+    pub(crate) fn set_clients_at(&self, address: &str) {
         let mut state = self.lock();
-        (state.view.clients_at, state.is_news) = (address, true);
+        (state.view.clients_at, state.is_news) = (split(address), true);
     }
 
     pub(crate) fn set_client_locations(&self, ranges: LocationRanges) {
@@ -215,7 +250,7 @@ impl Deref for CoordinatorState {
 }
 
 /// The coordinator's lock. Releasing it publishes the changes.
-pub(crate) struct CoordinatorGuard<'a> {
+struct CoordinatorGuard<'a> {
     coordinator: &'a Coordinator,
     state: TrackedGuard<'a, CoordinatorState>,
 }
@@ -226,7 +261,7 @@ impl Drop for CoordinatorGuard<'_> {
         if self.state.is_news {
             (self.state.is_news, self.state.is_later) = (false, false);
             self.state.view.version += 1;
-            *self.coordinator.published.write() = Arc::new(self.state.view.clone());
+            *self.coordinator.published.latest.write() = Arc::new(self.state.view.clone());
         }
     }
 }

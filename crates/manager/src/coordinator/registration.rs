@@ -13,8 +13,7 @@ use node::{FromManager, Hello, Keys, StoreReport};
 use types::capability::CapabilityKey;
 use types::{NodeId, ObjectId, SessionId, StoreId};
 
-use super::{ClusterView, CoordinatorState};
-use crate::Manager;
+use super::{ClusterView, Coordinator, CoordinatorState};
 
 /// How often the manager reads the lists of nodes and stores.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,9 +28,9 @@ impl CoordinatorState {
     /// Takes over the result of a read of the lists. Reads run without the lock, so two of them may end in the opposite order. The result of an
     /// overtaken read is dropped: the newer read started later, so it saw everything that existed then. That is enough for a caller that waits for
     /// the older read.
-    fn end_look(&mut self, number: u64, members: Vec<MemberEntry>, stores: Vec<StoreEntry>) -> bool {
+    fn end_look(&mut self, number: u64, members: Vec<MemberEntry>, stores: Vec<StoreEntry>) {
         if number < self.looks.1 {
-            return false;
+            return;
         }
         self.looks.1 = number;
         let is_changed = self.servers_mut().take(members, stores);
@@ -42,12 +41,11 @@ impl CoordinatorState {
         }
         let Self { told, view, .. } = self;
         told.retain(|node| view.servers.has_node(*node));
-        true
     }
 
     /// Whether a node is a member of the cluster and is not just being removed.
     fn is_member(&self, node: NodeId) -> bool {
-        self.servers.has_node(node) && !self.member_states.contains(&node)
+        self.servers.has_node(node) && !self.being_removed.contains(&node)
     }
 
     pub(super) fn make_map(&mut self, now: Time) {
@@ -68,20 +66,20 @@ impl CoordinatorState {
     }
 }
 
-impl Manager {
+impl Coordinator {
     /// A node at this address has connected.
-    pub fn connected(&self, node: NodeId, address: IpAddr) {
+    pub(crate) fn connected(&self, node: NodeId, address: IpAddr) {
         if self.has_member(node) {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             state.servers_mut().set_seen_at(node, address);
             state.set_connected(node, true);
         }
     }
 
     /// A node's connection has ended. The manager sends no clients there any more. The node's session goes on until its lease ends.
-    pub fn disconnected(&self, node: NodeId) {
+    pub(crate) fn disconnected(&self, node: NodeId) {
         let now = self.world.now();
-        let mut state = self.coordinator.lock();
+        let mut state = self.lock();
         state.set_connected(node, false);
         state.make_map(now);
     }
@@ -96,7 +94,7 @@ impl Manager {
         // one.
         let seconds = u32::try_from(self.world.wall().secs()).unwrap_or(0);
         let id = {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let Some(server) = state.servers_mut().nodes.get_mut(&node) else { return };
             let before = server.key.as_ref().map_or(0, |key| key.id).max(hello.key);
             let id = before.saturating_add(1).max(seconds);
@@ -105,7 +103,6 @@ impl Manager {
             state.told.remove(&node);
             id
         };
-        self.activities.connects(node);
         self.look_at_newest(node, hello.newest);
         let (manager, incarnation) = (self.view().clients_at.clone(), self.names.incarnation());
         self.world.send(node, FromManager::Keys(Keys { id, secret, incarnation, manager }));
@@ -133,14 +130,14 @@ impl Manager {
              files that were created since have no names. Their objects stay on the disks, and their numbers are not \
              used again"
         );
-        self.coordinator.lock().is_older = true;
+        self.lock().is_older = true;
     }
 
     /// Sends the store addresses to servers that do not have the present ones.
     fn tell_ways(&self) {
-        let _one_after_the_other = self.coordinator.telling_addresses.lock();
+        let _one_after_the_other = self.telling_addresses.lock();
         let (pages, nodes) = {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let untold = |node: &NodeId| state.servers.is_connected(*node) && !state.told.contains(node);
             let nodes: Vec<NodeId> = state.servers.nodes.keys().copied().filter(untold).collect();
             if nodes.is_empty() {
@@ -153,7 +150,7 @@ impl Manager {
         for node in nodes {
             let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::StoreAddresses(page.clone())));
             if !are_sent {
-                self.coordinator.lock().told.remove(&node);
+                self.lock().told.remove(&node);
             }
         }
     }
@@ -166,7 +163,7 @@ impl Manager {
             self.look_or_say();
         }
         let (now, served) = (self.world.now(), reports.iter().map(|report| report.store).collect::<BTreeSet<_>>());
-        let mut state = self.coordinator.lock();
+        let mut state = self.lock();
         if state.servers.would_serve(node, &served) {
             state.servers_mut().set_served(node, served);
             state.is_changed = true;
@@ -183,14 +180,9 @@ impl Manager {
 
     /// Reads which nodes and stores exist.
     fn look(&self) -> Result<(), NsError> {
-        let number = self.coordinator.lock().begin_look();
+        let number = self.lock().begin_look();
         let (members, stores) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
-        if self.coordinator.lock().end_look(number, members, stores) {
-            // Forget nodes that are gone.
-            let view = self.view();
-            self.activities.retain(|node| view.servers.has_node(node));
-            self.rooms.retain(|node| view.servers.has_node(node));
-        }
+        self.lock().end_look(number, members, stores);
         Ok(())
     }
 
@@ -203,7 +195,7 @@ impl Manager {
     /// Notices which servers came and went.
     pub(crate) fn look_at_servers(&self, now: Time) {
         let (wants_telling, is_due) = {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let is_due = now >= state.next_look;
             if is_due {
                 state.next_look = now + LOOK;
@@ -215,7 +207,7 @@ impl Manager {
             self.look_or_say();
         }
         {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             let shown: BTreeMap<StoreId, StoreState> =
                 state.servers.map().stores().iter().map(|info| (info.store, info.state)).collect();
             let changed = state.servers.stores().any(|info| {
@@ -236,7 +228,7 @@ impl Manager {
     pub(super) fn look_again(&self) -> Result<(), NsError> {
         self.look()?;
         let now = self.world.now();
-        self.coordinator.lock().make_map(now);
+        self.lock().make_map(now);
         self.tell_ways();
         Ok(())
     }
@@ -247,21 +239,23 @@ impl Manager {
         if !self.view().servers.has_node(node) {
             self.look()?;
         }
-        Ok(self.coordinator.lock().is_member(node))
+        Ok(self.lock().is_member(node))
     }
 
     /// A node asks for a session. The record of the session is durable before the node gets it.
     pub(crate) fn register(self: &Arc<Self>, request: Register) {
-        let keep = self.coordinator.lock().sessions_mut().to_keep(&request);
+        let keep = self.lock().sessions_mut().to_keep(&request);
         let Some(record) = keep else { return self.give_session(&request) };
         let this = Arc::clone(self);
-        self.change(Durability::Synced, PutNode { record }, move |result| match result {
-            Ok(()) => {
-                // The namespace has the record, so it is kept even if the node was removed meanwhile.
-                this.coordinator.lock().sessions_mut().kept(record);
-                this.give_session(&request);
+        self.names.change_as_manager(self.world.wall(), Durability::Synced, PutNode { record }, move |result| {
+            match result {
+                Ok(()) => {
+                    // The namespace has the record, so it is kept even if the node was removed meanwhile.
+                    this.lock().sessions_mut().kept(record);
+                    this.give_session(&request);
+                }
+                Err(error) => tracing::error!(node = %request.node, %error, "a node gets no session"),
             }
-            Err(error) => tracing::error!(node = %request.node, %error, "a node gets no session"),
         });
     }
 
@@ -272,21 +266,21 @@ impl Manager {
             return;
         }
         let registered = {
-            let mut state = self.coordinator.lock();
+            let mut state = self.lock();
             if state.is_member(request.node) { state.sessions_mut().register(now, request) } else { None }
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");
-            let (terms, wall) = (self.settings.terms, self.capabilities_time(now));
-            self.tell(request.node, ToServer::Registered { registered, terms, wall });
+            let (terms, wall) = (self.terms, self.clock.time(now));
+            self.world.tell(request.node, ToServer::Registered { registered, terms, wall });
         }
     }
 
     /// A node extends its session.
     pub(crate) fn renew(&self, now: Time, node: NodeId, session: SessionId, number: u64) {
-        let is_good = self.coordinator.lock().renew(now, node, session);
-        let wall = self.capabilities_time(now);
-        self.tell(
+        let is_good = self.lock().renew(now, node, session);
+        let wall = self.clock.time(now);
+        self.world.tell(
             node,
             match is_good {
                 true => ToServer::Renewed { session, number, wall },

@@ -91,7 +91,7 @@ impl Servers {
     }
 
     /// Whether a node is a member of the cluster, according to the last read.
-    pub(super) fn has_node(&self, node: NodeId) -> bool {
+    pub(crate) fn has_node(&self, node: NodeId) -> bool {
         self.nodes.contains_key(&node)
     }
 

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Fences, Presence, Sessions, Standing, Time};
+use cluster::{Fences, Presence, Sessions, StoreStatus, Time};
 use types::{InSyncReplica, LocationRanges, NodeId, StoreId};
 
+use crate::World;
 use crate::coordinator::servers::Servers;
 
 /// The cluster at one moment. Views share the parts that do not differ between them.
@@ -28,7 +29,7 @@ pub(crate) struct ClusterView {
     /// The sessions whose lease runs.
     pub(crate) sessions: Arc<Sessions>,
     /// The fences that are not confirmed yet. They must come from the same moment as the sessions: see
-    /// [`Manager::open_read`](crate::Manager::open_read).
+    /// [`OpenService::open_read`](crate::open::OpenService::open_read).
     pub(crate) fences: Arc<Fences>,
 }
 
@@ -38,7 +39,7 @@ impl ClusterView {
     }
 
     /// A store's state. `None` if the store is unknown or will not come back.
-    pub(crate) fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
+    pub(crate) fn standing(&self, now: Time, store: StoreId) -> Option<StoreStatus> {
         let node = self.node_of(store)?;
         let presence = match self.sessions.presence(now, node) {
             // A node may be online without one of its disks.
@@ -52,11 +53,28 @@ impl ClusterView {
         if presence == Presence::Away && is_removed_as_lost {
             return None;
         }
-        Some(Standing { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
+        Some(StoreStatus { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
     }
 
     pub(crate) fn is_online(&self, now: Time, store: StoreId) -> bool {
         self.standing(now, store).is_some_and(|standing| standing.presence == Presence::Online)
+    }
+
+    /// Whether the server of a store is connected at this moment. See [`World::is_up`].
+    pub(crate) fn is_up(&self, world: &dyn World, store: StoreId) -> bool {
+        self.node_of(store).is_some_and(|node| world.is_up(node))
+    }
+
+    /// Whether a client can be sent to the server of a store. The server must have a lease, and a connection that shows at once if it dies.
+    pub(crate) fn can_show(&self, world: &dyn World, now: Time, store: StoreId) -> bool {
+        let presence = self.standing(now, store).map(|standing| standing.presence);
+        matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(world, store)
+    }
+
+    /// Stores, by their names for people.
+    pub(crate) fn shown(&self, stores: &[StoreId]) -> String {
+        let shown: Vec<String> = stores.iter().map(|store| self.servers.shown(*store)).collect();
+        if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
     }
 
     /// The members of `stores` that are not removed as lost. If all are, all of them.

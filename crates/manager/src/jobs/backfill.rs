@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::Time;
 use cluster::backfill::{MISSING_AT_A_TIME, MemberStates, Next, next};
 use cluster::placement::{Map, PlacementError, replacement};
-use cluster::{Presence, Time};
-use namespace::{BackfillMember, Durability, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
-use serde::{Deserialize, Serialize};
+use namespace::{BackfillMember, Durability, JoinGroup, LeaveGroup, NsError, Operation, Read};
 use types::{ErrorCode, Group, GroupId, ObjectId, Policy, Spread, StoreId};
 
-use super::copies::FailedCopy;
-use crate::views::COUNT_MAX;
-use crate::{Counted, Manager};
+use super::{Copies, Deletions};
+use crate::World;
+use crate::coordinator::{Coordinator, PublishedView};
+use crate::names::Names;
+use crate::tracked::Tracked;
 
 /// How often this job looks for work.
 const LOOK: Duration = Duration::from_millis(200);
@@ -26,11 +27,23 @@ const PAGE: usize = 256;
 const PAGES: usize = 64;
 /// A backfill step adds one page of missing replicas for this many examined pages. Then the group is examined again.
 const PART_FILLED: usize = 8;
-/// The most groups beyond repair that a view lists.
-const SHOWN_MAX: usize = 100;
+
+/// See the module.
+pub(crate) struct Backfill {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+    /// Knows the groups.
+    coordinator: Arc<Coordinator>,
+    /// Learns of new missing replicas.
+    copies: Arc<Copies>,
+    /// Must not wait for a store that has left a group.
+    deletions: Arc<Deletions>,
+    state: Tracked<State>,
+}
 
 #[derive(Default)]
-pub(crate) struct Backfill {
+struct State {
     next_look: Time,
     /// The last group that was examined.
     looked: Option<GroupId>,
@@ -42,165 +55,29 @@ pub(crate) struct Backfill {
     stuck: BTreeMap<GroupId, (StoreId, PlacementError)>,
 }
 
-/// Why a store was not removed as lost.
-#[derive(Debug, thiserror::Error)]
-pub enum RepairError {
-    /// The store's node is online.
-    #[error("{store} is not lost: its node is {presence}. Stop the node if its disk is gone for good, or use --force")]
-    IsThere {
-        /// The store, for people.
-        store: String,
-        /// The state of its node.
-        presence: Presence,
-    },
-    /// The namespace refused the change.
-    #[error(transparent)]
-    Names(#[from] NsError),
-}
-
-/// The progress of replacing stores.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RepairView {
-    /// Stores that are removed as lost.
-    pub lost: Vec<LeaverView>,
-    /// Stores that are draining.
-    pub draining: Vec<LeaverView>,
-    /// Groups with a store that is being backfilled.
-    pub backfill: u64,
-    /// Missing replicas.
-    pub missing: Counted,
-    /// Missing replicas that are being copied now.
-    pub copying: u64,
-    /// Groups in which no store can replace a lost one. Only the first of them.
-    pub stuck: Vec<StuckView>,
-    /// Copies that have failed since the manager started. They are tried again from another holder of the object.
-    pub failed: u64,
-    /// The latest failed copy.
-    pub last_failed: Option<FailedCopyView>,
-    /// A group is being backfilled, a replica is being copied, or one that is missing can be copied now. Otherwise repair waits for a store, or has
-    /// nothing left to do.
-    #[serde(default)]
-    pub is_at_work: bool,
-}
-
-/// A copy that failed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FailedCopyView {
-    /// The file's path, if it has one.
-    pub path: Option<String>,
-    /// The source store, for people.
-    pub from: String,
-    /// The target store, for people.
-    pub to: String,
-}
-
-/// A store that is removed as lost or draining.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LeaverView {
-    /// The store's number, as text.
-    pub store: String,
-    /// The store's location, even if it is gone.
-    pub location: String,
-    /// Groups that still count on it. If there are none, no known object is on this store alone.
-    pub groups: u64,
-    /// The store has reported that it is empty.
-    pub is_empty: bool,
-}
-
-/// A group that cannot change.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StuckView {
-    /// The group.
-    pub group: u64,
-    /// The lost or draining store: its number, as text.
-    pub store: String,
-    /// Why no store can replace it.
-    pub why: String,
-}
-
-impl Manager {
-    /// Removes a store as lost: other stores replace it in its groups. Returns when that is recorded.
-    ///
-    /// # Errors
-    /// If its node is online, unless `force` is set; if the store is unknown, or the change cannot be recorded.
-    pub fn give_up_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
-        self.wanted_state(store)?;
-        if !force {
-            self.must_be_gone(store)?;
-        }
-        self.set_wanted_state(store, WantedState::Lost)?;
-        tracing::warn!(store = %self.view().servers.shown(store), "a store is removed as lost: repair copies what it had from other stores");
-        Ok(())
+impl Backfill {
+    pub(crate) fn new(
+        names: Names,
+        world: Arc<dyn World>,
+        coordinator: Arc<Coordinator>,
+        (copies, deletions): (Arc<Copies>, Arc<Deletions>),
+    ) -> Self {
+        Self { names, view: coordinator.published(), world, coordinator, copies, deletions, state: Tracked::default() }
     }
 
-    /// The progress of replacing stores.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn repair_view(&self) -> Result<RepairView, NsError> {
-        let missing = self.count_missing(COUNT_MAX)?;
-        let can_copy = self.can_copy()?;
-        let last_failed = self.last_failed()?;
-        let (cluster, copied, copying) = (self.view(), self.copied_so_far(), self.copies_under_way());
-        let servers = &cluster.servers;
-        let empty: Vec<StoreId> = {
-            let draining = self.draining.lock();
-            servers.draining().into_iter().filter(|store| draining.is_empty(*store)).collect()
-        };
-        let stuck: Vec<StuckView> = {
-            let backfill = self.backfill.lock();
-            let is_to_leave = |(_, (store, _)): &(&GroupId, &(StoreId, PlacementError))| servers.is_to_leave(*store);
-            let view = |(group, (store, why)): (&GroupId, &(StoreId, PlacementError))| StuckView {
-                group: group.0,
-                store: store.to_string(),
-                why: why.to_string(),
-            };
-            backfill.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(view).collect()
-        };
-        let groups = self.coordinator.groups();
-        let view = |store: StoreId| LeaverView {
-            store: store.to_string(),
-            location: servers.map().store(store).map(|info| info.location.to_string()).unwrap_or_default(),
-            groups: groups.count_of(store) as u64,
-            is_empty: empty.contains(&store) && groups.count_of(store) == 0,
-        };
-        let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
-        let backfill = groups.all().values().filter(is_backfilling).count() as u64;
-        Ok(RepairView {
-            lost: servers.removed_as_lost().into_iter().map(view).collect(),
-            draining: servers.draining().into_iter().map(view).collect(),
-            backfill,
-            is_at_work: backfill > 0 || copying > 0 || can_copy,
-            missing,
-            copying: copying as u64,
-            stuck,
-            failed: copied.failed,
-            last_failed,
-        })
+    /// Groups with a member that cannot be replaced, and the reason.
+    pub(crate) fn stuck(&self) -> BTreeMap<GroupId, (StoreId, PlacementError)> {
+        self.state.lock().stuck.clone()
     }
 
-    fn last_failed(&self) -> Result<Option<FailedCopyView>, NsError> {
-        let Some(FailedCopy { group, object, from, to }) = self.copied_so_far().last_failed else { return Ok(None) };
-        let path = self.names.read(|read| {
-            let record = namespace::object_record(read, group, object)?;
-            record.map(|record| namespace::path_of(read, record.ino)).transpose()
-        });
-        let view = self.view();
-        Ok(Some(FailedCopyView {
-            // The file may have been removed since.
-            path: path.ok().flatten().map(|path| String::from_utf8_lossy(&path).into_owned()),
-            from: view.servers.shown(from),
-            to: view.servers.shown(to),
-        }))
-    }
-
-    pub(crate) fn backfill_groups(self: &Arc<Self>, now: Time) {
+    /// Takes the next step for groups that are not as they should be.
+    pub(crate) fn tick(self: &Arc<Self>, now: Time) {
         let groups: Vec<Group> = {
-            let (view, mut backfill) = (self.view(), self.backfill.lock());
-            if now < backfill.next_look {
+            let (view, mut state) = (self.view.get(), self.state.lock());
+            if now < state.next_look {
                 return;
             }
-            backfill.next_look = now + LOOK;
+            state.next_look = now + LOOK;
             let (servers, groups) = (&view.servers, self.coordinator.groups());
             if !groups.are_unsettled(servers) {
                 return;
@@ -211,14 +88,14 @@ impl Manager {
                 };
                 group.members.iter().all(is_in_order)
             };
-            let after = backfill.looked;
+            let after = state.looked;
             let to_do = groups.all().values().filter(|group| after.is_none_or(|after| group.group > after));
             let found: Vec<Group> = to_do
-                .filter(|group| !is_whole(group) && !backfill.changing.contains(&group.group))
+                .filter(|group| !is_whole(group) && !state.changing.contains(&group.group))
                 .take(GROUPS)
                 .cloned()
                 .collect();
-            backfill.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
+            state.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
             found
         };
         if groups.is_empty() {
@@ -235,7 +112,7 @@ impl Manager {
             }
             if pages == 0 {
                 // The other groups come first.
-                self.backfill.lock().looked = Some(group.group);
+                self.state.lock().looked = Some(group.group);
                 break;
             }
         }
@@ -244,7 +121,7 @@ impl Manager {
     /// Examines at most this many `pages` of missing replicas.
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy], pages: &mut usize) -> Result<(), NsError> {
         let (map, lost, removed_as_lost): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
-            let view = self.view();
+            let view = self.view.get();
             let stores = || group.members.iter().map(|member| member.store);
             let lost = stores().filter(|store| view.servers.is_to_leave(*store));
             let removed_as_lost = stores().filter(|store| view.servers.is_removed_as_lost(*store));
@@ -255,11 +132,11 @@ impl Manager {
         };
         let is_removed_as_lost = |store: StoreId| removed_as_lost.contains(&store);
         let of = (group.epoch, lost.clone(), removed_as_lost.clone());
-        let before = self.backfill.lock().looking.remove(&group.group).filter(|before| before.of == of);
+        let before = self.state.lock().looking.remove(&group.group).filter(|before| before.of == of);
         let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_removed_as_lost));
         let found = self.names.read(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
         if !found.is_done {
-            self.backfill.lock().looking.insert(group.group, found);
+            self.state.lock().looking.insert(group.group, found);
             return Ok(());
         }
         let Keeping { missing, kept, looked_through, .. } = found;
@@ -271,13 +148,13 @@ impl Manager {
         };
         let next = next(group, &member_states, missing, choose);
         if let Next::NoLocation(store, why) = next {
-            let before = self.backfill.lock().stuck.insert(group.group, (store, why.clone()));
+            let before = self.state.lock().stuck.insert(group.group, (store, why.clone()));
             if before.is_none() {
                 tracing::warn!(group = %group.group, %store, %why, "no store can replace a store that should leave");
             }
             return Ok(());
         }
-        self.backfill.lock().stuck.remove(&group.group);
+        self.state.lock().stuck.remove(&group.group);
         let (number, epoch) = (group.group, group.epoch);
         match next {
             Next::Nothing | Next::Copies | Next::NoLocation(..) => {}
@@ -298,9 +175,9 @@ impl Manager {
     where
         O: Operation<Reply = ()> + Send + 'static,
     {
-        self.backfill.lock().changing.insert(group);
+        self.state.lock().changing.insert(group);
         let this = Arc::clone(self);
-        self.change(Durability::Synced, op, move |result| {
+        self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result| {
             let is_done = result.is_ok();
             match result {
                 Ok(()) => {}
@@ -311,13 +188,16 @@ impl Manager {
             // Take over the present group, whatever became of the change.
             let found = this.names.read(|read| namespace::group(read, group));
             match found {
-                Ok(Some(group)) => this.coordinator.groups().is_made(&group),
+                Ok(Some(group)) => this.coordinator.groups().take(&group),
                 Ok(None) => {}
                 Err(error) => tracing::error!(%group, %error, "cannot read the members of a group"),
             }
-            this.backfill.lock().changing.remove(&group);
+            this.state.lock().changing.remove(&group);
+            if is_done {
+                this.copies.look_soon();
+            }
             if let Some(store) = leaves.filter(|_| is_done) {
-                this.forget_member(group, store);
+                this.deletions.forget_member(group, store);
             }
         });
     }

@@ -11,7 +11,10 @@ use cluster::message::{REPLICAS_MAX, ToStore};
 use namespace::{DeletionDone, DueDeletion, Durability};
 use types::{GroupId, ObjectId, ReplicaId, StoreId};
 
-use crate::Manager;
+use crate::World;
+use crate::coordinator::{Coordinator, PublishedView};
+use crate::names::Names;
+use crate::tracked::Tracked;
 
 /// Deletions in progress at a time.
 const UNDER_WAY_MAX: usize = 1024;
@@ -20,8 +23,16 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How often the job reads the queue.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// See the module.
+pub(crate) struct Deletions {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+    state: Tracked<State>,
+}
+
 #[derive(Default)]
-pub(crate) struct Deleting {
+struct State {
     /// The stores that have not answered yet, for each deletion.
     waiting: BTreeMap<ObjectId, (DueDeletion, BTreeSet<StoreId>)>,
     next_look: Time,
@@ -32,29 +43,34 @@ pub(crate) struct Deleting {
     next_round: Time,
 }
 
-impl Manager {
-    pub(crate) fn delete_what_is_due(self: &Arc<Self>, now: Time) {
+impl Deletions {
+    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: &Coordinator) -> Self {
+        Self { names, view: coordinator.published(), world, state: Tracked::default() }
+    }
+
+    /// Has the due objects deleted.
+    pub(crate) fn tick(&self, now: Time) {
         let (after, room, tells_all) = {
-            let (view, mut deleting) = (self.view(), self.deleting.lock());
-            if now < deleting.next_look {
+            let (view, mut state) = (self.view.get(), self.state.lock());
+            if now < state.next_look {
                 return;
             }
-            let awaited = deleting.waiting.values().flat_map(|(_, stores)| stores.iter().copied());
+            let awaited = state.waiting.values().flat_map(|(_, stores)| stores.iter().copied());
             let mut away: BTreeSet<StoreId> = awaited.collect();
             away.retain(|store| !view.is_online(now, *store));
-            deleting.next_look = now + LOOK;
-            let before = deleting.waiting.len();
-            deleting.waiting.retain(|_, (_, stores)| !stores.is_subset(&away));
-            if deleting.waiting.len() < before {
-                deleting.next_round = now + AGAIN;
+            state.next_look = now + LOOK;
+            let before = state.waiting.len();
+            state.waiting.retain(|_, (_, stores)| !stores.is_subset(&away));
+            if state.waiting.len() < before {
+                state.next_round = now + AGAIN;
             }
-            let tells_all = now >= deleting.next_telling;
+            let tells_all = now >= state.next_telling;
             if tells_all {
-                deleting.next_telling = now + AGAIN;
+                state.next_telling = now + AGAIN;
             }
-            let is_to_wait = deleting.looked.is_none() && now < deleting.next_round;
-            let room = if is_to_wait { 0 } else { UNDER_WAY_MAX - deleting.waiting.len() };
-            (deleting.looked, room, tells_all)
+            let is_to_wait = state.looked.is_none() && now < state.next_round;
+            let room = if is_to_wait { 0 } else { UNDER_WAY_MAX - state.waiting.len() };
+            (state.looked, room, tells_all)
         };
         let found = self.names.read(|read| {
             let due = namespace::due_deletions(read, after, room)?;
@@ -71,39 +87,39 @@ impl Manager {
         let mut nowhere = Vec::new();
         let mut tell: BTreeMap<StoreId, Vec<ReplicaId>> = BTreeMap::new();
         {
-            let mut deleting = self.deleting.lock();
+            let mut state = self.state.lock();
             // Start over when all entries were examined.
             if room > 0 {
-                deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
+                state.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
             }
             for (due, stores) in found {
                 if stores.is_empty() {
                     nowhere.push(due);
-                } else if let Entry::Vacant(location) = deleting.waiting.entry(due.object) {
+                } else if let Entry::Vacant(location) = state.waiting.entry(due.object) {
                     stores.iter().for_each(|store| tell.entry(*store).or_default().push(ReplicaId::first(due.object)));
                     location.insert((due, stores));
                 }
             }
             if tells_all {
                 tell.clear();
-                for (object, (_, stores)) in &deleting.waiting {
+                for (object, (_, stores)) in &state.waiting {
                     stores.iter().for_each(|store| tell.entry(*store).or_default().push(ReplicaId::first(*object)));
                 }
             }
         }
         for (store, replicas) in tell {
-            let Some(node) = self.view().node_of(store) else { continue };
+            let Some(node) = self.view.get().node_of(store) else { continue };
             for some in replicas.chunks(REPLICAS_MAX) {
-                self.tell_store(node, store, ToStore::Delete { replicas: some.to_vec() });
+                self.world.tell_store(node, store, ToStore::Delete { replicas: some.to_vec() });
             }
         }
         self.are_deleted(nowhere);
     }
 
     /// A store has left its group: the job no longer waits for its answer.
-    pub(crate) fn forget_member(self: &Arc<Self>, group: GroupId, store: StoreId) {
+    pub(crate) fn forget_member(&self, group: GroupId, store: StoreId) {
         let mut done = Vec::new();
-        self.deleting.lock().waiting.retain(|_, (due, stores)| {
+        self.state.lock().waiting.retain(|_, (due, stores)| {
             let is_it = due.group == group && stores.remove(&store);
             if is_it && stores.is_empty() {
                 done.push(*due);
@@ -115,16 +131,16 @@ impl Manager {
     }
 
     /// A store has deleted these replicas.
-    pub(crate) fn deleted(self: &Arc<Self>, store: StoreId, replicas: &[ReplicaId]) {
+    pub(crate) fn deleted(&self, store: StoreId, replicas: &[ReplicaId]) {
         let mut done = Vec::new();
         {
-            let mut deleting = self.deleting.lock();
+            let mut state = self.state.lock();
             for replica in replicas {
-                let Some((due, stores)) = deleting.waiting.get_mut(&replica.object) else { continue };
+                let Some((due, stores)) = state.waiting.get_mut(&replica.object) else { continue };
                 stores.remove(&store);
                 if stores.is_empty() {
                     done.push(*due);
-                    deleting.waiting.remove(&replica.object);
+                    state.waiting.remove(&replica.object);
                 }
             }
         }
@@ -135,7 +151,7 @@ impl Manager {
         if done.is_empty() {
             return;
         }
-        self.change(Durability::Written, DeletionDone { done }, |result| {
+        self.names.change_as_manager(self.world.wall(), Durability::Written, DeletionDone { done }, |result| {
             if let Err(error) = result {
                 // They are still in the queue, and the stores are told again.
                 tracing::warn!(%error, "deletions cannot be taken off the queue");

@@ -1,16 +1,18 @@
 //! Empties draining stores. Other stores replace them in their groups as if they were lost ([`super::backfill`]), and copy from them. When no group
-//! counts on a store any more, the job deletes what is left there. It does so page by page, and checks before each page that this still holds.
+//! depends on a store any more, the job deletes what is left there. It does so page by page, and checks before each page that this still holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::message::{REPLICAS_MAX, ToStore};
+use cluster::message::REPLICAS_MAX;
 use namespace::{NsError, WantedState};
 use types::{NodeId, ReplicaId, StoreId};
 
-use crate::Manager;
+use crate::World;
+use crate::coordinator::{Coordinator, PublishedView};
+use crate::tracked::Tracked;
 use node::FromManager;
 
 /// How often the job asks a store what it still has.
@@ -18,10 +20,19 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How often it asks a store that is empty.
 const LOOK_AT_EMPTY: Duration = Duration::from_secs(10);
 
-#[derive(Default)]
+/// See the module.
 pub(crate) struct Draining {
+    view: PublishedView,
+    world: Arc<dyn World>,
+    /// Records the states of stores, and knows the groups.
+    coordinator: Arc<Coordinator>,
+    state: Tracked<State>,
+}
+
+#[derive(Default)]
+struct State {
     next_look: Time,
-    /// The passes over stores that no group counts on.
+    /// The passes over stores that no group depends on.
     rounds: BTreeMap<StoreId, Round>,
 }
 
@@ -49,59 +60,58 @@ pub enum DrainError {
 }
 
 impl Draining {
+    pub(crate) fn new(world: Arc<dyn World>, coordinator: Arc<Coordinator>) -> Self {
+        Self { view: coordinator.published(), world, coordinator, state: Tracked::default() }
+    }
+
     /// Drops what is known of a store that is in use again.
-    pub(crate) fn forget(&mut self, store: StoreId) {
-        self.rounds.remove(&store);
+    pub(crate) fn forget(&self, store: StoreId) {
+        self.state.lock().rounds.remove(&store);
     }
 
+    /// Whether a store that no group depends on has reported that nothing is left on it.
     pub(crate) fn is_empty(&self, store: StoreId) -> bool {
-        self.rounds.get(&store).is_some_and(|round| round.is_empty)
+        self.state.lock().rounds.get(&store).is_some_and(|round| round.is_empty)
     }
-}
 
-impl Manager {
     /// Starts to drain a store. Returns when that is recorded.
-    ///
-    /// # Errors
-    /// If the store is unknown or removed as lost, or the change cannot be recorded.
-    pub fn drain_store(&self, store: StoreId) -> Result<(), DrainError> {
-        self.set_wanted_state(store, WantedState::Draining)?;
+    pub(crate) fn start(&self, store: StoreId) -> Result<(), DrainError> {
+        self.coordinator.set_wanted_state(store, WantedState::Draining)?;
         tracing::info!(%store, "a store is draining: others replace it");
         Ok(())
     }
 
     /// Stops draining a store, so that it is used again. It does not return to groups that it has left or is just leaving.
-    ///
-    /// # Errors
-    /// If the store is not draining, or the change cannot be recorded.
-    pub fn stop_draining(&self, store: StoreId) -> Result<(), DrainError> {
-        if self.wanted_state(store)? != WantedState::Draining {
+    pub(crate) fn stop(&self, store: StoreId) -> Result<(), DrainError> {
+        if self.coordinator.wanted_state(store)? != WantedState::Draining {
             return Err(DrainError::IsNot(store));
         }
-        self.set_wanted_state(store, WantedState::Online)?;
+        self.coordinator.set_wanted_state(store, WantedState::Online)?;
+        self.forget(store);
         tracing::info!(%store, "a store is not draining any more");
         Ok(())
     }
 
-    pub(crate) fn empty_stores(self: &Arc<Self>, now: Time) {
+    /// Asks the drained stores what they still have.
+    pub(crate) fn tick(&self, now: Time) {
         let mut ask = Vec::new();
         {
-            let view = self.view();
+            let view = self.view.get();
             let unused: Vec<StoreId> = {
                 let groups = self.coordinator.groups();
                 view.servers.draining().into_iter().filter(|store| groups.leave_unused(&view.servers, *store)).collect()
             };
-            let mut draining = self.draining.lock();
-            if now < draining.next_look {
+            let mut state = self.state.lock();
+            if now < state.next_look {
                 return;
             }
-            draining.next_look = now + LOOK;
-            draining.rounds.retain(|store, _| unused.contains(store));
+            state.next_look = now + LOOK;
+            state.rounds.retain(|store, _| unused.contains(store));
             for store in unused {
                 if !view.is_online(now, store) {
                     continue;
                 }
-                let round = draining.rounds.entry(store).or_default();
+                let round = state.rounds.entry(store).or_default();
                 if now >= round.next {
                     let after = round.after;
                     ask.extend(view.node_of(store).map(|node| (node, store, after)));
@@ -114,21 +124,15 @@ impl Manager {
     }
 
     /// A store reports which replicas it has.
-    pub(crate) fn has(
-        self: &Arc<Self>,
-        node: NodeId,
-        store: StoreId,
-        after: Option<ReplicaId>,
-        mut replicas: Vec<ReplicaId>,
-    ) {
+    pub(crate) fn has(&self, node: NodeId, store: StoreId, after: Option<ReplicaId>, mut replicas: Vec<ReplicaId>) {
         replicas.truncate(REPLICAS_MAX);
-        let (view, now) = (self.view(), self.world.now());
+        let (view, now) = (self.view.get(), self.world.now());
         if view.node_of(store) != Some(node) || !self.coordinator.groups().leave_unused(&view.servers, store) {
             return;
         }
         {
-            let mut draining = self.draining.lock();
-            let Some(round) = draining.rounds.get_mut(&store).filter(|round| round.after == after) else { return };
+            let mut state = self.state.lock();
+            let Some(round) = state.rounds.get_mut(&store).filter(|round| round.after == after) else { return };
             round.has_found |= !replicas.is_empty();
             round.after = replicas.last().copied().filter(|_| replicas.len() == REPLICAS_MAX);
             if round.after.is_none() {
@@ -141,11 +145,6 @@ impl Manager {
         if replicas.is_empty() {
             return;
         }
-        // Check once more, under the coordinator's lock. A store that is used again is published under the same lock. So later orders to copy
-        // to that store come after this one.
-        let state = self.coordinator.lock();
-        if state.node_of(store) == Some(node) && self.coordinator.groups().leave_unused(&state.servers, store) {
-            self.tell_store(node, store, ToStore::Delete { replicas });
-        }
+        self.coordinator.delete_from_unused(node, store, replicas);
     }
 }

@@ -8,14 +8,18 @@ use std::time::Duration;
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{
-    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
-    WriterToken, WritersPage,
+    Durability, EndStriped, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriteMode, WriterKey,
+    WriterKind, WriterRecord, WriterToken, WritersPage,
 };
-use types::capability::PathMark;
+use types::capability::PathHash;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
-use crate::open::Permitted;
-use crate::{Manager, OpenRequest, OpeningError};
+use crate::coordinator::PublishedView;
+use crate::names::Names;
+use crate::open::{OpenService, Permitted};
+use crate::tracked::Tracked;
+use crate::without_primary::WritesWithoutPrimary;
+use crate::{OpenRequest, OpeningError, World};
 use node::{EndWriter, FromManager};
 
 /// Open writes that are examined in one step.
@@ -23,29 +27,47 @@ const PAGE: usize = 512;
 /// How often a step runs.
 const LOOK: Duration = Duration::from_secs(2);
 
-#[derive(Default)]
+/// See the module.
 pub(crate) struct Graces {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+    /// Opens a file in place of its writer, to end the write.
+    open: Arc<OpenService>,
+    without_primary: WritesWithoutPrimary,
+    state: Tracked<State>,
+}
+
+#[derive(Default)]
+struct State {
     next_look: Time,
     /// The last open write that was examined in this pass.
     looked: Option<(WriterKey, ObjectId)>,
-    /// Open writes that no store has claimed to lead, with their epoch and since when.
-    alone: BTreeMap<(WriterKey, ObjectId), (u32, Time)>,
     /// Striped files whose client was seen to write a unit, with the epoch of that write.
     begun: BTreeMap<(WriterKey, ObjectId), u32>,
     /// Unreadable records that were already logged.
     damaged: BTreeSet<(WriterKey, ObjectId)>,
 }
 
-impl Manager {
+impl Graces {
+    pub(crate) fn new(
+        names: Names,
+        (view, world): (PublishedView, Arc<dyn World>),
+        open: Arc<OpenService>,
+        without_primary: WritesWithoutPrimary,
+    ) -> Self {
+        Self { names, view, world, open, without_primary, state: Tracked::default() }
+    }
+
     /// Examines some of the open writes.
-    pub(crate) fn look_at_writers(self: &Arc<Self>, now: Time) {
+    pub(crate) fn tick(self: &Arc<Self>, now: Time) {
         let after = {
-            let mut graces = self.graces.lock();
-            if now < graces.next_look {
+            let mut state = self.state.lock();
+            if now < state.next_look {
                 return;
             }
-            graces.next_look = now + LOOK;
-            graces.looked
+            state.next_look = now + LOOK;
+            state.looked
         };
         let page = match self.names.read(|read| namespace::writers_page(read, after, PAGE)) {
             Ok(page) => page,
@@ -65,25 +87,25 @@ impl Manager {
             .map(|writer| (writer.object, units(writer.object).unwrap_or(UnitsWritten::Still)))
             .collect();
         {
-            let (view, mut graces) = (self.view(), self.graces.lock());
+            let (view, mut state) = (self.view.get(), self.state.lock());
             // Forget open writes that ended in another way: they would be on this page and are not.
             let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.object)).collect();
             let is_here = |writer: &(WriterKey, ObjectId)| {
                 after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
             };
-            graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
-            graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
-            graces.looked = next;
-            graces.step_over(&damaged);
+            self.without_primary.retain(|writer| !is_here(writer) || there.contains(writer));
+            state.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            state.looked = next;
+            state.step_over(&damaged);
             for writer in found {
                 match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
-                        graces.alone.remove(&(writer.key, writer.object));
-                        graces.begun.insert((writer.key, writer.object), writer.epoch);
+                        self.without_primary.remove((writer.key, writer.object));
+                        state.begun.insert((writer.key, writer.object), writer.epoch);
                         continue;
                     }
                     Some(UnitsWritten::NotAll)
-                        if graces.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
+                        if state.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
                     {
                         due.push(writer);
                         continue;
@@ -95,14 +117,14 @@ impl Manager {
                     view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
                 });
                 if !is_there {
-                    graces.nobody_leads(now, &writer.token());
+                    self.without_primary.add(now, &writer.token());
                 }
                 if let Some(store) = primary.filter(|_| is_there)
                     && let Some(node) = view.node_of(store)
                 {
                     // The client may have just come back. So an online primary is asked, however long nobody has claimed this open write.
                     ask.entry((node, store)).or_default().push(writer.token());
-                } else if graces.is_over(now, view.grace, &writer.token()) {
+                } else if self.without_primary.is_over(now, view.grace, &writer.token()) {
                     due.push(writer);
                 }
             }
@@ -133,28 +155,49 @@ impl Manager {
         };
         let mut over = Vec::new();
         {
-            let (view, mut graces) = (self.view(), self.graces.lock());
+            let (view, without_primary) = (self.view.get(), &self.without_primary);
             for (writer, record) in asked.iter().zip(records) {
                 let Some(record) = record else { continue };
                 if record.primary().and_then(|one| view.node_of(one.store)) != Some(node) {
                     continue;
                 }
                 if led.contains(writer) {
-                    graces.alone.remove(&(writer.key, writer.object));
-                } else if graces.is_over(now, view.grace, writer) && record.token() == *writer {
+                    without_primary.remove((writer.key, writer.object));
+                } else if without_primary.is_over(now, view.grace, writer) && record.token() == *writer {
                     over.push(record);
                 } else {
-                    graces.nobody_leads(now, writer);
+                    without_primary.add(now, writer);
                 }
             }
         }
         over.iter().for_each(|writer| self.end_writer(writer));
     }
 
+    /// Forgets an open write that is being ended. If ending it fails, a new grace period starts.
+    fn forget(&self, writer: &WriterToken) {
+        self.without_primary.remove((writer.key, writer.object));
+        self.state.lock().begun.remove(&(writer.key, writer.object));
+    }
+
+    /// Ends a striped file whose client has not returned and whose units are no longer being written.
+    fn end_striped(&self, writer: &WriterRecord) {
+        self.forget(&writer.token());
+        let path = writer.path.escape_ascii().to_string();
+        let op = EndStriped { writer: writer.token() };
+        self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result| match result {
+            Ok(true) => {
+                tracing::info!(path, "completed, as its stripe units hold all announced bytes: its writer went away")
+            }
+            Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
+            // The manager tries again after a grace period.
+            Err(error) => tracing::info!(path, %error, "it cannot be ended now"),
+        });
+    }
+
     /// Acts as if the client came back. A higher epoch stops everyone else. A store that has all acknowledged bytes becomes the primary, and ends the
     /// write.
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
-        self.graces.lock().forget(&writer.token());
+        self.forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
             return tracing::error!(object = %writer.object, "a writer's path is not valid");
         };
@@ -173,10 +216,10 @@ impl Manager {
             mode: 0,
             expected_len: writer.expected_len,
             only: Some(writer.token()),
-            ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
+            ..OpenWrite::new(path.clone(), WriteMode::Update, writer.client.clone(), writer.boot)
         };
         let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
-        self.open_write(open_request, op, move |result| match result {
+        self.open.open_write(open_request, op, move |result| match result {
             Ok(to) => {
                 let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len };
                 this.world.send(to.node, FromManager::End(end));
@@ -194,7 +237,7 @@ impl Manager {
         let now = self.world.now();
         let stores: Vec<StoreId> = writer.placement.in_sync.iter().map(|one| one.store).collect();
         let (there, may_come_back) = {
-            let view = self.view();
+            let view = self.view.get();
             let may_come_back = stores.iter().any(|store| !view.servers.is_removed_as_lost(*store));
             (view.in_sync(now, &view.lasting(&stores), 1), may_come_back)
         };
@@ -208,10 +251,10 @@ impl Manager {
         let may_make = writer.kind != WriterKind::Update;
         let rights = GrantRights::Write { writer: writer.token(), in_sync: there, may_make };
         let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
-        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathMark::of(path));
+        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathHash::of(path));
         let principal = writer.client.principal;
         let to = Permitted { principal, path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
-        match self.permit(now, one.store, to) {
+        match self.open.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have restarted: what was synced is kept");
                 // Bytes may be missing, whatever its length.
@@ -226,14 +269,16 @@ impl Manager {
     fn end_with_nothing(&self, path: &NsPath, writer: WriterToken, why: &'static str) {
         let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, by: None, holders: Vec::new() };
         let path = path.clone();
-        self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
-            Ok(_) => tracing::warn!(%path, "{why}"),
-            Err(error) => tracing::error!(%path, %error, "an open write cannot be ended"),
+        self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result: Result<_, NsError>| {
+            match result {
+                Ok(_) => tracing::warn!(%path, "{why}"),
+                Err(error) => tracing::error!(%path, %error, "an open write cannot be ended"),
+            }
         });
     }
 }
 
-impl Graces {
+impl State {
     /// Logs each unreadable record once. Nobody can end these open writes, and they must not stop the others.
     fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
         for ((key, object), error) in damaged {
@@ -241,30 +286,5 @@ impl Graces {
                 tracing::error!(%object, %error, "a writer's record cannot be read; it is skipped, and its file stays as it is");
             }
         }
-    }
-
-    /// Forgets an open write that is being ended. If ending it fails, a new grace period starts.
-    pub(crate) fn forget(&mut self, writer: &WriterToken) {
-        self.alone.remove(&(writer.key, writer.object));
-        self.begun.remove(&(writer.key, writer.object));
-    }
-
-    fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {
-        let since = self.alone.entry((writer.key, writer.object)).or_insert((writer.epoch, now));
-        // The client has come back meanwhile.
-        if since.0 != writer.epoch {
-            *since = (writer.epoch, now);
-        }
-    }
-
-    /// Whether no store leads this open write, as far as is known: then its bytes can be read nowhere.
-    pub(crate) fn is_alone(&self, writer: &WriterToken) -> bool {
-        self.alone.get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
-    }
-
-    /// Whether the manager has waited for a writer for the whole `grace`.
-    fn is_over(&self, now: Time, grace: Duration, writer: &WriterToken) -> bool {
-        let since = self.alone.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
-        since.is_some_and(|(_, since)| now.since(*since) >= grace)
     }
 }

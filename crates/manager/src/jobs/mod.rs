@@ -1,5 +1,14 @@
-//! The maintenance jobs. Each has a state and a lock of its own. A job may lose its state when the manager stops: everything that matters is in the
-//! namespace.
+//! The maintenance jobs. Each owns its state and its lock, and gets what it needs handed in: the namespace, the published view, the outside, and
+//! another part where it uses one. A job may lose its state when the manager stops: everything that matters is in the namespace.
+//!
+//! | job | uses |
+//! | --- | --- |
+//! | [`Backfill`] | the coordinator (groups), [`Copies`], [`Deletions`] |
+//! | [`Copies`] | the coordinator (groups) |
+//! | [`Deletions`] | |
+//! | [`Draining`] | the coordinator (states of stores, groups) |
+//! | [`Graces`] | the open service |
+//! | [`Summing`] | the open service |
 
 mod backfill;
 mod copies;
@@ -9,9 +18,8 @@ mod graces;
 mod summing;
 
 pub(crate) use backfill::Backfill;
-pub use backfill::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
-pub(crate) use copies::Copies;
-pub(crate) use deletions::Deleting;
+pub(crate) use copies::{Copies, FailedCopy, Progress};
+pub(crate) use deletions::Deletions;
 pub use draining::DrainError;
 pub(crate) use draining::Draining;
 pub(crate) use graces::Graces;

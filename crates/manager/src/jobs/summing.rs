@@ -2,14 +2,16 @@
 //! waits, the manager repeats its request. So a lost request or answer leaves nobody waiting, and a read that nobody wants any more stops.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::replication::ObjectDigest;
-use types::{ErrorCode, NodeId, NsPath, ObjectId};
+use types::{DigestKind, ErrorCode, NodeId, NsPath, ObjectId};
 
-use crate::{Manager, OpenRequest, OpeningError};
-use node::{FromManager, NotSummed, SumRequest};
+use crate::open::OpenService;
+use crate::tracked::Tracked;
+use crate::{OpenRequest, OpeningError, World};
+use node::{ChecksumFailure, FromManager, SumRequest, Summed};
 
 /// The most characters shown of a disk server's message.
 const TEXT_MAX: usize = 512;
@@ -25,6 +27,8 @@ pub struct Unsummed {
     pub path: NsPath,
     /// The object that the path must point to.
     pub object: ObjectId,
+    /// A checksum to compute beside those that are always kept.
+    pub digest: Option<DigestKind>,
 }
 
 /// Why an object was not read through.
@@ -39,7 +43,7 @@ pub enum SumError {
         /// The disk server's host.
         host: String,
         /// Its reason.
-        why: NotSummed,
+        why: ChecksumFailure,
     },
 }
 
@@ -65,10 +69,18 @@ fn shown(text: &str) -> String {
 }
 
 /// Called with the checksums.
-type Then = Box<dyn FnOnce(Result<ObjectDigest, SumError>) + Send>;
+type Then = Box<dyn FnOnce(Result<Summed, SumError>) + Send>;
+
+/// See the module.
+pub(crate) struct Summing {
+    world: Arc<dyn World>,
+    /// Decides which disk server may read a file.
+    open: Arc<OpenService>,
+    state: Tracked<State>,
+}
 
 /// Reads in progress.
-pub(crate) struct Summing {
+struct State {
     last: u64,
     asked: BTreeMap<u64, Asked>,
 }
@@ -84,27 +96,26 @@ struct Asked {
 }
 
 impl Summing {
-    /// `random` separates this manager's requests from those of an earlier run.
-    pub(crate) fn new(random: u64) -> Self {
-        Self { last: random, asked: BTreeMap::new() }
+    pub(crate) fn new(world: Arc<dyn World>, open: Arc<OpenService>) -> Self {
+        // A random number separates this manager's requests from those of an earlier run.
+        let state = State { last: world.random(), asked: BTreeMap::new() };
+        Self { world, open, state: Tracked::new(state) }
     }
-}
 
-impl Manager {
     /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn
     /// whether anyone still waits.
-    pub fn sum(
+    pub(crate) fn sum(
         &self,
         file: Unsummed,
         is_wanted: impl Fn() -> bool + Send + 'static,
-        then: impl FnOnce(Result<ObjectDigest, SumError>) + Send + 'static,
+        then: impl FnOnce(Result<Summed, SumError>) + Send + 'static,
     ) {
         self.begin_sum(file, Box::new(is_wanted), Box::new(then), None);
     }
 
     /// Sends the request to a disk server. `failed`: why an earlier server did not answer it.
     fn begin_sum(&self, file: Unsummed, is_wanted: Box<dyn Fn() -> bool + Send>, then: Then, failed: Option<SumError>) {
-        let to = match self.open_read(&file.open_request, &file.path, false, None) {
+        let to = match self.open.open_read(&file.open_request, &file.path, false, None) {
             Ok(to) if to.object == file.object => to,
             Ok(_) => return then(Err(gone())),
             // Others may have asked for the object by its present path.
@@ -116,24 +127,25 @@ impl Manager {
             return then(Err(failed));
         }
         let told = self.world.now();
-        let mut summing = self.summing.lock();
-        summing.last = summing.last.wrapping_add(1);
-        let number = summing.last;
-        let request = SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec() };
+        let mut state = self.state.lock();
+        state.last = state.last.wrapping_add(1);
+        let number = state.last;
+        let request =
+            SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec(), digest: file.digest };
         self.world.send(to.node, FromManager::Sum(request.clone()));
         let asked = Asked { file, is_wanted, then, node: to.node, host: to.host, request, told };
-        summing.asked.insert(number, asked);
+        state.asked.insert(number, asked);
     }
 
     /// A disk server reports the checksums, or why it has none.
-    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
+    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<Summed, ChecksumFailure>) {
         // The text goes to a client and into the log.
-        let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
+        let found = found.map_err(|why| ChecksumFailure { text: shown(&why.text), ..why });
         let asked = {
-            let mut summing = self.summing.lock();
+            let mut state = self.state.lock();
             // Ignore answers of nodes that were not asked.
-            let is_of = summing.asked.get(&number).is_some_and(|asked| asked.node == node);
-            if is_of { summing.asked.remove(&number) } else { None }
+            let is_of = state.asked.get(&number).is_some_and(|asked| asked.node == node);
+            if is_of { state.asked.remove(&number) } else { None }
         };
         let Some(Asked { mut file, is_wanted, then, host, .. }) = asked else { return };
         match found {
@@ -148,10 +160,10 @@ impl Manager {
     }
 
     /// Repeats requests, drops those that nobody waits for, and fails those whose disk server has gone.
-    pub(crate) fn look_at_sums(&self, now: Time) {
+    pub(crate) fn tick(&self, now: Time) {
         let ended: Vec<Asked> = {
-            let mut summing = self.summing.lock();
-            let asked = &mut summing.asked;
+            let mut state = self.state.lock();
+            let asked = &mut state.asked;
             let mut ended = Vec::new();
             for (number, asked) in asked.iter_mut() {
                 let is_up = self.world.is_up(asked.node);

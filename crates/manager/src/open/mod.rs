@@ -1,11 +1,65 @@
 //! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory.
 
+mod ending;
 mod open_request;
 mod opening;
 mod reading;
 mod striping;
 mod writers_room;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::Activity;
+use types::NodeId;
+
+use crate::World;
+use crate::capability_clock::CapabilityClock;
+use crate::coordinator::{Coordinator, PublishedView};
+use crate::names::Names;
+use crate::without_primary::WritesWithoutPrimary;
+
+pub(crate) use ending::{Complete, End};
 pub use open_request::{OpenRequest, OpeningError, Redirect};
 pub(crate) use opening::Permitted;
-pub(crate) use writers_room::WritersRooms;
+use writers_room::WritersRooms;
+
+/// See the module.
+pub(crate) struct OpenService {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+    /// Makes groups for new files, and fences stores.
+    coordinator: Arc<Coordinator>,
+    clock: CapabilityClock,
+    capability_lifetime: Duration,
+    without_primary: WritesWithoutPrimary,
+    /// An estimate, used to tell clients in time that they must wait. Nothing depends on its accuracy.
+    rooms: WritersRooms,
+}
+
+impl OpenService {
+    /// Makes the service. Capabilities are valid for `capability_lifetime`.
+    pub(crate) fn new(
+        names: Names,
+        world: Arc<dyn World>,
+        coordinator: Arc<Coordinator>,
+        (clock, capability_lifetime): (CapabilityClock, Duration),
+        without_primary: WritesWithoutPrimary,
+    ) -> Self {
+        let view = coordinator.published();
+        let rooms = WritersRooms::default();
+        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms }
+    }
+
+    /// A disk server reports its memory for files that are being written.
+    pub(crate) fn take_activity(&self, node: NodeId, said: &Activity) {
+        self.rooms.hear(node, said);
+    }
+
+    /// Forgets nodes that are not in the cluster any more.
+    pub(crate) fn forget_removed_nodes(&self) {
+        let view = self.view.get();
+        self.rooms.retain(|node| view.servers.has_node(node));
+    }
+}

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
-use types::direct::{StripedFile, UnitAt};
-use types::stale_replicas::StaleReplica;
+use types::absent_replicas::AbsentReplica;
+use types::direct::{StripedFile, UnitAddress};
 use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, Timestamp};
 
 /// The client, and how it came here.
@@ -25,7 +25,7 @@ pub struct OpenRequest {
     /// Each of these hosts has answered and refused (`triedrc=`). The client is not sent there again.
     pub all_refused: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
-    pub stale_replicas: Vec<StaleReplica>,
+    pub absent_replicas: Vec<AbsentReplica>,
     /// The number of bytes that the client announces. Its stores need that much room.
     pub announced: Option<u64>,
     /// The client can open the units of a striped file by itself.
@@ -47,7 +47,7 @@ impl OpenRequest {
             location: None,
             tried: Vec::new(),
             all_refused: false,
-            stale_replicas: Vec::new(),
+            absent_replicas: Vec::new(),
             announced: None,
             is_direct: false,
             at_once: false,
@@ -72,7 +72,7 @@ pub struct Redirect {
     /// The layout of a striped file, for a client that opens the units itself.
     pub striped: Option<StripedFile>,
     /// The first units that have data and where to read them, for such a client.
-    pub units: Vec<UnitAt>,
+    pub units: Vec<UnitAddress>,
 }
 
 impl fmt::Debug for Redirect {
@@ -108,7 +108,7 @@ pub enum OpeningError {
     NoCopy(String),
     /// The stores that should have a replica do not have it.
     #[error("{0} should have it and has lost it, or was restored from an old copy")]
-    StaleReplica(String),
+    AbsentReplica(String),
     /// All possible servers were asked, and each refused.
     #[error("all servers that have it were tried and refused it; their logs say why: {0}")]
     AllRefused(String),
@@ -127,7 +127,7 @@ impl OpeningError {
         match self {
             Self::Names(error) => error.code(),
             Self::Placement(PlacementError::NoRoom { .. }) => ErrorCode::NoSpace,
-            Self::Placement(_) | Self::NoCopy(_) | Self::StaleReplica(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
+            Self::Placement(_) | Self::NoCopy(_) | Self::AbsentReplica(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
                 ErrorCode::Unavailable
             }
             Self::Wait { .. } => ErrorCode::Overloaded,
@@ -145,7 +145,9 @@ impl OpeningError {
 mod tests {
     use std::time::Duration;
 
-    use types::capability::{Capability, CapabilityKey, CapabilityKeys, OPAQUE_KEY, PathMark, Rights, Wanted};
+    use types::capability::{
+        Capability, CapabilityConditions, CapabilityKey, CapabilityKeys, OPAQUE_KEY, PathHash, Rights,
+    };
     use types::{PrincipalId, SessionId};
 
     use super::*;
@@ -165,7 +167,7 @@ mod tests {
             object,
             rights: Rights::READ,
             principal: PrincipalId(5),
-            path: PathMark::of(&path),
+            path: PathHash::of(&path),
             epoch: 0,
             session: SessionId(1),
             expires: now.plus(Duration::from_secs(60)),
@@ -187,8 +189,9 @@ mod tests {
         assert!(location.starts_with("http://[2001:db8::7]:8080/data/run/file.root?weir.cap="), "{location}");
         // The server there accepts the capability by itself.
         let (at, shown) = location.strip_prefix("http://[2001:db8::7]:8080").unwrap().split_once("?weir.cap=").unwrap();
-        let at = PathMark::of(&NsPath::parse(at.as_bytes()).unwrap());
-        let wanted = Wanted { server: node, principal: Some(PrincipalId(5)), path: at, rights: Rights::READ, now };
+        let at = PathHash::of(&NsPath::parse(at.as_bytes()).unwrap());
+        let wanted =
+            CapabilityConditions { server: node, principal: Some(PrincipalId(5)), path: at, rights: Rights::READ, now };
         assert_eq!(Capability::check(shown.as_bytes(), &CapabilityKeys::new(key), &wanted), Ok(permission));
     }
 }

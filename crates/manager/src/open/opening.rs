@@ -9,19 +9,19 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriterKind,
-    WriterRecord, WriterToken,
+    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriteMode,
+    WriterKind, WriterRecord, WriterToken,
 };
-use types::capability::{Capability, PathMark, Rights};
+use types::capability::{Capability, PathHash, Rights};
 use types::{
     BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, PrincipalId, ReplicaId, StoreId,
     Timestamp,
 };
 
+use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::writers_room::no_memory;
-use crate::Manager;
-use crate::coordinator::{ClusterView, Ended};
+use crate::coordinator::{ClusterView, Ended, has_older_version};
 use node::{Layout, To};
 
 /// A cluster tells by boot generations, not by boots, which bytes a node may have forgotten.
@@ -50,9 +50,9 @@ impl Opening {
     }
 }
 
-impl Manager {
+impl OpenService {
     /// Opens for writing. Calls `answer` once, perhaps in another thread; it must not wait.
-    pub fn open_write(
+    pub(crate) fn open_write(
         self: &Arc<Self>,
         open_request: OpenRequest,
         op: OpenWrite,
@@ -65,7 +65,7 @@ impl Manager {
         if let Err(denied) = namespace::permit_client(&opening.open_request.actor, &opening.op.client, &what) {
             return opening.refuse(denied);
         }
-        if opening.op.how != How::Update {
+        if opening.op.how != WriteMode::Update {
             return self.open_new(opening);
         }
         let own = self.names.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
@@ -110,7 +110,7 @@ impl Manager {
         };
         let sync = usize::from(policy.layout().sync());
         let this = Arc::clone(self);
-        self.with_group(stores.clone(), move |group| match group {
+        self.coordinator.with_group(stores.clone(), move |group| match group {
             Ok(group) => this.open_placed(opening, group, &stores, sync),
             Err(error) => opening.refuse(not_made(error)),
         });
@@ -119,7 +119,7 @@ impl Manager {
     /// Draws the stores of a new file, by group. Where possible it takes online stores that the client has not failed to reach. It skips stores whose
     /// server has no memory for another file.
     pub(crate) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
-        let view = self.view();
+        let view = self.view.get();
         let (at, map) = (Self::location_of(&view, open_request), view.servers.map());
         let preferred = policy.clone().with_near_client(false);
         let anywhere = preferred.clone().with_prefer(None);
@@ -141,11 +141,11 @@ impl Manager {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if !self.have_room(&view, groups.iter().flatten(), open_request.announced) {
+            if !self.rooms.have_room(&view, groups.iter().flatten(), open_request.announced) {
                 continue;
             }
             let tried = view.servers.stores_at(&open_request.tried);
-            let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&view, *store);
+            let is_good = |store: &StoreId| !tried.contains(store) && view.is_up(&*self.world, *store);
             if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
                 return Ok(groups);
             }
@@ -169,18 +169,18 @@ impl Manager {
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
         let in_sync = {
-            let view = self.view();
+            let view = self.view.get();
             let in_sync = view.in_sync(self.world.now(), stores, sync);
             if in_sync.len() < sync.min(stores.len()) {
                 return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
             }
-            self.begin_writing(&view, in_sync.iter().map(|one| &one.store), opening.open_request.announced);
+            self.rooms.begin_writing(&view, in_sync.iter().map(|one| &one.store), opening.open_request.announced);
             in_sync
         };
         opening.op.placement = Placement { group, in_sync };
         // A new file that is lost in a power failure simply does not exist, and its client learns that. A replacement must be durable: otherwise the
         // client would find the old file and take it for its own.
-        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let is_new = opening.op.how == WriteMode::NewOnly && !opening.op.restarted;
         let durability = if is_new { Durability::Written } else { Durability::Synced };
         self.open(opening, durability, None);
     }
@@ -190,7 +190,7 @@ impl Manager {
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {
-            let (view, now) = (self.view(), self.world.now());
+            let (view, now) = (self.view.get(), self.world.now());
             let tried = view.servers.stores_at(&opening.open_request.tried);
             (!view.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| view.standing(now, store)))
         };
@@ -199,9 +199,9 @@ impl Manager {
             Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
             Some(Reopening::TakeOver(to)) => {
                 // All of these stores have the older version, and each could show it.
-                let first = match self.was_there(writer) {
-                    Ok(was_there) => {
-                        if was_there {
+                let first = match has_older_version(&self.names, writer) {
+                    Ok(has_older_version) => {
+                        if has_older_version {
                             in_sync.len()
                         } else {
                             1
@@ -212,33 +212,40 @@ impl Manager {
                 let others = in_sync[..first].iter().filter(|one| **one != to).map(|one| one.store);
                 let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
                 tracing::info!(path = %opening.op.path, from = %in_sync[0].store, to = %to.store, "another store takes over");
-                self.once_fenced(&others, replica, Epoch(writer.epoch + 1), move |this, ended| {
+                let this = Arc::clone(self);
+                self.coordinator.once_fenced(&others, replica, Epoch(writer.epoch + 1), move |ended| {
                     let mut opening = opening;
                     let Some(ended) = ended else { return opening.refuse(unknown_server()) };
                     let now = this.world.now();
                     // The store may have lost data meanwhile: then decide again.
                     let is_able = this
-                        .view()
+                        .view
+                        .get()
                         .standing(now, to.store)
                         .is_some_and(|standing| standing.boot_generation == to.boot_generation);
                     if !is_able {
                         return opening.refuse(OpeningError::wait("the store that should take over has restarted"));
                     }
                     let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
-                    let that = Arc::clone(this);
-                    this.change(Durability::Synced, op, move |result| match result {
-                        Ok(now) => {
-                            // A client that comes for this open write alone accepts its present epoch.
-                            opening.op.only = opening.op.only.map(|_| now);
-                            that.open_for_update(opening, group, vec![to], Some(ended));
-                        }
-                        // For example, its close has just been recorded.
-                        Err(error) => opening.refuse(not_made(error)),
-                    });
+                    let that = Arc::clone(&this);
+                    this.names.change_as_manager(
+                        this.world.wall(),
+                        Durability::Synced,
+                        op,
+                        move |result| match result {
+                            Ok(now) => {
+                                // A client that comes for this open write alone accepts its present epoch.
+                                opening.op.only = opening.op.only.map(|_| now);
+                                that.open_for_update(opening, group, vec![to], Some(ended));
+                            }
+                            // For example, its close has just been recorded.
+                            Err(error) => opening.refuse(not_made(error)),
+                        },
+                    );
                 });
             }
             Some(Reopening::Wait) => {
-                let view = self.view();
+                let view = self.view.get();
                 let shown: Vec<String> = in_sync.iter().map(|one| view.servers.shown(one.store)).collect();
                 let why = format!("the in-sync stores are away: {}", shown.join(", "));
                 opening.refuse(OpeningError::Wait { seconds: 3, why });
@@ -264,7 +271,7 @@ impl Manager {
         let is_empty = content.group == GroupId::STRIPED && content.state == FileState::Complete && content.len == 0;
         if is_empty && opening.op.resume.is_none() {
             // The file is empty. Clients make a file, close it, and open it again to write it.
-            (opening.op.how, opening.op.mode) = (How::Replace, mode);
+            (opening.op.how, opening.op.mode) = (WriteMode::Replace, mode);
             return self.open_new(opening);
         }
         let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
@@ -293,7 +300,7 @@ impl Manager {
         }
         let replica = ReplicaId::first(content.object);
         let (in_sync, is_guarded, have_left, no_copy) = {
-            let (view, now) = (self.view(), self.world.now());
+            let (view, now) = (self.view.get(), self.world.now());
             // A change kept only by stores that are removed as lost would vanish with them. The replicas of stores that are away would be
             // stale by then.
             let holders = view.lasting(&holders);
@@ -308,17 +315,18 @@ impl Manager {
             return opening.refuse(error);
         }
         {
-            let (view, stores) = (self.view(), || in_sync.iter().map(|one| &one.store));
-            if !self.have_room(&view, stores(), None) {
+            let (view, stores) = (self.view.get(), || in_sync.iter().map(|one| &one.store));
+            if !self.rooms.have_room(&view, stores(), None) {
                 return opening.refuse(no_memory());
             }
-            self.begin_writing(&view, stores(), None);
+            self.rooms.begin_writing(&view, stores(), None);
         }
         // A reader at a store that has left the group may go on reading there until the replica is deleted.
         let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
         others.retain(|store| in_sync.iter().all(|one| one.store != *store));
         let others: Vec<StoreId> = others.into_iter().collect();
-        self.once_fenced(&others, replica, Epoch(epoch + 1), move |this, ended| match ended {
+        let this = Arc::clone(self);
+        self.coordinator.once_fenced(&others, replica, Epoch(epoch + 1), move |ended| match ended {
             Some(ended) => this.open_for_update(opening, content.group, in_sync, Some(ended)),
             None => opening.refuse(unknown_server()),
         });
@@ -340,9 +348,9 @@ impl Manager {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         // A client that repeats its request must not learn that the file exists.
-        let takes_back = op.how != How::Update && !op.restarted;
+        let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.change_as(&actor, durability, op, move |result| {
+        self.names.change((self.world.wall(), &actor), durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
             let opened = match result {
@@ -355,11 +363,12 @@ impl Manager {
             };
             // From here on only the primary can show the file: nobody gets a capability for another store.
             let epoch = Epoch(opened.writer.epoch);
-            this.once_fenced(&not_fenced, opened.replica, epoch, move |this, ended| {
+            let that = Arc::clone(&this);
+            this.coordinator.once_fenced(&not_fenced, opened.replica, epoch, move |ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| this.redirect_writer(&opened, (principal, mode), &open_request)) {
+                match fenced.and_then(|()| that.redirect_writer(&opened, (principal, mode), &open_request)) {
                     Err(error) if takes_back && opened.kind == OpenKind::New => {
-                        this.take_back(opened.writer, move || answer(Err(error)));
+                        that.take_back(opened.writer, move || answer(Err(error)));
                     }
                     redirected => answer(redirected),
                 }
@@ -369,12 +378,17 @@ impl Manager {
 
     /// Undoes a new name whose client is sent nowhere.
     fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
-        self.change(Durability::Written, namespace::Abandon { writer }, move |result| {
-            if let Err(error) = result {
-                tracing::warn!(%error, "an unused name may stay for a grace period");
-            }
-            then();
-        });
+        self.names.change_as_manager(
+            self.world.wall(),
+            Durability::Written,
+            namespace::Abandon { writer },
+            move |result| {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "an unused name may stay for a grace period");
+                }
+                then();
+            },
+        );
     }
 
     /// Stores that can still show a file that is changed in place. They are neither in-sync replicas nor fenced, because they got their replica after
@@ -384,7 +398,7 @@ impl Manager {
             return Ok(Vec::new());
         }
         let mut holders = self.names.read(|read| namespace::holders(read, opened.group, opened.object))?;
-        holders.extend(self.have_left(&self.view(), opened.group));
+        holders.extend(self.have_left(&self.view.get(), opened.group));
         holders.sort_unstable();
         holders.dedup();
         holders.retain(|store| !fenced.contains(store) && opened.in_sync.iter().all(|one| one.store != *store));
@@ -409,7 +423,7 @@ impl Manager {
             }
         };
         let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
-        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathMark::of(&open_request.path));
+        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
         let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
@@ -417,8 +431,8 @@ impl Manager {
 
     /// Makes the capability.
     pub(crate) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
-        let view = self.view();
-        if !self.is_up(&view, store) {
+        let view = self.view.get();
+        if !view.is_up(&*self.world, store) {
             return Err(OpeningError::wait(format!("{} has just gone away", view.servers.shown(store))));
         }
         self.permit_by(&view, now, store, to)
@@ -427,11 +441,6 @@ impl Manager {
     /// Stores that have left a group and may still show its objects.
     fn have_left(&self, view: &ClusterView, group: GroupId) -> Vec<StoreId> {
         self.coordinator.groups().have_left(&view.servers, group)
-    }
-
-    /// See [`World::is_up`](crate::World::is_up).
-    pub(crate) fn is_up(&self, view: &ClusterView, store: StoreId) -> bool {
-        view.node_of(store).is_some_and(|node| self.world.is_up(node))
     }
 
     /// The same, by a view that the caller took before it read the namespace. The capability names that view's session.
@@ -449,13 +458,13 @@ impl Manager {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
         };
-        let process_epoch = match rights {
-            GrantRights::Follow => self.settings.capability_lifetime.min(FOLLOW_LIFE),
-            _ => self.settings.capability_lifetime,
+        let lifetime = match rights {
+            GrantRights::Follow => self.capability_lifetime.min(FOLLOW_LIFE),
+            _ => self.capability_lifetime,
         };
         let to = To::Replica(Grant { store, session, group, rights });
         let layout = Layout { to, shard: replica.index, ino, mode, mtime };
-        let until = self.capabilities_time(now).plus(process_epoch);
+        let until = self.clock.time(now).plus(lifetime);
         seal(view, now, store, Sealed { principal, path, object: replica.object, rights: what, epoch, layout, until })
     }
 }
@@ -464,7 +473,7 @@ impl Manager {
 pub(crate) struct Sealed {
     /// The identity that it is given to.
     pub(crate) principal: PrincipalId,
-    pub(crate) path: PathMark,
+    pub(crate) path: PathHash,
     pub(crate) object: ObjectId,
     pub(crate) rights: Rights,
     pub(crate) epoch: u64,
@@ -502,7 +511,7 @@ pub(crate) struct Permitted {
     /// The identity that they are given to.
     pub(crate) principal: PrincipalId,
     /// The path that the client must show with them.
-    pub(crate) path: PathMark,
+    pub(crate) path: PathHash,
     pub(crate) replica: ReplicaId,
     pub(crate) ino: Ino,
     pub(crate) mode: u16,

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use cluster::Time;
 use cluster::placement::rank_readers;
 use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::GrantRights;
-use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
-use types::capability::PathMark;
-use types::stale_replicas::StaleReplica;
+use types::absent_replicas::AbsentReplica;
+use types::capability::PathHash;
 use types::{GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
+use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
-use crate::Manager;
 use crate::coordinator::ClusterView;
 
 /// The longest time to wait for stores whose lease has ended. People wait for some of these reads and want an answer.
@@ -65,22 +65,22 @@ impl Found {
     }
 }
 
-impl Manager {
+impl OpenService {
     /// Opens for reading. `unit`: open this unit of the file, if it still has this object.
     ///
     /// # Errors
     /// Why the client is sent nowhere.
-    pub fn open_read(
+    pub(crate) fn open_read(
         &self,
         open_request: &OpenRequest,
         path: &NsPath,
         partial: bool,
         unit: Option<(u8, ObjectId)>,
     ) -> Result<Redirect, OpeningError> {
-        let mut view = self.view();
+        let mut view = self.view.get();
         for _ in 0..LOOKS_MAX {
             let decided = self.open_read_by(&view, open_request, path, partial, unit);
-            let later = self.view();
+            let later = self.view.get();
             if is_as_before(self.world.now(), (&view, &later), &decided) {
                 return decided.map(|decided| decided.to);
             }
@@ -120,30 +120,30 @@ impl Manager {
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
-        let (principal, path) = (open_request.actor.principal, PathMark::of(&open_request.path));
+        let (principal, path) = (open_request.actor.principal, PathHash::of(&open_request.path));
         let permitted = |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
-            if found.writer.is_some_and(|writer| self.graces.lock().is_alone(&writer.token())) {
+            if found.writer.is_some_and(|writer| self.without_primary.has(&writer.token())) {
                 return Err(OpeningError::wait("its writer must come back first, or its grace period must end"));
             }
-            if !self.is_up(view, primary.store) {
+            if !view.is_up(&*self.world, primary.store) {
                 return Err(OpeningError::wait("the server that it is written to has just gone away"));
             }
             let to = self.permit_by(view, now, primary.store, permitted(GrantRights::Follow))?;
             return Ok(Decided { to, at: Some((replica, primary.store)) });
         }
-        let lacks = |store: &StoreId| {
-            open_request.stale_replicas.contains(&StaleReplica { object: replica.object, epoch, store: *store })
+        let is_absent = |store: &StoreId| {
+            open_request.absent_replicas.contains(&AbsentReplica { object: replica.object, epoch, store: *store })
         };
-        let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
+        let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
         let store = match self.nearest(view, now, &holders, (at.as_ref(), &open_request.tried)) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
-                return Err(OpeningError::AllRefused(Self::shown(view, &found.holders)));
+                return Err(OpeningError::AllRefused(view.shown(&found.holders)));
             }
             Some(Nearest { store, .. }) => store,
             None if holders.is_empty() && !lost.is_empty() => {
-                return Err(OpeningError::StaleReplica(Self::shown(view, &lost)));
+                return Err(OpeningError::AbsentReplica(view.shown(&lost)));
             }
             None => return Err(Self::no_copy(view, now, &holders)),
         };
@@ -161,13 +161,13 @@ impl Manager {
     }
 }
 
-impl Manager {
+impl OpenService {
     /// The client addresses of disk servers that can show a file, as `(host, port)`, the nearest first. For a file being written, the primary's
     /// address. Empty for a directory.
     ///
     /// # Errors
     /// If the file does not exist, or none of its stores is online.
-    pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+    pub(crate) fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
         let found = match self.names.read(|read| find(read, open_request, path, true, None)) {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
             found => found?,
@@ -179,7 +179,7 @@ impl Manager {
             })?),
             _ => None,
         };
-        let (view, now) = (self.view(), self.world.now());
+        let (view, now) = (self.view.get(), self.world.now());
         let at = Self::location_of(&view, open_request);
         let holders = match (found.content.state, found.primary()) {
             (FileState::Open(_) | FileState::Updating(_), Some(primary)) if striped.is_none() => vec![primary.store],
@@ -187,7 +187,7 @@ impl Manager {
         };
         let ranked = rank_readers(view.servers.map(), &holders, at.as_ref(), self.world.random());
         let mut addresses: Vec<(String, u16)> = Vec::new();
-        for store in ranked.into_iter().filter(|store| self.can_show(&view, now, *store)) {
+        for store in ranked.into_iter().filter(|store| view.can_show(&*self.world, now, *store)) {
             let way = view.node_of(store).and_then(|node| view.servers.way_to(node));
             let way = way.map(|(host, port, _)| (host.to_owned(), port));
             addresses.extend(way.filter(|way| !addresses.contains(way)));
@@ -206,21 +206,15 @@ impl Manager {
     ) -> Option<Nearest> {
         let tried = view.servers.stores_at(tried);
         let ranked = rank_readers(view.servers.map(), stores, at, self.world.random());
-        let can = |store: &&StoreId| self.can_show(view, now, **store);
+        let can = |store: &&StoreId| view.can_show(&*self.world, now, **store);
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         let store = *best.or_else(|| ranked.iter().find(can))?;
         Some(Nearest { store, was_tried: best.is_none() })
     }
 
-    /// Whether a client can be sent to the server of a store. The server must have a lease, and a connection that shows at once if it dies.
-    pub(crate) fn can_show(&self, view: &ClusterView, now: Time, store: StoreId) -> bool {
-        let presence = view.standing(now, store).map(|standing| standing.presence);
-        matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(view, store)
-    }
-
     /// Why none of `holders` can show its replica. If one of them may return soon, the client waits for it.
     pub(crate) fn no_copy(view: &ClusterView, now: Time, holders: &[StoreId]) -> OpeningError {
-        let shown = Self::shown(view, holders);
+        let shown = view.shown(holders);
         if Self::may_return(view, now, holders, PATIENCE_MAX) {
             OpeningError::wait(format!("it is on {shown}; those that are not lost may be back soon"))
         } else {
@@ -239,12 +233,6 @@ impl Manager {
             };
             view.node_of(*store).is_some_and(may)
         })
-    }
-
-    /// Stores, by their names for people.
-    pub(crate) fn shown(view: &ClusterView, stores: &[StoreId]) -> String {
-        let shown: Vec<String> = stores.iter().map(|store| view.servers.shown(*store)).collect();
-        if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
     }
 }
 

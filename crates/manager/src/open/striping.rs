@@ -3,27 +3,25 @@
 
 use std::sync::Arc;
 
-use cluster::Time;
 use namespace::{
-    Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
+    Content, Durability, FileState, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume, WriteMode,
     WriterRecord,
 };
-use types::capability::{PathMark, Rights};
-use types::direct::{DirectRights, StripedFile, UnitAt};
+use types::capability::{PathHash, Rights};
+use types::direct::{DirectRights, StripedFile, UnitAddress};
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIndex, StoreId, Stripe, WriterToken};
 
+use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, Nearest, PATIENCE_MAX};
-use crate::Manager;
-use crate::coordinator::ClusterView;
 use node::{Layout, Striped, StripedRights, To};
 
 /// Called with the groups of several lists of stores.
 type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
 
-impl Manager {
+impl OpenService {
     /// Creates a striped file. Each unit gets stores of its own.
     pub(crate) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
         let Opening { open_request, .. } = &opening;
@@ -46,7 +44,7 @@ impl Manager {
             return then(Ok(made));
         };
         let this = Arc::clone(self);
-        self.with_group(stores.clone(), move |group| match group {
+        self.coordinator.with_group(stores.clone(), move |group| match group {
             Ok(group) => {
                 made.push((group, stores));
                 this.with_groups(left, made, then);
@@ -64,7 +62,7 @@ impl Manager {
     ) {
         let wanted: Vec<usize> = groups.iter().map(|(_, stores)| sync.min(stores.len())).collect();
         let units: Vec<Placement> = {
-            let (view, now) = (self.view(), self.world.now());
+            let (view, now) = (self.view.get(), self.world.now());
             let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
                 group,
                 in_sync: view.in_sync(now, &stores, sync),
@@ -75,14 +73,14 @@ impl Manager {
             return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
         }
         let written = units.iter().flat_map(|unit| &unit.in_sync).map(|one| &one.store);
-        self.begin_writing(&self.view(), written, opening.open_request.announced);
+        self.rooms.begin_writing(&self.view.get(), written, opening.open_request.announced);
         let Some(secret) = self.world.secret() else {
             return opening.refuse(OpeningError::wait("the system has no random bytes for what its writer is told"));
         };
         let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
         opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
         opening.op.stripe = Some(NewStripe { stripe, units, secret });
-        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let is_new = opening.op.how == WriteMode::NewOnly && !opening.op.restarted;
         self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
     }
 
@@ -101,7 +99,7 @@ impl Manager {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.change_as(&actor, durability, op, move |result| {
+        self.names.change((self.world.wall(), &actor), durability, op, move |result| {
             let opened = result.map_err(not_made);
             answer(
                 opened.and_then(|opened| {
@@ -150,7 +148,7 @@ impl Manager {
     }
 
     /// Where to read the units that have data. Empty if one of them cannot be read: a client that asks for that unit learns why.
-    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAt> {
+    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAddress> {
         let Some(StripedFile { stripe, rights: DirectRights::Read { object, len, is_partial }, .. }) = to.striped
         else {
             return Vec::new();
@@ -158,9 +156,9 @@ impl Manager {
         let unit = |unit| {
             let Redirect { host, port, capability, object, .. } =
                 self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
-            Ok(UnitAt { host, port, capability, object })
+            Ok(UnitAddress { host, port, capability, object })
         };
-        let units: Result<Vec<UnitAt>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
+        let units: Result<Vec<UnitAddress>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
         units.unwrap_or_default()
     }
 
@@ -168,26 +166,22 @@ impl Manager {
     /// another server, again and again.
     fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
         let units = self.names.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
-        let (view, now) = (self.view(), self.world.now());
-        let mut stale_replicas =
-            units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&view, now, stores)).peekable();
-        if stale_replicas.peek().is_none() {
+        let (view, now) = (self.view.get(), self.world.now());
+        let can_any_show = |stores: &[StoreId]| stores.iter().any(|store| view.can_show(&*self.world, now, *store));
+        let mut unavailable = units.iter().enumerate().filter(|(_, stores)| !can_any_show(stores)).peekable();
+        if unavailable.peek().is_none() {
             return Ok(());
         }
         let (mut may_return, mut shown) = (true, Vec::new());
-        for (number, stores) in stale_replicas {
+        for (number, stores) in unavailable {
             may_return &= Self::may_return(&view, now, stores, PATIENCE_MAX);
-            shown.push(format!("stripe unit {number} is on {}", Self::shown(&view, stores)));
+            shown.push(format!("stripe unit {number} is on {}", view.shown(stores)));
         }
         let shown = shown.join("; ");
         Err(match may_return {
             true => OpeningError::wait(format!("some of its stripe units may be back soon: {shown}")),
             false => OpeningError::NoUnits(shown),
         })
-    }
-
-    fn can_any_show(&self, view: &ClusterView, now: Time, stores: &[StoreId]) -> bool {
-        stores.iter().any(|store| self.can_show(view, now, *store))
     }
 
     fn redirect_striped(
@@ -199,11 +193,11 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let (stripe, units) = self.names.read(|read| namespace::units_of(read, object))?;
         let stores = all_of(&self.names.read(|read| stores_of_units(read, &units))?);
-        let (view, now) = (self.view(), self.world.now());
+        let (view, now) = (self.view.get(), self.world.now());
         let at = Self::location_of(&view, open_request);
         let store = match self.nearest(&view, now, &stores, (at.as_ref(), &open_request.tried)) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
-                return Err(OpeningError::AllRefused(Self::shown(&view, &stores)));
+                return Err(OpeningError::AllRefused(view.shown(&stores)));
             }
             nearest => nearest,
         };
@@ -213,10 +207,10 @@ impl Manager {
             self.nearest(&view, now, &all, (at.as_ref(), &open_request.tried))
         });
         let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
-        let (epoch, process_epoch) = match striped {
-            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_lifetime),
-            StripedRights::Read { .. } => (0, self.settings.capability_lifetime),
-            StripedRights::Follow => (0, self.settings.capability_lifetime.min(FOLLOW_LIFE)),
+        let (epoch, lifetime) = match striped {
+            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.capability_lifetime),
+            StripedRights::Read { .. } => (0, self.capability_lifetime),
+            StripedRights::Follow => (0, self.capability_lifetime.min(FOLLOW_LIFE)),
         };
         let layout = layout(To::Striped(Striped { width: stripe.width(), chunk: stripe.chunk(), rights: striped }));
         let rights_of_units = match striped {
@@ -227,15 +221,15 @@ impl Manager {
         };
         let Layout { ino, mode, mtime, .. } = layout;
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
-        let until = self.capabilities_time(now).plus(process_epoch);
-        let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
+        let until = self.clock.time(now).plus(lifetime);
+        let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));
         let to = seal(&view, now, store, Sealed { principal, path, object, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
 
     /// Opens a unit of a striped file for its writer. With `goes_on` it also opens a unit that has ended. Calls `answer` once, perhaps in another
     /// thread; it must not wait.
-    pub fn open_unit_write(
+    pub(crate) fn open_unit_write(
         self: &Arc<Self>,
         open_request: OpenRequest,
         (writing, unit, goes_on): (StripedOpenWrite, u8, bool),
@@ -262,7 +256,7 @@ impl Manager {
             unit_of: Some(of),
             ..OpenWrite::new(
                 path,
-                How::Update,
+                WriteMode::Update,
                 namespace::unit_writer(file.client.principal, of.object, unit),
                 ANY_BOOT,
             )
@@ -279,20 +273,6 @@ impl Manager {
             }
             None => answer(Err(stale(of, unit, "it is not being written any more").into())),
         }
-    }
-
-    /// Ends a striped file whose client has not returned and whose units are no longer being written.
-    pub(crate) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
-        self.graces.lock().forget(&writer.token());
-        let path = writer.path.escape_ascii().to_string();
-        self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
-            Ok(true) => {
-                tracing::info!(path, "completed, as its stripe units hold all announced bytes: its writer went away")
-            }
-            Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
-            // The manager tries again after a grace period.
-            Err(error) => tracing::info!(path, %error, "it cannot be ended now"),
-        });
     }
 }
 

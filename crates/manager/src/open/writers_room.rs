@@ -7,7 +7,6 @@ use node::Activity;
 use types::{NodeId, StoreId};
 
 use super::open_request::OpeningError;
-use crate::Manager;
 use crate::coordinator::ClusterView;
 use crate::tracked::Tracked;
 
@@ -55,9 +54,7 @@ impl WritersRooms {
     pub(crate) fn retain(&self, stays: impl Fn(NodeId) -> bool) {
         self.0.lock().retain(|node, _| stays(*node));
     }
-}
 
-impl Manager {
     /// Whether the server of each of `stores` has memory for one more file. True for a server that has not reported yet.
     pub(crate) fn have_room<'a>(
         &self,
@@ -65,7 +62,7 @@ impl Manager {
         stores: impl IntoIterator<Item = &'a StoreId>,
         expected: Option<u64>,
     ) -> bool {
-        let (bytes, rooms) = (store::writer_memory(expected), self.rooms.0.lock());
+        let (bytes, rooms) = (store::writer_memory(expected), self.0.lock());
         let mut nodes = stores.into_iter().filter_map(|store| view.node_of(*store));
         nodes.all(|node| rooms.get(&node).is_none_or(|room| room.has(bytes)))
     }
@@ -77,15 +74,15 @@ impl Manager {
         stores: impl IntoIterator<Item = &'a StoreId>,
         expected: Option<u64>,
     ) {
-        let mut rooms = self.rooms.0.lock();
+        let mut rooms = self.0.lock();
         for node in stores.into_iter().filter_map(|store| view.node_of(*store)) {
             rooms.entry(node).or_default().begin(store::writer_memory(expected));
         }
     }
 
     /// Counts the end of a file on each of `stores`.
-    pub(crate) fn end_writing(&self, stores: &[StoreId]) {
-        let (view, mut rooms) = (self.view(), self.rooms.0.lock());
+    pub(crate) fn end_writing(&self, view: &ClusterView, stores: &[StoreId]) {
+        let mut rooms = self.0.lock();
         for node in stores.iter().filter_map(|store| view.node_of(*store)) {
             rooms.entry(node).or_default().end();
         }

@@ -7,7 +7,6 @@ use cluster::Time;
 use serde::{Deserialize, Serialize};
 use types::NodeId;
 
-use crate::Manager;
 use crate::tracked::Tracked;
 use node::Activity;
 
@@ -33,6 +32,11 @@ impl Activities {
     pub(crate) fn view(&self, now: Time, node: NodeId) -> Option<ActivityView> {
         self.0.lock().get(&node)?.view(now)
     }
+
+    /// A disk server reports its activity.
+    pub(crate) fn hear(&self, now: Time, node: NodeId, said: Activity) {
+        self.0.lock().entry(node).or_default().hear(now, said);
+    }
 }
 
 /// The reports of one node.
@@ -41,7 +45,7 @@ struct Heard {
     last: Option<(Time, Activity)>,
     before: Option<Activity>,
     /// The node has connected since, and may have restarted.
-    is_anew: bool,
+    has_reconnected: bool,
 }
 
 /// What a disk server was doing at its last report. Counters start at zero when the server starts.
@@ -74,13 +78,14 @@ pub struct ActivityView {
 impl Heard {
     fn hear(&mut self, now: Time, said: Activity) {
         // A restarted server counts from zero.
-        let is_anew = std::mem::take(&mut self.is_anew);
-        self.before = self.last.map(|(_, last)| last).filter(|last| !is_anew && last.up_millis < said.up_millis);
+        let has_reconnected = std::mem::take(&mut self.has_reconnected);
+        self.before =
+            self.last.map(|(_, last)| last).filter(|last| !has_reconnected && last.up_millis < said.up_millis);
         self.last = Some((now, said));
     }
 
     fn connects(&mut self) {
-        (self.before, self.is_anew) = (None, true);
+        (self.before, self.has_reconnected) = (None, true);
     }
 
     fn view(&self, now: Time) -> Option<ActivityView> {
@@ -114,15 +119,6 @@ impl ActivityView {
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         u128::from(self.age_millis) <= FRESH.as_millis()
-    }
-}
-
-impl Manager {
-    /// A disk server reports its activity.
-    pub(crate) fn active(&self, node: NodeId, said: Activity) {
-        let now = self.world.now();
-        self.activities.0.lock().entry(node).or_default().hear(now, said);
-        self.rooms.hear(node, &said);
     }
 }
 

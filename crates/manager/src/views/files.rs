@@ -8,8 +8,9 @@ use namespace::{Actor, Content, FileState, Inode, Kind, NsError, Read, StoreEntr
 use serde::{Deserialize, Serialize};
 use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, StoreId};
 
+use super::Views;
+use crate::OpeningError;
 use crate::coordinator::ClusterView;
-use crate::{Manager, OpeningError};
 
 /// A size for checks of policies: it does not matter whether a store is full just now.
 const ROOMY: u64 = 1 << 50;
@@ -52,21 +53,21 @@ pub struct FileView {
     /// The policy of new files in its directory, or in the directory itself.
     pub policy: String,
     /// The object of a file.
-    pub content: Option<ContentView>,
+    pub object: Option<ObjectView>,
 }
 
 /// An object and its replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ContentView {
+pub struct ObjectView {
     /// Its number. The names of its replicas on disk begin with it.
     #[serde(with = "hexadecimal")]
-    pub object: ObjectId,
+    pub id: ObjectId,
     /// The group of stores that has it.
     pub group: GroupId,
     /// Length in bytes, as committed.
     pub len: u64,
     /// Its state.
-    pub state: ContentState,
+    pub state: ObjectState,
     /// The number of commits of the file.
     pub generation: u32,
     /// The checksum of the whole, if known, in hexadecimal digits.
@@ -76,19 +77,19 @@ pub struct ContentView {
     /// The writer, if it is being written.
     pub writer: Option<WriterView>,
     /// Each store that has a replica or should have one. Empty for a striped file, whose units have their own.
-    pub copies: Vec<CopyView>,
+    pub replicas: Vec<ReplicaView>,
     /// Bytes of a chunk, if it is striped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u64>,
     /// The units in their order, if it is striped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub units: Vec<ContentView>,
+    pub units: Vec<ObjectView>,
 }
 
 /// The state of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ContentState {
+pub enum ObjectState {
     /// Complete.
     Complete,
     /// Being written for the first time.
@@ -112,7 +113,7 @@ pub struct WriterView {
 
 /// A replica that is on a store or should be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct CopyView {
+pub struct ReplicaView {
     /// The store.
     #[serde(with = "decimal")]
     pub store: StoreId,
@@ -123,42 +124,39 @@ pub struct CopyView {
     /// The store's state.
     pub state: Option<StoreState>,
     /// The state of the replica.
-    pub has: CopyState,
+    pub replica: ReplicaState,
 }
 
 /// The state of a replica on a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CopyState {
-    /// The store has the whole replica.
-    Whole,
+pub enum ReplicaState {
+    /// The store has the complete replica.
+    Complete,
     /// The replica is missing.
-    MissingReplica,
+    Missing,
     /// The replica is being copied.
-    BeingMade,
+    Copying,
     /// The store is the primary of the open write.
     Primary,
     /// The store has an in-sync replica of the open write.
     InSync,
     /// The store gets its replica when the object is complete.
-    Later,
+    Pending,
 }
 
-impl Manager {
+impl Views {
     /// All stores, by location.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn stores_view(&self) -> Result<Vec<StoreView>, NsError> {
+    pub(crate) fn stores(&self) -> Result<Vec<StoreView>, NsError> {
         let (members, entries) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
         let names: BTreeMap<_, _> = members.into_iter().map(|member| (member.node, member.name)).collect();
         let wanted: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.store, entry.state)).collect();
-        let map = Arc::clone(self.view().servers.map());
+        let map = Arc::clone(self.view.get().servers.map());
         let view = |info: &StoreInfo| StoreView { state: self.shown_state(info), ..store_view(info, &names, &wanted) };
         Ok(map.stores().iter().map(view).collect())
     }
 
-    /// The state of a store, for people: a removed store is replaced when no group counts on it any more.
+    /// The state of a store, for people: a removed store is replaced when no group depends on it any more.
     pub(super) fn shown_state(&self, info: &StoreInfo) -> StoreState {
         match info.state {
             StoreState::Removed | StoreState::Returned if self.coordinator.groups().count_of(info.store) == 0 => {
@@ -169,40 +167,34 @@ impl Manager {
     }
 
     /// A file and its replicas. Follows a symbolic link.
-    ///
-    /// # Errors
-    /// If the file does not exist, or the namespace cannot be read.
-    pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
+    pub(crate) fn file(&self, path: &NsPath) -> Result<FileView, NsError> {
         let found = self.names.read(|read| look_up(read, path))?;
         let content = found.content.map(|found| {
-            let cluster = self.view();
+            let cluster = self.view.get();
             let view = |found: &FoundContent| {
-                let copy = |(store, has): &(StoreId, CopyState)| match has {
-                    CopyState::MissingReplica if self.is_being_copied(found.content.object, *store) => {
-                        copy_view(&cluster, *store, CopyState::BeingMade)
+                let copy = |(store, has): &(StoreId, ReplicaState)| match has {
+                    ReplicaState::Missing if self.copies.is_under_way(found.content.object, *store) => {
+                        replica_view(&cluster, *store, ReplicaState::Copying)
                     }
-                    has => copy_view(&cluster, *store, *has),
+                    has => replica_view(&cluster, *store, *has),
                 };
-                content_view(found, found.copies.iter().map(copy).collect())
+                object_view(found, found.copies.iter().map(copy).collect())
             };
             let units = found.units.iter().map(view).collect();
-            ContentView { units, ..view(&found) }
+            ObjectView { units, ..view(&found) }
         });
         let kind = match found.inode.kind {
             Kind::File(_) => "file",
             Kind::Directory(_) => "directory",
             Kind::Symlink(_) => "link",
         };
-        Ok(FileView { ino: found.inode.ino, kind: kind.into(), policy: found.policy.to_string(), content })
+        Ok(FileView { ino: found.inode.ino, kind: kind.into(), policy: found.policy.to_string(), object: content })
     }
 
     /// Checks whether the existing stores can satisfy a policy if all of them are usable. Returns sentences for people about obstacles at present.
-    ///
-    /// # Errors
-    /// The stores' shortcomings, or when the namespace cannot be read.
-    pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
+    pub(crate) fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
         let entries = self.names.read(namespace::stores)?;
-        let map = Arc::clone(self.view().servers.map());
+        let map = Arc::clone(self.view.get().servers.map());
         Ok(judge(entries, &map, policy)?)
     }
 }
@@ -262,14 +254,14 @@ fn store_view(
     }
 }
 
-fn copy_view(view: &ClusterView, store: StoreId, has: CopyState) -> CopyView {
+fn replica_view(view: &ClusterView, store: StoreId, replica: ReplicaState) -> ReplicaView {
     let info = view.servers.map().store(store);
-    CopyView {
+    ReplicaView {
         store,
         node: info.map(|info| info.node),
         location: info.map(|info| info.location.to_string()),
         state: info.map(|info| info.state),
-        has,
+        replica,
     }
 }
 
@@ -283,7 +275,7 @@ struct Found {
 struct FoundContent {
     content: Content,
     writer: Option<WriterRecord>,
-    copies: Vec<(StoreId, CopyState)>,
+    copies: Vec<(StoreId, ReplicaState)>,
     /// The chunk size of a striped object.
     chunk: Option<u64>,
     units: Vec<FoundContent>,
@@ -323,13 +315,13 @@ fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
     let missing = namespace::missing_of(read, group, object)?;
     let in_sync = writer.as_ref().map(|writer| writer.placement.in_sync.as_slice()).unwrap_or_default();
     let has = |at: Option<usize>, missing: bool| match (at, &writer) {
-        (Some(0), _) => CopyState::Primary,
-        (Some(_), _) => CopyState::InSync,
-        (None, Some(_)) => CopyState::Later,
-        (None, None) if missing => CopyState::MissingReplica,
-        (None, None) => CopyState::Whole,
+        (Some(0), _) => ReplicaState::Primary,
+        (Some(_), _) => ReplicaState::InSync,
+        (None, Some(_)) => ReplicaState::Pending,
+        (None, None) if missing => ReplicaState::Missing,
+        (None, None) => ReplicaState::Complete,
     };
-    let mut copies: Vec<(StoreId, CopyState)> = members
+    let mut copies: Vec<(StoreId, ReplicaState)> = members
         .iter()
         .map(|member| {
             let at = in_sync.iter().position(|one| one.store == member.store);
@@ -342,21 +334,21 @@ fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
             copies.push((one.store, has(Some(at), false)));
         }
     }
-    copies.sort_by_key(|(_, has)| *has != CopyState::Primary);
+    copies.sort_by_key(|(_, has)| *has != ReplicaState::Primary);
     Ok(FoundContent { content, writer, copies, chunk: None, units: Vec::new() })
 }
 
-fn content_view(found: &FoundContent, copies: Vec<CopyView>) -> ContentView {
+fn object_view(found: &FoundContent, copies: Vec<ReplicaView>) -> ObjectView {
     let Content { object, group, len, state, sums, generation, .. } = found.content;
-    ContentView {
-        object,
+    ObjectView {
+        id: object,
         group,
         len,
         state: match state {
-            FileState::Complete => ContentState::Complete,
-            FileState::Open(_) => ContentState::Writing,
-            FileState::Updating(_) => ContentState::Updating,
-            FileState::Interrupted(_) => ContentState::Interrupted,
+            FileState::Complete => ObjectState::Complete,
+            FileState::Open(_) => ObjectState::Writing,
+            FileState::Updating(_) => ObjectState::Updating,
+            FileState::Interrupted(_) => ObjectState::Interrupted,
         },
         generation,
         adler32: sums.map(|sums| format!("{:08x}", sums.adler32.0)),
@@ -366,7 +358,7 @@ fn content_view(found: &FoundContent, copies: Vec<CopyView>) -> ContentView {
             since: writer.opened.0.div_euclid(1_000_000_000),
             epoch: writer.epoch,
         }),
-        copies,
+        replicas: copies,
         chunk: found.chunk,
         units: Vec::new(),
     }

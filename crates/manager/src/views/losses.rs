@@ -7,9 +7,9 @@ use namespace::{NsError, ObjectRecord, Read, WriterKind};
 use serde::{Deserialize, Serialize};
 use types::{GroupId, ObjectId, StoreId};
 
-use super::COUNT_MAX;
+use super::Views;
 use super::missing::{Candidate, Part, candidate};
-use crate::Manager;
+use super::overview::COUNT_MAX;
 use crate::coordinator::ClusterView;
 
 /// Objects, or open writes, that are read at a time.
@@ -103,18 +103,15 @@ impl LossView {
     }
 }
 
-impl Manager {
+impl Views {
     /// What would be lost if `leaving` were removed as lost. `go_on` is asked after each page: the search stops with what it has found if it
     /// returns `false`.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn losses(
+    pub(crate) fn losses(
         &self,
         leaving: &BTreeSet<StoreId>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<LossView>, NsError> {
-        let view = self.view();
+        let view = self.view.get();
         let stores = self.divided(&view, leaving);
         let mut found = LossView {
             stores: leaving.iter().map(|store| view.servers.shown(*store)).collect(),
@@ -164,7 +161,7 @@ impl Manager {
     }
 
     /// Whether a missing replica can be made now: the store that lacks it is online, and so is one that has it. Examines a bounded number of them.
-    pub(crate) fn can_copy(&self) -> Result<bool, NsError> {
+    pub(super) fn can_copy(&self) -> Result<bool, NsError> {
         let (mut after, mut looked) = (None, 0);
         while looked < COUNT_MAX {
             let (page, sources) = self.names.read(|read| {
@@ -173,8 +170,8 @@ impl Manager {
                 let sources = sources.collect::<Result<Vec<_>, _>>()?;
                 Ok::<_, NsError>((page, sources))
             })?;
-            let view = self.view();
-            let online = self.online(&view);
+            let view = self.view.get();
+            let online = self.stores_there(&view, self.world.now());
             let groups = self.coordinator.groups();
             let can = |store: &StoreId| online.contains(store);
             let lacks = |group: GroupId, store: &StoreId| can(store) && groups.is_missing(&view.servers, group, *store);
@@ -193,13 +190,7 @@ impl Manager {
     fn divided<'a>(&self, view: &ClusterView, leaving: &'a BTreeSet<StoreId>) -> Stores<'a> {
         let all = view.servers.map().stores().iter().map(|info| info.store);
         let removed = all.filter(|store| view.servers.is_removed_as_lost(*store)).collect();
-        Stores { leaving, removed, online: self.online(view) }
-    }
-
-    fn online(&self, view: &ClusterView) -> BTreeSet<StoreId> {
-        let now = self.world.now();
-        let all = view.servers.map().stores().iter().map(|info| info.store);
-        all.filter(|store| self.can_show(view, now, *store)).collect()
+        Stores { leaving, removed, online: self.stores_there(view, self.world.now()) }
     }
 }
 

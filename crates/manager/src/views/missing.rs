@@ -9,8 +9,7 @@ use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, StoreId};
 
-use super::Counted;
-use crate::Manager;
+use super::{Counted, Views};
 use crate::coordinator::ClusterView;
 
 /// The most objects examined and groups skipped for one answer.
@@ -18,34 +17,34 @@ const LOOKED_MAX: usize = 512;
 /// The most pages that are counted, so that a request never takes long.
 const PAGES_COUNTED: usize = 40;
 
-/// The severity.
+/// How badly a file is under-replicated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shortage {
+pub enum ReplicationState {
     /// The file is readable but has too few replicas.
-    Copies,
+    UnderReplicated,
     /// No online store has the file, but one that may return does.
-    Away,
+    Unavailable,
     /// All stores that had the file are removed as lost.
     Lost,
 }
 
 /// An under-replicated file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MissingFile {
+pub struct UnderReplicatedFile {
     /// Its path; the first one if it has several. Bytes that are not text are escaped.
     pub path: String,
     /// Length in bytes.
     pub len: u64,
-    /// Its shortage. For a striped file, the shortage of its worst unit.
-    pub lacks: Shortage,
-    /// The units with a shortage, if it is striped.
+    /// Its state. For a striped file, the state of its worst unit.
+    pub state: ReplicationState,
+    /// The under-replicated units, if it is striped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<u8>,
     /// Readable replicas. For a striped file, those of its worst unit.
-    pub copies: u64,
+    pub replicas: u64,
     /// Replicas that it should have.
-    pub of: u64,
+    pub target_replicas: u64,
     /// Stores that should have it and are offline or do not have it yet.
     pub stores: Vec<String>,
     /// The locations of these stores, as far as they are known.
@@ -65,7 +64,7 @@ pub struct MissingAfter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingPage {
     /// The files.
-    pub files: Vec<MissingFile>,
+    pub files: Vec<UnderReplicatedFile>,
     /// Where to continue; `None` after the last page.
     pub next: Option<MissingAfter>,
 }
@@ -94,22 +93,19 @@ pub(super) struct Part {
     pub(super) holders: Vec<StoreId>,
 }
 
-/// The shortage of a part.
+/// What a part misses.
 struct Found {
-    lacks: Shortage,
+    state: ReplicationState,
     copies: usize,
     of: usize,
     /// Stores that should have it and cannot show it.
     without: BTreeSet<StoreId>,
 }
 
-impl Manager {
+impl Views {
     /// A page of under-replicated files, after `after`. With `unreadable`, only files that nobody can read now. Files that are being written for the
     /// first time are left out: their writer still takes care of them.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
+    pub(crate) fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         let mut files = Vec::new();
         let mut left = LOOKED_MAX;
         // Start with striped files, which are in a group of their own without stores.
@@ -117,7 +113,7 @@ impl Manager {
         loop {
             let group = GroupId(at.group);
             let last = self.look_through(group, ObjectId(at.object), &mut left, |file| {
-                if !unreadable || file.lacks > Shortage::Copies {
+                if !unreadable || file.state > ReplicationState::UnderReplicated {
                     files.push(file);
                 }
             })?;
@@ -133,14 +129,15 @@ impl Manager {
         }
     }
 
-    /// The number of files that [`Manager::missing`] lists, and of those that nobody can read. Examines a bounded number of objects.
+    /// The number of files that [`Self::missing`] lists, and of those that nobody can read. Examines a bounded number of objects.
     pub(super) fn count_short_files(&self) -> Result<(Counted, Counted), NsError> {
         let (mut short, mut unreadable) = (Counted::default(), Counted::default());
         let mut after = None;
         for _ in 0..PAGES_COUNTED {
             let page = self.missing(after, false)?;
             short.count += page.files.len() as u64;
-            unreadable.count += page.files.iter().filter(|file| file.lacks > Shortage::Copies).count() as u64;
+            unreadable.count +=
+                page.files.iter().filter(|file| file.state > ReplicationState::UnderReplicated).count() as u64;
             after = page.next;
             if after.is_none() {
                 return Ok((short, unreadable));
@@ -158,21 +155,21 @@ impl Manager {
     }
 
     /// The number of groups with an offline store, and of those, the number without any online store.
-    pub(crate) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
-        let (mut stale_replicas, mut without) = (0, 0);
+    pub(super) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
+        let (mut under_replicated, mut without) = (0, 0);
         let stores = self.stores_there(view, now);
         for group in self.coordinator.groups().all().values().filter(|group| !group.members.is_empty()) {
             let there = group.members.iter().filter(|member| stores.contains(&member.store)).count();
-            stale_replicas += u64::from(there < group.members.len());
+            under_replicated += u64::from(there < group.members.len());
             without += u64::from(there == 0);
         }
-        (stale_replicas, without)
+        (under_replicated, without)
     }
 
     /// The online stores. They may belong to thousands of groups.
-    fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
+    pub(super) fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
         let stores = view.servers.map().stores().iter().map(|info| info.store);
-        stores.filter(|store| self.can_show(view, now, *store)).collect()
+        stores.filter(|store| view.can_show(&*self.world, now, *store)).collect()
     }
 
     /// Examines the objects of a group after `after`. Returns the last one examined, unless it reached the end.
@@ -181,14 +178,14 @@ impl Manager {
         number: GroupId,
         after: ObjectId,
         left: &mut usize,
-        mut found: impl FnMut(MissingFile),
+        mut found: impl FnMut(UnderReplicatedFile),
     ) -> Result<Option<ObjectId>, NsError> {
         let through = match number {
             GroupId::STRIPED => Through::All,
             _ => {
-                let (view, now) = (self.view(), self.world.now());
+                let (view, now) = (self.view.get(), self.world.now());
                 let Some(group) = self.coordinator.groups().all().get(&number).cloned() else { return Ok(None) };
-                match group.members.iter().all(|member| self.can_show(&view, now, member.store)) {
+                match group.members.iter().all(|member| view.can_show(&*self.world, now, member.store)) {
                     true => Through::MissingReplica,
                     false => Through::All,
                 }
@@ -213,7 +210,7 @@ impl Manager {
             let candidates = objects.iter().flatten().filter_map(|record| candidate(read, record).transpose());
             Ok::<_, NsError>((candidates.collect::<Result<Vec<_>, _>>()?, last))
         })?;
-        let view = self.view();
+        let view = self.view.get();
         let there = self.stores_there(&view, self.world.now());
         candidates.into_iter().filter_map(|candidate| candidate.judged(&view, &there)).for_each(&mut found);
         Ok(last)
@@ -221,24 +218,24 @@ impl Manager {
 }
 
 impl Candidate {
-    /// The file's shortage, if it has one.
-    fn judged(self, view: &ClusterView, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
+    /// The file, if it is under-replicated.
+    fn judged(self, view: &ClusterView, there: &BTreeSet<StoreId>) -> Option<UnderReplicatedFile> {
         let Self { path, len, is_striped, parts } = self;
         let can_show = |store: StoreId| there.contains(&store);
         let is_removed_as_lost = |store: StoreId| view.servers.is_removed_as_lost(store);
-        let stale_replicas: Vec<(u8, Found)> = (0..)
+        let short: Vec<(u8, Found)> = (0..)
             .zip(&parts)
-            .filter_map(|(number, part)| Some((number, lack(part, can_show, is_removed_as_lost)?)))
+            .filter_map(|(number, part)| Some((number, shortage(part, can_show, is_removed_as_lost)?)))
             .collect();
-        let units = stale_replicas.iter().map(|(number, _)| *number).filter(|_| is_striped).collect();
-        let found = stale_replicas.into_iter().map(|(_, found)| found).reduce(Found::and)?;
-        Some(MissingFile {
+        let units = short.iter().map(|(number, _)| *number).filter(|_| is_striped).collect();
+        let found = short.into_iter().map(|(_, found)| found).reduce(Found::and)?;
+        Some(UnderReplicatedFile {
             path,
             len,
-            lacks: found.lacks,
+            state: found.state,
             units,
-            copies: found.copies as u64,
-            of: found.of as u64,
+            replicas: found.copies as u64,
+            target_replicas: found.of as u64,
             stores: found.without.iter().map(|store| view.servers.shown(*store)).collect(),
             locations: {
                 let location = |store: &StoreId| Some(view.servers.map().store(*store)?.location.to_string());
@@ -283,12 +280,12 @@ impl Found {
     /// Combines two units of a file.
     fn and(self, other: Self) -> Self {
         let without = self.without.iter().chain(&other.without).copied().collect();
-        let worse = if (self.lacks, other.copies) >= (other.lacks, self.copies) { self } else { other };
+        let worse = if (self.state, other.copies) >= (other.state, self.copies) { self } else { other };
         Self { without, ..worse }
     }
 }
 
-fn lack(
+fn shortage(
     part: &Part,
     can_show: impl Fn(StoreId) -> bool,
     is_removed_as_lost: impl Fn(StoreId) -> bool,
@@ -296,15 +293,15 @@ fn lack(
     let Part { group, holders } = part;
     let there = holders.iter().filter(|store| can_show(**store)).count();
     let of = group.members.iter().filter(|member| !member.is_leaving()).count();
-    let lacks = match there {
-        0 if holders.iter().all(|store| is_removed_as_lost(*store)) => Shortage::Lost,
-        0 => Shortage::Away,
-        _ if there < of => Shortage::Copies,
+    let state = match there {
+        0 if holders.iter().all(|store| is_removed_as_lost(*store)) => ReplicationState::Lost,
+        0 => ReplicationState::Unavailable,
+        _ if there < of => ReplicationState::UnderReplicated,
         _ => return None,
     };
     let has = |store: StoreId| holders.contains(&store) && can_show(store);
     let without = group.members.iter().map(|member| member.store).filter(|store| !has(*store)).collect();
-    Some(Found { lacks, copies: there, of, without })
+    Some(Found { state, copies: there, of, without })
 }
 
 #[cfg(test)]
@@ -313,43 +310,59 @@ mod tests {
 
     use super::*;
 
-    fn lack_of(
+    fn state_of(
         members: &[u64],
         holders: &[u64],
         there: &[u64],
         removed_as_lost: &[u64],
-    ) -> Option<(Shortage, usize, usize)> {
+    ) -> Option<(ReplicationState, usize, usize)> {
         let member = |store: &u64| Member { store: StoreId(*store), since: ObjectId(1), through: ObjectId(0) };
         let group = Group { group: GroupId(2), epoch: 1, members: members.iter().map(member).collect() };
         let holders: Vec<StoreId> = holders.iter().map(|store| StoreId(*store)).collect();
         let part = Part { group, holders };
-        let found = lack(&part, |store| there.contains(&store.0), |store| removed_as_lost.contains(&store.0))?;
+        let found = shortage(&part, |store| there.contains(&store.0), |store| removed_as_lost.contains(&store.0))?;
         assert!(found.without.iter().all(|store| !(part.holders.contains(store) && there.contains(&store.0))));
-        Some((found.lacks, found.copies, found.of))
+        Some((found.state, found.copies, found.of))
     }
 
     #[test]
-    fn shortage_depends_on_holders_and_online_stores() {
-        assert_eq!(lack_of(&[1, 2], &[1, 2], &[1, 2], &[]), None);
-        assert_eq!(lack_of(&[1, 2], &[1], &[1, 2], &[]), Some((Shortage::Copies, 1, 2)), "owed");
-        assert_eq!(lack_of(&[1, 2], &[1, 2], &[2], &[]), Some((Shortage::Copies, 1, 2)), "one is away");
-        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[]), Some((Shortage::Away, 0, 2)), "the one that has it is");
-        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[1]), Some((Shortage::Lost, 0, 2)));
-        assert_eq!(lack_of(&[1, 2], &[1, 2], &[], &[1]), Some((Shortage::Away, 0, 2)), "the other one may come back");
-        assert_eq!(lack_of(&[1], &[], &[1], &[]), Some((Shortage::Lost, 0, 1)), "nobody has it");
+    fn state_depends_on_holders_and_online_stores() {
+        assert_eq!(state_of(&[1, 2], &[1, 2], &[1, 2], &[]), None);
+        assert_eq!(
+            state_of(&[1, 2], &[1], &[1, 2], &[]),
+            Some((ReplicationState::UnderReplicated, 1, 2)),
+            "one replica is missing"
+        );
+        assert_eq!(
+            state_of(&[1, 2], &[1, 2], &[2], &[]),
+            Some((ReplicationState::UnderReplicated, 1, 2)),
+            "one is away"
+        );
+        assert_eq!(
+            state_of(&[1, 2], &[1], &[2], &[]),
+            Some((ReplicationState::Unavailable, 0, 2)),
+            "the one that has it is"
+        );
+        assert_eq!(state_of(&[1, 2], &[1], &[2], &[1]), Some((ReplicationState::Lost, 0, 2)));
+        assert_eq!(
+            state_of(&[1, 2], &[1, 2], &[], &[1]),
+            Some((ReplicationState::Unavailable, 0, 2)),
+            "the other one may come back"
+        );
+        assert_eq!(state_of(&[1], &[], &[1], &[]), Some((ReplicationState::Lost, 0, 1)), "nobody has it");
     }
 
     #[test]
-    fn a_striped_file_is_as_short_as_its_worst_unit() {
-        let unit = |lacks, copies, store| Found { lacks, copies, of: 2, without: [StoreId(store)].into() };
+    fn a_striped_file_has_the_state_of_its_worst_unit() {
+        let unit = |state, copies, store| Found { state, copies, of: 2, without: [StoreId(store)].into() };
         for (one, other) in [(0, 1), (1, 0)].map(|(a, b)| {
-            let both = [(Shortage::Copies, 1, 5), (Shortage::Away, 0, 6)];
+            let both = [(ReplicationState::UnderReplicated, 1, 5), (ReplicationState::Unavailable, 0, 6)];
             (both[a], both[b])
         }) {
             let both = unit(one.0, one.1, one.2).and(unit(other.0, other.1, other.2));
-            assert_eq!((both.lacks, both.copies, both.without.len()), (Shortage::Away, 0, 2));
+            assert_eq!((both.state, both.copies, both.without.len()), (ReplicationState::Unavailable, 0, 2));
         }
-        let both = unit(Shortage::Copies, 2, 5).and(unit(Shortage::Copies, 1, 5));
+        let both = unit(ReplicationState::UnderReplicated, 2, 5).and(unit(ReplicationState::UnderReplicated, 1, 5));
         assert_eq!((both.copies, both.without.len()), (1, 1));
     }
 }

@@ -8,18 +8,24 @@ use cluster::placement::{StoreInfo, StoreState};
 use link::Roles;
 use namespace::{MemberEntry, NsError};
 use serde::{Deserialize, Serialize};
-use types::NodeId;
+use types::{GroupId, NodeId, ObjectId, StoreId};
 
 use super::activity::ActivityView;
-use crate::Manager;
+use super::{CopyProgress, Views};
 use crate::coordinator::ClusterView;
+use crate::jobs::Progress;
 
 /// Entries that are read at a time.
 const PAGE: usize = 1024;
 /// The limit of counting, so that a request never takes long.
-pub(crate) const COUNT_MAX: u64 = 100_000;
+pub(super) const COUNT_MAX: u64 = 100_000;
 /// The limit for requests that come every second.
 const COUNT_OFTEN_MAX: u64 = 10_000;
+/// The number of missing replicas whose lengths are read. Each takes a read of its own.
+pub(super) const LENGTHS_MAX: u64 = 10_000;
+/// The same, for requests that come every second.
+const LENGTHS_OFTEN_MAX: u64 = 1000;
+
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeView {
@@ -45,7 +51,7 @@ pub struct NodeView {
     pub capacity: u64,
     /// Free bytes of its stores, without the reserve.
     #[serde(default)]
-    pub room: u64,
+    pub available: u64,
     /// The load of its busiest store, in thousandths.
     #[serde(default)]
     pub load_permille: u16,
@@ -63,6 +69,12 @@ pub struct Counted {
     pub and_more: bool,
 }
 
+/// Missing replicas and their bytes.
+pub(super) struct MissingCount {
+    pub(super) replicas: Counted,
+    pub(super) bytes: Counted,
+}
+
 /// A cluster as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusView {
@@ -73,13 +85,16 @@ pub struct StatusView {
     /// Total bytes of the usable stores.
     pub capacity: u64,
     /// Free bytes of the usable stores, without the reserve.
-    pub room: u64,
+    pub available: u64,
     /// Files being written.
     pub writers: Counted,
     /// Missing replicas.
     pub missing: Counted,
     /// Missing replicas that are being copied now.
     pub copying: u64,
+    /// How far the copies are.
+    #[serde(flatten)]
+    pub repair: CopyProgress,
     /// Files with fewer readable replicas than they should have, whatever the reason. 0 in a view that is asked for every second.
     #[serde(default)]
     pub under_replicated: Counted,
@@ -91,7 +106,7 @@ pub struct StatusView {
     pub groups_under_replicated: u64,
     /// Groups of these without any online store. Objects that only they have cannot be read.
     #[serde(default)]
-    pub groups_without: u64,
+    pub groups_unavailable: u64,
     /// Objects that nobody needs and that are still on a store.
     pub deletions: Counted,
     /// Since the manager started, a disk server has reported objects that are newer than the namespace: the namespace was restored from an old
@@ -112,31 +127,24 @@ pub struct TopView {
     /// Files that they have open there.
     pub open_files: u64,
     /// Missing replicas that were copied since the manager started.
-    pub copies_made: u64,
+    pub repaired_replicas: u64,
     /// Bytes of those copies.
-    pub copied_bytes: u64,
+    pub repaired_bytes: u64,
     /// The state of the cluster.
     #[serde(flatten)]
     pub status: StatusView,
 }
 
-impl Manager {
+impl Views {
     /// The cluster as a whole.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn status_view(&self) -> Result<StatusView, NsError> {
+    pub(crate) fn status(&self) -> Result<StatusView, NsError> {
         let (under_replicated, unreadable) = self.count_short_files()?;
-        Ok(StatusView { under_replicated, unreadable, ..self.status_counted(COUNT_MAX)? })
+        Ok(StatusView { under_replicated, unreadable, ..self.status_counted(COUNT_MAX, LENGTHS_MAX)?.0 })
     }
 
     /// The same with the present activity. Cheap enough to call every second.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn top_view(&self) -> Result<TopView, NsError> {
-        let status = self.status_counted(COUNT_OFTEN_MAX)?;
-        let copied = self.copied_so_far();
+    pub(crate) fn top(&self) -> Result<TopView, NsError> {
+        let (status, progress) = self.status_counted(COUNT_OFTEN_MAX, LENGTHS_OFTEN_MAX)?;
         let fresh: Vec<&ActivityView> =
             status.nodes.iter().filter_map(|node| node.activity.as_ref()).filter(|said| said.is_fresh()).collect();
         let sum = |of: fn(&ActivityView) -> u64| fresh.iter().map(|said| of(said)).fold(0, u64::saturating_add);
@@ -145,16 +153,18 @@ impl Manager {
             written_bytes_per_second: sum(|said| said.written_bytes_per_second.unwrap_or(0)),
             sessions: sum(|said| said.sessions),
             open_files: sum(|said| said.open_files),
-            copies_made: copied.copies,
-            copied_bytes: copied.bytes,
+            repaired_replicas: progress.copies,
+            repaired_bytes: progress.bytes,
             status,
         })
     }
 
-    fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
+    fn status_counted(&self, count_max: u64, lengths_max: u64) -> Result<(StatusView, Progress), NsError> {
         let members = self.names.read(namespace::members)?;
-        let (nodes, map, copying, (groups_under_replicated, groups_without), is_older_than_stores) = {
-            let cluster = self.view();
+        let missing = self.count_missing(count_max, lengths_max)?;
+        let progress = self.copies.progress();
+        let (nodes, map, (groups_under_replicated, groups_unavailable), is_older_than_stores) = {
+            let cluster = self.view.get();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
             for info in cluster.servers.map().stores() {
                 of_nodes.entry(info.node).or_default().push(info);
@@ -164,38 +174,34 @@ impl Manager {
                 self.node_view(&cluster, member, stores)
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
-            let stale_replicas = self.under_replicated_groups(&cluster, self.world.now());
-            (
-                nodes,
-                Arc::clone(cluster.servers.map()),
-                self.copies_under_way(),
-                stale_replicas,
-                self.coordinator.is_older(),
-            )
+            let under_replicated = self.under_replicated_groups(&cluster, self.world.now());
+            (nodes, Arc::clone(cluster.servers.map()), under_replicated, self.coordinator.is_older())
         };
-        let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
+        let (mut stores, mut capacity, mut available) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
             *stores.entry(self.shown_state(info)).or_insert(0) += 1;
             if info.state == StoreState::Online {
                 capacity = capacity.saturating_add(info.capacity);
-                room = room.saturating_add(info.room());
+                available = available.saturating_add(info.room());
             }
         }
-        Ok(StatusView {
+        let status = StatusView {
             nodes,
             stores,
             capacity,
-            room,
+            available,
             writers: self.count_writers(count_max)?,
-            missing: self.count_missing(count_max)?,
-            copying: copying as u64,
+            missing: missing.replicas,
+            copying: progress.under_way as u64,
+            repair: self.copy_progress(&missing, progress.clone()),
             under_replicated: Counted::default(),
             unreadable: Counted::default(),
             groups_under_replicated,
-            groups_without,
+            groups_unavailable,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
-        })
+        };
+        Ok((status, progress))
     }
 
     fn node_view(&self, view: &ClusterView, member: MemberEntry, stores: &[&StoreInfo]) -> NodeView {
@@ -224,7 +230,7 @@ impl Manager {
                 .into_iter()
                 .collect(),
             capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
-            room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
+            available: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
             load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),
             activity: self.activities.view(now, node),
         }
@@ -247,15 +253,32 @@ impl Manager {
     }
 
     /// Missing replicas of stores that stay in their groups.
-    pub(crate) fn count_missing(&self, most: u64) -> Result<Counted, NsError> {
-        count(most, |after| {
+    pub(super) fn count_missing(&self, most: u64, lengths_most: u64) -> Result<MissingCount, NsError> {
+        let (mut bytes, mut lengths, mut skipped) = (0_u64, 0, false);
+        let replicas = count(most, |after| {
             let page = self.names.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
-            let (view, groups) = (self.view(), self.coordinator.groups());
-            let missing = page.iter().flat_map(|(group, _, stores)| stores.iter().map(|store| (*group, *store)));
-            let copies =
-                missing.filter(|(group, store)| groups.is_missing(&view.servers, *group, *store)).count() as u64;
+            let objects: Vec<(GroupId, ObjectId, u64)> = {
+                let (view, groups) = (self.view.get(), self.coordinator.groups());
+                let stores = |group: GroupId, stores: &[StoreId]| {
+                    stores.iter().filter(|store| groups.is_missing(&view.servers, group, **store)).count() as u64
+                };
+                page.iter().map(|(group, object, at)| (*group, *object, stores(*group, at))).collect()
+            };
+            let mut copies = 0;
+            for (group, object, missing) in objects.into_iter().filter(|(_, _, missing)| *missing > 0) {
+                copies += missing;
+                if lengths >= lengths_most {
+                    skipped = true;
+                    continue;
+                }
+                lengths += 1;
+                // A file that is being written gets its replicas afterwards.
+                let at_rest = self.names.read(|read| namespace::at_rest(read, group, object))?;
+                bytes = bytes.saturating_add(at_rest.map_or(0, |at_rest| at_rest.len).saturating_mul(missing));
+            }
             Ok((copies, page.len() as u64, page.last().map(|(group, object, _)| (*group, *object))))
-        })
+        })?;
+        Ok(MissingCount { bytes: Counted { count: bytes, and_more: replicas.and_more || skipped }, replicas })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 /// Objects that one page holds.
 const PAGE: usize = 256;
 /// When a member leaves, one change forgives this many pages of its missing replicas: more do not fit into it. Later changes forgive the rest
-/// ([`ForgiveMissingReplica`]).
+/// ([`DropMissingReplicas`]).
 const FORGIVEN_PAGES: usize = 32;
 
 /// A store joins a group and replaces a member. That member stays until the new one has everything ([`LeaveGroup`]).
@@ -50,14 +50,14 @@ impl BackfillMember {
 
 /// Forgets the missing replicas of these objects on stores that are not in the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ForgiveMissingReplica {
+pub struct DropMissingReplicas {
     /// The group.
     pub group: GroupId,
-    /// The objects, at most [`ForgiveMissingReplica::OBJECTS_MAX`].
+    /// The objects, at most [`DropMissingReplicas::OBJECTS_MAX`].
     pub objects: Vec<ObjectId>,
 }
 
-impl ForgiveMissingReplica {
+impl DropMissingReplicas {
     /// The most objects of one change.
     pub const OBJECTS_MAX: usize = PAGE;
 }
@@ -140,18 +140,18 @@ fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool,
     // current, and nothing follows.
     let is_last = page.len() < PAGE || page.last() == Some(&all);
     if is_last {
-        owe_kept_uploads(txn, number, member)?;
+        record_missing_replicas_of_uploads(txn, number, member)?;
     }
     member.through = if is_last { all } else { page.last().copied().unwrap_or(all) };
     for object in page {
-        also_owe(txn, number, object, store)?;
+        record_missing_replica(txn, number, object, store)?;
     }
     // The set of members is unchanged, so the epoch stays.
     write_group(txn, &group);
     Ok(is_last)
 }
 
-fn also_owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, store: StoreId) -> Result<(), NsError> {
+fn record_missing_replica(txn: &mut dyn Txn, group: GroupId, object: ObjectId, store: StoreId) -> Result<(), NsError> {
     let mut stores = missing_of(txn, group, object)?;
     if !stores.contains(&store) {
         stores.push(store);
@@ -161,13 +161,13 @@ fn also_owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, store: StoreId)
 }
 
 /// Kept uploads are objects too, but other records list them.
-fn owe_kept_uploads(txn: &mut dyn Txn, group: GroupId, member: &Member) -> Result<(), NsError> {
+fn record_missing_replicas_of_uploads(txn: &mut dyn Txn, group: GroupId, member: &Member) -> Result<(), NsError> {
     let mut after = None;
     loop {
         let page = uploads(txn, after, PAGE)?;
-        let kept = |upload: &&UploadRecord| upload.placed == group && upload.state != UploadState::InMaking;
+        let kept = |upload: &&UploadRecord| upload.placed == group && upload.state != UploadState::BeingWritten;
         for upload in page.iter().filter(kept).filter(|upload| upload.object < member.since) {
-            also_owe(txn, group, upload.object, member.store)?;
+            record_missing_replica(txn, group, upload.object, member.store)?;
         }
         after = page.last().map(|upload| upload.upload);
         if page.len() < PAGE {
@@ -335,17 +335,10 @@ fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsE
     Ok(())
 }
 
-/// See [`ForgiveMissingReplica`]. [`NsError::TooMany`].
-pub fn forgive_missing_replica(
-    txn: &mut dyn Txn,
-    _ctx: &Context,
-    request: &ForgiveMissingReplica,
-) -> Result<(), NsError> {
-    if request.objects.len() > ForgiveMissingReplica::OBJECTS_MAX {
-        return Err(NsError::TooMany {
-            what: "objects of one change",
-            bound: ForgiveMissingReplica::OBJECTS_MAX as u64,
-        });
+/// See [`DropMissingReplicas`]. [`NsError::TooMany`].
+pub fn drop_missing_replicas(txn: &mut dyn Txn, _ctx: &Context, request: &DropMissingReplicas) -> Result<(), NsError> {
+    if request.objects.len() > DropMissingReplicas::OBJECTS_MAX {
+        return Err(NsError::TooMany { what: "objects of one change", bound: DropMissingReplicas::OBJECTS_MAX as u64 });
     }
     let number = request.group;
     let Some(group) = group(txn, number)? else { return Ok(()) };
@@ -364,5 +357,5 @@ operations! {
     JoinGroup, join_group -> ();
     BackfillMember, backfill_member -> ();
     LeaveGroup, leave_group -> ();
-    ForgiveMissingReplica, forgive_missing_replica -> ();
+    DropMissingReplicas, drop_missing_replicas -> ();
 }

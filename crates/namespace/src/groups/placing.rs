@@ -145,7 +145,7 @@ pub fn at_rest(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Opti
         }));
     }
     let upload = UploadRecord::get(read, UploadId(object.0))?;
-    let upload = upload.filter(|upload| upload.placed == group && upload.state != UploadState::InMaking);
+    let upload = upload.filter(|upload| upload.placed == group && upload.state != UploadState::BeingWritten);
     Ok(upload.map(|upload| {
         let (epoch, len, sums) = (upload.epoch, upload.kept_len, upload.sums);
         AtRest { len, sums, is_whole: sums.is_some(), epoch, state: epoch }
@@ -262,7 +262,7 @@ fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), 
 
 /// Whether every in-sync replica has a new boot generation or is removed as lost. Then no store is certain to have all acknowledged bytes, and each
 /// one has the synced bytes.
-fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+fn have_all_new_boot_generations(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
     for one in &writer.placement.in_sync {
         let entry = store(read, one.store)?.filter(|entry| entry.state != WantedState::Lost);
         let node = entry.map(|entry| entry.node);
@@ -275,7 +275,7 @@ fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, N
 }
 
 /// The in-sync replicas among `holders`. No other store received any of the bytes.
-fn who_took_part(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
+fn in_sync_holders(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
     let in_sync = writer.placement.in_sync.iter().map(|one| one.store);
     in_sync.filter(|store| holders.contains(store)).collect()
 }
@@ -302,7 +302,12 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
         Err(error) => error.keeps_changes(),
     };
     if is_kept {
-        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
+        record_missing_replicas(
+            txn,
+            writer.placement.group,
+            token.object,
+            &in_sync_holders(&writer, &request.holders),
+        )?;
     }
     reply
 }
@@ -317,13 +322,18 @@ pub fn interrupt_placed(
     let writer = current_writer(txn, token)?;
     if let Some(by) = request.by {
         let took_part = writer.placement.in_sync.iter().any(|one| one.store == by);
-        if !took_part || !have_all_begun_anew(txn, &writer)? {
+        if !took_part || !have_all_new_boot_generations(txn, &writer)? {
             must_be_primary(&writer, Some(by))?;
         }
     }
     let reply = interrupt(txn, ctx, &request.interrupt)?;
     if reply != InterruptReply::Unlinked {
-        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
+        record_missing_replicas(
+            txn,
+            writer.placement.group,
+            token.object,
+            &in_sync_holders(&writer, &request.holders),
+        )?;
     }
     Ok(reply)
 }
@@ -342,7 +352,12 @@ pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Resul
 }
 
 /// Records a missing replica for each member that does not hold the object.
-fn owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, holders: &[StoreId]) -> Result<(), NsError> {
+fn record_missing_replicas(
+    txn: &mut dyn Txn,
+    group: GroupId,
+    object: ObjectId,
+    holders: &[StoreId],
+) -> Result<(), NsError> {
     let members = self::group(txn, group)?.map(|group| group.members).unwrap_or_default();
     let missing: Vec<StoreId> =
         members.iter().map(|member| member.store).filter(|store| !holders.contains(store)).collect();

@@ -4,7 +4,7 @@ use types::PrincipalId;
 
 use crate::codec::BadValue;
 use crate::scan::collect;
-use crate::{Access, Context, NsError, Read, Want, keys, permit};
+use crate::{Access, AccessKind, Context, NsError, Read, keys, permit};
 
 pub(crate) fn get<T>(
     read: &dyn Read,
@@ -28,7 +28,7 @@ pub(crate) fn all<T>(
 
 pub(crate) fn administrator(ctx: &Context) -> Result<(), NsError> {
     let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
-    permit(&ctx.actor, &root, Want::Own, &|| "the cluster".into())
+    permit(&ctx.actor, &root, AccessKind::Own, &|| "the cluster".into())
 }
 
 pub(crate) fn bytes_of(bytes: &[u8]) -> Result<[u8; 32], BadValue> {

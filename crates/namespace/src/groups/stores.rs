@@ -140,7 +140,7 @@ pub fn remove_store(txn: &mut dyn Txn, ctx: &Context, request: &RemoveStore) -> 
         let page = groups(txn, last, PAGE)?;
         let counts_on_it = |member: &Member| member.store == request.store;
         if let Some(group) = page.iter().find(|group| group.members.iter().any(counts_on_it)) {
-            let (what, by) = (format!("store {}", request.store), format!("group {} counts on it", group.group));
+            let (what, by) = (format!("store {}", request.store), format!("group {} depends on it", group.group));
             return Err(NsError::StillNeeded { what, by });
         }
         last = page.last().map(|group| group.group);

@@ -6,7 +6,7 @@ use types::{NsPath, PrincipalId, Timestamp};
 use crate::tree::node::{Located, locate_entry, put_directory};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::forget_latest_change;
-use crate::{Context, Kind, NsError, OpTag, Operation, Want, permit};
+use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, permit};
 
 /// Sets the permission bits; the owner may.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub struct Utimes {
 fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsError> {
     let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
     let located = locate_entry(txn, parent.ino, &name, entry)?;
-    permit(&ctx.actor, &located.inode.access, Want::Own, &|| path.to_string())?;
+    permit(&ctx.actor, &located.inode.access, AccessKind::Own, &|| path.to_string())?;
     Ok(located)
 }
 

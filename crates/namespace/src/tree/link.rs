@@ -3,10 +3,10 @@
 use kv::Txn;
 use types::{Ino, NsPath};
 
-use crate::tree::node::{Dentry, Located, Place, encode_pointer, locate_entry};
+use crate::tree::node::{Dentry, Located, RecordLocation, encode_pointer, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{Context, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{AccessKind, Context, NsError, OpTag, Operation, keys, permit};
 
 /// Gives a file (or symbolic link) one more name in the same tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,11 +26,11 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     if matches!(entry, Dentry::Directory(_)) {
         return Err(NsError::IsDirectory(request.existing.to_string()));
     }
-    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?;
+    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?.for_no_directory(&request.new)?;
     if to.entry.is_some() {
         return Err(NsError::Exists(request.new.to_string()));
     }
-    permit(&ctx.actor, &to.parent.access, Want::Write, &|| request.new.to_string())?;
+    permit(&ctx.actor, &to.parent.access, AccessKind::Write, &|| request.new.to_string())?;
     if from.tree != to.parent.tree {
         return Err(NsError::CrossTree(request.new.to_string()));
     }
@@ -40,14 +40,14 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     }
     let ino = file.inode.ino;
     let pointer = encode_pointer(ino);
-    if let Place::Entry(parent, name) = &file.place {
+    if let RecordLocation::Entry(parent, name) = &file.place {
         // The second name moves the record under `I`. From now on all names are pointers.
         txn.put(&keys::dentry(*parent, name), &pointer);
         txn.put(&keys::link(ino, *parent, name), LINK_VALUE);
     }
     file.inode.nlink += 1;
     file.inode.ctime = ctx.now;
-    let file = Located { place: Place::Own, ..file };
+    let file = Located { place: RecordLocation::Own, ..file };
     file.store(txn, ctx);
     txn.put(&keys::dentry(to.parent.ino, &to.name), &pointer);
     txn.put(&keys::link(ino, to.parent.ino, &to.name), LINK_VALUE);

@@ -33,7 +33,7 @@ const PAGE_MAX: usize = 65_536;
 const CHUNK: usize = 1_024;
 
 /// Receives each entry; breaks to end.
-type Taking<'a> = &'a mut dyn FnMut(&[u8], Inode) -> Result<ControlFlow<()>, NsError>;
+type EntrySink<'a> = &'a mut dyn FnMut(&[u8], Inode) -> Result<ControlFlow<()>, NsError>;
 
 /// Entries as read: their names in one buffer, and their values.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Chunk {
     }
 
     /// Passes each entry to `visit`. Follows pointers here, outside the scan.
-    fn visit(&mut self, read: &dyn Read, visit: Taking<'_>) -> Result<ControlFlow<()>, NsError> {
+    fn visit(&mut self, read: &dyn Read, visit: EntrySink<'_>) -> Result<ControlFlow<()>, NsError> {
         let mut begin = 0;
         for (end, dentry) in self.entries.drain(..) {
             let inode = match dentry {

@@ -6,7 +6,7 @@ use types::{Ino, NsPath};
 use crate::tree::node::{Dentry, locate, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::with_latest_change;
-use crate::{Actor, FileState, Inode, Kind, NsError, Want, permit};
+use crate::{AccessKind, Actor, FileState, Inode, Kind, NsError, permit};
 
 fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Inode, NsError> {
     let (parent, name, entry) = resolve_existing(read, actor, path, last)?;
@@ -26,9 +26,10 @@ pub fn stat(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsEr
     with_latest_change(read, find(read, actor, path, Last::Follow)?)
 }
 
-/// Like [`stat`], but does not follow a symbolic link at the end of the path.
+/// Like [`stat`], but does not follow a symbolic link at the end of the path, unless a slash comes behind it.
 pub fn stat_no_follow(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
-    with_latest_change(read, find(read, actor, path, Last::Keep)?)
+    let last = if path.must_be_directory() { Last::Follow } else { Last::Keep };
+    with_latest_change(read, find(read, actor, path, last)?)
 }
 
 /// Like [`stat`], by number. It also finds an inode that is unlinked and held. It checks no permission: a caller with the number has passed a check
@@ -48,7 +49,7 @@ pub fn open_read(read: &dyn Read, actor: &Actor, path: &NsPath, partial: bool) -
         Kind::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
         Kind::Symlink(_) => return Err(NsError::Loop(path.to_string())),
         Kind::File(content) => {
-            permit(actor, &inode.access, Want::Read, &|| path.to_string())?;
+            permit(actor, &inode.access, AccessKind::Read, &|| path.to_string())?;
             if matches!(content.state, FileState::Interrupted(_)) && !partial {
                 return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
             }

@@ -5,13 +5,13 @@ use types::{Ino, NsPath};
 
 use crate::tree::inode::{DirectoryRecord, Kind};
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
-use crate::tree::walk::{Last, Missing, Resolved, Walk, new_access, walk};
+use crate::tree::walk::{Last, MissingName, Resolved, Walk, new_access, walk};
 use crate::trees::totals::{Touch, adjust};
-use crate::{Context, NsError, OpTag, Operation, Want, permit};
+use crate::{AccessKind, Context, NsError, OpTag, Operation, permit};
 
 /// What mkdir made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Made {
+pub struct MkdirResult {
     /// The directory.
     pub ino: Ino,
     /// The number of created directories; 0 if all existed (only with `parents`).
@@ -31,8 +31,8 @@ pub struct Mkdir {
 
 /// Creates a directory. The caller has checked that the name is free.
 fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u8], mode: u16) -> Result<Dir, NsError> {
-    permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
-    permit(&ctx.actor, &parent.access, Want::Pass, &|| path.to_string())?;
+    permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
     let mut access = new_access(&ctx.actor, parent, mode);
     access.mode |= parent.access.mode & 0o2000; // set-group-id is inherited
@@ -63,11 +63,12 @@ fn make_way<'a>(
     Ok((dir, made))
 }
 
-/// Walks `path` and creates the missing directories before its last name.
+/// Walks `path`, which will name a file, and creates the missing directories before its last name.
 pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(txn, &ctx.actor, path, last)? {
-        Walk::Resolved(resolved) => Ok(resolved),
-        Walk::Missing(Missing { dir, name, mut rest }) => {
+        Walk::MissingName(MissingName { only_directory: true, .. }) => Err(NsError::OnlyDirectory(path.to_string())),
+        Walk::Resolved(resolved) => resolved.checked(path)?.for_no_directory(path),
+        Walk::MissingName(MissingName { dir, name, mut rest, .. }) => {
             // `rest` still has at least the last name.
             let last_name = rest.pop().unwrap_or_default();
             if last_name.is_empty() || last_name == b".." {
@@ -75,42 +76,42 @@ pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, la
             }
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
             let (parent, _) = make_way(txn, ctx, path, &dir, names, ctx.limits.mkpath_mode)?;
-            Ok(Resolved { parent, name: last_name, entry: None })
+            Ok(Resolved { parent, name: last_name, entry: None, only_directory: false })
         }
     }
 }
 
 /// See [`Mkdir`].
-pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<Made, NsError> {
+pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirResult, NsError> {
     let path = &request.path;
     // With `parents`, a symbolic link to a directory at the end of the path counts as a directory, as for `mkdir -p`.
     let last = if request.parents { Last::Follow } else { Last::Keep };
     match walk(txn, &ctx.actor, path, last)? {
-        Walk::Missing(missing) if request.parents => {
-            let Missing { dir, name, rest } = missing;
+        Walk::MissingName(missing) if request.parents => {
+            let MissingName { dir, name, rest, .. } = missing;
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
             let (dir, made) = make_way(txn, ctx, path, &dir, names, request.mode)?;
-            Ok(Made { ino: dir.ino, made })
+            Ok(MkdirResult { ino: dir.ino, made })
         }
-        Walk::Missing(missing) => {
+        Walk::MissingName(missing) => {
             let at = format!("{path}: {}", missing.name.escape_ascii());
             Err(NsError::NotFound(at, "directory on the way"))
         }
         Walk::Resolved(Resolved { entry: Some(Dentry::Directory(dir)), .. }) if request.parents => {
-            Ok(Made { ino: dir.ino, made: 0 })
+            Ok(MkdirResult { ino: dir.ino, made: 0 })
         }
         Walk::Resolved(Resolved { entry: Some(_), .. }) => Err(NsError::Exists(path.to_string())),
-        Walk::Resolved(Resolved { parent, name, entry: None }) => {
+        Walk::Resolved(Resolved { parent, name, entry: None, .. }) => {
             let dir = make(txn, ctx, path, &parent, &name, request.mode)?;
-            Ok(Made { ino: dir.ino, made: 1 })
+            Ok(MkdirResult { ino: dir.ino, made: 1 })
         }
     }
 }
 
 impl Operation for Mkdir {
     const TAG: OpTag = OpTag::Mkdir;
-    type Reply = Made;
-    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Made, NsError> {
+    type Reply = MkdirResult;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<MkdirResult, NsError> {
         mkdir(txn, ctx, self)
     }
 }

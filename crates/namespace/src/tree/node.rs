@@ -300,7 +300,7 @@ pub(crate) fn get_directory(read: &dyn Read, ino: Ino) -> Result<(Inode, Directo
 
 /// Where an inode's record is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum RecordLocation {
     /// In this entry.
     Entry(Ino, Vec<u8>),
     /// Under `I`.
@@ -311,7 +311,7 @@ pub(crate) enum Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Located {
     pub inode: Inode,
-    pub place: Place,
+    pub place: RecordLocation,
 }
 
 impl Located {
@@ -319,8 +319,8 @@ impl Located {
     pub(crate) fn store(&self, txn: &mut dyn Txn, ctx: &Context) {
         let record = encode_record(&self.inode, ctx.epoch);
         match &self.place {
-            Place::Entry(parent, name) => txn.put(&keys::dentry(*parent, name), &record),
-            Place::Own => txn.put(&keys::inode(self.inode.ino), &record),
+            RecordLocation::Entry(parent, name) => txn.put(&keys::dentry(*parent, name), &record),
+            RecordLocation::Own => txn.put(&keys::inode(self.inode.ino), &record),
         }
     }
 }
@@ -329,10 +329,10 @@ impl Located {
 pub(crate) fn locate(read: &dyn Read, ino: Ino) -> Result<Option<Located>, NsError> {
     match get_inode_value(read, ino)? {
         None => Ok(None),
-        Some(InodeValue::Record(inode)) => Ok(Some(Located { inode, place: Place::Own })),
+        Some(InodeValue::Record(inode)) => Ok(Some(Located { inode, place: RecordLocation::Own })),
         Some(InodeValue::Back { parent, name }) => match get_dentry(read, parent, &name)? {
             Some(Dentry::Record(inode)) if inode.ino == ino => {
-                Ok(Some(Located { inode, place: Place::Entry(parent, name) }))
+                Ok(Some(Located { inode, place: RecordLocation::Entry(parent, name) }))
             }
             _ => Err(BadValue::Damaged("the entry that it names does not hold it").at(&keys::inode(ino))),
         },
@@ -342,9 +342,9 @@ pub(crate) fn locate(read: &dyn Read, ino: Ino) -> Result<Option<Located>, NsErr
 /// The inode to which an entry points.
 pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentry) -> Result<Located, NsError> {
     match dentry {
-        Dentry::Record(inode) => Ok(Located { inode, place: Place::Entry(dir, name.to_vec()) }),
+        Dentry::Record(inode) => Ok(Located { inode, place: RecordLocation::Entry(dir, name.to_vec()) }),
         Dentry::Pointer(ino) | Dentry::Directory(Dir { ino, .. }) => {
-            Ok(Located { inode: get_record(read, ino)?, place: Place::Own })
+            Ok(Located { inode: get_record(read, ino)?, place: RecordLocation::Own })
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Access {
 
 /// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Want {
+pub enum AccessKind {
     /// Read a file or list a directory (`r`).
     Read,
     /// Write a file or change a directory's entries (`w`).
@@ -73,13 +73,13 @@ pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> 
 }
 
 /// Denies the request, and names the rule, unless `actor` may do `want` to an inode with `access`. `what` is for the message.
-pub fn permit(actor: &Actor, access: &Access, want: Want, what: &dyn Fn() -> String) -> Result<(), NsError> {
+pub fn permit(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> Result<(), NsError> {
     if actor.is_admin() {
         return Ok(());
     }
     let owner = actor.principal == access.owner;
     let bit = match want {
-        Want::Own => {
+        AccessKind::Own => {
             return if owner {
                 Ok(())
             } else {
@@ -87,9 +87,9 @@ pub fn permit(actor: &Actor, access: &Access, want: Want, what: &dyn Fn() -> Str
                 Err(NsError::Denied { path: what(), rule })
             };
         }
-        Want::Read => 4,
-        Want::Write => 2,
-        Want::Pass => 1,
+        AccessKind::Read => 4,
+        AccessKind::Write => 2,
+        AccessKind::Pass => 1,
     };
     let (shift, class) = if owner {
         (6, "owner")
@@ -102,9 +102,9 @@ pub fn permit(actor: &Actor, access: &Access, want: Want, what: &dyn Fn() -> Str
         return Ok(());
     }
     let letter = match want {
-        Want::Read => "r",
-        Want::Write => "w",
-        Want::Pass | Want::Own => "x",
+        AccessKind::Read => "r",
+        AccessKind::Write => "w",
+        AccessKind::Pass | AccessKind::Own => "x",
     };
     let rule = format!(
         "mode {:04o} of owner {} group {} gives {class} no {letter}, and you are {}",

@@ -4,10 +4,10 @@ use kv::Txn;
 use types::{Ino, NsPath, ObjectId};
 
 use crate::groups::deletion::drop_inode;
-use crate::tree::node::{Dentry, Dir, Located, Place, get_record};
+use crate::tree::node::{Dentry, Dir, Located, RecordLocation, get_record};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{Context, Inode, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{AccessKind, Context, Inode, NsError, OpTag, Operation, keys, permit};
 
 /// The removed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,12 @@ pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Remo
     unlink(txn, ctx, parent.ino, &name)
 }
 
+/// As in POSIX, the last name of a path that loses or gets a name is not `.`.
+pub(crate) fn ends_in_dot(path: &NsPath) -> NsError {
+    let why = "a directory cannot be removed or moved by a path that ends in `.`; leave that out";
+    NsError::Invalid { what: path.to_string(), why }
+}
+
 /// Checks `w` on the directory, and the sticky rule.
 pub(crate) fn permit_removal(
     ctx: &Context,
@@ -46,7 +52,10 @@ pub(crate) fn permit_removal(
     entry_owner: types::PrincipalId,
     path: &NsPath,
 ) -> Result<(), NsError> {
-    permit(&ctx.actor, &dir.access, Want::Write, &|| path.to_string())?;
+    if path.ends_in_dot() {
+        return Err(ends_in_dot(path));
+    }
+    permit(&ctx.actor, &dir.access, AccessKind::Write, &|| path.to_string())?;
     crate::tree::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
 }
 
@@ -68,7 +77,7 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     inode.ctime = ctx.now;
     let ino = inode.ino;
     if inode.nlink > 0 || inode.holders > 0 {
-        Located { inode, place: Place::Own }.store(txn, ctx);
+        Located { inode, place: RecordLocation::Own }.store(txn, ctx);
         return Ok(Removed { ino, object: None });
     }
     let object = drop_inode(txn, ctx, &inode)?;

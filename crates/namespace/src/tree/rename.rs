@@ -8,11 +8,11 @@ use crate::tree::link::LINK_VALUE;
 use crate::tree::node::{
     Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new,
 };
-use crate::tree::remove::{permit_removal, unlink};
+use crate::tree::remove::{ends_in_dot, permit_removal, unlink};
 use crate::tree::rmdir::{drop_directory, is_empty};
 use crate::tree::walk::{Last, Resolved, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{Context, Kind, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, keys, permit};
 
 /// The renamed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,13 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     };
     permit_removal(ctx, &from, owner, from_path)?;
     let to = resolve(txn, &ctx.actor, to_path, Last::Keep)?;
-    permit(&ctx.actor, &to.parent.access, Want::Write, &|| to_path.to_string())?;
+    if to_path.ends_in_dot() {
+        return Err(ends_in_dot(to_path));
+    }
+    if to.only_directory && to.entry.is_none() && !matches!(entry, Dentry::Directory(_)) {
+        return Err(NsError::NotDirectory(format!("{from_path}, which was to be moved to {to_path}")));
+    }
+    permit(&ctx.actor, &to.parent.access, AccessKind::Write, &|| to_path.to_string())?;
     if from.ino == to.parent.ino && from_name == to.name {
         return Ok(Renamed { ino, replaced: None });
     }

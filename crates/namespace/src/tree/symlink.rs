@@ -6,7 +6,7 @@ use types::{Ino, NsPath, PATH_MAX};
 use crate::tree::node::{locate_entry, new_inode, put_new};
 use crate::tree::walk::{Last, new_access, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust};
-use crate::{Actor, Context, Kind, NsError, OpTag, Operation, Want, permit};
+use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, permit};
 
 /// Returns the target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
@@ -35,11 +35,11 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     if request.target.is_empty() || request.target.contains(&0) {
         return Err(NsError::Invalid { what: path.to_string(), why: "a link's target has 1 to 4096 bytes and no NUL" });
     }
-    let at = resolve(txn, &ctx.actor, path, Last::Keep)?;
+    let at = resolve(txn, &ctx.actor, path, Last::Keep)?.for_no_directory(path)?;
     if at.entry.is_some() {
         return Err(NsError::Exists(path.to_string()));
     }
-    permit(&ctx.actor, &at.parent.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &at.parent.access, AccessKind::Write, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
     let access = new_access(&ctx.actor, &at.parent, 0o777);
     let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));

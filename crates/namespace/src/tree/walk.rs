@@ -4,7 +4,7 @@ use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
-use crate::{Actor, Inode, Kind, NsError, Want, permit};
+use crate::{AccessKind, Actor, Inode, Kind, NsError, permit};
 
 /// The most symbolic links on one path.
 const LINKS_MAX: u32 = 40;
@@ -18,6 +18,28 @@ pub(crate) struct Resolved {
     pub name: Vec<u8>,
     /// The entry of that name.
     pub entry: Option<Dentry>,
+    /// The path ends in a slash, or in a link whose target does, so only a directory can have this name.
+    pub only_directory: bool,
+}
+
+impl Resolved {
+    /// Refuses an entry that the end of the path excludes.
+    pub(crate) fn checked(self, path: &NsPath) -> Result<Self, NsError> {
+        match self.entry {
+            Some(Dentry::Record(_) | Dentry::Pointer(_)) if self.only_directory => {
+                Err(NsError::NotDirectory(shown(path)))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Refuses a free name that the end of the path keeps for a directory.
+    pub(crate) fn for_no_directory(self, path: &NsPath) -> Result<Self, NsError> {
+        if self.entry.is_none() && self.only_directory {
+            return Err(NsError::OnlyDirectory(shown(path)));
+        }
+        Ok(self)
+    }
 }
 
 /// Whether to follow a symbolic link at the end of the path.
@@ -28,16 +50,18 @@ pub(crate) enum Last {
 }
 
 /// A walk that ended early: this name is missing in this directory, and `rest` follows.
-pub(crate) struct Missing {
+pub(crate) struct MissingName {
     pub dir: Dir,
     pub name: Vec<u8>,
     pub rest: Vec<Vec<u8>>,
+    /// As in [`Resolved`].
+    pub only_directory: bool,
 }
 
 pub(crate) enum Walk {
     Resolved(Resolved),
     /// A directory on the way is missing.
-    Missing(Missing),
+    MissingName(MissingName),
 }
 
 pub(crate) fn root(read: &dyn Read) -> Result<Dir, NsError> {
@@ -49,7 +73,7 @@ fn shown(path: &NsPath) -> String {
     path.to_string()
 }
 
-/// Walks `path` for `actor`.
+/// Walks `path` for `actor`. Does not yet refuse a file where the path names a directory.
 pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
     let mut dir = root(read)?;
     let root = dir;
@@ -58,6 +82,9 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
     let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
     let mut links = 0;
     let mut owned;
+    let mut only_directory = path.must_be_directory();
+    // Behind a `.`, the last name is one on the way.
+    let last = if path.ends_in_dot() { Last::Follow } else { last };
     loop {
         let name: &[u8] = match from_links.pop() {
             Some(name) => {
@@ -73,24 +100,24 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         let is_last = from_links.is_empty() && from_path.peek().is_none();
         if name == b".." {
             // Only the target of a link can contain `..`.
-            permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+            permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
             let (inode, parent) = get_directory(read, record.parent)?;
             dir = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
             continue;
         }
-        permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+        permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
         let entry = get_dentry(read, dir.ino, name)?;
         let link = match &entry {
             Some(Dentry::Directory(next)) if !is_last => {
                 dir = *next;
                 continue;
             }
-            None if !is_last => {
+            None if !is_last || path.ends_in_dot() => {
                 let name = name.to_vec();
                 let mut rest: Vec<Vec<u8>> = from_links.into_iter().rev().collect();
                 rest.extend(from_path.map(<[u8]>::to_vec));
-                return Ok(Walk::Missing(Missing { dir, name, rest }));
+                return Ok(Walk::MissingName(MissingName { dir, name, rest, only_directory }));
             }
             None | Some(Dentry::Directory(_)) => None,
             Some(_) if is_last && last == Last::Keep => None,
@@ -102,8 +129,9 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             },
         };
         let Some(target) = link else {
-            if is_last {
-                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry }));
+            let is_file = matches!(entry, Some(Dentry::Record(_) | Dentry::Pointer(_)));
+            if is_last && !(is_file && path.ends_in_dot()) {
+                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry, only_directory }));
             }
             return Err(NsError::NotDirectory(shown(path)));
         };
@@ -114,6 +142,7 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         if target.first() == Some(&b'/') {
             dir = root;
         }
+        only_directory |= is_last && (target.ends_with(b"/") || target.ends_with(b"/."));
         push_target(&mut from_links, &target)?;
     }
 }
@@ -121,12 +150,13 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
 /// For a path that ended in a directory and not in a name: the entry of that directory in its parent.
 fn itself(read: &dyn Read, root: Dir, dir: Dir) -> Result<Resolved, NsError> {
     if dir.ino == Ino::ROOT {
-        return Ok(Resolved { parent: root, name: Vec::new(), entry: Some(Dentry::Directory(root)) });
+        let entry = Some(Dentry::Directory(root));
+        return Ok(Resolved { parent: root, name: Vec::new(), entry, only_directory: true });
     }
     let (_, record) = get_directory(read, dir.ino)?;
     let (inode, parent) = get_directory(read, record.parent)?;
     let parent = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
-    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)) })
+    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true })
 }
 
 fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
@@ -143,11 +173,12 @@ fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
     Ok(())
 }
 
-/// Walks the path. A missing directory on the way counts as not found.
+/// Walks the path. A missing directory on the way counts as not found, and a file is refused where the path names a directory. Who creates what is no
+/// directory calls [`Resolved::for_no_directory`].
 pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(read, actor, path, last)? {
-        Walk::Resolved(resolved) => Ok(resolved),
-        Walk::Missing(missing) => {
+        Walk::Resolved(resolved) => resolved.checked(path),
+        Walk::MissingName(missing) => {
             Err(NsError::NotFound(format!("{path}: {}", missing.name.escape_ascii()), "directory on the way"))
         }
     }

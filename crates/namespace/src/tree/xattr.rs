@@ -13,7 +13,7 @@ use crate::tree::node::{Located, locate, locate_entry, put_directory};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::record::current_writer;
 use crate::{
-    Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, Want, WriterKind,
+    AccessKind, Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, WriterKind,
     WriterRecord, WriterToken, keys, permit,
 };
 
@@ -138,7 +138,7 @@ impl Owner {
     }
 }
 
-fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: Want) -> Result<Owner, NsError> {
+fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: AccessKind) -> Result<Owner, NsError> {
     match of {
         XattrOf::Path(path) => {
             let (parent, name, entry) = resolve_existing(read, actor, path, Last::Follow)?;
@@ -203,7 +203,7 @@ fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
 /// The value of attribute `name`. An actor that may read the file may read it.
 pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
     check_name(name)?;
-    let ino = find(read, actor, of, Want::Read)?.ino();
+    let ino = find(read, actor, of, AccessKind::Read)?.ino();
     xattr_of(read, ino, name)?.ok_or_else(|| missing(of, name))
 }
 
@@ -220,7 +220,7 @@ pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> 
 
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. An actor that may read the file may list them.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
-    all(read, find(read, actor, of, Want::Read)?.ino())
+    all(read, find(read, actor, of, AccessKind::Read)?.ino())
 }
 
 /// Counts the attributes by their keys. For the check of the namespace.
@@ -242,7 +242,7 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
         let (len, bound) = (request.value.len() as u64, u64::from(bound));
         return Err(NsError::TooLarge { what: "the attribute's value", len, bound });
     }
-    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let owner = find(txn, &ctx.actor, &request.of, AccessKind::Write)?;
     let key = keys::xattr(owner.ino(), &request.name);
     let there = txn.get(&key)?.is_some();
     match (there, request.mode) {
@@ -265,10 +265,30 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
     Ok(())
 }
 
+/// Sets one of weir's own attributes. Returns whether it is new; then the caller counts it in the inode.
+pub(crate) fn put_own(txn: &mut dyn Txn, ino: Ino, name: &[u8], value: &[u8]) -> Result<bool, NsError> {
+    let key = keys::xattr(ino, name);
+    let is_new = txn.get(&key)?.is_none();
+    let mut stored = vec![VERSION];
+    stored.extend_from_slice(value);
+    txn.put(&key, &stored);
+    Ok(is_new)
+}
+
+/// Removes one of weir's own attributes. Returns whether it was there; then the caller counts it in the inode.
+pub(crate) fn remove_own(txn: &mut dyn Txn, ino: Ino, name: &[u8]) -> Result<bool, NsError> {
+    let key = keys::xattr(ino, name);
+    let was_there = txn.get(&key)?.is_some();
+    if was_there {
+        txn.delete(&key);
+    }
+    Ok(was_there)
+}
+
 /// See [`RemoveXattr`]. Needs the permission to write the file.
 pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
-    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let owner = find(txn, &ctx.actor, &request.of, AccessKind::Write)?;
     let key = keys::xattr(owner.ino(), &request.name);
     if txn.get(&key)?.is_none() {
         return Err(missing(&request.of, &request.name));

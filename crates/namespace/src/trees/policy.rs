@@ -9,7 +9,7 @@ use crate::scan::collect;
 use crate::tree::node::{Dentry, get_directory};
 use crate::tree::path_of::DEPTH_MAX;
 use crate::tree::walk::{Last, Walk, resolve_existing, walk};
-use crate::{Access, Actor, Context, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{Access, AccessKind, Actor, Context, NsError, OpTag, Operation, keys, permit};
 
 // A reader that does not know one of these must not place a file by the other fields.
 const TAG_STRIPE: u8 = 0x81;
@@ -82,7 +82,7 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
 pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Option<Policy>, NsError> {
     let dir = match walk(read, actor, path, Last::Follow)? {
         Walk::Resolved(resolved) => resolved.parent.ino,
-        Walk::Missing(missing) => missing.dir.ino,
+        Walk::MissingName(missing) => missing.dir.ino,
     };
     Ok(policy_of(read, dir)?.map(|inherited| inherited.policy))
 }
@@ -118,7 +118,7 @@ pub(crate) fn drop_policy(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
 
 fn directory(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<Ino, NsError> {
     let nobody_else = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
-    permit(&ctx.actor, &nobody_else, Want::Own, &|| path.to_string())?;
+    permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let (_, _, entry) = resolve_existing(read, &ctx.actor, path, Last::Follow)?;
     match entry {
         Dentry::Directory(dir) => Ok(dir.ino),

@@ -7,7 +7,7 @@ use types::{Ino, PrincipalId};
 
 use crate::tree::node::{Dentry, InodeValue, decode_dentry, get_inode_value, get_record};
 use crate::trees::totals::set_all;
-use crate::{Access, Context, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{Access, AccessKind, Context, NsError, OpTag, Operation, keys, permit};
 
 /// Entries read at a time. It limits the memory for directories of any size.
 const PAGE: usize = 1_024;
@@ -25,7 +25,7 @@ pub struct RecountTotals {
 pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals) -> Result<(), NsError> {
     let dir = request.dir;
     let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
-    permit(&ctx.actor, &root, Want::Own, &|| format!("the totals of inode {dir}"))?;
+    permit(&ctx.actor, &root, AccessKind::Own, &|| format!("the totals of inode {dir}"))?;
     match get_inode_value(txn, dir)? {
         Some(InodeValue::Record(inode)) if inode.is_dir() => {}
         _ => return Err(NsError::NotFound(format!("inode {dir}"), "directory")),

@@ -6,7 +6,7 @@ use kv::{Read, ScanOrder, Txn};
 use types::{Ino, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder};
-use crate::tree::node::{Located, Place};
+use crate::tree::node::{Located, RecordLocation};
 use crate::{Context, Inode, NsError, keys};
 
 /// The totals of one directory, without the directories below it.
@@ -97,8 +97,8 @@ pub(crate) fn adjust_bytes(txn: &mut dyn Txn, ctx: &Context, file: &Located, byt
     }
     let ino = file.inode.ino;
     match &file.place {
-        Place::Entry(parent, _) => adjust(txn, ctx, *parent, ino.0, 0, bytes, Touch::LengthOnly),
-        Place::Own => {
+        RecordLocation::Entry(parent, _) => adjust(txn, ctx, *parent, ino.0, 0, bytes, Touch::LengthOnly),
+        RecordLocation::Own => {
             for (parent, _) in crate::tree::node::links_of(txn, ino)? {
                 adjust(txn, ctx, parent, ino.0, 0, bytes, Touch::LengthOnly)?;
             }

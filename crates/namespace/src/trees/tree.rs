@@ -7,7 +7,7 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::tree::node::{Dentry, get_directory, put_directory};
 use crate::tree::rmdir::is_empty;
 use crate::tree::walk::{Last, resolve_existing};
-use crate::{Access, Context, Kind, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{Access, AccessKind, Context, Kind, NsError, OpTag, Operation, keys, permit};
 
 /// `T`: a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
         return Err(NsError::Invalid { what: "/".into(), why: "the root belongs to the default tree" });
     }
     let nobody_else = Access { owner: types::PrincipalId(0), group: types::PrincipalId(0), mode: 0 };
-    permit(&ctx.actor, &nobody_else, Want::Own, &|| path.to_string())?;
+    permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
     let Dentry::Directory(dir) = entry else {
         return Err(NsError::NotDirectory(path.to_string()));

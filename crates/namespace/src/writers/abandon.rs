@@ -2,7 +2,7 @@
 
 use kv::Txn;
 
-use crate::tree::node::Place;
+use crate::tree::node::RecordLocation;
 use crate::tree::remove::unlink;
 use crate::writers::interrupt::interrupt;
 use crate::writers::located::located_writing;
@@ -25,7 +25,7 @@ pub fn abandon(txn: &mut dyn Txn, ctx: &Context, request: &Abandon) -> Result<In
         return Ok(reply);
     }
     let Some((located, _)) = located_writing(txn, &writer)? else { return Ok(reply) };
-    let Place::Entry(dir, name) = located.place else { return Ok(reply) };
+    let RecordLocation::Entry(dir, name) = located.place else { return Ok(reply) };
     if located.inode.holders > 0 {
         return Ok(reply);
     }

@@ -3,7 +3,7 @@
 use kv::Txn;
 use types::{GroupId, Ino, NsPath, ObjectId};
 
-use crate::tree::node::{Located, Place, new_inode};
+use crate::tree::node::{Located, RecordLocation, new_inode};
 use crate::{
     Access, Content, Context, FileState, Inode, Kind, NewStripe, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
     StripeRecord, WriterKey, WriterKind, WriterRecord, keys, unit_writer,
@@ -92,7 +92,7 @@ pub(crate) fn make_units(
         // owner needs `w`.
         let access = Access { mode: access.mode | 0o200, ..access };
         let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access, Kind::File(content)) };
-        Located { inode, place: Place::Own }.store(txn, ctx);
+        Located { inode, place: RecordLocation::Own }.store(txn, ctx);
         let expected_len = request.expected_len.map(|len| stripe.unit_len(number, len));
         let begun = begin_writer(ctx, request, key, WriterKind::New, ino, object);
         WriterRecord { client, expected_len, placement: placement.clone(), ..begun }.put(txn);

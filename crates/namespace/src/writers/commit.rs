@@ -8,11 +8,12 @@ use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
 use crate::{
-    Access, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
-    Want, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
+    Access, AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
+    UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
 /// The party that completes the file.
@@ -90,7 +91,7 @@ fn commit_visible(
         generation: old.generation.wrapping_add(1),
         ..old
     };
-    set_content(txn, ctx, request, &mut located, content, writer.epoch);
+    set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
 }
@@ -102,12 +103,14 @@ fn set_content(
     located: &mut Located,
     content: Content,
     epoch: u32,
-) {
+) -> Result<(), NsError> {
+    forget_digests(txn, &mut located.inode)?;
     located.inode.kind = Kind::File(content);
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, epoch).put(txn);
+    Ok(())
 }
 
 fn commit_upload(
@@ -138,14 +141,14 @@ fn commit_upload(
     // Deletes only the record: its attributes now belong to the file.
     txn.delete(&keys::upload(id));
     let (ino, replaced) = match place {
-        Place::Taken(mut located, old) => {
+        NamePosition::Taken(mut located, old) => {
             let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
-            set_content(txn, ctx, request, &mut located, content, writer.epoch);
+            set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
             adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
             (located.inode.ino, replaced)
         }
-        Place::Free => {
+        NamePosition::Free => {
             let ino = if upload.replaces.is_some() { ctx.ids.next_ino()? } else { writer.ino };
             let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
             let mut inode = new_inode(ctx, ino, access, Kind::File(content));
@@ -164,7 +167,7 @@ fn commit_upload(
 
 /// Where an upload's object goes.
 #[allow(clippy::large_enum_variant)] // lives for one call
-enum Place {
+enum NamePosition {
     /// To this file, in place of this object.
     Taken(Located, Content),
     /// To the name, which is free.
@@ -172,7 +175,7 @@ enum Place {
 }
 
 /// Why an upload cannot become visible.
-struct Refusal {
+struct CommitRefused {
     code: ErrorCode,
     why: &'static str,
 }
@@ -182,9 +185,9 @@ fn find_place(
     ctx: &Context,
     upload: &UploadRecord,
     completion: Completion,
-) -> Result<Result<Place, Refusal>, NsError> {
+) -> Result<Result<NamePosition, CommitRefused>, NsError> {
     let late = completion == Completion::AtGraceEnd && !planted::is(Bug::LateCommitUndoes);
-    let refuse = |code, why| Ok(Err(Refusal { code, why }));
+    let refuse = |code, why| Ok(Err(CommitRefused { code, why }));
     let parent = match get_inode_value(read, upload.parent)? {
         Some(InodeValue::Record(inode)) => inode,
         _ => return refuse(ErrorCode::NotFound, "the directory has been removed meanwhile"),
@@ -194,14 +197,14 @@ fn find_place(
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
             // If the file to replace is gone, the open has not checked this permission.
-            let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
+            let denied = permit(&ctx.actor, &parent.access, AccessKind::Write, &String::new).is_err();
             if replaces.is_some() && denied {
                 return refuse(
                     ErrorCode::Denied,
                     "the file has been removed meanwhile, and you may not create it again",
                 );
             }
-            Ok(Ok(Place::Free))
+            Ok(Ok(NamePosition::Free))
         }
         (Some(Dentry::Directory(_)), _) => refuse(ErrorCode::IsDirectory, "a directory has taken the name meanwhile"),
         (Some(entry), replaces) => {
@@ -222,7 +225,7 @@ fn find_place(
             if late && upload.replaces_content != Some((content.object, content.generation)) {
                 return refuse(ErrorCode::Exists, "the file has been replaced meanwhile");
             }
-            Ok(Ok(Place::Taken(located, content)))
+            Ok(Ok(NamePosition::Taken(located, content)))
         }
     }
 }
@@ -234,7 +237,7 @@ fn keep(
     request: &Commit,
     writer: &WriterRecord,
     mut upload: UploadRecord,
-    refusal: &Refusal,
+    refusal: &CommitRefused,
 ) -> NsError {
     upload.state = UploadState::Refused(refusal.code);
     upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));

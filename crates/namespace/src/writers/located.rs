@@ -31,7 +31,7 @@ fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Locat
         && let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)?
         && inode.ino == writer.ino
     {
-        return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
+        return Ok(Some(Located { inode, place: node::RecordLocation::Entry(writer.parent, name.to_vec()) }));
     }
     locate(read, writer.ino)
 }

@@ -7,6 +7,7 @@ pub(crate) mod end_unchanged;
 pub(crate) mod grace;
 pub(crate) mod hold;
 pub(crate) mod interrupt;
+pub(crate) mod keep_digest;
 pub(crate) mod keep_sums;
 pub(crate) mod located;
 pub(crate) mod open_new;

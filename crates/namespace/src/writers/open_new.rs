@@ -10,8 +10,8 @@ use crate::tree::walk::{Last, Resolved, new_access, resolve};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
-    Access, Content, Context, EndedWriter, FileState, How, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
-    UploadRecord, UploadState, Want, WriterKey, WriterKind, WriterRecord, keys, permit,
+    Access, AccessKind, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
+    UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
 };
 
 pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -22,12 +22,12 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         // A client that starts again has abandoned its earlier write.
         txn.delete(&keys::ended(key));
     }
-    let last = if request.how == How::NewOnly { Last::Keep } else { Last::Follow };
+    let last = if request.how == WriteMode::NewOnly { Last::Keep } else { Last::Follow };
     let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
-    let Resolved { parent, name, entry } = at;
+    let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None => {
-            permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
+            permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
             if request.posc {
                 let target = Target { parent: &parent, name, replaces: None, access: None };
                 new_upload(txn, ctx, request, key, target)?
@@ -35,7 +35,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
                 new_file(txn, ctx, request, key, &parent, &name)?
             }
         }
-        Some(Dentry::Directory(_)) if request.how == How::Replace => {
+        Some(Dentry::Directory(_)) if request.how == WriteMode::Replace => {
             return Err(NsError::IsDirectory(path.to_string()));
         }
         Some(Dentry::Directory(_)) => return Err(NsError::Exists(path.to_string())),
@@ -70,10 +70,10 @@ fn open_over(
         FileState::Interrupted(by) => request.restarted && by == key,
         FileState::Open(_) | FileState::Complete | FileState::Updating(_) => false,
     };
-    if request.how == How::NewOnly && (request.posc || !own_unfinished) {
+    if request.how == WriteMode::NewOnly && (request.posc || !own_unfinished) {
         return exists();
     }
-    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     match content.state {
         _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
         FileState::Open(by) => Err(crate::writers::begin::busy(txn, path, by, content.object)),
@@ -135,7 +135,7 @@ fn new_upload(
     UploadRecord {
         upload,
         object,
-        state: UploadState::InMaking,
+        state: UploadState::BeingWritten,
         parent: target.parent.ino,
         name: target.name,
         replaces: target.replaces.map(|(ino, _)| ino),

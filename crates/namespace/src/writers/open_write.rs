@@ -6,7 +6,7 @@ use kv::Txn;
 use types::{InSyncReplica, Placement};
 
 use crate::writers::open_new::open_new;
-use crate::{Context, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, permit_client};
+use crate::{Context, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit_client};
 
 /// See [`OpenWrite`]. [`NsError::Stale`] if a requested in-sync replica has left the group. [`NsError::TooMany`] or [`NsError::Invalid`] if a record
 /// has no room for all of them, or if one is named twice.
@@ -25,7 +25,7 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
         }
         // All members that stay get the object. If leaving members counted too, the object would end up with too few replicas.
         let stay = group.members.iter().filter(|member| !member.is_leaving()).count();
-        if request.how != How::Update && stay < in_sync.len() {
+        if request.how != WriteMode::Update && stay < in_sync.len() {
             let why = "a store that should be in sync is about to leave it";
             return Err(NsError::Stale { what: what(), why });
         }
@@ -35,11 +35,11 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
         return Err(NsError::IsDirectory(request.path.to_string()));
     }
     match request.how {
-        How::Update => crate::writers::recover::open_update(txn, ctx, request),
+        WriteMode::Update => crate::writers::recover::open_update(txn, ctx, request),
         _ if request.resume.is_some() => {
             Err(NsError::Invalid { what: request.path.to_string(), why: "to resume, open for update" })
         }
-        How::NewOnly | How::Replace => open_new(txn, ctx, request),
+        WriteMode::NewOnly | WriteMode::Replace => open_new(txn, ctx, request),
     }
 }
 

@@ -64,7 +64,7 @@ impl WriterRecord {
     /// Whether this client opened it under this path.
     #[must_use]
     pub fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
-        self.client == *client && self.path == path.as_bytes()
+        self.client == *client && path.is_of_file(&self.path)
     }
 
     /// The replica on a single store.
@@ -266,7 +266,7 @@ fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
 impl EndedWriter {
     /// Whether this client had opened it under this path.
     pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
-        self.client == *client && self.path == path.as_bytes()
+        self.client == *client && path.is_of_file(&self.path)
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -6,13 +6,13 @@ use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
 
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, Located, locate, locate_entry};
-use crate::tree::walk::{Last, resolve};
+use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
 use crate::writers::uploads::permit_own;
 use crate::{
-    Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read, Resume,
-    UploadRecord, UploadState, Want, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
+    AccessKind, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
+    Resume, UploadRecord, UploadState, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
     permit_client,
 };
 
@@ -44,15 +44,13 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
     let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
-    let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
+    let (parent, name, entry) = match resolve_existing(txn, &ctx.actor, path, Last::Follow) {
         Err(NsError::NotFound(..)) if ended.is_some() => return Err(write_ended(path)),
         other => other?,
     };
-    let located = match at.entry {
-        None if ended.is_some() => return Err(write_ended(path)),
-        None => return Err(NsError::NotFound(path.to_string(), "file")),
-        Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
-        Some(entry) => locate_entry(txn, at.parent.ino, &at.name, entry)?,
+    let located = match entry {
+        Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
+        entry => locate_entry(txn, parent.ino, &name, entry)?,
     };
     let object = located.inode.content().map(|content| content.object);
     if ended.is_some_and(|ended| Some(ended.object) != object) {
@@ -107,7 +105,7 @@ fn reopen(
             let content = located.as_ref().and_then(|located| located.inode.content().copied());
             match (located, content) {
                 (Some(located), Some(content)) if content.object == writer.object => {
-                    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+                    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
                     content.len
                 }
                 _ => {
@@ -118,15 +116,15 @@ fn reopen(
         }
     };
     if writer.boot != request.boot {
-        let vouched = request.vouched.filter(|vouched| vouched.object == writer.object);
-        if let Some(vouched) = vouched.filter(|vouched| !vouched.all_there) {
-            interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: vouched.kept_len })?;
+        let recovered = request.recovered.filter(|recovered| recovered.object == writer.object);
+        if let Some(recovered) = recovered.filter(|recovered| !recovered.all_there) {
+            interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: recovered.kept_len })?;
         }
-        if vouched.is_none_or(|vouched| !vouched.all_there) {
+        if recovered.is_none_or(|recovered| !recovered.all_there) {
             return Err(NsError::LostBytes {
                 path: path.to_string(),
                 object: writer.object,
-                marked: vouched.is_some(),
+                marked: recovered.is_some(),
             });
         }
     }
@@ -180,7 +178,7 @@ pub(crate) fn begin_update(
     if content.state == FileState::Complete {
         must_not_be_striped(path, content.group)?;
     }
-    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
         FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
@@ -223,12 +221,12 @@ fn resume_upload(
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     let record = UploadRecord::get(txn, upload)?;
-    let Some(mut record) = record.filter(|record| record.path == path.as_bytes()) else {
+    let Some(mut record) = record.filter(|record| path.is_of_file(&record.path)) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload for that path"));
     };
     permit_own(ctx, &record)?;
     must_not_be_striped(path, record.placed)?;
-    if record.state == UploadState::InMaking {
+    if record.state == UploadState::BeingWritten {
         return Err(busy(txn, path, record.writer, record.object));
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
@@ -240,7 +238,7 @@ fn resume_upload(
     let placement = take_part(txn, request, record.placed, record.object)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
     let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
-    record.state = UploadState::InMaking;
+    record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.writer = key;
     record.client = request.client.clone();

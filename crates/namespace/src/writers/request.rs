@@ -6,7 +6,7 @@ use crate::{NewStripe, WriterToken};
 
 /// How to treat the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum WriteMode {
     /// The name must be free (kXR_new).
     NewOnly,
     /// Replace an existing file (kXR_delete). It stays visible and is served until the commit.
@@ -27,7 +27,7 @@ pub enum Resume {
 
 /// The store's report about an object with an open write when the machine stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Vouched {
+pub struct RecoveredWrite {
     /// The object.
     pub object: ObjectId,
     /// The store has every acknowledged byte.
@@ -42,7 +42,7 @@ pub struct OpenWrite {
     /// The file.
     pub path: NsPath,
     /// New, replace or update.
-    pub how: How,
+    pub how: WriteMode,
     /// Create the missing directories of the path (kXR_mkpath).
     pub mkpath: bool,
     /// Permission bits of a new file.
@@ -60,17 +60,17 @@ pub struct OpenWrite {
     /// handle.
     pub restarted: bool,
     /// After a boot: the store's report about the writer's object ([`crate::find_writer`] tells which to ask about).
-    pub vouched: Option<Vouched>,
-    /// The wish to resume; with [`How::Update`] only.
+    pub recovered: Option<RecoveredWrite>,
+    /// The wish to resume; with [`WriteMode::Update`] only.
     pub resume: Option<Resume>,
     /// The placement of a new object. For an existing object, the holders that should become in-sync replicas; the others are left out. An existing
     /// writer keeps its placement.
     pub placement: Placement,
     /// The stripe of a new striped object; `placement` is then in [`GroupId::STRIPED`].
     pub stripe: Option<NewStripe>,
-    /// Re-opens a unit of this writer's file, with [`How::Update`]. Works only while this writer exists and the unit has a writer.
+    /// Re-opens a unit of this writer's file, with [`WriteMode::Update`]. Works only while this writer exists and the unit has a writer.
     pub unit_of: Option<WriterToken>,
-    /// With [`How::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
+    /// With [`WriteMode::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
     /// can be renamed, and another one created in its place.
     pub only: Option<WriterToken>,
 }
@@ -78,7 +78,7 @@ pub struct OpenWrite {
 impl OpenWrite {
     /// Opens `path` for `client` in this boot, without other wishes: on a single node, with permission bits 0644 for a new file.
     #[must_use]
-    pub fn new(path: NsPath, how: How, client: ClientIdentity, boot: BootId) -> Self {
+    pub fn new(path: NsPath, how: WriteMode, client: ClientIdentity, boot: BootId) -> Self {
         Self {
             path,
             how,
@@ -89,7 +89,7 @@ impl OpenWrite {
             boot,
             expected_len: None,
             restarted: false,
-            vouched: None,
+            recovered: None,
             resume: None,
             placement: Placement::single_node(),
             stripe: None,

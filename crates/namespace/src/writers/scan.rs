@@ -62,7 +62,7 @@ pub fn writer_of(read: &dyn Read, key: WriterKey, object: ObjectId) -> Result<Op
 const SAME_MAX: usize = 64;
 
 /// The writers that a re-open of `path` by `client` would match. After a restart of the machine, a server calls this before the open. It then asks
-/// the store whether bytes were lost ([`crate::OpenWrite::vouched`]).
+/// the store whether bytes were lost ([`crate::OpenWrite::recovered`]).
 pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> Result<Vec<WriterRecord>, NsError> {
     let prefix = keys::writers_of(keys::writer_key(client, path.as_bytes()));
     collect(read, &prefix, &keys::end_of(&prefix), SAME_MAX, |key, value| {

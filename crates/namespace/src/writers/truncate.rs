@@ -6,7 +6,9 @@ use types::{BootId, ClientIdentity, NsPath};
 use crate::tree::node::{Dentry, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::recover::begin_update;
-use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit, permit_client};
+use crate::{
+    AccessKind, Context, FileState, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit, permit_client,
+};
 
 /// Starts to cut or extend a complete file as an in-place update. The server then truncates the replica, completes it and commits. `None`: the file
 /// has that length already.
@@ -34,7 +36,7 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
         return Err(NsError::IsDirectory(path.to_string()));
     }
     let located = locate_entry(txn, parent.ino, &name, entry)?;
-    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let content = located.inode.content();
     if content.is_some_and(|content| content.state == FileState::Complete && content.len == request.len) {
         return Ok(None);
@@ -42,7 +44,7 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
     let open = OpenWrite {
         mode: 0,
         expected_len: Some(request.len),
-        ..OpenWrite::new(path.clone(), How::Update, request.client.clone(), request.boot)
+        ..OpenWrite::new(path.clone(), WriteMode::Update, request.client.clone(), request.boot)
     };
     begin_update(txn, ctx, &open, located, false).map(Some)
 }

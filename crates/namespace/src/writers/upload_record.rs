@@ -11,7 +11,7 @@ use crate::{NsError, Read, Sums, WriterKey, keys};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UploadState {
     /// It has a writer.
-    InMaking,
+    BeingWritten,
     /// Its writer went away.
     Interrupted,
     /// It was complete, and its commit was refused for this reason.
@@ -96,7 +96,7 @@ impl UploadRecord {
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(160 + self.name.len() + self.path.len());
         let (state, refusal) = match self.state {
-            UploadState::InMaking => (1, 0),
+            UploadState::BeingWritten => (1, 0),
             UploadState::Interrupted => (2, 0),
             UploadState::Refused(code) => {
                 (3, REFUSALS.iter().find(|(_, known)| *known == code).map_or(0, |(number, _)| *number))
@@ -143,7 +143,7 @@ impl UploadRecord {
         let mut from = Decoder::new(value, "an upload")?;
         let (state, refusal) = (from.u8()?, from.u8()?);
         let state = match state {
-            1 => UploadState::InMaking,
+            1 => UploadState::BeingWritten,
             2 => UploadState::Interrupted,
             3 => {
                 let known = REFUSALS.iter().find(|(number, _)| *number == refusal);

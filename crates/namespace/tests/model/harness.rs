@@ -495,7 +495,7 @@ impl World {
             }
         }
         let vouched_object = self.model.writers.keys().next().copied();
-        let vouched = match self.rng.random_range(0..3) {
+        let recovered = match self.rng.random_range(0..3) {
             0 => None,
             n => vouched_object.map(|object| (object, n == 1, 7)),
         };
@@ -508,7 +508,7 @@ impl World {
             client: client.clone(),
             boot: self.boot,
             restarted: self.rng.random_ratio(1, 3),
-            vouched,
+            recovered,
             resume_visible: resume_upload.is_none() && self.rng.random_ratio(1, 4) && how == 2,
             resume_upload,
             expected: self.rng.random_ratio(1, 2).then_some(100),
@@ -517,7 +517,7 @@ impl World {
         let real_object = |pairs: &Pairs, object: u64| pairs.real(object | OBJECT).map_or(u64::MAX, |n| n & !OBJECT);
         let request = ns::OpenWrite {
             path: p,
-            how: [ns::How::NewOnly, ns::How::Replace, ns::How::Update][how as usize],
+            how: [ns::WriteMode::NewOnly, ns::WriteMode::Replace, ns::WriteMode::Update][how as usize],
             mkpath: open.mkpath,
             mode: open.mode,
             posc: open.posc,
@@ -525,7 +525,7 @@ impl World {
             boot: BootId(open.boot),
             expected_len: open.expected,
             restarted: open.restarted,
-            vouched: open.vouched.map(|(object, all_there, kept_len)| ns::Vouched {
+            recovered: open.recovered.map(|(object, all_there, kept_len)| ns::RecoveredWrite {
                 object: ObjectId(real_object(&self.pairs, object)),
                 all_there,
                 kept_len,

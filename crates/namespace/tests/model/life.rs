@@ -31,7 +31,7 @@ pub struct Open {
     pub client: ClientIdentity,
     pub boot: u128,
     pub restarted: bool,
-    pub vouched: Option<(u64, bool, u64)>,
+    pub recovered: Option<(u64, bool, u64)>,
     pub resume_visible: bool,
     pub resume_upload: Option<u64>,
     pub expected: Option<u64>,
@@ -270,9 +270,9 @@ impl Model {
             self.may(user, writer.ino, 2).map_err(no)?;
         }
         if writer.boot != open.boot {
-            match open.vouched {
-                Some((vouched, true, _)) if vouched == object => {}
-                Some((vouched, false, kept)) if vouched == object => {
+            match open.recovered {
+                Some((recovered, true, _)) if recovered == object => {}
+                Some((recovered, false, kept)) if recovered == object => {
                     self.end_interrupted(object, kept);
                     return Err((ErrorCode::Interrupted, true));
                 }
@@ -331,7 +331,7 @@ impl Model {
             client: client.clone(),
             boot,
             restarted: false,
-            vouched: None,
+            recovered: None,
             resume_visible: false,
             resume_upload: None,
             expected: Some(len),

@@ -1,7 +1,14 @@
 //! A plain model of the namespace: maps in memory, written from the rules and not from the code. It has its own inode and object numbers. [`Pairs`]
 //! checks that they match the real ones one to one, for ever.
 
-#![allow(dead_code)] // each test binary uses a part of it
+#![allow(dead_code)] // each program uses a part of it
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)] // a test may fail this way
 
 pub mod harness;
 pub mod life;

@@ -161,7 +161,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
     }
     for upload in namespace::uploads(read, None, 10_000).unwrap() {
         let state = match upload.state {
-            UploadState::InMaking => "making".into(),
+            UploadState::BeingWritten => "making".into(),
             UploadState::Interrupted => "interrupted".into(),
             UploadState::Refused(code) => format!("refused {code:?}"),
         };

@@ -1,20 +1,21 @@
 //! Pins every encoding that nodes exchange, directly or by way of a client. Nodes of one protocol version understand each other, whatever their
 //! builds.
 
-use cluster::message::{BetweenStores, ClosedBy, FromStore, Original, ToManager, ToServer, ToStore};
+use cluster::message::{BetweenStores, ClosedBy, CopyFailure, FromStore, Original, ToManager, ToServer, ToStore};
 use cluster::replication::{Epoch, FromReplica, ObjectDigest, Seq, Stream, ToReplica};
 use cluster::server::{Grant, GrantRights};
 use cluster::{CopyId, Fence, FenceId, LeaseTerms, ProcessEpoch, Register, Registered};
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
-    Adler32, BootGeneration, BootId, Crc32c, ErrorCode, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId,
-    PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
+    Adler32, BootGeneration, BootId, Crc32c, DigestKind, ErrorCode, GroupId, InSyncReplica, Incarnation, Ino, NodeId,
+    ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
 };
 
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
-    Activity, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed, PeerMessage,
-    ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
+    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure,
+    EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenedFile, PeerMessage, ReplicaOrigin, StoreAddress,
+    StoreAddressPage, StoreReport, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -49,7 +50,8 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromStore::Commit { .. } => "commit",
         FromStore::Interrupt { .. } => "interrupt",
         FromStore::Fenced(_) => "fenced",
-        FromStore::Copied { .. } => "copied",
+        FromStore::Copied { result: Ok(()), .. } => "copied",
+        FromStore::Copied { result: Err(_), .. } => "copy-failed",
         FromStore::Deleted { .. } => "deleted",
     };
     match message {
@@ -61,8 +63,15 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Cluster(ToManager::Renew { .. }) => "renew",
         FromDisk::Cluster(ToManager::OfStore { message, .. }) => of_store(message),
         FromDisk::Activity(_) => "activity",
-        FromDisk::Summed { found: Ok(_), .. } => "summed",
+        FromDisk::Summed { found: Ok(Summed { digest: None, .. }), .. } => "summed",
+        FromDisk::Summed { found: Ok(_), .. } => "summed-digest",
         FromDisk::Summed { found: Err(_), .. } => "not-summed",
+        FromDisk::Attribute(request) => match request.action {
+            AttributeAction::List => "attribute-list",
+            AttributeAction::Get(_) => "attribute-get",
+            AttributeAction::Set { .. } => "attribute-set",
+            AttributeAction::Remove(_) => "attribute-remove",
+        },
     }
     .to_owned()
 }
@@ -85,7 +94,14 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Cluster(ToServer::Renewed { .. }) => "renewed",
         FromManager::Cluster(ToServer::NoSession { .. }) => "no-session",
         FromManager::Cluster(ToServer::ToStore { message, .. }) => to_store(message),
-        FromManager::Sum(_) => "sum",
+        FromManager::Sum(SumRequest { digest: None, .. }) => "sum",
+        FromManager::Sum(_) => "sum-digest",
+        FromManager::Attribute(answer) => match answer.result {
+            Ok(AttributeResult::Names(_)) => "attribute-names",
+            Ok(AttributeResult::Value(_)) => "attribute-value",
+            Ok(AttributeResult::Done) => "attribute-done",
+            Err(_) => "attribute-refused",
+        },
     }
     .to_owned()
 }
@@ -116,7 +132,8 @@ fn name_of_between(between: &PeerMessage) -> String {
         BetweenStores::FromReplica { said: message, .. } => said(message),
         BetweenStores::Fetch { original: Original::Whole(_), .. } => "fetch-whole",
         BetweenStores::Fetch { original: Original::Kept { .. }, .. } => "fetch-kept",
-        BetweenStores::Fetched { .. } => "fetched",
+        BetweenStores::Fetched { result: Ok(()), .. } => "fetched",
+        BetweenStores::Fetched { result: Err(_), .. } => "not-fetched",
     };
     format!("{message}{change}")
 }
@@ -138,6 +155,10 @@ fn from_disks() -> Vec<FromDisk> {
     let report = StoreReport { store: STORE, capacity: 1 << 40, reserve: 1 << 30, free: 1 << 39, load_permille: 250 };
     let of_store = |message| FromDisk::Cluster(ToManager::OfStore { store: STORE, message });
     let holders = vec![STORE];
+    let attribute = |writer, action| {
+        FromDisk::Attribute(AttributeRequest { number: 9, file: OpenedFile { ino: Ino(99), writer }, action })
+    };
+    let failure = CopyFailure::Source(ErrorCode::NotFound);
     vec![
         FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: REPLICA.object }),
         FromDisk::Report(vec![report]),
@@ -169,7 +190,8 @@ fn from_disks() -> Vec<FromDisk> {
         }),
         of_store(FromStore::Interrupt { replica: REPLICA, writer: WRITER, kept_len: 100, holders, request: REQUEST }),
         of_store(FromStore::Fenced(FENCE)),
-        of_store(FromStore::Copied { session: SESSION, copy: COPY, is_there: true }),
+        of_store(FromStore::Copied { session: SESSION, copy: COPY, result: Ok(()) }),
+        of_store(FromStore::Copied { session: SESSION, copy: COPY, result: Err(failure) }),
         of_store(FromStore::Deleted { replicas: vec![REPLICA] }),
         FromDisk::Activity(Activity {
             up_millis: 1000,
@@ -181,8 +203,19 @@ fn from_disks() -> Vec<FromDisk> {
             writers_memory: 7,
             writers_memory_max: 8,
         }),
-        FromDisk::Summed { number: 9, found: Ok(WHOLE) },
-        FromDisk::Summed { number: 9, found: Err(NotSummed { code: ErrorCode::Overloaded, text: "busy".into() }) },
+        FromDisk::Summed { number: 9, found: Ok(Summed { whole: WHOLE, digest: None }) },
+        FromDisk::Summed { number: 9, found: Ok(Summed { whole: WHOLE, digest: Some(vec![1, 2]) }) },
+        FromDisk::Summed {
+            number: 9,
+            found: Err(ChecksumFailure { code: ErrorCode::Overloaded, text: "busy".into() }),
+        },
+        attribute(None, AttributeAction::List),
+        attribute(None, AttributeAction::Get(b"user.a".to_vec())),
+        attribute(
+            Some(WRITER),
+            AttributeAction::Set { name: b"user.a".to_vec(), value: b"b".to_vec(), only_new: true },
+        ),
+        attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
     ]
 }
 
@@ -191,6 +224,7 @@ fn from_managers() -> Vec<FromManager> {
     let (original, capability, path) = (Original::Whole(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
     let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
     let terms = LeaseTerms::default();
+    let attribute = |result| FromManager::Attribute(AttributeAnswer { number: 9, result });
     vec![
         FromManager::Keys(Keys {
             id: 4,
@@ -222,7 +256,12 @@ fn from_managers() -> Vec<FromManager> {
             from: StoreId(6),
         }),
         to_store(ToStore::Delete { replicas: vec![REPLICA] }),
-        FromManager::Sum(SumRequest { number: 9, capability, path }),
+        FromManager::Sum(SumRequest { number: 9, capability: capability.clone(), path: path.clone(), digest: None }),
+        FromManager::Sum(SumRequest { number: 9, capability, path, digest: Some(DigestKind::Sha256) }),
+        attribute(Ok(AttributeResult::Names(vec![b"user.a".to_vec()]))),
+        attribute(Ok(AttributeResult::Value(b"b".to_vec()))),
+        attribute(Ok(AttributeResult::Done)),
+        attribute(Err(ErrorCode::NoAttribute)),
     ]
 }
 
@@ -234,7 +273,7 @@ fn between() -> Vec<PeerMessage> {
     let fetch = |original| {
         bare(BetweenStores::Fetch { to: STORE, copy: COPY, replica: REPLICA, original, offset: 0, len: 4 << 20 })
     };
-    let fetched = || bare(BetweenStores::Fetched { copy: COPY, replica: REPLICA, offset: 0 });
+    let fetched = |result| bare(BetweenStores::Fetched { copy: COPY, replica: REPLICA, offset: 0, result });
     let change = || told(ToReplica::Change { stream: STREAM, seq: Seq(12) });
     let begin =
         told(ToReplica::Begin { stream: STREAM, boot_generation: BootGeneration(1), from: Seq(11), may_make: true });
@@ -260,8 +299,8 @@ fn between() -> Vec<PeerMessage> {
         said(FromReplica::Fenced { stream: STREAM, epoch: Epoch(4) }),
         fetch(Original::Whole(WHOLE)),
         fetch(Original::Kept { len: 100, was_whole: true }),
-        fetched(),
-        PeerMessage { change: Some(write), ..fetched() },
+        fetched(Err(ErrorCode::NotFound)),
+        PeerMessage { change: Some(write), ..fetched(Ok(())) },
     ]
 }
 

@@ -12,11 +12,11 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use namespace::{OpenWrite, Resume};
-use types::stale_replicas::StaleReplica;
+use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
 use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
 
-pub use namespace::How;
+pub use namespace::WriteMode;
 
 use crate::answer::Answer;
 use crate::attributes::Stat;
@@ -40,7 +40,7 @@ pub enum Intent {
     /// Reading.
     Read,
     /// Writing, and reading the written data.
-    Write(How),
+    Write(WriteMode),
     /// Not specified: continues the caller's own open write if there is one, and otherwise reads.
     Unsaid,
 }
@@ -97,7 +97,7 @@ pub struct Hints {
     /// Whether a redirect has sent the client somewhere with this request before.
     pub comes_again: bool,
     /// Stale replicas that the client has met on disk servers.
-    pub stale_replicas: Vec<StaleReplica>,
+    pub absent_replicas: Vec<AbsentReplica>,
     /// Whether the client can access stripe units directly.
     pub is_direct: bool,
     /// The capability from the manager, in a cluster.
@@ -145,7 +145,7 @@ impl Service {
         }
         let how = match open.intent {
             Intent::Write(how) => Some(how),
-            Intent::Unsaid if self.writes.writes(&self.names, &caller, &open.path) => Some(How::Update),
+            Intent::Unsaid if self.writes.writes(&self.names, &caller, &open.path) => Some(WriteMode::Update),
             Intent::Unsaid | Intent::Read => None,
         };
         let outcome = match how {
@@ -159,7 +159,7 @@ impl Service {
     }
 
     /// The source of a third-party copy into this file; `None`: it is an ordinary open.
-    fn source_to_write(&self, caller: &Caller, open: &Open, how: How) -> Result<Option<PullSource>, Error> {
+    fn source_to_write(&self, caller: &Caller, open: &Open, how: WriteMode) -> Result<Option<PullSource>, Error> {
         caller.may_change(&format_args!("open {} for writing", open.path))?;
         match &open.copy {
             Part::None => Ok(None),
@@ -167,7 +167,7 @@ impl Service {
                 let text = "A third-party copy gets its data from another server, not from a template";
                 Err(Error::new(ErrorCode::Invalid, text))
             }
-            Part::Target { .. } if how == How::Update => Err(no_new_target()),
+            Part::Target { .. } if how == WriteMode::Update => Err(no_new_target()),
             Part::Target { key, server, path } => {
                 self.source_of(caller, open, key.clone(), server.clone(), path.clone()).map(Some)
             }
@@ -246,17 +246,17 @@ impl Service {
         session: &Arc<Session>,
         caller: Arc<Caller>,
         open: Open,
-        how: How,
+        how: WriteMode,
         fetched: Option<PullSource>,
         mut answer: impl Answer<Opened>,
     ) {
         let Open { path, template, hints, .. } = open;
-        if how != How::Update && self.stores.floor_reached() {
+        if how != WriteMode::Update && self.stores.floor_reached() {
             let text = format!("Cannot open {path}: no space left for new data; remove files or add space");
             return answer.give(Err(Error::new(ErrorCode::NoSpace, text)));
         }
         // A returning writer already has memory. If it were told to wait, it would lose its file.
-        let room = if how == How::Update && self.writes.writes(&self.names, &caller, &path) {
+        let room = if how == WriteMode::Update && self.writes.writes(&self.names, &caller, &path) {
             None
         } else {
             let room = self.writer_memory.take(caller.peer.ip(), hints.announced);
@@ -284,8 +284,8 @@ impl Service {
             // A redirected client may come back with the same request, because that server has restarted or is
             // unreachable. It then finds its own open write.
             restarted: hints.comes_again,
-            vouched: None,
-            resume: if how == How::Update { resume } else { None },
+            recovered: None,
+            resume: if how == WriteMode::Update { resume } else { None },
             placement: types::Placement::single_node(),
             stripe: None,
             unit_of: None,
@@ -318,9 +318,9 @@ impl Service {
             mtime: open.mtime,
             filler,
         };
-        if how == How::Update && self.writes.has_old_boots() {
+        if how == WriteMode::Update && self.writes.has_old_boots() {
             self.workers.on_worker(answer, move |answer| opening.after_a_boot(answer));
-        } else if how != How::Update && opening.has_own_detached_uploads() {
+        } else if how != WriteMode::Update && opening.has_own_detached_uploads() {
             self.workers.on_worker(answer, move |answer| {
                 opening.service.endings.end_own_uploads(&opening.caller, &opening.op.path);
                 opening.submit(answer);

@@ -24,7 +24,7 @@ impl Hints {
             announced: self.announced,
             all_refused: self.all_refused,
             tried: self.tried.clone(),
-            stale_replicas: self.stale_replicas.clone(),
+            absent_replicas: self.absent_replicas.clone(),
             is_direct: self.is_direct,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
         }
@@ -100,6 +100,13 @@ impl Service {
     #[must_use]
     pub fn has_names(&self) -> bool {
         !matches!(self.role, Role::Disk(_))
+    }
+
+    /// Whether a new file can get the data of an open one. In a cluster the manager chooses where new files are, and no
+    /// file is open there.
+    #[must_use]
+    pub fn makes_files_like_open_ones(&self) -> bool {
+        matches!(self.role, Role::Alone { .. })
     }
 
     /// Redirects a request about names to the manager; `None`: this node has the namespace.

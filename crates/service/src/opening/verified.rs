@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use disk_server::{DiskServer, Placed, PlacedError, ReadGrant, StripedGrant, VerifiedCapability};
 use node::StripedRights;
-use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
+use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
 use types::{Ino, NsPath, ObjectId, Timestamp, WriterToken};
 
 use super::redirects::to_manager;
@@ -38,7 +38,7 @@ struct AtDisk {
     expected_len: Option<u64>,
     mtime: Option<Timestamp>,
     /// Stale replicas that the client has met on other servers.
-    stale_replicas: Vec<StaleReplica>,
+    absent_replicas: Vec<AbsentReplica>,
     /// The role of the file in a third-party copy.
     copying: Copying,
     /// The source, if the file is the target of a third-party copy.
@@ -86,7 +86,7 @@ impl Service {
             }
             Part::Source { .. } | Part::Fetch { .. } => return answer.give(Err(source_to_write())),
             Part::Target { key, server, path } if verified.is_to_write() => {
-                let makes = matches!(open.intent, Intent::Write(super::How::NewOnly | super::How::Replace));
+                let makes = matches!(open.intent, Intent::Write(super::WriteMode::NewOnly | super::WriteMode::Replace));
                 let source =
                     if makes { self.source_of(caller, &open, key, server, path) } else { Err(no_new_target()) };
                 match source {
@@ -120,7 +120,7 @@ impl Service {
             with_stat: open.with_stat,
             expected_len: open.hints.announced,
             mtime: open.mtime,
-            stale_replicas: open.hints.stale_replicas.clone(),
+            absent_replicas: open.hints.absent_replicas.clone(),
             copying: Copying::No,
             fetched: None,
         }
@@ -174,7 +174,7 @@ impl Service {
             with_stat: false,
             expected_len: None,
             mtime: None,
-            stale_replicas: Vec::new(),
+            absent_replicas: Vec::new(),
             copying: Copying::No,
             fetched: None,
         };
@@ -207,13 +207,13 @@ impl AtDisk {
         opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
     }
 
-    /// Sends the client back to the manager. The redirect lists the stale replica here and those that the client has
+    /// Sends the client back to the manager. The redirect lists the absent replica here and those that the client has
     /// met elsewhere, so that the manager avoids them.
     fn not_shown(&self, error: &PlacedError) -> Error {
         match (Error::of_placed(&format_args!("open {}", self.path), error), error) {
-            (Error::Redirect(to), PlacedError::StaleReplica { stale_replicas, .. }) => {
-                tracing::warn!(path = %self.path, object = %stale_replicas.object, store = %stale_replicas.store, "a reader was sent here for an object that is not here");
-                let words = format!("{STALE_REPLICAS_KEY}={}", stale_replicas.show(&self.stale_replicas));
+            (Error::Redirect(to), PlacedError::AbsentReplica { absent, .. }) => {
+                tracing::warn!(path = %self.path, object = %absent.object, store = %absent.store, "a reader was sent here for an object that is not here");
+                let words = format!("{ABSENT_REPLICAS_KEY}={}", absent.show(&self.absent_replicas));
                 Error::Redirect(Redirect { words, ..to })
             }
             (refused, _) => refused,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Vouched};
+use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode};
 use store::{NewReplica, StoreError};
 use types::{ErrorCode, ReplicaId, Timestamp};
 
@@ -69,7 +69,7 @@ impl<A: Answer<Opened>> Opening<A> {
                 // On an error, do not claim that nothing is there.
                 Err(error) => return answer.give(Err(Error::of_store(&format_args!("open {}", self.op.path), &error))),
             };
-            self.op.vouched = Some(Vouched { object: record.object, all_there: false, kept_len });
+            self.op.recovered = Some(RecoveredWrite { object: record.object, all_there: false, kept_len });
         }
         self.submit(answer);
     }
@@ -104,7 +104,7 @@ impl<A: Answer<Opened>> Opening<A> {
     /// restarted.
     fn refused(mut self, error: NsError, answer: A) {
         let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
-        if !in_the_way || self.op.restarted || self.op.how == How::Update {
+        if !in_the_way || self.op.restarted || self.op.how == WriteMode::Update {
             return answer.give(Err(Error::of_namespace(&"open", &error)));
         }
         let service = Arc::clone(&self.service);

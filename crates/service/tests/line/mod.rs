@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use service::{
-    Answer, Caller, Change, Error, Handle, Hints, How, Intent, Open, Opened, Part, Principal, Service, Session,
+    Answer, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Part, Principal, Service, Session, WriteMode,
 };
 use types::{ClientIdentity, NsPath};
 
@@ -91,9 +91,9 @@ impl Connection {
             "open" | "create" | "replace" | "update" => {
                 let (name, path, words) = (next(), path(next())?, next());
                 let intent = match verb {
-                    "create" => Intent::Write(How::NewOnly),
-                    "replace" => Intent::Write(How::Replace),
-                    "update" => Intent::Write(How::Update),
+                    "create" => Intent::Write(WriteMode::NewOnly),
+                    "replace" => Intent::Write(WriteMode::Replace),
+                    "update" => Intent::Write(WriteMode::Update),
                     _ => Intent::Read,
                 };
                 self.open(name, path, intent, words)

@@ -37,7 +37,7 @@ pub(super) struct Outside {
     pub(super) attached: Vec<Arc<Placed>>,
     /// The outcome of ending open writes of vanished clients.
     pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
-    pub(super) emptied: Vec<ReplicaId>,
+    pub(super) drained: Vec<ReplicaId>,
     pub(super) counted: Counted,
 }
 
@@ -53,7 +53,7 @@ impl Outside {
             due: Vec::new(),
             attached: Vec::new(),
             graces: Vec::new(),
-            emptied: Vec::new(),
+            drained: Vec::new(),
             counted: Counted::default(),
         }
     }
@@ -115,7 +115,7 @@ impl DiskWorld for World {
     fn notice(&self, _store: StoreId, replica: ReplicaId, notice: Notice) {
         let mut outside = lock(&self.outside);
         match notice {
-            Notice::Emptied => outside.emptied.push(replica),
+            Notice::Emptied => outside.drained.push(replica),
             Notice::LeftOut(_) => outside.counted.left_out += 1,
             Notice::Differs(_) => outside.counted.differing += 1,
             Notice::Ended => outside.counted.ended += 1,

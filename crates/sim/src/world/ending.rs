@@ -30,7 +30,7 @@ impl World {
                 wrong.push(why);
             }
         }
-        let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.emptied());
+        let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.drained());
         wrong.extend(looked.filter_map(Result::err));
         if let Some(manager) = &self.manager.process {
             let snapshot = manager.kv.snapshot();
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// Checks that no group counts on a store that is drained or removed as lost. Also checks that drained stores are empty.
-    fn emptied(&self) -> Vec<Result<(), String>> {
+    fn drained(&self) -> Vec<Result<(), String>> {
         let Some(manager) = &self.manager.process else { return Vec::new() };
         let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
             Ok(groups) => groups,
@@ -105,7 +105,7 @@ impl World {
             let replicas = self.servers[server].process.as_ref().map(Server::replicas);
             match replicas {
                 Some(Ok(replicas)) if *decided == Decision::Drain && !replicas.is_empty() => {
-                    found.push(Err(format!("store {store} was emptied, and has {} pieces", replicas.len())));
+                    found.push(Err(format!("store {store} is drained, but has {} replicas", replicas.len())));
                 }
                 Some(Err(why)) => found.push(Err(why)),
                 _ => {}
@@ -165,7 +165,7 @@ impl World {
         let missing = manager.ns.read(|read| namespace::missing_of(read, group, object));
         let missing = missing.map_err(|error| format!("{path}: {error}"))?;
         match missing.first() {
-            Some(store) => Err(format!("{path} is still owed to store {store}")),
+            Some(store) => Err(format!("the replica of {path} on store {store} is still missing")),
             None => Ok(()),
         }
     }

@@ -49,7 +49,7 @@ impl World {
         self.with(Addr::Manager, |world, env| {
             let Some(manager) = &mut world.manager.process else { return };
             if manager.decide(store_of(server), decision, env) {
-                world.tell(|| format!("store {} is to be: {decision:?}", store_of(server)));
+                world.tell(|| format!("store {} becomes {decision:?}", store_of(server)));
                 world.decided[server] = decision;
                 world.has_drained[server] |= decision == Decision::Drain;
                 env.counts.drained += u64::from(decision == Decision::Drain);

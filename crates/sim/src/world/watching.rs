@@ -55,7 +55,7 @@ impl Watched {
     /// The copy that a message to the manager confirms.
     pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, ReplicaId)> {
         let Message::FromDisk(FromDisk::Cluster(ToManager::OfStore { store, message })) = message else { return None };
-        let FromStore::Copied { session, copy, is_there: true } = message else { return None };
+        let FromStore::Copied { session, copy, result: Ok(()) } = message else { return None };
         let replica = self.ordered.get(&(*store, *session, *copy))?;
         Some((*store, *replica))
     }
@@ -130,7 +130,7 @@ impl World {
         let now = self.servers[server].clock(self.now);
         let Some(process) = &mut self.servers[server].process else { return };
         let view = Some(process.view(now));
-        let emptied = std::mem::take(&mut process.emptied);
+        let drained = std::mem::take(&mut process.drained);
         // Time alone can only end a lease.
         if !is_tick || view != self.watched.views[server] {
             self.watched.views[server] = view;
@@ -138,8 +138,8 @@ impl World {
         }
         let found = self.look_at_stale(server);
         self.wrong(found);
-        for replica in emptied {
-            let found = self.look_at_emptied(server, replica);
+        for replica in drained {
+            let found = self.look_at_drained(server, replica);
             self.wrong(found);
         }
     }
@@ -239,7 +239,7 @@ impl World {
                 continue;
             }
             let path = &self.model.files[file].path;
-            let at = format!("{path}: server {server} takes part in epoch {}", epoch.0);
+            let at = format!("{path}: server {server} is in sync in epoch {}", epoch.0);
             let there = process.written(replica, offset, len);
             let there =
                 there.map_err(|code| format!("{at}, and what is said to be written cannot be read: {code:?}"))?;
@@ -290,7 +290,7 @@ impl World {
     }
 
     /// Checks that nobody counts on a replica that a store has deleted.
-    fn look_at_emptied(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
+    fn look_at_drained(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
         match self.counted(server, replica) {
             Ok(Some(_)) => Err(format!("server {server} has taken away replica {replica}, which is counted on")),
             _ => Ok(()),

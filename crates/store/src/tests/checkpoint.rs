@@ -22,7 +22,7 @@ fn content(world: &World, writer: &Writer) -> Content {
     let mut bytes = vec![0; writer.len() as usize];
     assert_eq!(writer.read(0, &mut bytes).unwrap(), bytes.len());
     let written = match world.store.status(writer.replica()).unwrap().unwrap().state {
-        ReplicaState::InMaking { written, .. } => Some(written),
+        ReplicaState::BeingWritten { written, .. } => Some(written),
         _ => None,
     };
     Content { bytes, written }
@@ -345,7 +345,7 @@ fn a_checkpoint_is_all_or_nothing_at_any_stop() {
         ("undone there", counts.undone_there),
         ("kept there", counts.kept_there),
         ("stops in recovery", counts.in_recovery),
-        ("written anew", counts.renewed),
+        ("renewed", counts.renewed),
         ("too large", counts.full),
     ] {
         assert!(count > 0, "{what}: never");
@@ -356,7 +356,7 @@ fn a_checkpoint_is_all_or_nothing_at_any_stop() {
 fn planted_bugs_of_checkpoints_are_found() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let missed: Vec<Planted> = [Planted::ForgetUndo, Planted::CommitBeforeSync, Planted::OverwriteBeforeLog]
+    let missed: Vec<Planted> = [Planted::ForgetUndo, Planted::CommitBeforeSync, Planted::OverwriteBeforeJournal]
         .into_iter()
         .filter(|planted| {
             !(0..200).any(|seed| std::panic::catch_unwind(|| runs(Some(*planted), seed..seed + 1)).is_err())

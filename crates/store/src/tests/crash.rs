@@ -63,7 +63,7 @@ fn kind_of(world: &World, object: u64) -> Result<(Kind, Content), String> {
     let Some(status) = status else { return Ok((Kind::Nothing, Vec::new())) };
     let len = usize::try_from(status.len).map_err(|e| e.to_string())?;
     let (kind, written) = match &status.state {
-        ReplicaState::InMaking { written, .. } => (Kind::Making, written.clone()),
+        ReplicaState::BeingWritten { written, .. } => (Kind::Making, written.clone()),
         ReplicaState::Complete { .. } => (Kind::Complete, vec![(0, status.len)]),
         ReplicaState::Interrupted => (Kind::Interrupted, vec![(0, status.len)]),
         ReplicaState::Dirty => (Kind::Dirty, vec![(0, status.len)]),
@@ -179,7 +179,7 @@ impl Run {
         if objects.is_empty() { None } else { Some(objects[self.rng.random_range(0..objects.len())]) }
     }
 
-    fn sync_log(&mut self, object: u64) {
+    fn sync_journal(&mut self, object: u64) {
         self.step(object, vec![], &[], |world, _| Ok(world.journal.sync_to(world.journal.appended())?), |_, ()| {});
         if !self.stopped {
             // Everything that has ended is durable now.
@@ -200,7 +200,7 @@ impl Run {
 
     fn act(&mut self) {
         let choice = self.rng.random_range(0..100);
-        let making = |model: &Model| model.writer.is_some();
+        let write_work = |model: &Model| model.writer.is_some();
         match choice {
             0..12 => {
                 let object = self.next_object;
@@ -219,7 +219,7 @@ impl Run {
                 );
             }
             12..52 => {
-                let Some(object) = self.some_object(making) else { return };
+                let Some(object) = self.some_object(write_work) else { return };
                 let len = self.models[&object].content().len();
                 let at = match self.rng.random_range(0..10) {
                     0..6 => len,
@@ -251,7 +251,7 @@ impl Run {
                 );
             }
             52..60 => {
-                let Some(object) = self.some_object(making) else { return };
+                let Some(object) = self.some_object(write_work) else { return };
                 self.step(
                     object,
                     vec![],
@@ -264,7 +264,7 @@ impl Run {
                 );
             }
             60..70 => {
-                let Some(object) = self.some_object(making) else { return };
+                let Some(object) = self.some_object(write_work) else { return };
                 self.step(
                     object,
                     vec![],
@@ -285,7 +285,7 @@ impl Run {
                 );
                 self.counts.completed += 1;
                 if self.rng.random_bool(0.7) {
-                    self.sync_log(object);
+                    self.sync_journal(object);
                 }
             }
             70..74 => {
@@ -309,7 +309,7 @@ impl Run {
                 );
             }
             74..78 => {
-                let Some(object) = self.some_object(making) else { return };
+                let Some(object) = self.some_object(write_work) else { return };
                 let len = self.models[&object].content().len();
                 let to = if self.rng.random_bool(0.7) { self.rng.random_range(0..len + 1) } else { len + 3000 };
                 let change = Change::Truncate(to);
@@ -322,7 +322,7 @@ impl Run {
                 );
             }
             78..81 => {
-                let Some(object) = self.some_object(making) else { return };
+                let Some(object) = self.some_object(write_work) else { return };
                 let update = self.models[&object].kind == Kind::Dirty;
                 // After a failed sync, only data that was durable before is surely kept.
                 let exact = !self.sync_fails;
@@ -363,7 +363,7 @@ impl Run {
                     },
                 );
                 if self.rng.random_bool(0.5) {
-                    self.sync_log(object);
+                    self.sync_journal(object);
                 }
             }
             84..94 => {
@@ -612,7 +612,7 @@ fn planted_bugs_are_found() {
         Planted::TrimTooEarly,
         Planted::SettleBeforeSegmentSync,
         Planted::UnlinkBeforeRecord,
-        Planted::OverwriteBeforeLog,
+        Planted::OverwriteBeforeJournal,
         Planted::BelieveRanges,
     ] {
         found_by(planted, false, 300);

@@ -71,7 +71,7 @@ fn files_of_finished_replicas_are_never_removed() {
 
 #[test]
 fn the_end_of_a_segment_is_kept_if_it_has_the_only_copy() {
-    for in_log in [false, true] {
+    for in_journal in [false, true] {
         let world = World::new(1);
         world.put(1, &bytes(1, 3000));
         world.store.tick().unwrap();
@@ -83,18 +83,18 @@ fn the_end_of_a_segment_is_kept_if_it_has_the_only_copy() {
         world.store.tick().unwrap();
         let after = content(&world.disk, &path);
         assert!(after.len() > before.len() + 3000);
-        if in_log {
+        if in_journal {
             let world = World::open(disk.clone(), small_config()).unwrap();
             world.put(2, &bytes(2, 3000));
         }
         let file = disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false }).unwrap();
         file.write_at(&after, 0).unwrap();
         let world = World::open(disk, small_config()).unwrap();
-        assert_eq!(world.recovery.unexplained.len(), usize::from(!in_log), "{:?}", world.recovery.unexplained);
+        assert_eq!(world.recovery.unexplained.len(), usize::from(!in_journal), "{:?}", world.recovery.unexplained);
         world.put(9, &bytes(9, 2000));
         world.store.tick().unwrap();
         let kept = content(&world.disk, &path);
-        assert_eq!(kept == after, !in_log, "{in_log}");
+        assert_eq!(kept == after, !in_journal, "{in_journal}");
         assert_eq!(world.read_all(9), bytes(9, 2000));
         assert_eq!(world.read_all(1), bytes(1, 3000));
     }

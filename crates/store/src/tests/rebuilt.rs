@@ -10,7 +10,7 @@ use super::world::{World, bytes, new_replica, replica, small_config, with};
 use crate::{Planted, Rebuilt, Store, StoreError};
 
 /// Replaces journal and index beside the same files.
-fn lose_log_and_index(disk: &SimDisk) {
+fn lose_journal_and_index(disk: &SimDisk) {
     for folder in ["journal", "checkpoint"] {
         for file in disk.list(folder).unwrap_or_default() {
             disk.remove(&format!("{folder}/{}", file.name)).unwrap();
@@ -37,7 +37,7 @@ fn an_index_is_rebuilt_from_segments_and_sidecars() {
     world.store.tick().unwrap();
     world.journal.close().unwrap();
     let disk = world.disk.kill();
-    lose_log_and_index(&disk);
+    lose_journal_and_index(&disk);
     let refused = World::open(disk.clone(), small_config()).map(|_| ());
     assert!(matches!(refused, Err(StoreError::IndexLost)), "{refused:?}");
     let rebuilt = rebuild(&disk);
@@ -86,7 +86,7 @@ fn a_rebuilt_index_prefers_the_valid_copy() {
         torn.write_at(&content, 0).unwrap();
         torn.sync_data().unwrap();
     }
-    lose_log_and_index(&disk);
+    lose_journal_and_index(&disk);
     let rebuilt = rebuild(&disk);
     assert_eq!((rebuilt.small, rebuilt.unreadable), (20, vec![]));
     let world = World::open(disk, small_config()).unwrap();
@@ -202,7 +202,7 @@ fn records_after_an_unreadable_one_are_found_and_user_data_is_not_mistaken_for_o
     world.put(7, &forged);
     (0..4).for_each(|_| upkeep(&world));
     let offset = |object| match world.store.inner.record(replica(object)).unwrap().unwrap().place {
-        crate::record::Place::Segment { segment: 1, offset, .. } => offset,
+        crate::record::ByteLocation::Segment { segment: 1, offset, .. } => offset,
         place => panic!("{place:?}"),
     };
     let (third, last) = (offset(3), offset(7));
@@ -210,7 +210,7 @@ fn records_after_an_unreadable_one_are_found_and_user_data_is_not_mistaken_for_o
     for at in [third, last] {
         assert!(disk.rot("store/segments/0000000000000001", at + 20));
     }
-    lose_log_and_index(&disk);
+    lose_journal_and_index(&disk);
     let rebuilt = rebuild(&disk);
     assert_eq!((rebuilt.small, rebuilt.unreadable.len()), (5, 2), "{rebuilt:?}");
     let world = World::open(disk, small_config()).unwrap();
@@ -250,7 +250,7 @@ fn the_rebuild_continues_after_an_unreadable_page() {
     let disk = world.disk.kill();
     assert!(disk.rot("store/segments/0000000000000001", 64 + 10), "a bit of a version");
     assert!(disk.make_unreadable("store/segments/0000000000000001", 5000));
-    lose_log_and_index(&disk);
+    lose_journal_and_index(&disk);
     let rebuilt = rebuild(&disk);
     // The first is damaged, and those from the second to the fourth have bytes in the unreadable page.
     assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable.len()), (2, 1, 1), "{rebuilt:?}");

@@ -9,7 +9,7 @@ use super::world::{World, bytes, new_replica, replica};
 use crate::{NewReplica, StoreError, Writer};
 
 fn restarted(world: &World, object: u64) -> Arc<Writer> {
-    world.store.begin_anew(replica(object), new_replica(None)).unwrap()
+    world.store.recreate(replica(object), new_replica(None)).unwrap()
 }
 
 fn give(world: &World, object: u64, content: &[u8]) {
@@ -100,7 +100,7 @@ fn a_known_replica_is_truncated_and_an_older_namespace_refused() {
     let world = World::new(1);
     world.put(1, &bytes(1, 50_000));
     let older = NewReplica { incarnation: Incarnation(0), ..new_replica(None) };
-    assert!(matches!(world.store.begin_anew(replica(9), older), Err(StoreError::StaleIncarnation { .. })));
+    assert!(matches!(world.store.recreate(replica(9), older), Err(StoreError::StaleIncarnation { .. })));
     give(&world, 1, &bytes(2, 10_000));
     assert_eq!(world.read_all(1), bytes(2, 10_000));
     // Half of an abandoned copy is not complete after a stop.

@@ -7,7 +7,7 @@ use types::ErrorCode;
 
 use super::basic::LENGTHS;
 use super::world::{World, bytes, replica};
-use crate::record::Place;
+use crate::record::ByteLocation;
 use crate::{Scrubbed, Scrubber, StoreError};
 
 fn scrub(world: &World, object: u64) -> Result<Scrubbed, StoreError> {
@@ -53,10 +53,10 @@ fn any_rotten_byte_is_found() {
     let record = |object| world.store.inner.record(replica(object)).unwrap().unwrap();
     for (object, len) in (1..).zip(LENGTHS).filter(|(_, len)| *len > 0) {
         let (path, start, header) = match record(object).place {
-            Place::Segment { segment, offset, header } => {
+            ByteLocation::Segment { segment, offset, header } => {
                 (world.store.inner.segments.path(segment), offset, u64::from(header))
             }
-            Place::Object => (world.store.inner.objects.path(replica(object)), 0, 0),
+            ByteLocation::Object => (world.store.inner.objects.path(replica(object)), 0, 0),
             other => panic!("length {len} lies in {other:?}"),
         };
         let len = len as u64;

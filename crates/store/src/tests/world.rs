@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use types::{Incarnation, ObjectId, ReplicaId};
 
 use crate::{NewReplica, Planted, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
@@ -12,12 +12,12 @@ use crate::{NewReplica, Planted, RecordIndex, Store, StoreConfig, StoreError, St
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) index: Arc<LoggedIndex>,
+    pub(crate) index: Arc<JournaledIndex>,
     pub(crate) store: Arc<Store>,
     pub(crate) recovery: StoreRecovery,
 }
 
-pub(crate) type Parts = (Arc<dyn Disk>, Arc<Journal>, Arc<LoggedIndex>);
+pub(crate) type Parts = (Arc<dyn Disk>, Arc<Journal>, Arc<JournaledIndex>);
 
 /// Small sizes, so that every boundary is crossed often.
 pub(crate) fn small_config() -> StoreConfig {
@@ -70,7 +70,7 @@ impl World {
         let journal = Arc::new(journal);
         let (log, engine) = (Arc::clone(&journal), Box::new(MemoryEngine::new()));
         let stream = StreamId::STORE_INDEX;
-        let (index, _) = LoggedIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", config)?;
+        let (index, _) = JournaledIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", config)?;
         Ok((shared, journal, index))
     }
 

@@ -88,9 +88,9 @@ pub struct StudyArgs {
     /// Print what would be done, how much space it takes and about how long, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// How to run.
+    /// The options of the measurement.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: MeasureArgs,
 }
 
 /// A study.
@@ -181,9 +181,9 @@ pub struct QuickArgs {
     /// How long to start new trials.
     #[arg(long, value_name = "TIME", default_value = "3min", value_parser = crate::config::units::parse_duration)]
     pub time: Duration,
-    /// How to run.
+    /// The options of the measurement.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: MeasureArgs,
 }
 
 /// Arguments of `weir bench run`.
@@ -194,14 +194,14 @@ pub struct RunArgs {
     /// Print what would be done, how much space it takes and about how long, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// How to run.
+    /// The options of the measurement.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub how: MeasureArgs,
 }
 
 /// How a bench runs.
 #[derive(Args, Clone, Debug)]
-pub struct HowArgs {
+pub struct MeasureArgs {
     /// A folder for the results: a new one, or that of a run to continue [default: weir-bench-results/NAME].
     #[arg(long, value_name = "FOLDER")]
     pub results: Option<PathBuf>,

@@ -12,23 +12,32 @@ pub struct CpArgs {
     /// One source or more, and the target last.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
     pub paths: Vec<String>,
-    /// Copy directories with everything in them.
+    /// Copy directories with everything in them. A directory that ends in / stands for what is in it, as for rsync.
     #[arg(short, long)]
     pub recursive: bool,
+    /// Copy directories, and keep times and modes: the same as -r -p.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// The target is the copy itself: do not copy into it if it is a directory, but merge with it.
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
     /// Replace existing targets. A server shows the old file until the new one is complete.
     #[arg(short, long)]
     pub force: bool,
-    /// Continue an interrupted copy, and skip files that are there with the same length and checksum. The part that
-    /// is there is first compared with the source: only both its ends if a server has a checksum of the whole file,
-    /// which is compared at the end, and otherwise all of it. If the part is of another file, the copy fails at a
-    /// server (use --force to begin again), and begins again on this machine.
+    /// Continue an interrupted copy, and skip files that exist with the same length and checksum. The existing part
+    /// is first compared with the source: only its two ends if a server has a checksum of the whole file, which is
+    /// compared after the copy; otherwise all of it. If it belongs to another file, a copy to a server fails (use
+    /// --force to start again), and a copy to this machine starts again.
     #[arg(long)]
     pub resume: bool,
     /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
     /// machine. Both ends must be servers.
-    #[arg(long, conflicts_with_all = ["resume"])]
+    #[arg(long, conflicts_with_all = ["resume", "bwlimit"])]
     pub tpc: bool,
-    /// How.
+    /// Print what would be done, and do nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// CopyAction.
     #[command(flatten)]
     pub how: TransferArgs,
     /// What to log: error, warn, info, debug.
@@ -36,13 +45,17 @@ pub struct CpArgs {
     pub log: String,
 }
 
-/// How `weir cp` and `weir sync` transfer.
+/// Options of `weir cp` and `weir sync`.
 #[derive(Args, Debug, Clone)]
 pub struct TransferArgs {
-    /// Keep the times of files and, on this machine, their permission bits.
+    /// Keep what was copied of a file when the copy of it ends early, so that --resume can continue it. Without this
+    /// option and without --resume, it is removed; only what came from a pipe stays at a server that failed.
+    #[arg(long)]
+    pub partial: bool,
+    /// Keep the times and permission bits of files and directories. A server that is not weir's keeps no times.
     #[arg(short, long)]
     pub preserve: bool,
-    /// Which names in trees.
+    /// The names to copy.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Do not compare checksums.
@@ -60,16 +73,20 @@ pub struct TransferArgs {
     /// The most requests of 4 MiB under way on one connection. A distant server needs more than a near one.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub window: u16,
+    /// Limit the rate, in bytes a second, as in 10MiB: that of all bytes from servers, and that of all bytes to them.
+    #[arg(long, value_name = "RATE", value_parser = crate::config::units::parse_size)]
+    pub bwlimit: Option<u64>,
     /// Bypass the page cache on this machine: if it pays, always for large files, or never.
     #[arg(long, value_enum, default_value = "auto")]
     pub direct: DirectArg,
-    /// Give up on a server that sends nothing for this long, or less than 32 KiB in this time while more is due.
+    /// Give up on a request that has no answer after this time, or when less than 32 KiB of a long answer arrive in it.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-    /// How long to try to reach a server again after a connection was lost.
+    /// How long to try to restore a lost connection: from the first loss until something moves again, whatever the
+    /// servers ask for meanwhile.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub retry_for: u64,
-    /// How long to wait in all, for one request, if a server asks to wait.
+    /// How long to wait in all, for one request, if a server asks to wait while the connection is there.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub wait_for: u64,
     /// Print a line of JSON for each file on stdout, and one with the totals at the end.
@@ -78,14 +95,17 @@ pub struct TransferArgs {
     /// Show no progress, and nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
+    /// Print each file that was copied.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
 }
 
-/// Whether to go past the page cache.
+/// When to bypass the page cache.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectArg {
-    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    /// For large files, but not to read those that are in the page cache already.
     Auto,
-    /// For all files that are large enough to be worth it.
+    /// For all large files.
     Always,
     /// Never.
     Never,
@@ -142,7 +162,7 @@ pub struct SyncArgs {
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// How.
+    /// The options of the transfer.
     #[command(flatten)]
     pub how: TransferArgs,
 }
@@ -154,8 +174,20 @@ pub struct GenerateArgs {
     pub folder: PathBuf,
 }
 
+/// `-h` shows sizes with units, as in ls, du and df. Elsewhere it shows the help.
+#[derive(Args, Debug, Clone)]
+pub struct HumanArgs {
+    /// Show sizes with units. (The help is --help here.)
+    #[arg(short = 'h', short_alias = 'H', long)]
+    pub human: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
 /// Arguments of `weir ls`.
 #[derive(Args, Debug, Clone)]
+#[command(disable_help_flag = true)]
 pub struct LsArgs {
     /// The directories or files to list: local paths or `root://HOST[:PORT]//PATH`.
     #[arg(required = true, value_name = "PATH")]
@@ -169,9 +201,9 @@ pub struct LsArgs {
     /// List directories themselves, not what they hold.
     #[arg(short, long)]
     pub directory: bool,
-    /// Show sizes with units.
-    #[arg(short = 'H', long)]
-    pub human: bool,
+    /// How sizes are shown.
+    #[command(flatten)]
+    pub human: HumanArgs,
     /// Show the checksums that the server keeps.
     #[arg(short, long)]
     pub checksums: bool,
@@ -208,6 +240,9 @@ pub struct MkdirArgs {
     /// Also create the directories above; no error if the directory exists.
     #[arg(short, long)]
     pub parents: bool,
+    /// Print each directory that was created.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Permission bits, octal.
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = octal)]
     pub mode: u16,
@@ -222,6 +257,12 @@ pub struct MvArgs {
     /// Replace a file that has the new name.
     #[arg(short, long)]
     pub force: bool,
+    /// Do not move into the target if it is a directory: the target is the new name.
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
+    /// Print each name that was changed.
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// Arguments of `weir rm`.
@@ -236,20 +277,30 @@ pub struct RmArgs {
     /// Ignore names that do not exist.
     #[arg(short, long)]
     pub force: bool,
+    /// Print each name that was removed.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print what would be removed, and remove nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
 }
 
 /// Arguments of `weir du`.
 #[derive(Args, Debug, Clone)]
+#[command(disable_help_flag = true)]
 pub struct DuArgs {
     /// The directories: local paths or `root://HOST[:PORT]//PATH`.
     #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Show sizes with units.
-    #[arg(short = 'H', long)]
-    pub human: bool,
+    /// How sizes are shown.
+    #[command(flatten)]
+    pub human: HumanArgs,
     /// Also show each directory down to this depth.
     #[arg(short = 'd', long, value_name = "N")]
     pub max_depth: Option<usize>,
+    /// Show only the sum of each place, as without --max-depth.
+    #[arg(short, long, conflicts_with = "max_depth")]
+    pub summarize: bool,
     /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
@@ -257,13 +308,14 @@ pub struct DuArgs {
 
 /// Arguments of `weir df`.
 #[derive(Args, Debug, Clone)]
+#[command(disable_help_flag = true)]
 pub struct DfArgs {
     /// The file systems or servers: local paths or `root://HOST[:PORT]//PATH`.
     #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Show sizes with units.
-    #[arg(short = 'H', long)]
-    pub human: bool,
+    /// How sizes are shown.
+    #[command(flatten)]
+    pub human: HumanArgs,
     /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
@@ -307,10 +359,10 @@ pub struct ChecksumArgs {
     /// The files: local paths or `root://HOST[:PORT]//PATH`.
     #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// crc32c, adler32, or another one that the server knows [default: crc32c here, at a server the one that it
-    /// prefers].
-    #[arg(short, long, value_name = "NAME")]
-    pub algorithm: Option<String>,
+    /// crc32c, adler32, or others that the servers know; several are separated by commas [default: crc32c here, at a
+    /// single server the one that it prefers, and of several places the best that all of them have].
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    pub algorithm: Vec<String>,
     /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Whom to ask, and how to answer.
+/// The manager to ask, and the form of the answer.
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
     /// The data directory of the running manager.
@@ -28,7 +28,7 @@ pub struct MissingArgs {
     /// List only files that nobody can read at this moment.
     #[arg(long)]
     pub unreadable: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -67,7 +67,7 @@ pub struct PolicySetArgs {
     /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -78,7 +78,7 @@ pub struct PolicyPathArgs {
     /// The directory.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -89,7 +89,7 @@ pub struct FileArgs {
     /// The file.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -105,16 +105,31 @@ pub struct StoreArgs {
 /// Commands on stores.
 #[derive(Subcommand, Debug, Clone)]
 pub enum StoreCommand {
+    /// Make a store in a directory of this disk server, for a new disk or in place of a lost one.
+    ///
+    /// Then name it as `dir` of a [[store]] in the configuration, if it is not there yet, and restart the disk server.
+    Add(AddStoreArgs),
     /// Put no new objects on the store; its existing ones are read, and changed in place.
     ReadOnly(OneStoreArgs),
     /// Use the store for new objects again.
     Online(OneStoreArgs),
     /// Remove a store from the cluster: one that is drained or replaced, or with --lost one that is gone for good.
     ///
-    /// Without --lost it is refused while a group counts on the store: drain it first. With --lost, other stores
+    /// Without --lost it is refused while a group depends on the store: drain it first. With --lost, other stores
     /// replace it, and what only this store has is lost. The command first lists what will be lost, and changes
     /// nothing without --yes.
     Remove(RemoveStoreArgs),
+}
+
+/// Arguments of `weir store add`.
+#[derive(Args, Debug, Clone)]
+pub struct AddStoreArgs {
+    /// The directory: a new one or an empty one, on the disk of the store.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The data directory of the disk server, which has joined its cluster.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
 }
 
 /// Which store.
@@ -124,7 +139,7 @@ pub struct OneStoreArgs {
     /// store has it (`disk2`).
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -147,7 +162,7 @@ pub struct RemoveStoreArgs {
     /// Remove it as lost although its node is online.
     #[arg(long, requires = "lost")]
     pub force: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -176,7 +191,7 @@ pub struct NodeArgs {
 #[derive(Subcommand, Debug, Clone)]
 pub enum NodeCommand {
     /// Remove the node from the cluster: it cannot connect any more. Refused while it is online. Its stores stay in
-    /// the cluster, and another node may bring them.
+    /// the cluster, and another node may take them over.
     Remove(OneNodeArgs),
 }
 
@@ -186,7 +201,7 @@ pub struct OneNodeArgs {
     /// The node's name or number, as `weir status` shows it.
     #[arg(value_name = "NODE")]
     pub name: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -200,13 +215,13 @@ pub struct DrainArgs {
     /// All stores of this node, which is given by its name or number.
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Stop draining the store: it is used again. What has moved elsewhere stays there.
+    /// Stop draining the store and use it again. Replicas that have moved to other stores stay there.
     #[arg(long, conflicts_with = "wait")]
     pub stop: bool,
     /// Wait until nothing is left on the store. Shows each change of the progress.
     #[arg(long)]
     pub wait: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -217,7 +232,7 @@ pub struct RepairArgs {
     /// Wait until every missing replica that can be made is made. Shows each change of the progress.
     #[arg(long)]
     pub wait: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }

@@ -18,10 +18,10 @@ impl clap::Args for FilterArgs {
         };
         command
             .arg(arg("exclude").help(
-                "Leave out names in a tree that this fits: *, ?, [abc]; with a / in it, the path below the top (** fits any depth); \
-                 with a / at its end, directories. Of several --exclude and --include the first that fits decides",
+                "Leave out names in a tree that match this pattern: *, ?, [abc]. With a / in it, the pattern matches the path below the top \
+                 (** matches any depth); with a / at its end, only directories. The first matching --exclude or --include decides",
             ))
-            .arg(arg("include").help("Copy such names although a later --exclude fits them"))
+            .arg(arg("include").help("Copy names that match this pattern, even if a later --exclude matches them"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -59,26 +59,14 @@ mod tests {
         FilterArgs::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap().0
     }
 
+    /// `transfer` tests what a pattern matches.
     #[test]
-    fn the_first_matching_rule_decides() {
-        let some =
-            filter(&["--include", "keep.tmp", "--exclude", "*.tmp", "--exclude", "/logs/", "--include", "late.tmp"]);
-        assert!(some.takes("a/keep.tmp", false) && some.takes("b.root", false));
-        assert!(!some.takes("a/b/x.tmp", false) && !some.takes("late.tmp", false), "an earlier one fits");
-        assert!(!some.takes("logs", true) && some.takes("logs", false) && some.takes("a/logs", true));
-        assert!(Filter::default().takes("anything", false));
-    }
-
-    #[test]
-    fn a_pattern_with_a_slash_matches_the_path() {
-        let some = filter(&["--exclude", "raw/*.dat", "--exclude", "old/**/x?"]);
-        assert!(
-            !some.takes("raw/a.dat", false) && some.takes("raw/b/a.dat", false) && some.takes("c/raw/a.dat", false)
-        );
-        assert!(!some.takes("old/a/b/x1", false) && !some.takes("old/x1", false) && some.takes("old/a/x", false));
-        let all_but = filter(&["--include", "*/", "--include", "*.root", "--exclude", "*"]);
-        assert!(all_but.takes("d/e", true) && all_but.takes("d/a.root", false) && !all_but.takes("d/a.txt", false));
-        let bad = FilterArgs::augment_args(Command::new("x").no_binary_name(true));
-        assert!(bad.try_get_matches_from(["--exclude", "["]).is_err());
+    fn rules_keep_the_order_of_the_command_line() {
+        let keep_first = filter(&["--include", "keep.tmp", "--exclude", "*.tmp", "--include", "late.tmp"]);
+        assert!(keep_first.takes("keep.tmp", false) && !keep_first.takes("late.tmp", false));
+        let exclude_first = filter(&["--exclude", "*.tmp", "--include", "keep.tmp"]);
+        assert!(!exclude_first.takes("keep.tmp", false));
+        let command = FilterArgs::augment_args(Command::new("x").no_binary_name(true));
+        assert!(command.try_get_matches_from(["--exclude", "["]).is_err());
     }
 }

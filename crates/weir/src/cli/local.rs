@@ -29,8 +29,9 @@ pub enum LocalCommand {
     Kill(LocalNodesArgs),
     /// Stop nodes cleanly.
     Stop(LocalNodesArgs),
-    /// Start nodes again, with the addresses that they had.
-    Start(LocalNodesArgs),
+    /// Start nodes again, with the addresses that they had. A node whose data directory is gone is refused: is its disk
+    /// mounted?
+    Start(LocalStartArgs),
     /// Stop all nodes, cleanly if they do so within 15 s. Their data stays in the folder.
     Down(LocalDirArgs),
     /// Show the nodes: which are running, and their addresses.
@@ -66,6 +67,20 @@ pub struct LocalNodesArgs {
     /// The folder of the cluster.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// Arguments of `weir local start`.
+#[derive(Args, Debug, Clone)]
+pub struct LocalStartArgs {
+    /// Nodes: `manager`, `disk1`, `disk2` and so on.
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// The folder of the cluster.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Let a disk server whose data directory is lost join as a new one.
+    #[arg(long)]
+    pub new: bool,
 }
 
 /// Which cluster.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
-use super::repair::{counted_groups, failed, under_way};
+use super::progress::failed;
+use super::repair::{counted_groups, under_way};
 use super::wrap::wrapped;
 use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// How often the command asks for the progress.
@@ -25,9 +26,9 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if stores.is_empty() && (*stop || *wait) {
         return Err(Failure::message(Exit::Usage, "--stop and --wait need a store, or --node NODE"));
     }
-    let mut view: RepairView = asked(&manager.data, &Ask::Drain { store: None, stop: false })?;
+    let mut view: RepairView = asked(&manager.data, &ControlRequest::Drain { store: None, stop: false })?;
     for store in &stores {
-        view = asked(&manager.data, &Ask::Drain { store: Some(store.0), stop: *stop })?;
+        view = asked(&manager.data, &ControlRequest::Drain { store: Some(store.0), stop: *stop })?;
     }
     if *wait {
         view = wait_for(&manager.data, &stores, view)?;
@@ -61,7 +62,7 @@ fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<Rep
             told = lines;
         }
         std::thread::sleep(LOOK);
-        view = asked(data, &Ask::Drain { store: None, stop: false })?;
+        view = asked(data, &ControlRequest::Drain { store: None, stop: false })?;
     }
 }
 
@@ -72,7 +73,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
     let mut lines: Vec<String> = view.draining.iter().map(standing).collect();
     if view.draining.iter().any(|leaver| !leaver.is_empty) {
         lines.push(under_way(view));
-        lines.extend(failed(view));
+        lines.extend(failed(&view.progress));
     }
     lines.extend(view.draining.iter().flat_map(|leaver| stuck(view, leaver)));
     lines
@@ -94,7 +95,7 @@ fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use manager::{Counted, StuckView};
+    use manager::{CopyProgress, Counted, StuckView};
 
     use super::*;
 
@@ -113,15 +114,14 @@ mod tests {
             missing,
             copying: 2,
             stuck: stuck.clone(),
-            failed: 0,
-            last_failed: None,
+            progress: CopyProgress::default(),
             is_at_work: true,
         };
         assert_eq!(
             in_words(&with(leaver(2, false))),
             [
-                "store 7 at s/r/h is draining: 2 groups still count on it",
-                "1 group in backfill; missing replicas: more than 3, 2 being made",
+                "store 7 at s/r/h is draining: 2 groups still depend on it",
+                "1 group in backfill; missing replicas: more than 3, 2 being copied",
                 "group 4 still needs store 7: no room",
             ]
         );

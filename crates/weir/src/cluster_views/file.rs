@@ -1,13 +1,13 @@
 //! `weir file`.
 
 use cluster::placement::StoreState;
-use manager::{ContentState, ContentView, CopyState, CopyView, FileView};
+use manager::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView};
 
 use super::show;
 use crate::Failure;
 use crate::cli::FileArgs;
 use crate::config::units::show_size;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
@@ -15,7 +15,7 @@ use crate::time_text::show_time;
 /// Runs the command.
 pub(crate) fn run(args: &FileArgs) -> Result<Exit, Failure> {
     let path = path_of(&args.path)?;
-    show(&args.manager, &Ask::File { path: path.clone() }, |file: &FileView| in_words(&path, file))
+    show(&args.manager, &ControlRequest::File { path: path.clone() }, |file: &FileView| in_words(&path, file))
 }
 
 /// Accepts a URL as well as a path.
@@ -28,7 +28,7 @@ fn path_of(said: &str) -> Result<String, Failure> {
 
 fn in_words(path: &str, file: &FileView) -> Vec<String> {
     let mut lines = vec![format!("{path}: {}, inode {}, policy {}", file.kind, file.ino, file.policy)];
-    let Some(content) = &file.content else { return lines };
+    let Some(content) = &file.object else { return lines };
     lines.push(of_content(content));
     if let Some(writer) = &content.writer {
         let since = show_time(u64::try_from(writer.since).unwrap_or(0));
@@ -42,68 +42,70 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
             .extend(table_lines(&["unit", "length", "object", "location", "node", "state", "replica", "store"], &rows));
         return lines;
     }
-    if content.copies.is_empty() {
+    if content.replicas.is_empty() {
         lines.push("no store of this cluster has it or should have it".into());
         return lines;
     }
-    let rows: Vec<Vec<String>> = content.copies.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = content.replicas.iter().map(row).collect();
     lines.extend(table_lines(&["location", "node", "state", "replica", "store"], &rows));
     lines
 }
 
-fn of_content(content: &ContentView) -> String {
-    let ContentView { object, group, len, generation, .. } = content;
+fn of_content(content: &ObjectView) -> String {
+    let ObjectView { id, group, len, generation, .. } = content;
     let state = match content.state {
-        ContentState::Complete => "complete",
-        ContentState::Writing => "being written",
-        ContentState::Updating => "complete, being changed in place",
-        ContentState::Interrupted => "interrupted: its writer went away",
+        ObjectState::Complete => "complete",
+        ObjectState::Writing => "being written",
+        ObjectState::Updating => "complete, being changed in place",
+        ObjectState::Interrupted => "interrupted: its writer went away",
     };
     let sums = match (&content.adler32, &content.crc32c) {
         (Some(adler32), Some(crc32c)) => format!(", adler32 {adler32}, crc32c {crc32c}"),
         _ => String::new(),
     };
     let len = match content.state {
-        ContentState::Writing => String::new(),
+        ObjectState::Writing => String::new(),
         _ => format!(", {len} bytes ({})", show_size(*len)),
     };
     let group = match content.chunk {
         Some(_) => String::new(),
         None => format!(" of group {group}"),
     };
-    format!("{state}{len}, object {:016x}{group}, generation {generation}{sums}", object.0)
+    format!("{state}{len}, object {:016x}{group}, generation {generation}{sums}", id.0)
 }
 
 /// A row for each replica of a unit, or one row that says that it has no replica.
-fn rows_of_unit((number, unit): (u8, &ContentView)) -> Vec<Vec<String>> {
+fn rows_of_unit((number, unit): (u8, &ObjectView)) -> Vec<Vec<String>> {
     let len = match unit.state {
-        ContentState::Writing => "being written".to_owned(),
-        ContentState::Interrupted => format!("{}, interrupted", show_size(unit.len)),
-        ContentState::Complete | ContentState::Updating => show_size(unit.len),
+        ObjectState::Writing => "being written".to_owned(),
+        ObjectState::Interrupted => format!("{}, interrupted", show_size(unit.len)),
+        ObjectState::Complete | ObjectState::Updating => show_size(unit.len),
     };
-    let begin = [number.to_string(), len, format!("{:016x}", unit.object.0)];
-    if unit.copies.is_empty() {
+    let begin = [number.to_string(), len, format!("{:016x}", unit.id.0)];
+    if unit.replicas.is_empty() {
         return vec![[&begin[..], &["on no store".to_owned()]].concat()];
     }
-    unit.copies.iter().map(|copy| [&begin[..], &row(copy)[..]].concat()).collect()
+    unit.replicas.iter().map(|copy| [&begin[..], &row(copy)[..]].concat()).collect()
 }
 
-fn row(copy: &CopyView) -> Vec<String> {
+fn row(copy: &ReplicaView) -> Vec<String> {
     let unknown = || "not known any more".to_owned();
     vec![
         copy.location.clone().unwrap_or_else(unknown),
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
-        match copy.has {
-            CopyState::Whole if copy.state.is_some_and(|state| state.is_gone() && state != StoreState::Returned) => {
+        match copy.replica {
+            ReplicaState::Complete
+                if copy.state.is_some_and(|state| state.is_gone() && state != StoreState::Returned) =>
+            {
                 "not available"
             }
-            CopyState::Whole => "there",
-            CopyState::MissingReplica => "missing",
-            CopyState::BeingMade => "being made",
-            CopyState::Primary => "primary of the open write",
-            CopyState::InSync => "in sync",
-            CopyState::Later => "gets it after the close",
+            ReplicaState::Complete => "complete",
+            ReplicaState::Missing => "missing",
+            ReplicaState::Copying => "being copied",
+            ReplicaState::Primary => "primary of the open write",
+            ReplicaState::InSync => "in sync",
+            ReplicaState::Pending => "to be made after the close",
         }
         .into(),
         copy.store.to_string(),

@@ -7,7 +7,7 @@ use super::{asked, counted, print, stores_meant};
 use crate::Failure;
 use crate::cli::RemoveStoreArgs;
 use crate::config::units::show_size;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// Runs the command.
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &RemoveStoreArgs) -> Result<Exit, Failure> {
     let RemoveStoreArgs { stores, manager, yes, dry_run, force, .. } = args;
     let stores = stores_meant(&manager.data, stores.store.as_deref(), stores.node.as_deref())?;
     let stores = stores.iter().map(|store| store.0).collect();
-    let ask = Ask::StoreRemoveLost { stores, confirmed: *yes, force: *force };
+    let ask = ControlRequest::StoreRemoveLost { stores, confirmed: *yes, force: *force };
     let found: Result<LossView, String> = asked(&manager.data, &ask)?;
     let found = found.map_err(|why| Failure::message(Exit::Failed, format!("the node refused: {why}")))?;
     print(manager, &found, |found| wrapped(in_words(found)))?;

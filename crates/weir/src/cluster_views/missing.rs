@@ -2,20 +2,20 @@
 
 use std::io::Write as _;
 
-use manager::{MissingFile, MissingPage, Shortage};
+use manager::{MissingPage, ReplicationState, UnderReplicatedFile};
 
 use super::{asked, counted};
 use crate::Failure;
 use crate::cli::MissingArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// How many files there are of each kind.
 #[derive(Default)]
 struct Sums {
     lost: u64,
-    away: u64,
-    copies: u64,
+    unavailable: u64,
+    under_replicated: u64,
 }
 
 /// Runs the command. Prints each file as it arrives, because there may be millions.
@@ -26,12 +26,12 @@ pub(crate) fn run(args: &MissingArgs) -> Result<Exit, Failure> {
         // A closed reader (`| head`) is no error.
         Err(Stopped::Printing(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         Err(Stopped::Printing(error)) => Err(Failure::new(Exit::Failed, error)),
-        Err(Stopped::OpenRequest(failure)) => Err(failure),
+        Err(Stopped::Request(failure)) => Err(failure),
     }
 }
 
 enum Stopped {
-    OpenRequest(Failure),
+    Request(Failure),
     Printing(std::io::Error),
 }
 
@@ -47,8 +47,8 @@ fn print(args: &MissingArgs, out: &mut impl std::io::Write) -> Result<(), Stoppe
         write!(out, "[")?;
     }
     loop {
-        let ask = Ask::Missing { after, unreadable: args.unreadable };
-        let page: MissingPage = asked(&args.manager.data, &ask).map_err(Stopped::OpenRequest)?;
+        let ask = ControlRequest::Missing { after, unreadable: args.unreadable };
+        let page: MissingPage = asked(&args.manager.data, &ask).map_err(Stopped::Request)?;
         for file in &page.files {
             sums.add(file);
             if args.manager.json {
@@ -71,29 +71,29 @@ fn print(args: &MissingArgs, out: &mut impl std::io::Write) -> Result<(), Stoppe
     Ok(())
 }
 
-fn in_words(file: &MissingFile) -> String {
-    let MissingFile { path, lacks, units, copies, of, locations, .. } = file;
+fn in_words(file: &UnderReplicatedFile) -> String {
+    let UnderReplicatedFile { path, state, units, replicas, target_replicas, locations, .. } = file;
     let units: Vec<String> = units.iter().map(u8::to_string).collect();
     let units = match units.len() {
         0 => String::new(),
         1 => format!(", stripe unit {}", units.join("")),
         _ => format!(", stripe units {}", units.join(", ")),
     };
-    let what = match lacks {
-        Shortage::Lost => "lost, its stores are removed".to_owned(),
-        Shortage::Away => "not readable now".to_owned(),
-        Shortage::Copies => format!("{copies} of {of} replicas"),
+    let what = match state {
+        ReplicationState::Lost => "lost, its stores are removed".to_owned(),
+        ReplicationState::Unavailable => "not readable now".to_owned(),
+        ReplicationState::UnderReplicated => format!("{replicas} of {target_replicas} replicas"),
     };
     let without = if locations.is_empty() { String::new() } else { format!("; without {}", locations.join(", ")) };
     format!("{path}: {what}{units}{without}")
 }
 
 impl Sums {
-    fn add(&mut self, file: &MissingFile) {
-        match file.lacks {
-            Shortage::Lost => self.lost += 1,
-            Shortage::Away => self.away += 1,
-            Shortage::Copies => self.copies += 1,
+    fn add(&mut self, file: &UnderReplicatedFile) {
+        match file.state {
+            ReplicationState::Lost => self.lost += 1,
+            ReplicationState::Unavailable => self.unavailable += 1,
+            ReplicationState::UnderReplicated => self.under_replicated += 1,
         }
     }
 
@@ -101,10 +101,10 @@ impl Sums {
         let mut said = format!(
             "{} lost, {} not readable until a store returns",
             counted(self.lost, "file"),
-            counted(self.away, "file")
+            counted(self.unavailable, "file")
         );
         if !unreadable {
-            said.push_str(&format!(", {} under-replicated", self.copies));
+            said.push_str(&format!(", {} under-replicated", self.under_replicated));
         }
         said
     }
@@ -116,22 +116,23 @@ mod tests {
 
     #[test]
     fn one_line_shows_the_missing_replicas_of_a_file() {
-        let file = |lacks, units: &[u8]| MissingFile {
+        let file = |state, units: &[u8]| UnderReplicatedFile {
             path: "/a".into(),
             len: 5,
-            lacks,
+            state,
             units: units.to_vec(),
-            copies: 1,
-            of: 2,
+            replicas: 1,
+            target_replicas: 2,
             stores: vec!["store 7 at s/r/h (node 2)".into()],
             locations: vec!["s/r/h".into()],
         };
-        assert_eq!(in_words(&file(Shortage::Copies, &[])), "/a: 1 of 2 replicas; without s/r/h");
-        assert!(in_words(&file(Shortage::Lost, &[3])).starts_with("/a: lost, its stores are removed, stripe unit 3;"));
-        assert!(in_words(&file(Shortage::Away, &[0, 3])).contains("not readable now, stripe units 0, 3; without"));
+        let said = |state, units| in_words(&file(state, units));
+        assert_eq!(said(ReplicationState::UnderReplicated, &[]), "/a: 1 of 2 replicas; without s/r/h");
+        assert!(said(ReplicationState::Lost, &[3]).starts_with("/a: lost, its stores are removed, stripe unit 3;"));
+        assert!(said(ReplicationState::Unavailable, &[0, 3]).contains("not readable now, stripe units 0, 3; without"));
         let mut sums = Sums::default();
-        for lacks in [Shortage::Lost, Shortage::Copies, Shortage::Copies] {
-            sums.add(&file(lacks, &[]));
+        for state in [ReplicationState::Lost, ReplicationState::UnderReplicated, ReplicationState::UnderReplicated] {
+            sums.add(&file(state, &[]));
         }
         assert_eq!(sums.in_words(false), "1 file lost, 0 files not readable until a store returns, 2 under-replicated");
     }

@@ -6,6 +6,7 @@ mod lost;
 mod members;
 mod missing;
 mod policy;
+mod progress;
 mod repair;
 mod status;
 mod stores;
@@ -21,7 +22,7 @@ use types::{NodeId, StoreId};
 
 use crate::Failure;
 use crate::cli::ManagerArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask_long};
 use crate::exit::Exit;
 
@@ -37,7 +38,7 @@ pub(crate) use stores::run as stores;
 /// Asks the manager and prints its answer: as JSON, or as `shown` formats it.
 pub(crate) fn show<T: Serialize + DeserializeOwned>(
     args: &ManagerArgs,
-    what: &Ask,
+    what: &ControlRequest,
     shown: impl FnOnce(&T) -> Vec<String>,
 ) -> Result<Exit, Failure> {
     let answer: T = asked(&args.data, what)?;
@@ -61,7 +62,7 @@ fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) ->
 }
 
 /// The answer of the manager that runs on `data`.
-pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, Failure> {
+pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, Failure> {
     ask_long(data, what).map_err(|error| {
         let (exit, not_running) = match &error {
             AskError::Absent(_) => (Exit::NotFound, false),
@@ -77,16 +78,16 @@ fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
     if let Ok(number) = said.parse() {
         return Ok(StoreId(number));
     }
-    let stores: Vec<StoreView> = asked(data, &Ask::Stores)?;
+    let stores: Vec<StoreView> = asked(data, &ControlRequest::Stores)?;
     the_store(&stores, said).map_err(|why| Failure::message(Exit::NotFound, why))
 }
 
 /// The stores that an administrator names: one, or those of a node.
 fn stores_meant(data: &Path, store: Option<&str>, node: Option<&str>) -> Result<Vec<StoreId>, Failure> {
     let Some(node) = node else { return store.map(|said| store_meant(data, said)).into_iter().collect() };
-    let status: StatusView = asked(data, &Ask::ClusterStatus)?;
+    let status: StatusView = asked(data, &ControlRequest::ClusterStatus)?;
     let node = the_node(&status.nodes, node).map_err(|why| Failure::message(Exit::NotFound, why))?;
-    let stores: Vec<StoreView> = asked(data, &Ask::Stores)?;
+    let stores: Vec<StoreView> = asked(data, &ControlRequest::Stores)?;
     let found: Vec<StoreId> = stores.iter().filter(|store| store.node == node).map(|store| store.store).collect();
     match found.is_empty() {
         true => Err(Failure::message(Exit::NotFound, format!("node {node} has no stores; `weir stores` lists them"))),

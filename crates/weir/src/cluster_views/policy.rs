@@ -6,7 +6,7 @@ use super::show;
 use crate::Failure;
 use crate::admin_api::PolicyView;
 use crate::cli::{PolicyArgs, PolicyCommand};
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
     match &args.command {
         PolicyCommand::Set(args) => {
             // The policy may be several words, or one line in quotes.
-            let set = Ask::PolicySet { path: args.path.clone(), words: args.words.join(" ") };
+            let set = ControlRequest::PolicySet { path: args.path.clone(), words: args.words.join(" ") };
             show(&args.manager, &set, |set: &PolicyView| {
                 for doubt in &set.doubts {
                     // The policy is set all the same.
@@ -24,9 +24,13 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
                 in_words(set)
             })
         }
-        PolicyCommand::Get(args) => show(&args.manager, &Ask::PolicyGet { path: args.path.clone() }, in_words),
-        PolicyCommand::Remove(args) => show(&args.manager, &Ask::PolicyRemove { path: args.path.clone() }, in_words),
-        PolicyCommand::List(args) => show(args, &Ask::PolicyList, |all: &Vec<PolicyView>| {
+        PolicyCommand::Get(args) => {
+            show(&args.manager, &ControlRequest::PolicyGet { path: args.path.clone() }, in_words)
+        }
+        PolicyCommand::Remove(args) => {
+            show(&args.manager, &ControlRequest::PolicyRemove { path: args.path.clone() }, in_words)
+        }
+        PolicyCommand::List(args) => show(args, &ControlRequest::PolicyList, |all: &Vec<PolicyView>| {
             if all.is_empty() {
                 return vec!["no directory has a policy: every file has one replica, on any store".into()];
             }

@@ -4,13 +4,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use manager::{FailedCopyView, RepairView, StuckView};
+use manager::{RepairView, StuckView};
 
+use super::progress::{failed, left};
 use super::wrap::wrapped;
 use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::cli::RepairArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// How often the command asks for the progress.
@@ -21,7 +22,7 @@ const LOOKS_AT_REST: u32 = 4;
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
     if !args.wait {
-        return show(&args.manager, &Ask::Repair, |view| wrapped(in_words(view)));
+        return show(&args.manager, &ControlRequest::Repair, |view| wrapped(in_words(view)));
     }
     let view = wait(&args.manager.data)?;
     print(&args.manager, &view, |view| wrapped(in_words(view)))?;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
 fn wait(data: &Path) -> Result<RepairView, Failure> {
     let (mut told, mut at_rest) = (Vec::new(), 0);
     loop {
-        let view: RepairView = asked(data, &Ask::Repair)?;
+        let view: RepairView = asked(data, &ControlRequest::Repair)?;
         at_rest = if view.is_at_work { 0 } else { at_rest + 1 };
         if at_rest >= LOOKS_AT_REST {
             return Ok(view);
@@ -52,9 +53,9 @@ fn is_complete(view: &RepairView) -> bool {
     view.missing.count == 0 && view.lost.iter().all(|lost| lost.groups == 0)
 }
 
-/// `1 group still counts`, `2 groups still count`.
+/// `1 group still depends`, `2 groups still depend`.
 pub(super) fn counted_groups(groups: u64) -> String {
-    format!("{} still {}", counted(groups, "group"), if groups == 1 { "counts" } else { "count" })
+    format!("{} still {}", counted(groups, "group"), if groups == 1 { "depends" } else { "depend" })
 }
 
 fn in_words(view: &RepairView) -> Vec<String> {
@@ -73,7 +74,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
         })
         .collect();
     lines.push(under_way(view));
-    lines.extend(failed(view));
+    lines.extend(failed(&view.progress));
     let of_lost = |stuck: &&StuckView| view.lost.iter().any(|lost| lost.store == stuck.store);
     for stuck in view.stuck.iter().filter(of_lost) {
         lines.push(format!("group {} stays without store {}: {}", stuck.group, stuck.store, stuck.why));
@@ -85,22 +86,13 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    format!("{groups} in backfill; missing replicas: {more}{}, {} being made", view.missing.count, view.copying)
-}
-
-/// The copies that failed, in words, if any.
-pub(super) fn failed(view: &RepairView) -> Option<String> {
-    let FailedCopyView { path, from, to } = view.last_failed.as_ref()?;
-    let what = path.as_deref().unwrap_or("a file that was removed since");
-    let times = counted(view.failed, "time");
-    Some(format!(
-        "{times} a replica could not be made, and repair tries again; the latest: {what}, from {from} to {to} (their logs say why)"
-    ))
+    let left = left(&view.progress, view.backfill > 0).map(|left| format!("; {left}")).unwrap_or_default();
+    format!("{groups} in backfill; missing replicas: {more}{}, {} being copied{left}", view.missing.count, view.copying)
 }
 
 #[cfg(test)]
 mod tests {
-    use manager::{Counted, LeaverView};
+    use manager::{CopyProgress, Counted, FailedCopyView, LeaverView};
 
     use super::*;
 
@@ -115,22 +107,32 @@ mod tests {
             missing,
             copying: 2,
             stuck: Vec::new(),
-            failed: 0,
-            last_failed: None,
+            progress: CopyProgress::default(),
             is_at_work: true,
         };
         assert_eq!(
             in_words(&view),
             [
-                "store 7 at s/r/h is removed as lost: 2 groups still count on it",
-                "1 group in backfill; missing replicas: 3, 2 being made"
+                "store 7 at s/r/h is removed as lost: 2 groups still depend on it",
+                "1 group in backfill; missing replicas: 3, 2 being copied"
             ]
         );
-        let last_failed = FailedCopyView { path: Some("/f".into()), from: "store 1".into(), to: "store 2".into() };
-        let lines = in_words(&RepairView { failed: 3, last_failed: Some(last_failed), ..view.clone() });
+        let last_failed = Some(FailedCopyView {
+            path: Some("/f".into()),
+            from: "store 1".into(),
+            to: "store 2".into(),
+            why: "the source store does not answer".into(),
+            times: 1,
+        });
+        let missing_bytes = Counted { count: 3 << 20, and_more: false };
+        let progress = CopyProgress { failed: 1, last_failed, missing_bytes, ..CopyProgress::default() };
+        let lines = in_words(&RepairView { progress, ..view.clone() });
         assert_eq!(
-            lines[2],
-            "3 times a replica could not be made, and repair tries again; the latest: /f, from store 1 to store 2 (their logs say why)"
+            lines[1..],
+            [
+                "1 group in backfill; missing replicas: 3, 2 being copied; at least 3.00 MiB to copy",
+                "1 replica could not be made yet, and repair tries again: /f, from store 1 to store 2: the source store does not answer",
+            ]
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
@@ -140,7 +142,7 @@ mod tests {
         let at_rest = RepairView { lost: Vec::new(), missing: nothing, is_at_work: false, ..view.clone() };
         assert_eq!(in_words(&at_rest), ["no store is removed as lost, and no replica is missing"]);
         assert!(is_complete(&at_rest) && !is_complete(&view));
-        assert!(!is_complete(&RepairView { missing: nothing, ..view.clone() }), "a group counts on a lost store");
+        assert!(!is_complete(&RepairView { missing: nothing, ..view.clone() }), "a group depends on a lost store");
         assert!(is_complete(&RepairView { lost: vec![lost(0)], ..at_rest }));
     }
 }

@@ -2,17 +2,18 @@
 
 use manager::{Counted, NodeView, StatusView};
 
+use super::progress::{failed, left};
 use super::{counted, show};
 use crate::Failure;
 use crate::cli::ManagerArgs;
 use crate::config::units::show_size;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 
 /// Runs the command.
 pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
-    show(args, &Ask::ClusterStatus, in_words)
+    show(args, &ControlRequest::ClusterStatus, in_words)
 }
 
 fn in_words(status: &StatusView) -> Vec<String> {
@@ -25,11 +26,17 @@ fn in_words(status: &StatusView) -> Vec<String> {
         0 => "no stores".into(),
         _ => format!("{}: {}", counted(all, "store"), states.join(", ")),
     });
-    lines.push(format!("{} free of {} on stores that take files", show_size(status.room), show_size(status.capacity)));
+    lines.push(format!(
+        "{} free of {} on stores that take files",
+        show_size(status.available),
+        show_size(status.capacity)
+    ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
     lines.extend(under_replicated(status));
-    let copying = if status.copying > 0 { format!(", {} being made", status.copying) } else { String::new() };
-    lines.push(format!("{}{copying}", how_many(status.missing, "missing replica")));
+    let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
+    let left = left(&status.repair, false).map(|left| format!("; {left}")).unwrap_or_default();
+    lines.push(format!("{}{copying}{left}", how_many(status.missing, "missing replica")));
+    lines.extend(failed(&status.repair));
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "object")));
     if status.is_older_than_stores {
         lines.push("the namespace is older than the objects on the stores, as after a restore".into());

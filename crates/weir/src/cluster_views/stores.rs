@@ -6,7 +6,7 @@ use super::{counted, show};
 use crate::Failure;
 use crate::cli::ManagerArgs;
 use crate::config::units::show_size;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 
@@ -16,7 +16,7 @@ const CLASS: usize = 2;
 
 /// Runs the command.
 pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
-    show(args, &Ask::Stores, |stores: &Vec<StoreView>| {
+    show(args, &ControlRequest::Stores, |stores: &Vec<StoreView>| {
         if stores.is_empty() {
             return vec!["there are no stores yet; disk servers bring them when they join".into()];
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{Given, KEYS, STORE_KEYS};
+use super::keys::{Given, KEYS, RENAMED_KEYS, STORE_KEYS};
 use super::{Config, StoreTable};
 
 /// Errors of a configuration file.
@@ -86,9 +86,13 @@ impl std::fmt::Display for Position {
 pub struct Nearest(pub Option<&'static str>);
 
 impl Nearest {
-    /// Compares the whole key, and also its last part alone: a key in the wrong section is a common slip.
+    /// The present name of a renamed key; otherwise the known key that is most similar. Compares the whole key, and
+    /// also its last part alone: a key in the wrong section is a common slip.
     #[must_use]
     pub fn to(key: &str) -> Self {
+        if let Some((_, present)) = RENAMED_KEYS.iter().find(|(old, _)| *old == key) {
+            return Self(Some(present));
+        }
         let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
         let names = KEYS.iter().map(|known| known.name).chain(STORE_KEYS.iter().map(|known| known.name));
         let best = names
@@ -283,6 +287,15 @@ mod tests {
             parse("zzzz = 1\n").unwrap_err(),
             "weir.toml:1:1: unknown key `zzzz`; docs/reference/configuration.md lists all keys"
         );
+        for (old, text, now) in [
+            ("place", "place = \"a/b/c\"", "location"),
+            ("clients.places", "clients.places = []", "clients.locations"),
+            ("store.place", "[[store]]\nplace = \"a/b/c\"", "store.location"),
+            ("copies.rate", "copies.rate = \"1MiB\"", "repair.rate"),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.ends_with(&format!("unknown key `{old}`; did you mean `{now}`?")), "{said}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use types::{Location, LocationRanges, StoreClass};
+use types::{DigestKind, Location, LocationRanges, StoreClass};
 
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
@@ -167,6 +167,13 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "files.checksums",
+        default: Some(Given::List(&[])),
+        set: |c, v| checksums(v).map(|v| c.checksums = v),
+        same: |a, b| a.checksums == b.checksums,
+        live: false,
+    },
+    Key {
         name: "limits.connections",
         default: Some(Given::Number(4096)),
         set: |c, v| number(v, 1, 100_000).map(|v| c.connections = v),
@@ -285,10 +292,10 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
-        name: "copies.rate",
+        name: "repair.rate",
         default: Some(Given::Text("100MiB")),
-        set: |c, v| size(v, 1 << 10, 1 << 40).map(|v| c.copies_rate = v),
-        same: |a, b| a.copies_rate == b.copies_rate,
+        set: |c, v| size(v, 1 << 10, 1 << 40).map(|v| c.repair_rate = v),
+        same: |a, b| a.repair_rate == b.repair_rate,
         live: true,
     },
     Key {
@@ -306,6 +313,14 @@ pub const STORE_KEYS: &[StoreKey] = &[
     StoreKey { name: "store.location", set: |s, v| location(v).map(|v| s.location = Some(v)) },
     StoreKey { name: "store.class", set: |s, v| class(v).map(|v| s.class = Some(v)) },
     StoreKey { name: "store.reserve", set: |s, v| size(v, 0, 1 << 50).map(|v| s.reserve = Some(v)) },
+];
+
+/// Keys of earlier versions, with their present names.
+pub const RENAMED_KEYS: &[(&str, &str)] = &[
+    ("place", "location"),
+    ("clients.places", "clients.locations"),
+    ("store.place", "store.location"),
+    ("copies.rate", "repair.rate"),
 ];
 
 /// One key of a `[[store]]`.
@@ -331,6 +346,22 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     let is_host = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/', ' ', '@']);
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
     if !host.is_empty() && is_host && is_port && text.len() <= 255 { Ok(text.to_owned()) } else { Err(wrong()) }
+}
+
+fn checksums(given: Given<'_>) -> Result<Vec<DigestKind>, String> {
+    let Given::List(names) = given else { return Err("takes a list, as in [\"md5\"]".into()) };
+    let mut kinds = Vec::new();
+    for name in names {
+        let Some(kind) = DigestKind::named(name) else {
+            let known = DigestKind::ALL.map(DigestKind::name).join(", ");
+            let kept = if matches!(*name, "adler32" | "crc32c") { "; adler32 and crc32c are always kept" } else { "" };
+            return Err(format!("has no checksum `{name}`; it may have {known}{kept}"));
+        };
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    Ok(kinds)
 }
 
 fn text(given: Given<'_>) -> Result<&str, String> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use file::ConfigError;
 pub use store_table::StoreTable;
-use types::{Location, LocationRanges, StoreClass};
+use types::{DigestKind, Location, LocationRanges, StoreClass};
 
 use crate::cli::ServeArgs;
 
@@ -45,6 +45,7 @@ pub struct Config {
     pub metrics: Option<String>,
     pub grace: Duration,
     pub uploads_kept: Duration,
+    pub checksums: Vec<DigestKind>,
     pub connections: u64,
     pub writers_memory: u64,
     pub transfers: Option<u64>,
@@ -60,7 +61,7 @@ pub struct Config {
     pub third_party_sources: Vec<String>,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
-    pub copies_rate: u64,
+    pub repair_rate: u64,
     pub client_locations: LocationRanges,
 }
 
@@ -98,6 +99,7 @@ impl Config {
             metrics: None,
             grace: Duration::ZERO,
             uploads_kept: Duration::ZERO,
+            checksums: Vec::new(),
             connections: 0,
             writers_memory: 0,
             transfers: None,
@@ -113,7 +115,7 @@ impl Config {
             third_party_sources: Vec::new(),
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
-            copies_rate: 0,
+            repair_rate: 0,
             client_locations: LocationRanges::default(),
         };
         for key in keys::KEYS {
@@ -137,7 +139,7 @@ impl Config {
             request_time: new.request_time,
             answer_time: new.answer_time,
             login_time: new.login_time,
-            copies_rate: new.copies_rate,
+            repair_rate: new.repair_rate,
             client_locations: new.client_locations.clone(),
             ..self.clone()
         }
@@ -199,11 +201,11 @@ mod tests {
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
-            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

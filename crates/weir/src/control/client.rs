@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Ask, LINE_MAX, SOCKET, server};
+use super::{ControlRequest, LINE_MAX, SOCKET, server};
 
 /// How long the node may be silent; some answers need the disk first.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ pub enum AskError {
 }
 
 /// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
-pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
+pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
     let failed = |source| AskError::Io { path: data.join(SOCKET), source };
     let mut stream = match server::connect(data) {
         Ok(stream) => stream,
@@ -63,7 +63,7 @@ pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixS
 }
 
 /// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).
-pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, AskError> {
+pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, AskError> {
     let (_, following) = ask(data, what)?;
     serde_json::from_reader(following.take(LONG_MAX))
         .map_err(|error| AskError::Io { path: data.join(SOCKET), source: error.into() })

@@ -1,6 +1,6 @@
 //! The control socket of a running node, in its data directory. Only its owner (and root) may open it.
 //!
-//! Each connection carries one request: a line of JSON, [`Ask`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
+//! Each connection carries one request: a line of JSON, [`ControlRequest`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
 //! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
 //! so, so that commands and nodes of different versions understand each other.
 
@@ -19,7 +19,7 @@ const LINE_MAX: u64 = 64 << 10;
 /// A request to a node.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Ask {
+pub enum ControlRequest {
     /// The state of the scrub.
     ScrubStatus,
     /// Start a scrub pass now, or continue the one in progress.
@@ -123,14 +123,14 @@ pub enum Ask {
 }
 
 /// Writes the bytes that follow an answer.
-pub type Following = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
+pub type BodyWriter = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
 /// An answer.
 pub enum Reply {
     /// Success, with the result.
     Done(serde_json::Value),
     /// Success; bytes follow the result.
-    Stream(serde_json::Value, Following),
+    Stream(serde_json::Value, BodyWriter),
     /// Not done, and why.
     Refused(String),
     /// Not done, because the object of the request does not exist.
@@ -148,4 +148,4 @@ impl Reply {
 }
 
 /// Answers requests. It may block; several threads may call it at once.
-pub type Answerer = dyn Fn(Ask) -> Reply + Send + Sync;
+pub type Answerer = dyn Fn(ControlRequest) -> Reply + Send + Sync;

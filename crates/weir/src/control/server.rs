@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Answerer, Ask, LINE_MAX, Reply, SOCKET};
+use disk::Directory;
+
+use super::{Answerer, ControlRequest, LINE_MAX, Reply, SOCKET};
 
 /// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 8;
@@ -31,7 +33,8 @@ pub struct ControlError {
 
 /// The socket; it closes when this is dropped.
 pub struct Control {
-    path: PathBuf,
+    /// The data directory. A disk that is mounted over it later does not get the socket.
+    data: Arc<Directory>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,15 +47,15 @@ struct Shared {
 
 impl Control {
     /// Listens in the data directory `data`, whose lock the caller holds. Replaces the socket of an earlier run.
-    pub fn start(data: &Path, answer: Box<Answerer>) -> Result<Self, ControlError> {
-        let path = data.join(SOCKET);
+    pub fn start(data: &Arc<Directory>, answer: Box<Answerer>) -> Result<Self, ControlError> {
+        let (held, path) = (data.held(), data.held().join(SOCKET));
         let failed = |what| {
-            let path = path.clone();
+            let path = data.shown().join(SOCKET);
             move |source| ControlError { what, path, source }
         };
         // Anybody can connect to a socket as soon as it exists, and stays connected. So it is made in a private folder, and moved once only
         // the owner may open it.
-        let folder = data.join(format!("{SOCKET}.new"));
+        let folder = held.join(format!("{SOCKET}.new"));
         forget(&folder);
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed("make a folder for"))?;
         let made =
@@ -67,7 +70,7 @@ impl Control {
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;
-        Ok(Self { path, shared, thread: Some(thread) })
+        Ok(Self { data: Arc::clone(data), shared, thread: Some(thread) })
     }
 
     /// Takes no more requests; waits up to `patience` for unfinished answers.
@@ -75,8 +78,8 @@ impl Control {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread.take() else { return };
         // Wakes the thread. Without the socket's name it would notice the stop only at the next request.
-        let woken = self.path.parent().is_some_and(|data| connect(data).is_ok());
-        let _ = fs::remove_file(&self.path);
+        let woken = connect(&self.data.held()).is_ok();
+        let _ = fs::remove_file(self.data.held().join(SOCKET));
         if woken && thread.join().is_err() {
             tracing::error!("the control socket's thread had panicked");
         }
@@ -128,7 +131,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
             }
         };
         let busy = shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX;
-        let taken = Taken(Arc::clone(shared));
+        let taken = ConnectionGuard(Arc::clone(shared));
         if busy {
             let _ = say(&stream, &Reply::Refused("too many commands at a time; try again in a moment".into()));
             continue;
@@ -145,9 +148,9 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Counts as a connection while it lives.
-struct Taken(Arc<Shared>);
+struct ConnectionGuard(Arc<Shared>);
 
-impl Drop for Taken {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::SeqCst);
     }
@@ -158,7 +161,7 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut line = Vec::new();
     BufReader::new(&stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
-    let reply = match serde_json::from_slice::<Ask>(&line) {
+    let reply = match serde_json::from_slice::<ControlRequest>(&line) {
         Ok(ask) => (shared.answer)(ask),
         Err(error) => {
             let version = env!("CARGO_PKG_VERSION");
@@ -192,10 +195,14 @@ mod tests {
 
     fn answering() -> Box<Answerer> {
         Box::new(|ask| match ask {
-            Ask::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
-            Ask::ScrubStop => Reply::Refused("not now".into()),
+            ControlRequest::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
+            ControlRequest::ScrubStop => Reply::Refused("not now".into()),
             _ => Reply::Stream(serde_json::json!(null), Box::new(|out| out.write_all(b"and more"))),
         })
+    }
+
+    fn start(data: &Path) -> Control {
+        Control::start(&Arc::new(Directory::open(data).unwrap()), answering()).unwrap()
     }
 
     /// Another user tries to connect all the time.
@@ -214,7 +221,7 @@ mod tests {
                 }
             });
             for _ in 0..300 {
-                drop(Control::start(temp.path(), answering()).unwrap());
+                drop(start(temp.path()));
             }
             done.store(true, Ordering::SeqCst);
         });
@@ -227,14 +234,14 @@ mod tests {
         // Longer than the path of a socket may be.
         let data = temp.path().join("d".repeat(200));
         fs::create_dir(&data).unwrap();
-        assert!(matches!(client::ask(&data, &Ask::ScrubStatus), Err(client::AskError::NotRunning { .. })));
-        let mut control = Control::start(&data, answering()).unwrap();
+        assert!(matches!(client::ask(&data, &ControlRequest::ScrubStatus), Err(client::AskError::NotRunning { .. })));
+        let mut control = start(&data);
         assert_eq!(fs::metadata(data.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);
-        let (value, _) = client::ask(&data, &Ask::ScrubStatus).unwrap();
+        let (value, _) = client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
         assert_eq!(value["rate"], 7);
-        let refused = client::ask(&data, &Ask::ScrubStop).err().unwrap();
+        let refused = client::ask(&data, &ControlRequest::ScrubStop).err().unwrap();
         assert!(refused.to_string().contains("not now"), "{refused}");
-        let (_, mut rest) = client::ask(&data, &Ask::Backup { since: None }).unwrap();
+        let (_, mut rest) = client::ask(&data, &ControlRequest::Backup { since: None }).unwrap();
         let mut more = String::new();
         rest.read_to_string(&mut more).unwrap();
         assert_eq!(more, "and more");
@@ -252,11 +259,11 @@ mod tests {
         let left = data.join(format!("{SOCKET}.new"));
         fs::create_dir(&left).unwrap();
         fs::write(left.join(SOCKET), "").unwrap();
-        let again = Control::start(&data, answering()).unwrap();
+        let again = start(&data);
         assert!(!left.exists());
         drop(again);
         fs::write(&left, "of a version before").unwrap();
-        let _again = Control::start(&data, answering()).unwrap();
-        client::ask(&data, &Ask::ScrubStatus).unwrap();
+        let _again = start(&data);
+        client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
     }
 }

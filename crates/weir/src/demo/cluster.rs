@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use manager::{FileView, StatusView};
 
-use super::Trouble;
+use super::DemoError;
 use super::child::{self, Outcome, Stop};
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::ask_long;
 
 /// Number of disk servers.
@@ -30,14 +30,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts the nodes, and waits until they are ready.
-    pub fn up(dir: &Path) -> Result<Self, Trouble> {
+    pub fn up(dir: &Path) -> Result<Self, DemoError> {
         // From here on the nodes are stopped also after an error.
         let mut cluster = Self { dir: dir.to_owned(), base: String::new(), is_up: true };
         let disks = DISKS.to_string();
         let said = cluster.local(&["up", "--disks", &disks, "--listen", "127.0.0.1:0"])?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let base = said.trim_end().strip_prefix("weir: ready ");
-        cluster.base = base.ok_or_else(|| Trouble::Wrong(format!("`weir local up` says `{said}`")))?.to_owned();
+        cluster.base = base.ok_or_else(|| DemoError::Wrong(format!("`weir local up` says `{said}`")))?.to_owned();
         Ok(cluster)
     }
 
@@ -48,7 +48,7 @@ impl Cluster {
     }
 
     /// Sets the policy of the root.
-    pub fn set_policy(&self, policy: &str) -> Result<(), Trouble> {
+    pub fn set_policy(&self, policy: &str) -> Result<(), DemoError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["policy", "set", "/", policy, "--data"]).arg(self.manager());
         let outcome = child::run(&mut command, PATIENCE, &Stop::never())?;
@@ -56,25 +56,25 @@ impl Cluster {
     }
 
     /// Kills a node with SIGKILL.
-    pub fn kill(&self, node: &str) -> Result<(), Trouble> {
+    pub fn kill(&self, node: &str) -> Result<(), DemoError> {
         self.local(&["kill", node]).map(drop)
     }
 
     /// Starts a node again, and waits until its stores are online. Returns how long that took.
-    pub fn start(&self, node: &str) -> Result<Duration, Trouble> {
+    pub fn start(&self, node: &str) -> Result<Duration, DemoError> {
         let begin = Instant::now();
         self.local(&["start", node])?;
         Ok(begin.elapsed())
     }
 
     /// Stops all nodes. Fails if one had to be killed.
-    pub fn down(&mut self) -> Result<Duration, Trouble> {
+    pub fn down(&mut self) -> Result<Duration, DemoError> {
         let begin = Instant::now();
         let outcome = self.local(&["down"])?;
         self.is_up = false;
         let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
         match said.lines().find(|line| line.contains("killed")) {
-            Some(line) => Err(Trouble::Wrong(line.to_owned())),
+            Some(line) => Err(DemoError::Wrong(line.to_owned())),
             None => Ok(begin.elapsed()),
         }
     }
@@ -82,12 +82,12 @@ impl Cluster {
     /// The manager's view of a file; `None`: the manager has no such file yet.
     #[must_use]
     pub fn file(&self, path: &str) -> Option<FileView> {
-        ask_long(&self.manager(), &Ask::File { path: path.to_owned() }).ok()
+        ask_long(&self.manager(), &ControlRequest::File { path: path.to_owned() }).ok()
     }
 
     /// The manager's view of the cluster.
-    pub fn status(&self) -> Result<StatusView, Trouble> {
-        ask_long(&self.manager(), &Ask::ClusterStatus).map_err(|error| Trouble::Wrong(error.to_string()))
+    pub fn status(&self) -> Result<StatusView, DemoError> {
+        ask_long(&self.manager(), &ControlRequest::ClusterStatus).map_err(|error| DemoError::Wrong(error.to_string()))
     }
 
     /// The last lines of the manager's log.
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// Runs to its end even when the demo must stop, because a half-done start could not be undone.
-    fn local(&self, arguments: &[&str]) -> Result<Outcome, Trouble> {
+    fn local(&self, arguments: &[&str]) -> Result<Outcome, DemoError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("local").args(arguments).arg("--dir").arg(&self.dir);
         let outcome = child::run(&mut command, PATIENCE, &Stop::never())?;
@@ -119,11 +119,11 @@ impl Drop for Cluster {
     }
 }
 
-fn succeeded(outcome: &Outcome, what: &str) -> Result<(), Trouble> {
+fn succeeded(outcome: &Outcome, what: &str) -> Result<(), DemoError> {
     if outcome.status.success() {
         return Ok(());
     }
-    Err(Trouble::Wrong(format!("`{what}` failed ({}): {}", outcome.status, outcome.stderr.trim())))
+    Err(DemoError::Wrong(format!("`{what}` failed ({}): {}", outcome.status, outcome.stderr.trim())))
 }
 
 /// Whether the file system of `path` is in memory, which makes all rates meaningless.

@@ -26,14 +26,14 @@ use screen::Screen;
 
 /// Why the demo ended early.
 #[derive(Debug)]
-enum Trouble {
+enum DemoError {
     /// A promise was broken.
     Wrong(String),
     /// The demo itself could not go on.
     Failed(io::Error),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for DemoError {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
@@ -76,8 +76,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         }
         Err(trouble) => {
             let reason = match trouble {
-                Trouble::Wrong(reason) => reason,
-                Trouble::Failed(error) => format!("the demo could not go on: {error}"),
+                DemoError::Wrong(reason) => reason,
+                DemoError::Failed(error) => format!("the demo could not go on: {error}"),
             };
             screen.bad(&reason);
             screen.verdict(false, "Something is wrong. The manager's log ends:");

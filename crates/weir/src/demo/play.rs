@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Trouble;
+use super::DemoError;
 use super::child::Stop;
 use super::clients::{self, Client};
 use super::cluster::{Cluster, DISKS};
-use super::copies::{self, Standing};
+use super::copies::{self, ReplicaHolders};
 use super::files::{self, LocalFile};
 use super::follower::{Followed, Follower};
 use super::recorder::{Ended, Recorder};
@@ -74,7 +74,7 @@ pub(super) fn play(
     more: Option<&Path>,
     client: Client,
     stop: &Stop,
-) -> Result<(), Trouble> {
+) -> Result<(), DemoError> {
     let local = place.join("local");
     fs::create_dir_all(&local)?;
     let root_files = files::root_files(&local, more)?;
@@ -108,7 +108,7 @@ pub(super) fn play(
 
 impl Stage<'_> {
     /// Copies real files in and out again.
-    fn root_files(&mut self, root_files: &[LocalFile]) -> Result<(), Trouble> {
+    fn root_files(&mut self, root_files: &[LocalFile]) -> Result<(), DemoError> {
         self.screen.step(&format!("Record ROOT files with {}, and read them back", self.client.name()));
         let back = self.place.join("back");
         for file in root_files {
@@ -116,14 +116,14 @@ impl Stage<'_> {
             let url = self.cluster.url(&path);
             let outcome = self.client.put(&file.path, &url, self.stop)?;
             if !outcome.status.success() {
-                return Err(Trouble::Wrong(format!("{} could not be recorded: {}", file.name, outcome.last_words())));
+                return Err(DemoError::Wrong(format!("{} could not be recorded: {}", file.name, outcome.last_words())));
             }
             if self.client == Client::Stock {
                 match clients::stock_checksum(&self.cluster.base, &path, self.stop)? {
                     Ok(sum) if sum == file.adler32 => {}
                     said => {
                         let sum = file.adler32.0;
-                        return Err(Trouble::Wrong(format!("{path} has adler32 {sum:08x}, xrdfs is told {said:?}")));
+                        return Err(DemoError::Wrong(format!("{path} has adler32 {sum:08x}, xrdfs is told {said:?}")));
                     }
                 }
             }
@@ -132,7 +132,7 @@ impl Stage<'_> {
             let standing = self.standing(&path)?;
             standing.must_be_whole(&path, file.len)?;
             if standing.there.len() != COPIES {
-                return Err(Trouble::Wrong(format!("{path} is on {:?}, not on {COPIES} stores", standing.there)));
+                return Err(DemoError::Wrong(format!("{path} is on {:?}, not on {COPIES} stores", standing.there)));
             }
             self.screen.good(&format!(
                 "{:<40} {:>9}   adler32 {:08x}   on {}",
@@ -146,7 +146,7 @@ impl Stage<'_> {
     }
 
     /// The main act: six streams, a reader, and a disk server that is killed.
-    fn record(&mut self) -> Result<Recorded, Trouble> {
+    fn record(&mut self) -> Result<Recorded, DemoError> {
         let each = show_size(u64::from(PER_SECOND));
         self.screen.step(&format!("Record {STREAMS} streams at {each}/s each, while a reader follows the first"));
         let begin = Instant::now();
@@ -168,7 +168,7 @@ impl Stage<'_> {
                 match recorder.ended()? {
                     Some(Ended { failed: Some(why), .. }) => {
                         let name = &stream.name;
-                        return Err(Trouble::Wrong(format!("{name} is not whole: its weir cp ended with {why}")));
+                        return Err(DemoError::Wrong(format!("{name} is not whole: its weir cp ended with {why}")));
                     }
                     Some(_) => {}
                     None => goes_on = true,
@@ -187,14 +187,14 @@ impl Stage<'_> {
             }
             if begin.elapsed() > RECORDING_MAX {
                 let fed: Vec<String> = recorders.iter().map(|recorder| show_size(recorder.fed())).collect();
-                return Err(Trouble::Wrong(format!("the recording did not end; of the streams went out {fed:?}")));
+                return Err(DemoError::Wrong(format!("the recording did not end; of the streams went out {fed:?}")));
             }
             std::thread::sleep(STEP);
         }
         let took = begin.elapsed();
-        let followed = follower.join().map_err(|why| Trouble::Wrong(format!("the reader of {path}: {why}")))?;
+        let followed = follower.join().map_err(|why| DemoError::Wrong(format!("the reader of {path}: {why}")))?;
         let Some(victim) = victim else {
-            return Err(Trouble::Wrong("the recording was over before a disk server could be killed".into()));
+            return Err(DemoError::Wrong("the recording was over before a disk server could be killed".into()));
         };
         let mut streams = Vec::new();
         for recorder in &mut recorders {
@@ -212,7 +212,7 @@ impl Stage<'_> {
     }
 
     /// Kills the primary of `path`; `None`: it has no primary yet.
-    fn kill_one_of(&mut self, path: &str, begin: Instant) -> Result<Option<String>, Trouble> {
+    fn kill_one_of(&mut self, path: &str, begin: Instant) -> Result<Option<String>, DemoError> {
         let Some(victim) = self.cluster.file(path).and_then(|file| copies::primary(&file)) else { return Ok(None) };
         let streams = self.streams.iter().filter_map(|stream| self.cluster.file(&stream.path));
         let hit = streams.filter(|file| copies::writes_to(file, &victim)).count();
@@ -240,7 +240,7 @@ impl Stage<'_> {
     }
 
     /// Reads all streams back and compares them byte for byte.
-    fn compare_streams(&mut self, what: &'static str) -> Result<(), Trouble> {
+    fn compare_streams(&mut self, what: &'static str) -> Result<(), DemoError> {
         let back = self.place.join("back");
         let mut took = Duration::ZERO;
         for stream in &self.streams {
@@ -252,34 +252,34 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn read_back(&self, client: Client, path: &str, sent: &[u8], back: &PathBuf) -> Result<Duration, Trouble> {
+    fn read_back(&self, client: Client, path: &str, sent: &[u8], back: &PathBuf) -> Result<Duration, DemoError> {
         let outcome = client.get(&self.cluster.url(path), back, self.stop)?;
         if !outcome.status.success() {
             let (name, why) = (client.name(), outcome.last_words());
-            return Err(Trouble::Wrong(format!("{name} cannot read {path} back: {why}")));
+            return Err(DemoError::Wrong(format!("{name} cannot read {path} back: {why}")));
         }
         let got = fs::read(back)?;
         fs::remove_file(back)?;
         match files::difference(sent, &got) {
-            Some(difference) => Err(Trouble::Wrong(format!("{path} is not whole: {difference}"))),
+            Some(difference) => Err(DemoError::Wrong(format!("{path} is not whole: {difference}"))),
             None => Ok(outcome.took),
         }
     }
 
-    fn standing(&self, path: &str) -> Result<Standing, Trouble> {
+    fn standing(&self, path: &str) -> Result<ReplicaHolders, DemoError> {
         let file = self.cluster.file(path);
-        let file = file.ok_or_else(|| Trouble::Wrong(format!("the manager does not say where {path} is")))?;
-        Standing::of(&file).ok_or_else(|| Trouble::Wrong(format!("the manager says that {path} has no object")))
+        let file = file.ok_or_else(|| DemoError::Wrong(format!("the manager does not say where {path} is")))?;
+        ReplicaHolders::of(&file).ok_or_else(|| DemoError::Wrong(format!("the manager says that {path} has no object")))
     }
 
-    fn standings(&self) -> Result<Vec<Standing>, Trouble> {
+    fn standings(&self) -> Result<Vec<ReplicaHolders>, DemoError> {
         self.streams.iter().map(|stream| self.standing(&stream.path)).collect()
     }
 
     /// Starts the killed disk server again, and waits until each stream has its replicas.
-    fn restore(&mut self, victim: &str) -> Result<Vec<Standing>, Trouble> {
+    fn restore(&mut self, victim: &str) -> Result<Vec<ReplicaHolders>, DemoError> {
         self.screen.step(&format!("Start {victim} again, and see the replicas restored"));
-        let count = |all: &[Standing]| all.iter().map(|one| one.there.len()).sum::<usize>();
+        let count = |all: &[ReplicaHolders]| all.iter().map(|one| one.there.len()).sum::<usize>();
         let wanted = self.streams.len() * COPIES;
         let before = count(&self.standings()?);
         self.screen.note(&format!("before: {before} of {wanted} replicas of the streams can be read"));
@@ -300,7 +300,7 @@ impl Stage<'_> {
             }
             if begin.elapsed() > PATIENCE {
                 let seconds = PATIENCE.as_secs();
-                return Err(Trouble::Wrong(format!("{there} of {wanted} replicas are there {seconds} s later")));
+                return Err(DemoError::Wrong(format!("{there} of {wanted} replicas are there {seconds} s later")));
             }
             std::thread::sleep(STEP * 5);
         };
@@ -311,10 +311,10 @@ impl Stage<'_> {
     }
 
     /// The manager says that the replicas are complete; this act also reads them.
-    fn lose_another(&mut self, victim: &str) -> Result<(), Trouble> {
+    fn lose_another(&mut self, victim: &str) -> Result<(), DemoError> {
         let standing = self.standing(&self.streams[0].path)?;
         let Some(other) = standing.there.iter().find(|node| *node != victim) else {
-            return Err(Trouble::Wrong(format!("stream1 is on {victim} alone")));
+            return Err(DemoError::Wrong(format!("stream1 is on {victim} alone")));
         };
         self.screen
             .step(&format!("Kill {other}, which has the other replica of stream1: only the restored one is left"));
@@ -322,7 +322,7 @@ impl Stage<'_> {
         self.compare_streams("read back after that")
     }
 
-    fn table(&mut self, recorded: &Recorded, standings: &[Standing]) {
+    fn table(&mut self, recorded: &Recorded, standings: &[ReplicaHolders]) {
         self.screen.step("What was recorded, and how fast");
         let rows: Vec<Vec<String>> = self
             .streams

@@ -2,9 +2,11 @@
 
 use serde_json::json;
 use transfer::tree::{Entry, Info, Kind, Tree};
-use transfer::{Place, TransferError};
+use transfer::{CopyPath, TransferError};
 use types::units::show_size;
 
+use super::errors::Errors;
+use super::names::places;
 use super::output::Output;
 use super::show::{long_line, printable};
 use crate::cli::{DuArgs, FindArgs, LsArgs};
@@ -13,25 +15,25 @@ use crate::cli::{DuArgs, FindArgs, LsArgs};
 const DEPTH_MAX: usize = 256;
 
 /// Lists places.
-pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output) -> Result<(), TransferError> {
+pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
     let several = args.places.len() > 1 || args.recursive;
     let mut first = true;
-    for text in &args.places {
-        let place = Place::parse(text).map_err(client::ClientError::from)?;
+    let places = places(&args.places)?;
+    errors.each(args.places.iter().zip(places), |_, (text, place)| {
         // Listing without asking for the kind first saves a request.
         let listed = if args.directory { None } else { list_one(tree, &place, args, several, &mut first, out, 0)? };
         if listed.is_none() {
             let info = tree.info(&place)?;
             print(args, text, &Entry { name: text.clone(), info, checksum: None }, out)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Lists a directory; `None`: it is no directory.
 fn list_one(
     tree: &mut Tree,
-    place: &Place,
+    place: &CopyPath,
     args: &LsArgs,
     heading: bool,
     first: &mut bool,
@@ -82,7 +84,7 @@ fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(
         _ => String::new(),
     };
     if args.long {
-        let mut line = long_line(&entry.name, &entry.info, args.human);
+        let mut line = long_line(&entry.name, &entry.info, args.human.human);
         line.push_str(&sum);
         out.line(&line)
     } else {
@@ -94,9 +96,9 @@ fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(
 /// Walks a tree. `each` gets every place below `from` (but not `from`) with its attributes, directories before their contents.
 fn through(
     tree: &mut Tree,
-    from: &Place,
+    from: &CopyPath,
     depth: usize,
-    each: &mut dyn FnMut(&Place, &Info, usize) -> Result<(), TransferError>,
+    each: &mut dyn FnMut(&CopyPath, &Info, usize) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     let mut below = Vec::new();
     tree.list(from, false, &mut |entry| {
@@ -111,9 +113,14 @@ fn through(
 }
 
 /// Prints the places in a tree that match.
-pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let from = Place::parse(text).map_err(client::ClientError::from)?;
+pub fn find(
+    tree: &mut Tree,
+    args: &FindArgs,
+    now: i64,
+    out: &mut Output,
+    errors: &mut Errors,
+) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |_, from| {
         through(tree, &from, 1, &mut |place, info, depth| {
             let name = place.name();
             let age = now.saturating_sub(info.mtime);
@@ -126,27 +133,24 @@ pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Res
                 && args.max_depth.is_none_or(|most| depth <= most);
             match (fits, args.json) {
                 (false, _) => Ok(()),
-                (true, true) => out.json(&json!({ "place": place.to_string(), "info": info })),
+                (true, true) => out.json(&json!({ "path": place.to_string(), "info": info })),
                 (true, false) => out.line(&printable(&place.to_string())),
             }
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Prints the bytes and files of trees.
-pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let from = Place::parse(text).map_err(client::ClientError::from)?;
+pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |_, from| {
         let info = tree.info(&from)?;
         let sum = if info.kind == Kind::Directory {
             sum_up(tree, &from, args, 0, out)?
         } else {
             Sum { bytes: info.size, files: 1 }
         };
-        print_sum(args, &from, &sum, out)?;
-    }
-    Ok(())
+        print_sum(args, &from, &sum, out)
+    })
 }
 
 #[derive(Clone, Copy, Default)]
@@ -155,7 +159,7 @@ struct Sum {
     files: u64,
 }
 
-fn sum_up(tree: &mut Tree, at: &Place, args: &DuArgs, depth: usize, out: &mut Output) -> Result<Sum, TransferError> {
+fn sum_up(tree: &mut Tree, at: &CopyPath, args: &DuArgs, depth: usize, out: &mut Output) -> Result<Sum, TransferError> {
     let mut sum = Sum::default();
     let mut below = Vec::new();
     tree.list(at, false, &mut |entry| {
@@ -182,10 +186,10 @@ fn sum_up(tree: &mut Tree, at: &Place, args: &DuArgs, depth: usize, out: &mut Ou
     Ok(sum)
 }
 
-fn print_sum(args: &DuArgs, place: &Place, sum: &Sum, out: &mut Output) -> Result<(), TransferError> {
+fn print_sum(args: &DuArgs, place: &CopyPath, sum: &Sum, out: &mut Output) -> Result<(), TransferError> {
     if args.json {
-        return out.json(&json!({ "place": place.to_string(), "bytes": sum.bytes, "files": sum.files }));
+        return out.json(&json!({ "path": place.to_string(), "bytes": sum.bytes, "files": sum.files }));
     }
-    let size = if args.human { show_size(sum.bytes) } else { sum.bytes.to_string() };
+    let size = if args.human.human { show_size(sum.bytes) } else { sum.bytes.to_string() };
     out.line(&format!("{size:>14} {:>10} files  {}", sum.files, printable(&place.to_string())))
 }

@@ -1,18 +1,20 @@
 //! Commands on names: `ls`, `stat`, `cat`, `mkdir`, `mv`, `rm`, `du`, `df`, `find`, `checksum`, `touch`, `ln`, `xattr`. Each accepts local
 //! paths and `root://` places of any server.
 
+mod checksum;
+mod errors;
 mod ls;
 mod names;
 mod output;
 mod show;
 
-use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::{Client, Settings};
+use errors::Errors;
 use output::Output;
-use transfer::TransferError;
 use transfer::tree::Tree;
+use transfer::{Shown, TransferError, WaitNotices};
 
 use crate::Failure;
 use crate::cli::FileCommand;
@@ -22,30 +24,48 @@ use crate::logging;
 /// Runs one of them.
 pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
     logging::start("warn")?;
-    let mut tree = Tree::new(Client::new(Settings::default()));
+    let watch = WaitNotices::new(Shown::On(name_of(command))).watch();
+    let mut tree = Tree::new(Client::new(Settings { watch, ..Settings::default() }));
     let mut out = Output::new();
+    let mut errors = Errors::of(name_of(command));
     let done = match command {
-        FileCommand::Ls(args) => ls::ls(&mut tree, args, &mut out),
-        FileCommand::Find(args) => ls::find(&mut tree, args, now(), &mut out),
-        FileCommand::Du(args) => ls::du(&mut tree, args, &mut out),
-        FileCommand::Stat(args) => names::stat(&mut tree, args, &mut out),
-        FileCommand::Cat(args) => names::cat(&mut tree, args, &mut out),
-        FileCommand::Mkdir(args) => names::mkdir(&mut tree, args),
-        FileCommand::Mv(args) => names::mv(&mut tree, args),
-        FileCommand::Rm(args) => {
-            let mut say = |error: &TransferError| _ = writeln!(std::io::stderr(), "weir rm: {error}");
-            return Ok(transfer::remove(&mut tree, &args.places, args.recursive, args.force, &mut say));
-        }
-        FileCommand::Df(args) => names::df(&mut tree, args, &mut out),
-        FileCommand::Checksum(args) => names::checksum(&mut tree, args, &mut out),
-        FileCommand::Touch(args) => names::touch(&mut tree, args),
+        FileCommand::Ls(args) => ls::ls(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Find(args) => ls::find(&mut tree, args, now(), &mut out, &mut errors),
+        FileCommand::Du(args) => ls::du(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Stat(args) => names::stat(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Cat(args) => names::cat(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Mkdir(args) => names::mkdir(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Mv(args) => names::mv(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Rm(args) => names::rm(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Df(args) => names::df(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Checksum(args) => checksum::checksum(&mut tree, args, &mut out, &mut errors),
+        FileCommand::Touch(args) => names::touch(&mut tree, args, &mut errors),
         FileCommand::Ln(args) => names::ln(&mut tree, args),
         FileCommand::Xattr(args) => names::xattr(&mut tree, &args.command, &mut out),
     };
     match done.and_then(|()| out.end()) {
+        Ok(()) => Ok(errors.exit()),
         // The reader of our output has read enough.
-        Ok(()) | Err(TransferError::Stopped) => Ok(Exit::Done),
+        Err(TransferError::Stopped) => Ok(Exit::Done),
         Err(error) => Err(Failure::new(error.exit(), error)),
+    }
+}
+
+fn name_of(command: &FileCommand) -> &'static str {
+    match command {
+        FileCommand::Ls(_) => "ls",
+        FileCommand::Find(_) => "find",
+        FileCommand::Du(_) => "du",
+        FileCommand::Stat(_) => "stat",
+        FileCommand::Cat(_) => "cat",
+        FileCommand::Mkdir(_) => "mkdir",
+        FileCommand::Mv(_) => "mv",
+        FileCommand::Rm(_) => "rm",
+        FileCommand::Df(_) => "df",
+        FileCommand::Checksum(_) => "checksum",
+        FileCommand::Touch(_) => "touch",
+        FileCommand::Ln(_) => "ln",
+        FileCommand::Xattr(_) => "xattr",
     }
 }
 

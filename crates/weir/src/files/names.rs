@@ -1,32 +1,36 @@
-//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: commands that treat each name by itself.
+//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `df`, `cat`: commands that treat each name by itself.
 
-use client::Algorithm;
 use serde_json::json;
 use transfer::tree::{Kind, Tree};
-use transfer::{Place, TransferError, read_all};
+use transfer::{CopyPath, Removal, RemovalEvent, TransferError, read_all};
 use types::units::show_size;
 
+use super::errors::Errors;
 use super::output::Output;
 use super::show::{civil_time, mode_text, printable};
-use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatArgs, TouchArgs, XattrCommand};
+use crate::cli::{CatArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TouchArgs, XattrCommand};
 
 /// Names in one round of requests.
 const AT_ONCE: usize = 512;
 
-pub(super) fn place(text: &str) -> Result<Place, TransferError> {
-    Ok(Place::parse(text).map_err(client::ClientError::from)?)
+pub(super) fn place(text: &str) -> Result<CopyPath, TransferError> {
+    Ok(CopyPath::parse(text)?)
+}
+
+/// All places of a command line. A wrong one is an error before anything is done.
+pub(super) fn places(texts: &[String]) -> Result<Vec<CopyPath>, TransferError> {
+    texts.iter().map(|text| place(text)).collect()
 }
 
 /// Shows attributes.
-pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), TransferError> {
-    let places = args.places.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
+pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    let places = places(&args.places)?;
     // Print each page before asking for the next.
     let pages = places.chunks(AT_ONCE).flat_map(|page| page.iter().zip(tree.infos(page)).collect::<Vec<_>>());
-    for (at, info) in pages {
+    errors.each(pages, |_, (at, info)| {
         let info = info?;
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "info": info }))?;
-            continue;
+            return out.json(&json!({ "place": at.to_string(), "info": info }));
         }
         let kind = match info.kind {
             Kind::File => "file",
@@ -46,20 +50,30 @@ pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), Tr
         if let Some(note) = info.note {
             out.line(&format!("  note      {note}"))?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Makes directories.
-pub fn mkdir(tree: &mut Tree, args: &MkdirArgs) -> Result<(), TransferError> {
-    args.places.iter().try_for_each(|text| tree.mkdir(&place(text)?, args.mode, args.parents))
+pub fn mkdir(tree: &mut Tree, args: &MkdirArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |errors, at| {
+        tree.mkdir(&at, args.mode, args.parents)?;
+        errors.has_changed();
+        said(args.verbose, out, || format!("created {at}"))
+    })
+}
+
+/// Prints what was done, if `verbose`.
+fn said(verbose: bool, out: &mut Output, text: impl FnOnce() -> String) -> Result<(), TransferError> {
+    if verbose { out.line(&printable(&text())) } else { Ok(()) }
 }
 
 /// Renames files, or moves them into a directory.
-pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
-    let (target, sources) = args.places.split_last().ok_or(TransferError::Stopped)?;
-    let to = place(target)?;
+pub fn mv(tree: &mut Tree, args: &MvArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    let mut sources = places(&args.places)?;
+    let to = sources.pop().ok_or(TransferError::NoSource)?;
     let into = match tree.info(&to) {
+        _ if args.no_target_directory => false,
         Ok(info) => info.kind == Kind::Directory,
         Err(error) if error.exit() == console::Exit::NotFound => false,
         Err(error) => return Err(error),
@@ -67,8 +81,7 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
     if sources.len() > 1 && !into {
         return Err(TransferError::NotADirectory { path: to.to_string() });
     }
-    for text in sources {
-        let from = place(text)?;
+    errors.each(sources, |errors, from| {
         let to = if into { to.join(&from.name()) } else { to.clone() };
         if !args.force {
             match tree.info(&to) {
@@ -78,8 +91,29 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
             }
         }
         tree.rename(&from, &to)?;
-    }
-    Ok(())
+        errors.has_changed();
+        said(args.verbose, out, || format!("{from} -> {to}"))
+    })
+}
+
+/// Removes files and directories.
+pub fn rm(tree: &mut Tree, args: &RmArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    let how = Removal { recursive: args.recursive, force: args.force, dry_run: args.dry_run };
+    let verb = if args.dry_run { "remove" } else { "removed" };
+    let mut printed = Ok(());
+    transfer::remove(tree, &places(&args.places)?, how, &mut |event| match event {
+        RemovalEvent::Failed(error) => errors.say(error),
+        RemovalEvent::Removed(name) => {
+            if !args.dry_run {
+                errors.has_changed();
+            }
+            // What nobody reads any more does not end the removal.
+            if printed.is_ok() {
+                printed = said(args.verbose || args.dry_run, out, || format!("{verb} {name}"));
+            }
+        }
+    });
+    printed
 }
 
 /// Makes links.
@@ -88,8 +122,12 @@ pub fn ln(tree: &mut Tree, args: &LnArgs) -> Result<(), TransferError> {
 }
 
 /// Makes empty files, or sets the modification time to now.
-pub fn touch(tree: &mut Tree, args: &TouchArgs) -> Result<(), TransferError> {
-    args.places.iter().try_for_each(|text| tree.touch(&place(text)?))
+pub fn touch(tree: &mut Tree, args: &TouchArgs, errors: &mut Errors) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |errors, at| {
+        tree.touch(&at)?;
+        errors.has_changed();
+        Ok(())
+    })
 }
 
 /// Shows and changes extended attributes.
@@ -100,12 +138,12 @@ pub fn xattr(tree: &mut Tree, command: &XattrCommand, out: &mut Output) -> Resul
     let user = |name: &str| format!("user.{name}");
     match command {
         XattrCommand::Ls { place: text } => match place(text)? {
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 for (name, value) in tree.client.xattrs(&url)? {
                     out.line(&format!("{}={}", printable(&name), value.escape_ascii()))?;
                 }
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let mut names = vec![0; 64 << 10];
                 let len =
                     listxattr(&path, &mut names[..]).map_err(|error| failed("list attributes of", &path, error))?;
@@ -119,105 +157,72 @@ pub fn xattr(tree: &mut Tree, command: &XattrCommand, out: &mut Output) -> Resul
                     out.line(&format!("{}={}", printable(name), value[..len].escape_ascii()))?;
                 }
             }
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
         XattrCommand::Get { place: text, name } => {
             let value = match place(text)? {
-                Place::Remote(url) => tree.client.xattr(&url, name)?,
-                Place::Local(path) => {
+                CopyPath::Remote(url) => tree.client.xattr(&url, name)?,
+                CopyPath::Local(path) => {
                     let mut value = vec![0; 64 << 10];
                     let len = getxattr(&path, user(name), &mut value[..])
                         .map_err(|error| failed("read an attribute of", &path, error))?;
                     value.truncate(len);
                     value
                 }
-                Place::Standard => Vec::new(),
+                CopyPath::Standard => Vec::new(),
             };
             out.bytes(&value)?;
             out.line("")?;
         }
         XattrCommand::Set { place: text, name, value } => match place(text)? {
-            Place::Remote(url) => tree.client.set_xattr(&url, name, value.as_bytes())?,
-            Place::Local(path) => setxattr(&path, user(name), value.as_bytes(), XattrFlags::empty())
+            CopyPath::Remote(url) => tree.client.set_xattr(&url, name, value.as_bytes())?,
+            CopyPath::Local(path) => setxattr(&path, user(name), value.as_bytes(), XattrFlags::empty())
                 .map_err(|error| failed("set an attribute of", &path, error))?,
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
         XattrCommand::Rm { place: text, name } => match place(text)? {
-            Place::Remote(url) => tree.client.remove_xattr(&url, name)?,
-            Place::Local(path) => {
+            CopyPath::Remote(url) => tree.client.remove_xattr(&url, name)?,
+            CopyPath::Local(path) => {
                 removexattr(&path, user(name)).map_err(|error| failed("remove an attribute of", &path, error))?
             }
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
-    }
-    Ok(())
-}
-
-/// Shows checksums of whole files.
-pub fn checksum(tree: &mut Tree, args: &ChecksumArgs, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let at = place(text)?;
-        let (algorithm, value) = match &at {
-            Place::Remote(url) => tree.client.checksum(url, args.algorithm.as_deref())?,
-            _ => {
-                let name = args.algorithm.as_deref().unwrap_or("crc32c");
-                let Some(algorithm) = Algorithm::parse(name) else {
-                    return Err(TransferError::NoSuchChecksum { name: name.to_owned() });
-                };
-                let mut sum = algorithm.of_nothing();
-                read_all(&mut tree.client, &at, &mut |part| {
-                    sum = sum.combine(algorithm.of(part), part.len() as u64);
-                    Ok(())
-                })?;
-                (name.to_owned(), format!("{:08x}", sum.value))
-            }
-        };
-        if args.json {
-            out.json(&json!({ "place": at.to_string(), "algorithm": algorithm, "value": value }))?;
-        } else {
-            out.line(&format!("{algorithm}:{value}  {}", printable(&at.to_string())))?;
-        }
     }
     Ok(())
 }
 
 /// Shows the free and used space at places.
-pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output) -> Result<(), TransferError> {
+pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    let places = places(&args.places)?;
     if !args.json {
         out.line(&format!("{:>12} {:>12} {:>12} {:>5}  place", "total", "used", "free", "used"))?;
     }
-    for text in &args.places {
-        let at = place(text)?;
+    errors.each(places, |_, at| {
         let (total, used, free) = match &at {
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let space = tree.client.space(url)?;
                 (space.total, space.used, space.free)
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let found =
                     rustix::fs::statvfs(path).map_err(|error| TransferError::local("look at", path)(error.into()))?;
                 let (total, free) = (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize);
                 (total, total.saturating_sub(found.f_bfree * found.f_frsize), free)
             }
-            Place::Standard => (0, 0, 0),
+            CopyPath::Standard => (0, 0, 0),
         };
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "total": total, "used": used, "free": free }))?;
-            continue;
+            return out.json(&json!({ "place": at.to_string(), "total": total, "used": used, "free": free }));
         }
         let percent =
             if total == 0 { 0 } else { u64::try_from(u128::from(used) * 100 / u128::from(total)).unwrap_or(100) };
-        let show = |bytes| if args.human { show_size(bytes) } else { bytes.to_string() };
+        let show = |bytes| if args.human.human { show_size(bytes) } else { bytes.to_string() };
         let (total, used, free) = (show(total), show(used), show(free));
-        out.line(&format!("{total:>12} {used:>12} {free:>12} {percent:>4}%  {}", printable(&at.to_string())))?;
-    }
-    Ok(())
+        out.line(&format!("{total:>12} {used:>12} {free:>12} {percent:>4}%  {}", printable(&at.to_string())))
+    })
 }
 
 /// Prints the bytes of files.
-pub fn cat(tree: &mut Tree, args: &CatArgs, out: &mut Output) -> Result<(), TransferError> {
-    args.places.iter().try_for_each(|text| {
-        let at = place(text)?;
-        read_all(&mut tree.client, &at, &mut |part| out.bytes(part))
-    })
+pub fn cat(tree: &mut Tree, args: &CatArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |_, at| read_all(&mut tree.client, &at, &mut |part| out.bytes(part)))
 }

@@ -31,6 +31,12 @@ pub enum LocalError {
         "the cluster in {dir} listens on {is}, not on {asked}; leave --listen out, or make another one in a new folder"
     )]
     ListensElsewhere { dir: PathBuf, is: SocketAddr, asked: SocketAddr },
+    /// The address for clients cannot be used.
+    #[error("cannot listen on {listen}: {source}; is another server there? `--listen {}:0` picks a free port", listen.ip())]
+    Listen { listen: SocketAddr, source: io::Error },
+    /// A node's data directory is gone.
+    #[error("{name} has no data in {data} any more: is its disk mounted? Nothing was made. {hint}")]
+    DataGone { name: String, data: PathBuf, hint: &'static str },
     /// No port is free.
     #[error("no free port was found at {ip}")]
     NoPort { ip: IpAddr },
@@ -67,7 +73,8 @@ impl LocalError {
     /// The exit code of the run. If a node did not start, it is that node's code.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } => Exit::DataDirectory,
+            Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } | Self::DataGone { .. } => Exit::DataDirectory,
+            Self::Listen { .. } => Exit::Listen,
             Self::TooMany { .. } | Self::ListensElsewhere { .. } | Self::NoNode { .. } => Exit::Usage,
             Self::Ended { code: Some(code), .. } => {
                 let known = Exit::ALL.into_iter().filter(|exit| *exit != Exit::Done);

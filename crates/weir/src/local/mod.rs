@@ -9,7 +9,7 @@ mod process;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
@@ -51,14 +51,21 @@ pub fn run(args: &LocalArgs) -> Result<Exit, Failure> {
             stop(&nodes, &chosen)
         }
         LocalCommand::Start(args) => {
-            let (nodes, _lock) = open_locked(&args.dir)?;
-            let chosen = args.nodes.iter().map(|name| nodes.plan.node(name)).collect::<Result<Vec<_>, _>>()?;
+            let (mut nodes, _lock) = open_locked(&args.dir)?;
+            for name in &args.nodes {
+                nodes.plan.node(name)?;
+            }
+            if args.new {
+                nodes.forget_gone(&args.nodes)?;
+            }
+            let all = nodes.plan.clone();
+            let chosen = args.nodes.iter().map(|name| all.node(name)).collect::<Result<Vec<_>, _>>()?;
             for node in &chosen {
                 if let Some(process) = nodes.process(node) {
                     say(&format!("{} is running already (process {})", node.name, process.pid()))?;
                 }
             }
-            let started = start(&nodes, &chosen)?;
+            let started = start(&mut nodes, &chosen)?;
             for node in started {
                 say(&format!("{} is ready", node.name))?;
             }
@@ -86,6 +93,11 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     if let Some(config) = &args.config {
         Config::load(Some(config)).map_err(|error| Failure::new(Exit::Usage, error))?;
     }
+    if Plan::read(&args.dir)?.is_none() {
+        // A new cluster would keep its folder and an address that it cannot have.
+        let listen = listen.unwrap_or(LISTEN);
+        TcpListener::bind(listen).map_err(|source| LocalError::Listen { listen, source })?;
+    }
     fs::create_dir_all(&args.dir).map_err(|source| io("make", &args.dir, source))?;
     check_ours(&args.dir)?;
     let _lock = lock(&args.dir)?;
@@ -104,10 +116,10 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
         fs::copy(config, dir.join(nodes::CONFIG)).map_err(|source| io("copy", config, source))?;
     }
     plan.write(&dir)?;
-    let nodes = Nodes { dir, plan };
-    let all: Vec<&NodePlan> = nodes.plan.nodes.iter().collect();
+    let mut nodes = Nodes { dir, plan: plan.clone() };
+    let all: Vec<&NodePlan> = plan.nodes.iter().collect();
     let begun: Vec<&NodePlan> = all.iter().copied().filter(|node| nodes.process(node).is_none()).collect();
-    if let Err(error) = start(&nodes, &all) {
+    if let Err(error) = start(&mut nodes, &all) {
         // Do not leave half a cluster running.
         stop_in_order(&nodes, &begun)?;
         return Err(error.into());
@@ -157,7 +169,16 @@ fn check_ours(dir: &Path) -> Result<(), LocalError> {
 }
 
 /// Starts the nodes of `chosen` that are not running, the manager first, and waits until they are ready.
-fn start<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
+fn start<'a>(nodes: &mut Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
+    nodes.check_made(chosen)?;
+    let started = start_made(nodes, chosen);
+    // Also after an error: some nodes may have made their data directories.
+    let recorded = nodes.record_made();
+    let started = started?;
+    recorded.map(|()| started)
+}
+
+fn start_made<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
     let (managers, disks): (Vec<&NodePlan>, Vec<_>) =
         chosen.iter().copied().filter(|node| nodes.process(node).is_none()).partition(|node| node.is_manager());
     for some in [&managers, &disks] {

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster::Presence;
+use foundation::datadir::format_of;
 use manager::{StatusView, StoreView};
 use rustix::process::Signal;
 
@@ -15,9 +16,10 @@ use super::LocalError;
 use super::plan::{NodePlan, Plan};
 use super::process::Process;
 use crate::config::ClusterRole;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{ask, ask_long};
 use crate::serve_disk;
+use crate::served_stores::STORE_DIR;
 
 /// The folder for files that matter only while nodes run.
 const RUN_DIR: &str = "run";
@@ -67,6 +69,41 @@ impl Nodes {
         self.dir.join(format!("{}.log", node.name))
     }
 
+    /// Whether its data directory was made: the directory itself, and of a disk server the identity and the store.
+    fn is_made(&self, node: &NodePlan) -> bool {
+        let (data, is_there) = (self.data(node), |dir: &Path| matches!(format_of(dir), Ok(Some(_))));
+        is_there(&data) && (node.is_manager() || serve_disk::has_joined(&data) && is_there(&data.join(STORE_DIR)))
+    }
+
+    /// Records which data directories were made, so that a later start knows one that is gone.
+    pub fn record_made(&mut self) -> Result<(), LocalError> {
+        let made: Vec<bool> = self.plan.nodes.iter().map(|node| node.made || self.is_made(node)).collect();
+        if made.iter().zip(&self.plan.nodes).all(|(made, node)| *made == node.made) {
+            return Ok(());
+        }
+        self.plan.nodes.iter_mut().zip(made).for_each(|(node, made)| node.made = made);
+        self.plan.write(&self.dir)
+    }
+
+    /// Lets the disk servers among `names` whose data directories are gone start as new ones.
+    pub fn forget_gone(&mut self, names: &[String]) -> Result<(), LocalError> {
+        let is_gone = |node: &NodePlan| names.contains(&node.name) && !node.is_manager() && !self.is_made(node);
+        let gone: Vec<bool> = self.plan.nodes.iter().map(is_gone).collect();
+        self.plan.nodes.iter_mut().zip(gone).for_each(|(node, gone)| node.made &= !gone);
+        self.plan.write(&self.dir)
+    }
+
+    /// Refuses to start a node whose data directory was made and is gone. It would join as a new node, or found a new cluster.
+    pub fn check_made(&self, nodes: &[&NodePlan]) -> Result<(), LocalError> {
+        let is_gone = |node: &&&NodePlan| node.made && self.process(node).is_none() && !self.is_made(node);
+        let Some(gone) = nodes.iter().find(is_gone) else { return Ok(()) };
+        let hint = match gone.is_manager() {
+            true => "Without it there is no cluster; put it back, or make another one in a new folder",
+            false => "If it is lost, `weir local start --new` lets the node join as a new one",
+        };
+        Err(LocalError::DataGone { name: gone.name.clone(), data: self.data(gone), hint })
+    }
+
     fn in_run(&self, node: &NodePlan, what: &str) -> PathBuf {
         self.dir.join(RUN_DIR).join(format!("{}.{what}", node.name))
     }
@@ -107,7 +144,9 @@ impl Nodes {
         if config.exists() {
             command.arg("--config").arg(config);
         }
-        if !node.is_manager() && !serve_disk::has_joined(&self.data(node)) {
+        if node.made {
+            command.arg("--existing");
+        } else if !node.is_manager() && !serve_disk::has_joined(&self.data(node)) {
             command.arg("--join-file").arg(self.token(node)?);
         }
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);
@@ -124,7 +163,7 @@ impl Nodes {
     /// A new token, in a file that only the owner can read.
     fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
         let data = self.data(self.plan.manager());
-        let wanted = Ask::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
+        let wanted = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
         let token = |source| LocalError::Token { name: node.name.clone(), source };
         let (answer, _) = ask(&data, &wanted).map_err(token)?;
         let text = answer.get("token").and_then(|text| text.as_str()).unwrap_or_default();
@@ -172,8 +211,8 @@ impl Nodes {
         let data = self.data(self.plan.manager());
         let end = Instant::now() + ONLINE;
         loop {
-            let asked = ask_long::<StatusView>(&data, &Ask::ClusterStatus)
-                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &Ask::Stores)?)));
+            let asked = ask_long::<StatusView>(&data, &ControlRequest::ClusterStatus)
+                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &ControlRequest::Stores)?)));
             let missing = match asked {
                 Ok((status, stores)) => {
                     let is_online = |disk: &&&NodePlan| online(disk, &status, &stores);
@@ -232,8 +271,9 @@ impl Nodes {
 
 fn online(disk: &NodePlan, status: &StatusView, stores: &[StoreView]) -> bool {
     let address = disk.listen.to_string();
-    let found = status.nodes.iter().find(|node| node.clients.contains(&address));
-    found.is_some_and(|node| {
+    // A node that it replaced had the same address.
+    let mut found = status.nodes.iter().filter(|node| node.clients.contains(&address));
+    found.any(|node| {
         let is_well =
             |store: &StoreView| store.capacity > 0 && (store.wanted.is_gone() || !store.state.is_out_of_reach());
         let mut own = stores.iter().filter(|store| store.node == node.node);

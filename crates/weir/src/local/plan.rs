@@ -36,6 +36,9 @@ pub struct NodePlan {
     /// The location of a disk server, for policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
+    /// Whether its data directory was made. If it is empty afterwards, its disk is not mounted, or it was lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made: bool,
 }
 
 impl NodePlan {
@@ -60,7 +63,10 @@ impl Plan {
         let ip = listen.ip();
         let listen = if listen.port() == 0 { SocketAddr::new(ip, take(ports, ip)?) } else { listen };
         let nodes = SocketAddr::new(ip, take(ports, ip)?);
-        Ok(Self { version: VERSION, nodes: vec![NodePlan { name: MANAGER.into(), listen, nodes, location: None }] })
+        Ok(Self {
+            version: VERSION,
+            nodes: vec![NodePlan { name: MANAGER.into(), listen, nodes, location: None, made: false }],
+        })
     }
 
     /// Adds disk servers until there are `count`. Each has an IP address of its own: stock clients name hosts without ports, and can so say
@@ -74,7 +80,7 @@ impl Plan {
             let (listen, nodes) = (address()?, address()?);
             let name = format!("disk{number}");
             let location = Some(format!("site{}/rack1/{name}", (number - 1) % SITES + 1));
-            self.nodes.push(NodePlan { name, listen, nodes, location });
+            self.nodes.push(NodePlan { name, listen, nodes, location, made: false });
         }
         Ok(())
     }
@@ -177,7 +183,8 @@ mod tests {
     fn the_file_keeps_the_plan_and_growing_keeps_the_old_nodes() {
         let temp = tempfile::tempdir().unwrap();
         assert_eq!(Plan::read(temp.path()).unwrap(), None);
-        let before = plan("127.0.0.1:0", 2);
+        let mut before = plan("127.0.0.1:0", 2);
+        before.nodes[1].made = true;
         before.write(temp.path()).unwrap();
         let mut after = Plan::read(temp.path()).unwrap().unwrap();
         assert_eq!(after, before);

@@ -78,29 +78,32 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
         let count = status.stores.get(&state).copied().unwrap_or(0);
         out.labelled(&[("state", &state.to_string())], count);
     }
-    out.family("weir_cluster_capacity_bytes", Gauge, "Bytes of the stores that take files").sample(status.capacity);
-    out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on the stores").sample(status.room);
-    out.family("weir_cluster_writers", Gauge, "Files being written; at most about 10,000 are counted")
+    out.family("weir_cluster_capacity_bytes", Gauge, "Size of the stores that accept new files")
+        .sample(status.capacity);
+    out.family("weir_cluster_available_bytes", Gauge, "Bytes available on these stores, above the reserve")
+        .sample(status.available);
+    out.family("weir_cluster_writers", Gauge, "Files that are being written, counted up to about 10,000")
         .sample(status.writers.count);
-    out.family("weir_cluster_missing_replicas", Gauge, "Missing replicas; at most about 10,000 are counted")
+    out.family("weir_cluster_missing_replicas", Gauge, "Missing replicas, counted up to about 10,000")
         .sample(status.missing.count);
-    out.family("weir_cluster_copies_running", Gauge, "Missing replicas that repair makes at this moment")
+    out.family("weir_cluster_repairs_running", Gauge, "Missing replicas that are being repaired now")
         .sample(status.copying);
     out.family(
         "weir_cluster_groups_under_replicated",
         Gauge,
-        "Groups with stores that are not online: their files are under-replicated",
+        "Groups with a store that is not online: their files are under-replicated",
     )
     .sample(status.groups_under_replicated);
     out.family(
-        "weir_cluster_groups_without",
+        "weir_cluster_groups_unavailable",
         Gauge,
-        "Groups with no store online: files that only they have cannot be read",
+        "Groups without any store online: files that only they have cannot be read",
     )
-    .sample(status.groups_without);
-    out.family("weir_cluster_copies_total", Counter, "Missing replicas that repair has made").sample(view.copies_made);
-    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of the replicas that repair has made")
-        .sample(view.copied_bytes);
+    .sample(status.groups_unavailable);
+    out.family("weir_cluster_repairs_total", Counter, "Missing replicas that were repaired")
+        .sample(view.repaired_replicas);
+    out.family("weir_cluster_repaired_bytes_total", Counter, "Bytes of the repaired replicas")
+        .sample(view.repaired_bytes);
 }
 
 fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
@@ -125,13 +128,13 @@ fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
     };
     each("weir_store_capacity_bytes", "Size of a store's file system", &|store| Some(store.space?.total));
     each("weir_store_free_bytes", "Free bytes of a store's file system", &|store| Some(store.space?.free));
-    each("weir_store_floor_bytes", "Free bytes below which a store takes no new data", &|store| {
+    each("weir_store_floor_bytes", "Free bytes below which a store accepts no new data", &|store| {
         Some(store.space?.floor)
     });
     each("weir_store_refusing", "1 while a store takes no new data for want of space", &|store| {
         Some(u64::from(store.space?.floor_reached))
     });
-    each("weir_store_open_replicas", "Objects that are being written on a store", &|store| {
+    each("weir_store_open_replicas", "Replicas that are being written on a store", &|store| {
         Some(store.open_replicas as u64)
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use journal::{Journal, JournalStats, SegmentInfo};
-use kv::{Embedded, LoggedIndex};
+use kv::{Embedded, JournaledIndex};
 use monitor::Process;
 use monitor::exposition::{Exposition, Kind, Scale};
 use types::{Histogram, StoreId};
@@ -15,7 +15,7 @@ pub struct Sources {
     /// The front end.
     pub server: xrootd::Watch,
     /// The journals.
-    pub logs: Vec<LogSource>,
+    pub logs: Vec<JournalSource>,
     /// The committer, on a node with a namespace.
     pub embedded: Option<Arc<Embedded>>,
     /// Further metrics of a cluster's node.
@@ -23,13 +23,13 @@ pub struct Sources {
 }
 
 /// A journal and its indexes.
-pub struct LogSource {
+pub struct JournalSource {
     /// On a disk server: the store that it belongs to.
     pub store: Option<StoreId>,
     /// The journal.
     pub journal: Arc<Journal>,
     /// The indexes, by name.
-    pub indexes: Vec<(&'static str, Arc<LoggedIndex>)>,
+    pub indexes: Vec<(&'static str, Arc<JournaledIndex>)>,
 }
 
 /// The whole page at this moment.
@@ -75,34 +75,38 @@ fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
     for (number, count) in &figures.errors {
         out.labelled(&[("error", number.name()), ("number", &number.0.to_string())], count);
     }
-    out.family("weir_waits_total", Counter, "Answers that told the client to come again later").sample(figures.waits);
+    out.family("weir_waits_total", Counter, "Answers that told the client to try again later").sample(figures.waits);
     out.family("weir_redirects_total", Counter, "Answers that sent the client to another server")
         .sample(figures.redirects);
-    out.family("weir_read_bytes_total", Counter, "Bytes of files that clients have read").sample(figures.bytes_read);
-    out.family("weir_written_bytes_total", Counter, "Bytes that clients have sent to be written")
-        .sample(figures.bytes_written);
+    out.family("weir_read_bytes_total", Counter, "File bytes sent to clients").sample(figures.bytes_read);
+    out.family("weir_written_bytes_total", Counter, "File bytes received from clients").sample(figures.bytes_written);
     out.family("weir_connections", Gauge, "Open connections").sample(figures.connections.now);
-    out.family("weir_connections_limit", Gauge, "Most connections").sample(figures.connections.most);
+    out.family("weir_connections_limit", Gauge, "Maximum number of connections").sample(figures.connections.most);
     out.family("weir_connections_accepted_total", Counter, "Accepted connections").sample(figures.connections_accepted);
     out.family("weir_connections_ended_total", Counter, "Connections that the server has ended, by reason");
     for (reason, count) in &figures.connections_ended {
         out.labelled(&[("reason", reason)], count);
     }
-    out.family("weir_sessions", Gauge, "Clients that are logged in").sample(figures.sessions);
+    out.family("weir_sessions", Gauge, "Logged-in clients").sample(figures.sessions);
     out.family("weir_open_files", Gauge, "Files that clients have open").sample(figures.open_files.now);
-    out.family("weir_open_files_limit", Gauge, "Most open files").sample(figures.open_files.most);
-    out.family("weir_writers", Gauge, "Open writes: files being written, or waiting for their writer to come back")
-        .sample(figures.writers);
-    out.family("weir_writers_memory_bytes", Gauge, "Memory that open writes may take")
+    out.family("weir_open_files_limit", Gauge, "Maximum number of open files").sample(figures.open_files.most);
+    out.family(
+        "weir_writers",
+        Gauge,
+        "Open writes: files that are being written, or that wait for their writer to return",
+    )
+    .sample(figures.writers);
+    out.family("weir_writers_memory_bytes", Gauge, "Memory reserved for open writes")
         .sample(figures.writers_memory.now);
     out.family("weir_writers_memory_limit_bytes", Gauge, "Memory available for open writes")
         .sample(figures.writers_memory.most);
     out.family("weir_transfer_buffers", Gauge, "Transfer buffers in use").sample(figures.transfer_buffers.now);
-    out.family("weir_transfer_buffers_limit", Gauge, "Most transfer buffers").sample(figures.transfer_buffers.most);
+    out.family("weir_transfer_buffers_limit", Gauge, "Maximum number of transfer buffers")
+        .sample(figures.transfer_buffers.most);
     out.family(
         "weir_transfers_running",
         Gauge,
-        "Transfer slots in use: blocks of data that move between clients and the disk",
+        "Transfer slots in use, each moving one block between a client and the disk",
     )
     .sample(figures.transfers.now);
     out.family("weir_transfers_waiting", Gauge, "Connections that wait for a transfer slot")
@@ -110,7 +114,7 @@ fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
     out.family("weir_transfers_limit", Gauge, "Transfer slots").sample(figures.transfers.most);
     if let Some(deletions) = figures.deletions_waiting {
         let help =
-            format!("Removed objects that still take space; at most {} are counted", service::DELETIONS_COUNTED_MAX);
+            format!("Removed objects whose space is not free yet, counted up to {}", service::DELETIONS_COUNTED_MAX);
         out.family("weir_deletions_waiting", Gauge, &help).sample(deletions);
     }
     if let Some(space) = figures.space {
@@ -126,7 +130,7 @@ fn of_store(store: &Option<String>) -> Option<(&str, &str)> {
     store.as_deref().map(|store| ("store", store))
 }
 
-fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
+fn of_journals(out: &mut Exposition, logs: &[JournalSource]) {
     use Kind::{Counter, Gauge};
     let all: Vec<_> = logs
         .iter()
@@ -143,21 +147,19 @@ fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
         stats.payload_bytes
     });
     each("weir_journal_writes_total", Counter, "Writes to the journal's files", &|stats, _| stats.writes);
-    each("weir_journal_written_bytes_total", Counter, "Bytes of the writes to the journal's files", &|stats, _| {
+    each("weir_journal_written_bytes_total", Counter, "Bytes written to the journal's files", &|stats, _| {
         stats.bytes_written
     });
-    each("weir_journal_segments", Gauge, "Files of the journal", &|_, segments| segments.len() as u64);
+    each("weir_journal_segments", Gauge, "Segments (files) of the journal", &|_, segments| segments.len() as u64);
     each("weir_journal_bytes", Gauge, "Bytes of the journal", &|_, segments| segments.iter().map(|s| s.bytes).sum());
-    each("weir_journal_panics_total", Counter, "Times that making a file of the journal panicked", &|stats, _| {
-        stats.panics
-    });
+    each("weir_journal_panics_total", Counter, "Panics while creating a journal segment", &|stats, _| stats.panics);
     let mut each = |name, help, scale, of: fn(&JournalStats) -> &Histogram| {
         out.family(name, Kind::Histogram, help);
         for (store, stats, _) in &all {
             out.histogram(of_store(store).as_slice(), of(stats), scale);
         }
     };
-    each("weir_journal_sync_seconds", "Time that the journal's syncs took", Scale::TIMES, |stats| &stats.sync_micros);
+    each("weir_journal_sync_seconds", "Duration of the journal's syncs", Scale::TIMES, |stats| &stats.sync_micros);
     each("weir_journal_sync_records", "Records made durable by one sync", Scale::COUNTS, |stats| &stats.sync_records);
 }
 
@@ -180,7 +182,7 @@ fn of_committer(out: &mut Exposition, embedded: &Embedded) {
     }
 }
 
-fn of_indexes(out: &mut Exposition, logs: &[LogSource]) {
+fn of_indexes(out: &mut Exposition, logs: &[JournalSource]) {
     use Kind::{Counter, Gauge};
     let mut all = Vec::new();
     for log in logs {
@@ -195,21 +197,31 @@ fn of_indexes(out: &mut Exposition, logs: &[LogSource]) {
             out.labelled(&labels, value(stats));
         }
     };
-    each("weir_index_overlay_bytes", Gauge, "Changes in memory that the index on disk does not have yet", &|s| {
+    each("weir_index_overlay_bytes", Gauge, "Bytes of changes in memory that are not in the index on disk yet", &|s| {
         s.overlay_bytes as u64
     });
-    each("weir_index_batches_total", Counter, "Batches of changes", &|s| s.batches);
-    each("weir_index_sweeps_total", Counter, "Times that changes were moved to the index on disk", &|s| s.sweeps);
-    each("weir_index_room_waits_total", Counter, "Times that a change waited for memory", &|s| s.waits_for_room);
+    each("weir_index_batches_total", Counter, "Batches of changes applied to the index", &|s| s.batches);
+    each("weir_index_sweeps_total", Counter, "Times that changes were moved from memory to the index on disk", &|s| {
+        s.sweeps
+    });
+    each("weir_index_memory_waits_total", Counter, "Times that a change waited for memory", &|s| s.waits_for_room);
     each("weir_index_checkpoints_total", Counter, "Checkpoint files made", &|s| s.checkpoints);
-    each("weir_index_checkpoints_refused_total", Counter, "Checkpoint files that did not read back", &|s| {
-        s.checkpoints_refused
+    each(
+        "weir_index_checkpoints_refused_total",
+        Counter,
+        "Checkpoint files that failed verification after they were written",
+        &|s| s.checkpoints_refused,
+    );
+    each(
+        "weir_index_checkpoints_renewed_total",
+        Counter,
+        "Checkpoints made again because a file was damaged on disk",
+        &|s| s.checkpoints_renewed,
+    );
+    each("weir_index_healed_total", Counter, "Times that a damaged index was rebuilt while the node served", &|s| {
+        s.healed
     });
-    each("weir_index_checkpoints_renewed_total", Counter, "Checkpoints made again because a file had rotted", &|s| {
-        s.checkpoints_renewed
-    });
-    each("weir_index_healed_total", Counter, "Times that a damaged index was built again", &|s| s.healed);
-    each("weir_index_panics_total", Counter, "Panics of the index's own threads, which continue", &|s| s.panics);
+    each("weir_index_panics_total", Counter, "Panics of the index's background threads, which continue", &|s| s.panics);
     each("weir_index_trouble", Gauge, "1 while moving changes to disk or making checkpoints fails", &|s| {
         u64::from(s.trouble.is_some() || s.checkpoint_trouble.is_some())
     });
@@ -223,6 +235,6 @@ fn of_process(out: &mut Exposition, process: &Process) {
     out.family("process_threads", Gauge, "Threads").sample(process.threads);
     out.family("process_open_fds", Gauge, "Open descriptors").sample(process.open_fds);
     if let Some(max) = process.max_fds {
-        out.family("process_max_fds", Gauge, "Most descriptors").sample(max);
+        out.family("process_max_fds", Gauge, "Maximum number of open descriptors").sample(max);
     }
 }

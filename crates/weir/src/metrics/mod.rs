@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 pub use cluster::ClusterSource;
-pub use gather::{LogSource, Sources};
+pub use gather::{JournalSource, Sources};
 
 use crate::Failure;
 use crate::exit::Exit;

@@ -9,7 +9,7 @@ use types::units::show_size;
 
 use crate::Failure;
 use crate::cluster_views::asked;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::table::table_lines;
 
 pub(super) struct Cluster {
@@ -25,7 +25,7 @@ impl Cluster {
 
 impl Source for Cluster {
     fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure> {
-        let view: TopView = asked(&self.data, &Ask::Top)?;
+        let view: TopView = asked(&self.data, &ControlRequest::Top)?;
         Ok(Some(Box::new(SeenCluster(view))))
     }
 }
@@ -82,13 +82,13 @@ fn totals(view: &TopView) -> Vec<String> {
             more(status.writers)
         ),
         format!(
-            "space {} free of {}   missing replicas {}, being made {}, made {} ({})   deletions waiting {}",
-            show_size(status.room),
+            "space {} free of {}   missing replicas {}, being copied {}, copied {} ({})   deletions waiting {}",
+            show_size(status.available),
             show_size(status.capacity),
             more(status.missing),
             status.copying,
-            view.copies_made,
-            show_size(view.copied_bytes),
+            view.repaired_replicas,
+            show_size(view.repaired_bytes),
             more(status.deletions)
         ),
         String::new(),
@@ -118,7 +118,7 @@ fn row(node: &NodeView) -> Vec<String> {
         rate(|said| said.written_bytes_per_second),
         rate(|said| said.read_bytes_per_second),
         fresh.map_or_else(nothing, |_| format!("{}%", node.load_permille.div_ceil(10))),
-        if node.capacity == 0 { nothing() } else { show_size(node.room) },
+        if node.capacity == 0 { nothing() } else { show_size(node.available) },
         match &node.activity {
             _ if is_manager => nothing(),
             None => "not yet".into(),
@@ -155,7 +155,7 @@ mod tests {
             stores: 1,
             locations: Vec::new(),
             capacity: 100 << 30,
-            room: 50 << 30,
+            available: 50 << 30,
             load_permille: 251,
             activity,
         }
@@ -184,21 +184,22 @@ mod tests {
             written_bytes_per_second: 3 << 20,
             sessions: 2,
             open_files: 7,
-            copies_made: 5,
-            copied_bytes: 5 << 20,
+            repaired_replicas: 5,
+            repaired_bytes: 5 << 20,
             status: StatusView {
                 under_replicated: Counted::default(),
                 unreadable: Counted::default(),
                 groups_under_replicated: 0,
-                groups_without: 0,
+                groups_unavailable: 0,
                 is_older_than_stores: false,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,
-                room: 50 << 30,
+                available: 50 << 30,
                 writers: Counted { count: 4, and_more: false },
                 missing: Counted { count: 10_000, and_more: true },
                 copying: 8,
+                repair: manager::CopyProgress::default(),
                 deletions: Counted::default(),
             },
         }
@@ -215,7 +216,7 @@ mod tests {
         let lines = SeenCluster(view(nodes)).lines(None);
         assert_eq!(lines[0], "1 of 3 disk servers online, 2 away   stores 1 online");
         assert!(lines[1].starts_with("in 3.00 MiB/s   out 0 B/s"), "{}", lines[1]);
-        assert!(lines[2].contains("missing replicas 10000+, being made 8, made 5 (5.00 MiB)"), "{}", lines[2]);
+        assert!(lines[2].contains("missing replicas 10000+, being copied 8, copied 5 (5.00 MiB)"), "{}", lines[2]);
         let cells: Vec<Vec<&str>> = lines[6..].iter().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells[0], ["1", "10.0.0.1:1094", "manager", "-", "-", "-", "-", "-", "50.0", "GiB", "-"]);
         assert_eq!(cells[1][..8], ["3", "10.0.0.3:1094", "away", "-", "-", "-", "-", "-"]);

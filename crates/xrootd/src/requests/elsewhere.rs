@@ -1,7 +1,8 @@
 //! In a cluster: a disk server redirects requests about names to the manager.
 
 use service::Part;
-use wire::request::{Request, StatOptions, Target};
+use wire::FileHandle;
+use wire::request::{Query, QueryKind, Request, StatOptions, Target};
 
 use crate::connection::Connection;
 use crate::from_wire::capability_of;
@@ -9,7 +10,9 @@ use crate::third_party::part_of;
 use crate::to_wire::Refusal;
 
 impl Connection {
-    /// The redirect for a request that only the manager can answer; `None`: this server answers it.
+    /// The redirect for a request that only the manager can answer; `None`: this server answers it. A request that names
+    /// a handle is answered here or refused: the handle is of this server, and a client that is sent away with it opens
+    /// the file here again, without end.
     pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
         if self.front.service.has_names() {
             return None;
@@ -20,15 +23,12 @@ impl Connection {
             // A server that fetches for a third-party copy does not know the manager. The client has opened the file
             // here for it.
             Request::Open(r) => {
-                capability_of(&r.target).is_none() && !matches!(part_of(&r.target), Ok(Part::Fetch { .. }))
+                capability_of(&r.target).is_none()
+                    && !self.has_template(r)
+                    && !matches!(part_of(&r.target), Ok(Part::Fetch { .. }))
             }
-            Request::Query(r) => matches!(
-                r.kind,
-                wire::request::QueryKind::Checksum
-                    | wire::request::QueryKind::Xattr
-                    | wire::request::QueryKind::Prepare
-                    | wire::request::QueryKind::OpaqueFile
-            ),
+            Request::Query(r) => is_about_a_name(r),
+            Request::Fattr(r) => matches!(r.target, Target::Path(_)),
             Request::Statx(_)
             | Request::Locate(_)
             | Request::Dirlist(_)
@@ -37,7 +37,6 @@ impl Connection {
             | Request::Rmdir(_)
             | Request::Mv(_)
             | Request::Chmod(_)
-            | Request::Fattr(_)
             | Request::Prepare(_) => true,
             _ => false,
         };
@@ -47,4 +46,17 @@ impl Connection {
         }
         self.front.service.names_elsewhere().map(Into::into)
     }
+}
+
+fn is_about_a_name(r: &Query) -> bool {
+    match r.kind {
+        QueryKind::Checksum => !names_a_handle(r),
+        QueryKind::Xattr | QueryKind::Prepare | QueryKind::OpaqueFile => true,
+        _ => false,
+    }
+}
+
+/// Whether a query for a checksum is about an open file.
+pub(super) fn names_a_handle(r: &Query) -> bool {
+    r.args.is_empty() && r.handle != FileHandle::default()
 }

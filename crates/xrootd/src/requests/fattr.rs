@@ -29,6 +29,17 @@ impl Connection {
     /// kXR_fattr. As in the stock server, each attribute has its own result, even if the file does not exist.
     #[inline(never)] // see `dispatch`
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
+        if self.front.service.has_names() {
+            return self.fattr_now(stream, r);
+        }
+        // A disk server waits for its manager.
+        self.out.leave()?;
+        let result = self.fattr_now(stream, r);
+        self.out.back();
+        result
+    }
+
+    fn fattr_now(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
         let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
         let of = match self.fattr_of(&r.target, changes) {
             Ok(of) => of,

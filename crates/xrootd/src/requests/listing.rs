@@ -9,16 +9,17 @@ use wire::{ResponseStatus, StreamId};
 
 use crate::answer;
 use crate::connection::{Connection, Stop};
-use crate::from_wire::{Algorithm, parse_path};
+use crate::from_wire::{Algorithm, hex, parse_path};
 use crate::to_wire::{Refusal, stat_reply};
 
 /// Approximate size of a frame of a listing, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
 /// A checksum as listings show it, `adler32:0a1b2c3d`, or `none`.
-fn shown(algorithm: Algorithm, sums: Option<FileSums>) -> String {
-    let value = sums.map(|sums| algorithm.of(sums).1);
-    format!("{}:{}", algorithm.name(), value.map_or_else(|| "none".to_owned(), checksum_text))
+fn shown(algorithm: Algorithm, sums: Option<FileSums>, digest: Option<&[u8]>) -> String {
+    let kept = sums.and_then(|sums| algorithm.of(sums)).map(checksum_text);
+    let value = kept.or_else(|| digest.map(hex)).unwrap_or_else(|| "none".to_owned());
+    format!("{}:{value}", algorithm.name())
 }
 
 impl Connection {
@@ -36,10 +37,13 @@ impl Connection {
             Err(error) => return Ok(Err(error.into())),
         };
         let asked = if with_sums { r.target.get(b"cks.type") } else { None };
-        let algorithm = match Algorithm::named(asked) {
+        let algorithm = match Algorithm::named(asked, self.front.service.digests()) {
             Ok(algorithm) => algorithm,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if let (true, Algorithm::Digest(kind)) = (with_sums, algorithm) {
+            listing = listing.with_digests(kind);
+        }
         self.out.leave()?;
         let mut body = DirlistBody::new(with_stat);
         let mut unlistable = 0u64;
@@ -49,7 +53,7 @@ impl Connection {
                     return ControlFlow::Break(());
                 }
                 let stat = entry.stat.as_ref().map(stat_reply);
-                let sum = with_sums.then(|| shown(algorithm, entry.sums));
+                let sum = with_sums.then(|| shown(algorithm, entry.sums, entry.digest.as_deref()));
                 if body.push(entry.name, stat.as_ref(), sum.as_ref().map(String::as_bytes)).is_err() {
                     unlistable += 1;
                 }

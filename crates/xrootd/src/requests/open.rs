@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use service::{Intent, OpenFile, Opened, Role};
+use service::{Intent, OpenFile, Opened};
 use wire::request::{Open, OpenOptions, OpenOptions2};
 use wire::{ErrorNumber, StreamId};
 
 use crate::answer::{self, WhileListening};
 use crate::connection::{Connection, Stop};
-use crate::from_wire::{capability_of, open_of, parse_new_path, parse_path};
+use crate::from_wire::{open_of, parse_new_path, parse_path};
 use crate::to_wire::{Refusal, open_reply};
 
 /// From this version on, the reserved bytes of an open have a meaning.
@@ -22,11 +22,11 @@ impl Connection {
         let makes = r.options.has(OpenOptions::NEW) || r.options.has(OpenOptions::DELETE);
         let path = if makes { parse_new_path(&r.target.path) } else { parse_path(&r.target.path) };
         let open = path.and_then(|path| {
-            let mut open = open_of(r, path, self.wants_stat(r), None)?;
-            // An open with a capability on a disk server has no template.
-            if !matches!(self.front.service.role(), Role::Disk(_)) || capability_of(&r.target).is_none() {
-                open.template = self.template_of(r)?;
+            if !self.front.service.makes_files_like_open_ones() && self.has_template(r) {
+                return Err(template_in_cluster());
             }
+            let mut open = open_of(r, path, self.wants_stat(r), None)?;
+            open.template = self.template_of(r)?;
             Ok(open)
         });
         let open = match open {
@@ -52,6 +52,12 @@ impl Connection {
         if self.client_version < OPTIONS2_VERSION { OpenOptions2::NONE } else { r.options2 }
     }
 
+    /// Whether the open names an open file that the new one gets its data, or its place, from.
+    pub(super) fn has_template(&self, r: &Open) -> bool {
+        let options = self.options2(r);
+        options.has(OpenOptions2::DUP) || options.has(OpenOptions2::SAMEFS)
+    }
+
     fn wants_stat(&self, r: &Open) -> bool {
         r.options.has(OpenOptions::RETSTAT) || self.options2(r).has(OpenOptions2::RETSTATX)
     }
@@ -60,8 +66,8 @@ impl Connection {
     /// an open file is always met: there is only one.
     fn template_of(&self, r: &Open) -> Result<Option<Arc<OpenFile>>, Refusal> {
         let options = self.options2(r);
-        let (dup, samefs) = (options.has(OpenOptions2::DUP), options.has(OpenOptions2::SAMEFS));
-        if !dup && !samefs {
+        let dup = options.has(OpenOptions2::DUP);
+        if !self.has_template(r) {
             return Ok(None);
         }
         let invalid = |text| Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
@@ -74,4 +80,10 @@ impl Connection {
         let template = self.file(r.template)?;
         Ok(dup.then_some(template))
     }
+}
+
+/// A client sends such an open to the server of the file that it names, and follows no redirect from there.
+fn template_in_cluster() -> Refusal {
+    let text = "A new file cannot be opened with another open file as its template (kXR_dup, kXR_samefs) here: this is one server of a cluster, and the manager says where a new file is; open the file without a template and copy the data, or copy by third party (xrdcp --tpc only)";
+    Refusal::new(ErrorNumber::UNSUPPORTED, text)
 }

@@ -3,15 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use service::{FileKind, FileSums, Role};
+use types::DigestKind;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
-use wire::{ErrorNumber, FileHandle, PathArg, StreamId};
+use wire::{ErrorNumber, PathArg, StreamId};
 
+use super::elsewhere::names_a_handle;
 use super::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 use crate::batch;
 use crate::connection::{Connection, Stop};
 use crate::data_streams::STREAMS_MAX;
-use crate::from_wire::{Algorithm, MTIME, parse_path};
+use crate::from_wire::{Algorithm, MTIME, hex, parse_path};
 use crate::front_end::FrontEnd;
 use crate::to_wire::Refusal;
 
@@ -63,21 +65,36 @@ impl Connection {
 
     fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
         let (service, caller) = (std::sync::Arc::clone(&self.front.service), self.session.open.caller());
-        if r.args.is_empty() && r.handle != FileHandle::default() {
+        if names_a_handle(r) {
             let file = match self.file(r.handle) {
                 Ok(file) => file,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            let reply = self.hand_on(stream)?.encoded(|sums, out| told(Algorithm::Adler32, sums, out));
+            let reply = self.hand_on(stream)?.encoded(|sums: FileSums, out| {
+                told("adler32", checksum_text(sums.adler32.0), out);
+                Ok(())
+            });
             service.checksums_of_file(&caller, &file, reply);
             return Ok(Ok(()));
         }
-        let (path, algorithm) = match checksum_target(r) {
+        let (path, algorithm) = match checksum_target(r, service.digests()) {
             Ok(target) => target,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let reply = self.hand_on(stream)?.encoded(move |sums, out| told(algorithm, sums, out));
-        service.checksums(&caller, &path, reply);
+        let (reply, name) = (self.hand_on(stream)?, algorithm.name());
+        if let Algorithm::Digest(kind) = algorithm {
+            let reply = reply.encoded(move |value: Vec<u8>, out| {
+                told(name, hex(&value), out);
+                Ok(())
+            });
+            service.digest(&caller, &path, kind, reply);
+        } else {
+            let reply = reply.encoded(move |sums: FileSums, out| {
+                told(name, algorithm.of(sums).map(checksum_text).unwrap_or_default(), out);
+                Ok(())
+            });
+            service.checksums(&caller, &path, reply);
+        }
         Ok(Ok(()))
     }
 
@@ -119,7 +136,7 @@ impl Connection {
 }
 
 /// The argument is `path` or `path?cks.type=name`; older clients write `name path`.
-fn checksum_target(r: &Query) -> Result<(types::NsPath, Algorithm), Refusal> {
+fn checksum_target(r: &Query, offered: &[DigestKind]) -> Result<(types::NsPath, Algorithm), Refusal> {
     let mut args = r.args.as_slice();
     let mut named = None;
     if !args.starts_with(b"/")
@@ -129,21 +146,22 @@ fn checksum_target(r: &Query) -> Result<(types::NsPath, Algorithm), Refusal> {
         args = &args[space + 1..];
     }
     let target = PathArg::parse(args).map_err(|error| Refusal::of_wire(&error))?;
-    let algorithm = Algorithm::named(target.get(b"cks.type").or(named))?;
+    let algorithm = Algorithm::named(target.get(b"cks.type").or(named), offered)?;
     Ok((parse_path(&target.path)?, algorithm))
 }
 
-fn told(algorithm: Algorithm, sums: FileSums, out: &mut Vec<u8>) -> Result<(), Refusal> {
-    let (name, value) = algorithm.of(sums);
-    ChecksumReply { algorithm: name.as_bytes().to_vec(), value: checksum_text(value).into_bytes() }.encode(out);
-    Ok(())
+fn told(name: &str, value: String, out: &mut Vec<u8>) {
+    ChecksumReply { algorithm: name.as_bytes().to_vec(), value: value.into_bytes() }.encode(out);
 }
 
 impl FrontEnd {
     /// The answer to one word of a config query. Like the stock server, it repeats an unknown word.
     fn config_value(&self, word: &[u8]) -> Vec<u8> {
         let text = match word {
-            b"chksum" => "0:adler32,1:crc32c".into(),
+            b"chksum" => {
+                let all = Algorithm::all(self.service.digests()).enumerate();
+                all.map(|(number, algorithm)| format!("{number}:{}", algorithm.name())).collect::<Vec<_>>().join(",")
+            }
             b"readv_iov_max" => READV_SEGMENTS_MAX.to_string(),
             b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
             b"bind_max" => STREAMS_MAX.to_string(),

@@ -172,7 +172,8 @@ impl Connection {
     ) -> Result<Result<(), Refusal>, Stop> {
         if segment.len > READV_SEGMENT_MAX {
             let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
-            return Ok(Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text)));
+            // as the stock server
+            return Ok(Err(Refusal::new(ErrorNumber::NO_MEMORY, text)));
         }
         let len = segment.len as usize;
         let past_end = || {

@@ -1,6 +1,6 @@
 //! A complete node in memory, which tests start, kill and restart, and a client for it.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // shared by several test binaries
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
 
 pub mod client;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
-use kv::{Embedded, EmbeddedConfig, IndexConfig, LoggedIndex, MemoryEngine};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, MemoryEngine};
 use namespace::{Namespace, NamespaceConfig};
 use store::{Store, StoreConfig};
 use types::{BootId, Timestamp};
@@ -33,7 +33,7 @@ struct Running {
     journal: Arc<Journal>,
     store: Arc<Store>,
     namespace: Arc<Namespace>,
-    indexes: Vec<Arc<LoggedIndex>>,
+    indexes: Vec<Arc<JournaledIndex>>,
 }
 
 impl World {
@@ -59,7 +59,7 @@ impl World {
         let journal = Arc::new(journal);
         let index = |stream, dir: &str| {
             let engine = Box::new(MemoryEngine::new());
-            LoggedIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), dir, IndexConfig::default())
+            JournaledIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), dir, IndexConfig::default())
                 .unwrap()
                 .0
         };

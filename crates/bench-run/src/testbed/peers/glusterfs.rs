@@ -1,6 +1,6 @@
 //! GlusterFS: a volume of one brick, mounted by its own client.
 
-use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
+use super::super::plan::{Folder, NeededPart, Plan, Site, Step, System, command};
 
 const PORT: u16 = 24007;
 
@@ -13,9 +13,9 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
     };
     Plan {
         needs: vec![
-            Need { file: "glusterd", package: "glusterfs-server" },
-            Need { file: "gluster", package: "glusterfs-cli" },
-            Need { file: "glusterfs", package: "glusterfs-client" },
+            NeededPart { file: "glusterd", package: "glusterfs-server" },
+            NeededPart { file: "gluster", package: "glusterfs-cli" },
+            NeededPart { file: "glusterfs", package: "glusterfs-client" },
         ],
         kernel: vec![("fuse", "fuse")],
         folders: ["brick", "lib", "log", "run", "mount"].map(|name| Folder { name, owner: None }).to_vec(),

@@ -1,6 +1,6 @@
 //! MooseFS: a master and a chunk server, mounted by its own client.
 
-use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
+use super::super::plan::{Folder, NeededPart, Plan, Site, Step, System, command};
 
 const CLIENT_PORT: u16 = 9421;
 const CHUNK_PORT: u16 = 9422;
@@ -22,9 +22,9 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
     };
     Plan {
         needs: vec![
-            Need { file: "mfsmaster", package: "moosefs-master" },
-            Need { file: "mfschunkserver", package: "moosefs-chunkserver" },
-            Need { file: "mfsmount", package: "moosefs-client" },
+            NeededPart { file: "mfsmaster", package: "moosefs-master" },
+            NeededPart { file: "mfschunkserver", package: "moosefs-chunkserver" },
+            NeededPart { file: "mfsmount", package: "moosefs-client" },
         ],
         kernel: vec![("fuse", "fuse")],
         folders: ["master", "chunks", "disk", "mount"].map(|name| Folder { name, owner: None }).to_vec(),

@@ -1,7 +1,7 @@
 //! NFS 4.2: Ganesha over a plain directory, mounted by the kernel. The kernel's own server has a single table of exports for all network
 //! namespaces, whereas Ganesha is an ordinary process.
 
-use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
+use super::super::plan::{Folder, NeededPart, Plan, Site, Step, System, command};
 
 const PORT: u16 = 2049;
 const MODULE: &str = "/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so";
@@ -36,9 +36,9 @@ EXPORT {{
     let (at, conf, pid) = (mount.display().to_string(), site.at("ganesha.conf"), site.at("run/ganesha.pid"));
     Plan {
         needs: vec![
-            Need { file: "ganesha.nfsd", package: "nfs-ganesha" },
-            Need { file: MODULE, package: "nfs-ganesha-vfs" },
-            Need { file: "mount.nfs4", package: "nfs-common" },
+            NeededPart { file: "ganesha.nfsd", package: "nfs-ganesha" },
+            NeededPart { file: MODULE, package: "nfs-ganesha-vfs" },
+            NeededPart { file: "mount.nfs4", package: "nfs-common" },
         ],
         kernel: vec![("nfs4", "nfsv4")],
         folders: ["data", "recovery", "run", "mount"].map(|name| Folder { name, owner: None }).to_vec(),

@@ -1,6 +1,6 @@
 //! nginx with its WebDAV modules.
 
-use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
+use super::super::plan::{Folder, NeededPart, Plan, Site, Step, System, command};
 
 const PORT: u16 = 80;
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
@@ -36,8 +36,8 @@ http {{
     );
     Plan {
         needs: vec![
-            Need { file: "nginx", package: "nginx-light" },
-            Need { file: MODULE, package: "libnginx-mod-http-dav-ext" },
+            NeededPart { file: "nginx", package: "nginx-light" },
+            NeededPart { file: MODULE, package: "libnginx-mod-http-dav-ext" },
         ],
         folders: ["data", "uploads"].map(|name| Folder { name, owner: None }).to_vec(),
         files: vec![("nginx.conf", config)],

@@ -1,6 +1,6 @@
 //! XRootD: one data server over a plain directory, by its own protocol and by HTTP.
 
-use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
+use super::super::plan::{Folder, NeededPart, Plan, Site, Step, System, command};
 
 const PORT: u16 = 1094;
 const HTTP_PORT: u16 = 8080;
@@ -13,7 +13,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
     );
     let user = Some("xrootd");
     Plan {
-        needs: vec![Need { file: "xrootd", package: "xrootd-server" }],
+        needs: vec![NeededPart { file: "xrootd", package: "xrootd-server" }],
         folders: vec![Folder { name: "data", owner: user }, Folder { name: "admin", owner: user }],
         files: vec![("xrootd.cfg", config)],
         steps: vec![

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
 use crate::workload::{
     AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, Shared, SyntheticSpec, WorkError,
@@ -34,30 +34,30 @@ pub struct Analysis {
     pub copies: u32,
     /// Jobs at a time.
     #[serde(default = "one")]
-    pub jobs: Many<u32>,
+    pub jobs: OneOrMany<u32>,
     /// `all`, or a share of the events at random, such as `1%`.
     #[serde(default = "all_events")]
-    pub events: Many<Share>,
+    pub events: OneOrMany<Share>,
     /// The order of the baskets in the file.
     #[serde(default = "as_it_is")]
-    pub order: Many<Order>,
+    pub order: OneOrMany<Order>,
     /// How jobs read.
     #[serde(default = "direct")]
-    pub mode: Many<Mode>,
+    pub mode: OneOrMany<Mode>,
     /// The bytes read at once (`vector`) or ahead (`read-ahead`).
     #[serde(default = "cache")]
-    pub cache: Many<Size>,
+    pub cache: OneOrMany<Size>,
     /// A delay before each answer arrives.
     #[serde(default = "no_time")]
-    pub added_round_trip: Many<Time>,
+    pub added_round_trip: OneOrMany<Time>,
     /// Whether jobs decompress. The default is yes if the data are compressed.
-    pub decompress: Option<Many<bool>>,
+    pub decompress: Option<OneOrMany<bool>>,
     /// The CPU seconds that jobs spend on each MB in addition.
     #[serde(default = "nothing")]
-    pub compute: Many<CpuSeconds>,
+    pub compute: OneOrMany<CpuSeconds>,
     /// What a replayed job does between the recorded reads.
     #[serde(default = "skip")]
-    pub gaps: Many<Gaps>,
+    pub gaps: OneOrMany<Gaps>,
     /// The directory on this machine that files are copied to (`copy-in`).
     pub scratch: Option<PathBuf>,
 }
@@ -128,32 +128,32 @@ fn one_copy() -> u32 {
     1
 }
 
-fn all_events() -> Many<Share> {
-    Many::One(Share(ALL))
+fn all_events() -> OneOrMany<Share> {
+    OneOrMany::One(Share(ALL))
 }
 
-fn as_it_is() -> Many<Order> {
-    Many::One(Order::Ordered)
+fn as_it_is() -> OneOrMany<Order> {
+    OneOrMany::One(Order::Ordered)
 }
 
-fn direct() -> Many<Mode> {
-    Many::One(Mode::Direct)
+fn direct() -> OneOrMany<Mode> {
+    OneOrMany::One(Mode::Direct)
 }
 
-fn cache() -> Many<Size> {
-    Many::One(Size(20_000_000))
+fn cache() -> OneOrMany<Size> {
+    OneOrMany::One(Size(20_000_000))
 }
 
-fn no_time() -> Many<Time> {
-    Many::One(Time(Duration::ZERO))
+fn no_time() -> OneOrMany<Time> {
+    OneOrMany::One(Time(Duration::ZERO))
 }
 
-fn nothing() -> Many<CpuSeconds> {
-    Many::One(CpuSeconds(0.0))
+fn nothing() -> OneOrMany<CpuSeconds> {
+    OneOrMany::One(CpuSeconds(0.0))
 }
 
-fn skip() -> Many<Gaps> {
-    Many::One(Gaps::Skip)
+fn skip() -> OneOrMany<Gaps> {
+    OneOrMany::One(Gaps::Skip)
 }
 
 /// Whether the cache size has any effect.
@@ -182,8 +182,8 @@ impl Analysis {
         }
     }
 
-    fn decompress(&self) -> Many<bool> {
-        self.decompress.clone().unwrap_or(Many::One(self.root_file.is_some()))
+    fn decompress(&self) -> OneOrMany<bool> {
+        self.decompress.clone().unwrap_or(OneOrMany::One(self.root_file.is_some()))
     }
 
     /// All modes, those with a cache combined with each cache size.
@@ -220,7 +220,7 @@ impl Analysis {
         });
         let specs = each(specs, &self.jobs, |spec, jobs| spec.jobs = jobs);
         let specs = each(specs, &self.events, |spec, share| spec.events_millionths = share.0);
-        let modes = Many::All(self.modes());
+        let modes = OneOrMany::All(self.modes());
         let specs = each(specs, &modes, |spec, (mode, cache)| (spec.mode, spec.cache_bytes) = (mode, cache));
         let specs = each(specs, &self.added_round_trip, |spec, added| {
             spec.added_round_trip_us = u64::try_from(added.0.as_micros()).unwrap_or(u64::MAX);

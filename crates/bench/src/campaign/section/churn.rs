@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Sizes};
 
 /// A job with many files of different sizes, in all combinations of its parameters.
@@ -21,14 +21,14 @@ pub struct Repeat {
     pub phases: Vec<ChurnPhase>,
     /// Jobs at a time.
     #[serde(default = "one")]
-    pub jobs: Many<u32>,
+    pub jobs: OneOrMany<u32>,
     /// The number of files of each job.
-    pub files: Many<u32>,
+    pub files: OneOrMany<u32>,
     /// The sizes of the smallest and the largest file.
     #[serde(default = "kinds")]
     pub sizes: [Size; 2],
     /// The operations of each job.
-    pub operations: Many<u64>,
+    pub operations: OneOrMany<u64>,
     /// The frequencies of the operations.
     #[serde(default)]
     pub mix: Mix,
@@ -52,15 +52,15 @@ pub struct Robust {
     #[serde(default = "robust_phases")]
     pub phases: Vec<ChurnPhase>,
     /// Clients at a time.
-    pub clients: Many<u32>,
+    pub clients: OneOrMany<u32>,
     /// The number of files of each client.
-    pub files: Many<u32>,
+    pub files: OneOrMany<u32>,
     /// The sizes of the smallest and the largest file.
     #[serde(default = "robust_sizes")]
     pub sizes: [Size; 2],
     /// The operations of each client between the first and the last phase. They make the work last for hours.
     #[serde(default = "thousand")]
-    pub operations: Many<u64>,
+    pub operations: OneOrMany<u64>,
     /// The frequencies of the operations.
     #[serde(default = "robust_mix")]
     pub mix: Mix,
@@ -90,8 +90,8 @@ fn robust_sizes() -> [Size; 2] {
     [Size(4 << 10), Size(64 << 10)]
 }
 
-fn thousand() -> Many<u64> {
-    Many::One(1000)
+fn thousand() -> OneOrMany<u64> {
+    OneOrMany::One(1000)
 }
 
 /// No listings: with very many files they would be most of the work.
@@ -160,7 +160,7 @@ impl Section for Repeat {
             mix: self.mix,
             filled: false,
             one_directory: self.one_directory,
-            manner: Manner { direct: false, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
             rate: self.rate,
             seed,
         };
@@ -190,7 +190,7 @@ impl Section for Robust {
             mix: self.mix,
             filled: false,
             one_directory: self.one_directory,
-            manner: Manner { direct: false, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
             rate: self.rate,
             seed,
         };

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
 use crate::workload::{ClientWork, GenerateSpec};
 
@@ -18,9 +18,9 @@ pub struct ClientAlone {
     pub work: Vec<ClientWork>,
     /// Threads at a time.
     #[serde(default = "one")]
-    pub threads: Many<u32>,
+    pub threads: OneOrMany<u32>,
     /// The size of each block in bytes.
-    pub block: Many<Size>,
+    pub block: OneOrMany<Size>,
     /// The duration of each operation.
     #[serde(default = "few_seconds")]
     pub seconds: u32,

@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Rate, Size};
+use super::super::value::{OneOrMany, Rate, Size};
 use super::{Section, each, named, one, product, request, size, yes};
-use crate::target::{Durability, Manner, Place};
+use crate::target::{Durability, IoOptions, TargetDir};
 use crate::workload::{DaqError, DaqSpec};
 
 /// Recorders, and readers of their files, in all combinations of the parameters.
@@ -16,23 +16,23 @@ pub struct Daq {
     /// Its name in results.
     pub name: String,
     /// Recorders at a time.
-    pub recorders: Many<u32>,
+    pub recorders: OneOrMany<u32>,
     /// The files of each recorder, one after the other.
     #[serde(default = "one_file")]
     pub files: u32,
     /// The size of each file in bytes.
-    pub file: Many<Size>,
+    pub file: OneOrMany<Size>,
     /// The size of each request in bytes.
-    pub block: Many<Size>,
+    pub block: OneOrMany<Size>,
     /// The rate of each recorder in bytes a second.
     #[serde(default = "flat_out")]
-    pub rate: Many<Rate>,
+    pub rate: OneOrMany<Rate>,
     /// The bytes that a recorder can buffer while the system is slow, before it misses a deadline.
     #[serde(default = "buffer")]
     pub buffer: Size,
     /// The number of readers that follow each recorder.
     #[serde(default = "none")]
-    pub followers: Many<u32>,
+    pub followers: OneOrMany<u32>,
     /// The number of finished files that are copied at a time.
     #[serde(default)]
     pub copiers: u32,
@@ -40,7 +40,7 @@ pub struct Daq {
     pub copy_to: Option<String>,
     /// The requests under way on one file, if the driver supports several.
     #[serde(default = "one")]
-    pub window: Many<u32>,
+    pub window: OneOrMany<u32>,
     /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
@@ -56,12 +56,12 @@ fn one_file() -> u32 {
     1
 }
 
-fn none() -> Many<u32> {
-    Many::One(0)
+fn none() -> OneOrMany<u32> {
+    OneOrMany::One(0)
 }
 
-fn flat_out() -> Many<Rate> {
-    Many::One(Rate(None))
+fn flat_out() -> OneOrMany<Rate> {
+    OneOrMany::One(Rate(None))
 }
 
 fn buffer() -> Size {
@@ -90,7 +90,7 @@ impl Section for Daq {
             buffer_bytes: self.buffer.0,
             followers: 0,
             copiers: self.copiers,
-            manner: Manner { direct: self.direct, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
             verify: self.verify,
         };
         let specs = each(vec![first], &self.recorders, |spec, recorders| spec.recorders = recorders);
@@ -98,7 +98,7 @@ impl Section for Daq {
         let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
         let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0);
         let specs = each(specs, &self.followers, |spec, followers| spec.followers = followers);
-        let specs = each(specs, &self.window, |spec, window| spec.manner.window = window as usize);
+        let specs = each(specs, &self.window, |spec, window| spec.io_options.window = window as usize);
         let work = |spec: DaqSpec| Work {
             parameters: named([
                 ("recorders", spec.recorders.to_string()),
@@ -108,7 +108,7 @@ impl Section for Daq {
                 ("rate", spec.rate.map_or("flat out".to_owned(), |rate| format!("{}/s each", size(rate)))),
                 ("followers", spec.followers.to_string()),
                 ("copiers", spec.copiers.to_string()),
-                ("window", spec.manner.window.to_string()),
+                ("window", spec.io_options.window.to_string()),
             ]),
             phases: vec![Phase::Daq(spec)],
             copy_to: self.copy_to.clone(),
@@ -123,6 +123,6 @@ impl Section for Daq {
             return Err(CampaignError::Work { name: name(), source: DaqError::CopiesWhere.into() });
         }
         let Some(place) = &self.copy_to else { return Ok(()) };
-        Place::parse(place).map(drop).map_err(|source| CampaignError::Place { name: name(), source })
+        TargetDir::parse(place).map(drop).map_err(|source| CampaignError::TargetDir { name: name(), source })
     }
 }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{FailureError, FailureSpec};
 
 /// Writers and readers that continue while the system's command breaks something, in all combinations of their
@@ -18,17 +18,17 @@ pub struct Failure {
     pub name: String,
     /// Writers at a time.
     #[serde(default = "one")]
-    pub writers: Many<u32>,
+    pub writers: OneOrMany<u32>,
     /// The most files of each writer.
     #[serde(default = "thousand")]
     pub files: u32,
     /// The size of each file in bytes.
-    pub file: Many<Size>,
+    pub file: OneOrMany<Size>,
     /// The size of each request in bytes.
-    pub block: Many<Size>,
+    pub block: OneOrMany<Size>,
     /// The number of readers of acknowledged data.
     #[serde(default = "one")]
-    pub readers: Many<u32>,
+    pub readers: OneOrMany<u32>,
     /// The duration of the phase.
     pub seconds: u32,
     /// When the system's `fail` command runs, in seconds after the start.
@@ -68,7 +68,7 @@ impl Section for Failure {
             readers: 0,
             seconds: self.seconds,
             wait_seconds: self.wait,
-            manner: Manner { direct: self.direct, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
         };
         let specs = each(vec![first], &self.writers, |spec, writers| spec.writers = writers);
         let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);

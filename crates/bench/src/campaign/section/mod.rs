@@ -23,7 +23,7 @@ pub use streams::Streams;
 
 use super::file::CampaignError;
 use super::trial::Work;
-use super::value::Many;
+use super::value::OneOrMany;
 
 /// A section of a campaign.
 pub(super) trait Section {
@@ -48,7 +48,7 @@ fn product<const N: usize>(counts: [u64; N]) -> u64 {
 }
 
 /// Combines each of `points` with each of `values`.
-fn each<P: Clone, V: Clone>(points: Vec<P>, values: &Many<V>, set: impl Fn(&mut P, V)) -> Vec<P> {
+fn each<P: Clone, V: Clone>(points: Vec<P>, values: &OneOrMany<V>, set: impl Fn(&mut P, V)) -> Vec<P> {
     let values = values.all();
     let with = |point: &P, value: &V| {
         let mut point = point.clone();
@@ -71,8 +71,8 @@ fn request(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-fn one() -> Many<u32> {
-    Many::One(1)
+fn one() -> OneOrMany<u32> {
+    OneOrMany::One(1)
 }
 
 fn yes() -> bool {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Rate, Size};
+use super::super::value::{OneOrMany, Rate, Size};
 use super::{Section, each, named, one, product, request, size};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
 use crate::workload::{FlowTool, ForeignFlowsSpec};
@@ -16,19 +16,19 @@ pub struct Network {
     pub name: String,
     /// The protocols.
     #[serde(default = "tcp")]
-    pub protocols: Many<Protocol>,
+    pub protocols: OneOrMany<Protocol>,
     /// The directions, one after the other.
     #[serde(default = "both_ways")]
     pub directions: Vec<Direction>,
     /// Flows at a time, of each direction.
     #[serde(default = "one")]
-    pub flows: Many<u32>,
+    pub flows: OneOrMany<u32>,
     /// The processes that move the bytes.
     #[serde(default = "one_process")]
-    pub processes: Many<Processes>,
+    pub processes: OneOrMany<Processes>,
     /// Whether all systems are tested together or one after the other.
     #[serde(default = "each_alone")]
-    pub at_once: Many<bool>,
+    pub at_once: OneOrMany<bool>,
     /// The duration of each test.
     #[serde(default = "some_seconds")]
     pub seconds: u32,
@@ -40,26 +40,26 @@ pub struct Network {
     pub datagram: Size,
     /// The rate of each flow in bytes a second.
     #[serde(default = "flat_out")]
-    pub rate: Many<Rate>,
+    pub rate: OneOrMany<Rate>,
     /// Other tools for the same flows, each right after the bench's own test.
     #[serde(default)]
     pub beside: Vec<FlowTool>,
 }
 
-fn tcp() -> Many<Protocol> {
-    Many::One(Protocol::Tcp)
+fn tcp() -> OneOrMany<Protocol> {
+    OneOrMany::One(Protocol::Tcp)
 }
 
 fn both_ways() -> Vec<Direction> {
     vec![Direction::To, Direction::From]
 }
 
-fn one_process() -> Many<Processes> {
-    Many::One(Processes::One)
+fn one_process() -> OneOrMany<Processes> {
+    OneOrMany::One(Processes::One)
 }
 
-fn each_alone() -> Many<bool> {
-    Many::One(false)
+fn each_alone() -> OneOrMany<bool> {
+    OneOrMany::One(false)
 }
 
 fn some_seconds() -> u32 {
@@ -75,8 +75,8 @@ fn datagram() -> Size {
     Size(1400)
 }
 
-fn flat_out() -> Many<Rate> {
-    Many::One(Rate(None))
+fn flat_out() -> OneOrMany<Rate> {
+    OneOrMany::One(Rate(None))
 }
 
 impl Section for Network {

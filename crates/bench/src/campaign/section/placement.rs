@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size, yes};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{Access, StreamSpec};
 
 /// Clients that write files, then read their own and those of others, in all combinations of the parameters. The
@@ -20,12 +20,12 @@ pub struct Placement {
     #[serde(default = "phases")]
     pub phases: Vec<Access>,
     /// Clients at a time.
-    pub clients: Many<u32>,
+    pub clients: OneOrMany<u32>,
     /// The number of files of each client.
     #[serde(default = "one")]
-    pub files: Many<u32>,
+    pub files: OneOrMany<u32>,
     /// The size of each file in bytes.
-    pub file: Many<Size>,
+    pub file: OneOrMany<Size>,
     /// The size of each request in bytes.
     #[serde(default = "block")]
     pub block: Size,
@@ -65,7 +65,7 @@ impl Section for Placement {
             file_bytes: 0,
             block_bytes: request(self.block.0),
             chunks: 1,
-            manner: Manner { direct: false, durability: self.durability, window: self.window as usize },
+            io_options: IoOptions { direct: false, durability: self.durability, window: self.window as usize },
             rate: None,
             write_percent: 0,
             verify: self.verify,

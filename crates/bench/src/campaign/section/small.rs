@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, product, request, size, yes};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{SmallPhase, SmallSpec};
 
 /// Many small files, in all combinations of their parameters.
@@ -18,14 +18,14 @@ pub struct Small {
     #[serde(default = "all_phases")]
     pub phases: Vec<SmallPhase>,
     /// Clients at a time.
-    pub clients: Many<u32>,
+    pub clients: OneOrMany<u32>,
     /// The number of files of each client.
-    pub files: Many<u32>,
+    pub files: OneOrMany<u32>,
     /// The size of each file in bytes.
-    pub file: Many<Size>,
+    pub file: OneOrMany<Size>,
     /// Whether all clients share one directory. Otherwise each has its own.
     #[serde(default = "own_directories")]
-    pub one_directory: Many<bool>,
+    pub one_directory: OneOrMany<bool>,
     /// When written bytes must be durable.
     #[serde(default = "undurable")]
     pub durability: Durability,
@@ -44,8 +44,8 @@ fn all_phases() -> Vec<SmallPhase> {
     SmallPhase::ALL.to_vec()
 }
 
-fn own_directories() -> Many<bool> {
-    Many::One(false)
+fn own_directories() -> OneOrMany<bool> {
+    OneOrMany::One(false)
 }
 
 fn undurable() -> Durability {
@@ -77,7 +77,7 @@ impl Section for Small {
                     files: point.files,
                     file_bytes: request(point.file),
                     one_directory: point.one_directory,
-                    manner: Manner { direct: false, durability: self.durability, window: 1 },
+                    io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
                     rate: self.rate,
                     verify: self.verify,
                     batch: self.batch,

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
-use super::super::value::{Many, Size};
+use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size, yes};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{Access, ForeignSpec, StreamSpec, Tool};
 
 /// Streams in all combinations of their parameters.
@@ -17,23 +17,23 @@ pub struct Streams {
     /// The access patterns in order, on the same files.
     pub phases: Vec<Access>,
     /// The size of each file in bytes.
-    pub file: Many<Size>,
+    pub file: OneOrMany<Size>,
     /// The size of each request in bytes.
-    pub block: Many<Size>,
+    pub block: OneOrMany<Size>,
     /// Streams at a time.
     #[serde(default = "one")]
-    pub streams: Many<u32>,
+    pub streams: OneOrMany<u32>,
     /// The number of files of each stream.
     #[serde(default = "one")]
-    pub files: Many<u32>,
+    pub files: OneOrMany<u32>,
     /// The parts of a file that are read or written at a time. A new file always has one writer.
     #[serde(default = "one")]
-    pub chunks: Many<u32>,
+    pub chunks: OneOrMany<u32>,
     /// The requests under way on one file, if the driver supports several.
     #[serde(default = "one")]
-    pub window: Many<u32>,
+    pub window: OneOrMany<u32>,
     /// How many of the system's directories the files are spread over. The default is all.
-    pub targets: Option<Many<u32>>,
+    pub targets: Option<OneOrMany<u32>>,
     /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
@@ -66,7 +66,7 @@ impl Section for Streams {
             self.files.count(),
             self.chunks.count(),
             self.window.count(),
-            self.targets.as_ref().map_or(1, Many::count),
+            self.targets.as_ref().map_or(1, OneOrMany::count),
         ])
     }
 
@@ -88,8 +88,8 @@ impl Section for Streams {
         let points = each(points, &self.chunks, |point, chunks| point.chunks = chunks);
         let points = each(points, &self.window, |point, window| point.window = window);
         let targets = match &self.targets {
-            None => Many::One(None),
-            Some(targets) => Many::All(targets.all().into_iter().map(Some).collect()),
+            None => OneOrMany::One(None),
+            Some(targets) => OneOrMany::All(targets.all().into_iter().map(Some).collect()),
         };
         let points = each(points, &targets, |point, targets| point.targets = targets);
         let work = |point: Point| {
@@ -103,7 +103,11 @@ impl Section for Streams {
                     block_bytes: request(point.block),
                     // A new file has one writer.
                     chunks: if access.makes_files() { 1 } else { point.chunks },
-                    manner: Manner { direct: self.direct, durability: self.durability, window: point.window as usize },
+                    io_options: IoOptions {
+                        direct: self.direct,
+                        durability: self.durability,
+                        window: point.window as usize,
+                    },
                     rate: self.rate.map(|rate| rate.0),
                     write_percent: self.write_percent,
                     verify: self.verify,

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use self::world::{Agent, RATE, START, World, job, sample};
-use super::message::{Ask, Tell};
+use super::message::{AgentMessage, CoordinatorMessage};
 use super::{Event, Input, Kind, Machine, Output};
 use crate::load::Reading;
 
@@ -78,7 +78,7 @@ fn new_settings_are_reported_and_their_total_is_bounded() {
     world.join(3, watches);
     let tell = |world: &mut World, peer, name: &str, value: &str| {
         let settings = [(name.to_owned(), value.to_owned())].into();
-        world.input(Input::Told { peer, tell: Box::new(Tell::Settings { settings }) });
+        world.input(Input::Told { peer, tell: Box::new(AgentMessage::Settings { settings }) });
         let told = std::mem::take(&mut world.events).into_iter().filter_map(|event| match event {
             Event::Settings(machine) => Some((machine.name, machine.system, machine.settings.len())),
             _ => None,
@@ -112,20 +112,21 @@ fn a_thousand_agents_are_followed_by_one_core() {
     machine.handle(START, Input::Begin(Box::new(job(1000))), &mut out);
     for peer in 1..=1000 {
         let told = |tell| Input::Told { peer, tell: Box::new(tell) };
-        machine.handle(START, told(Tell::Clock { number: 1, at_us: 1_700_000_000_000_000 }), &mut out);
-        machine.handle(START, told(Tell::Prepared { run: 1, caches: crate::result::Caches::Kept }), &mut out);
+        machine.handle(START, told(AgentMessage::Clock { number: 1, at_us: 1_700_000_000_000_000 }), &mut out);
+        machine.handle(START, told(AgentMessage::Prepared { run: 1, caches: crate::result::Caches::Kept }), &mut out);
     }
-    assert_eq!(out.iter().filter(|one| matches!(one, Output::Send(_, Ask::Start { .. }))).count(), 1000);
+    assert_eq!(out.iter().filter(|one| matches!(one, Output::Send(_, CoordinatorMessage::Start { .. }))).count(), 1000);
     // As decoded from the wire.
     let roles = vec![("record".to_owned(), Reading { operations: 250, bytes: 1 << 30, failures: 0 })];
-    let second =
-        |number| serde_json::to_vec(&Tell::Second { run: 1, number, roles: roles.clone(), sample: sample() }).unwrap();
+    let second = |number| {
+        serde_json::to_vec(&AgentMessage::Second { run: 1, number, roles: roles.clone(), sample: sample() }).unwrap()
+    };
     let begun = Instant::now();
     let mut bytes = 0;
     for number in 0..SECONDS {
         let (now, text) = (START + secs(u64::from(number) + 2), second(number));
         for peer in 1..=1000 {
-            let tell: Tell = serde_json::from_slice(&text).unwrap();
+            let tell: AgentMessage = serde_json::from_slice(&text).unwrap();
             bytes += text.len();
             machine.handle(now, Input::Told { peer, tell: Box::new(tell) }, &mut out);
         }
@@ -260,17 +261,22 @@ fn an_agent_that_does_not_stop_is_lost() {
 
 #[test]
 fn only_an_agent_that_sends_nonsense_is_dropped() {
-    let second = |run, number| Tell::Second { run, number, roles: Vec::new(), sample: sample() };
-    let prepared = |run| Tell::Prepared { run, caches: crate::result::Caches::Kept };
+    let second = |run, number| AgentMessage::Second { run, number, roles: Vec::new(), sample: sample() };
+    let prepared = |run| AgentMessage::Prepared { run, caches: crate::result::Caches::Kept };
     let wrong = [
         second(1, 50),
         second(1, 0),
         second(7, 0),
         prepared(1),
         prepared(9),
-        Tell::Watched { number: None, sample: sample() },
-        Tell::Second { run: 1, number: 2, roles: vec![("x".repeat(500), Reading::default())], sample: sample() },
-        Tell::Done { run: 1, roles: Vec::new(), cpu_s: -1.0, system_s: 0.0, sample: sample() },
+        AgentMessage::Watched { number: None, sample: sample() },
+        AgentMessage::Second {
+            run: 1,
+            number: 2,
+            roles: vec![("x".repeat(500), Reading::default())],
+            sample: sample(),
+        },
+        AgentMessage::Done { run: 1, roles: Vec::new(), cpu_s: -1.0, system_s: 0.0, sample: sample() },
     ];
     for tell in wrong {
         let mut world = World::new(3);
@@ -334,6 +340,6 @@ fn too_many_agents_and_equal_names() {
     }
     let names: Vec<String> = machine.view(START).agents.into_iter().map(|line| line.name).collect();
     assert_eq!(names, ["node", "node (2)"]);
-    let leaves = |output: &Output| matches!(output, Output::Send(3, Ask::Leave { why }) if why.contains("--agents"));
+    let leaves = |output: &Output| matches!(output, Output::Send(3, CoordinatorMessage::Leave { why }) if why.contains("--agents"));
     assert!(out.iter().any(leaves));
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::campaign::Phase;
-use crate::coordinate::message::{Ask, Home, RoleDone, Tell};
+use crate::coordinate::message::{AgentMessage, CoordinatorMessage, RoleDone, TrialFolder};
 use crate::coordinate::{Event, Input, Job, Kind, Machine, Outcome, Output, PeerId};
 use crate::load::{Reading, Tally};
 use crate::result::{Caches, ServerRecord};
 use crate::sampling::{CpuShares, InterfaceRates, Sample};
-use crate::target::{Durability, Manner};
+use crate::target::{Durability, IoOptions};
 use crate::workload::{Access, StreamSpec};
 
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ pub(super) fn phase(streams: u32) -> Phase {
         file_bytes: 1 << 20,
         block_bytes: 4096,
         chunks: 1,
-        manner: Manner { direct: false, durability: Durability::Close, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::Close, window: 1 },
         rate: None,
         write_percent: 50,
         verify: true,
@@ -38,7 +38,7 @@ pub(super) fn phase(streams: u32) -> Phase {
 }
 
 pub(super) fn job(streams: u32) -> Job {
-    let home = Home { places: vec!["/mnt".into()], folder: "weir-bench-1".into() };
+    let home = TrialFolder { places: vec!["/mnt".into()], folder: "weir-bench-1".into() };
     Job {
         phase: phase(streams),
         home: Some(home),
@@ -109,7 +109,7 @@ pub(super) struct World {
     pub(super) now: Duration,
     pub(super) agents: BTreeMap<PeerId, Agent>,
     /// Messages on their way to the machine.
-    post: BTreeMap<(Duration, u64), (PeerId, Tell)>,
+    post: BTreeMap<(Duration, u64), (PeerId, AgentMessage)>,
     sent: u64,
     pub(super) events: Vec<Event>,
     pub(super) outcomes: Vec<Outcome>,
@@ -154,49 +154,49 @@ impl World {
         }
     }
 
-    fn hear(&mut self, peer: PeerId, ask: Ask) {
+    fn hear(&mut self, peer: PeerId, ask: CoordinatorMessage) {
         let Some(agent) = self.agents.get_mut(&peer) else { return };
         if agent.dies.is_some_and(|(at, _)| self.now >= at) {
             return;
         }
         let arrives = self.now + agent.delay;
         match ask {
-            Ask::Clock { number } => {
+            CoordinatorMessage::Clock { number } => {
                 let at_us = u64::try_from(arrives.as_micros()).unwrap().saturating_add_signed(agent.ahead_us);
-                self.post(peer, arrives, Tell::Clock { number, at_us });
+                self.post(peer, arrives, AgentMessage::Clock { number, at_us });
             }
-            Ask::Prepare(task) => {
+            CoordinatorMessage::Prepare(task) => {
                 agent.task = Some(Task { run: task.run, parts: task.parts, start: None, told: 0, stopped: false });
                 let tell = if agent.refuses {
-                    Tell::Refused { run: task.run, why: "no such place".into() }
+                    AgentMessage::Refused { run: task.run, why: "no such place".into() }
                 } else {
-                    Tell::Prepared { run: task.run, caches: Caches::Kept }
+                    AgentMessage::Prepared { run: task.run, caches: Caches::Kept }
                 };
                 self.post(peer, arrives, tell);
             }
-            Ask::Start { run, at_us } => {
+            CoordinatorMessage::Start { run, at_us } => {
                 let at = Duration::from_micros(at_us.saturating_add_signed(-agent.ahead_us));
                 if let Some(task) = agent.task.as_mut().filter(|task| task.run == run) {
                     task.start = Some(at.max(arrives));
                     self.starts.push(at.max(arrives));
                 }
             }
-            Ask::Stop { run } => {
+            CoordinatorMessage::Stop { run } => {
                 if let Some(task) = agent.task.as_mut().filter(|task| task.run == run) {
                     task.stopped = true;
                 }
             }
-            Ask::Sample { number } => {
+            CoordinatorMessage::Sample { number } => {
                 let seconds = (arrives - agent.watched).as_secs_f64();
                 agent.watched = arrives;
                 let sample = Sample { seconds, ..sample() };
-                self.post(peer, arrives, Tell::Watched { number: Some(number), sample });
+                self.post(peer, arrives, AgentMessage::Watched { number: Some(number), sample });
             }
-            Ask::Leave { .. } => {}
+            CoordinatorMessage::Leave { .. } => {}
         }
     }
 
-    pub(super) fn post(&mut self, peer: PeerId, at: Duration, tell: Tell) {
+    pub(super) fn post(&mut self, peer: PeerId, at: Duration, tell: AgentMessage) {
         self.sent += 1;
         let delay = self.agents.get(&peer).map_or(Duration::ZERO, |agent| agent.delay);
         self.post.insert((at + delay, self.sent), (peer, tell));
@@ -226,7 +226,7 @@ impl World {
             if agent.watches && now >= agent.watched + Duration::from_secs(1) {
                 let seconds = (now - agent.watched).as_secs_f64();
                 agent.watched = now;
-                self.post(peer, now, Tell::Watched { number: None, sample: Sample { seconds, ..sample() } });
+                self.post(peer, now, AgentMessage::Watched { number: None, sample: Sample { seconds, ..sample() } });
                 continue;
             }
             let tells = agent.work(now);
@@ -259,7 +259,7 @@ impl Agent {
         self.task = None;
     }
 
-    fn work(&mut self, now: Duration) -> Vec<Tell> {
+    fn work(&mut self, now: Duration) -> Vec<AgentMessage> {
         let Some(task) = &mut self.task else { return Vec::new() };
         let Some(start) = task.start else {
             if task.stopped {
@@ -273,7 +273,7 @@ impl Agent {
         while task.told < self.seconds && !task.stopped && now >= start + Duration::from_secs(u64::from(task.told) + 1)
         {
             let roles = vec![(String::new(), reading)];
-            tells.push(Tell::Second { run: task.run, number: task.told, roles, sample: sample() });
+            tells.push(AgentMessage::Second { run: task.run, number: task.told, roles, sample: sample() });
             task.told += 1;
         }
         if task.told == self.seconds || task.stopped {
@@ -287,7 +287,13 @@ impl Agent {
                 rest: Reading::default(),
                 idle_workers: Vec::new(),
             };
-            tells.push(Tell::Done { run: task.run, roles: vec![done], cpu_s: 0.5, system_s: 0.25, sample: sample() });
+            tells.push(AgentMessage::Done {
+                run: task.run,
+                roles: vec![done],
+                cpu_s: 0.5,
+                system_s: 0.25,
+                sample: sample(),
+            });
             self.task = None;
         }
         tells

@@ -7,7 +7,7 @@ mod netlink;
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
-use super::outcome::Side;
+use super::outcome::MachineCounters;
 use crate::measure::cpu_time;
 
 pub use counts::{Counts, InterfaceCounts};
@@ -55,10 +55,10 @@ impl Counting {
         Self { interfaces, before, cpu_before: cpu_time() }
     }
 
-    pub(super) fn end(self) -> Side {
+    pub(super) fn end(self) -> MachineCounters {
         let cpu_s = cpu_time().saturating_sub(self.cpu_before).as_secs_f64();
         let counts = Counts::read(&self.interfaces).since(&self.before);
-        Side { interface: self.interfaces.into_iter().next().unwrap_or_default(), counts, cpu_s }
+        MachineCounters { interface: self.interfaces.into_iter().next().unwrap_or_default(), counts, cpu_s }
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Role, VERSION};
 /// Why one side refuses the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum PeerRefused {
     /// The secrets differ.
     WrongToken = 1,
     /// The token has expired.
@@ -96,17 +96,17 @@ pub enum HelloError {
         /// The peer.
         peer: String,
         /// The reason.
-        why: Refusal,
+        why: PeerRefused,
     },
 }
 
-fn told(why: Refusal) -> &'static str {
+fn told(why: PeerRefused) -> &'static str {
     match why {
-        Refusal::WrongToken => "it has another token; give both sides the same token file",
-        Refusal::Expired => {
+        PeerRefused::WrongToken => "it has another token; give both sides the same token file",
+        PeerRefused::Expired => {
             "the token has expired by its clock; make a new one with `weir bench token FILE`, and copy it to all machines"
         }
-        Refusal::Role => "it does not accept this role; is the address right?",
+        PeerRefused::Role => "it does not accept this role; is the address right?",
     }
 }
 

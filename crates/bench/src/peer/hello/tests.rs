@@ -53,7 +53,7 @@ fn each_refusal_is_reported_on_both_sides() {
     let met = meet((Role::Agent, &wrong, NOW), (&[Role::Agent], &right, NOW));
     assert!(matches!(
         met,
-        (Err(HelloError::Refused { why: Refusal::WrongToken, .. }), Err(HelloError::WrongToken { .. }))
+        (Err(HelloError::Refused { why: PeerRefused::WrongToken, .. }), Err(HelloError::WrongToken { .. }))
     ));
     let (caller, listener) = both_say(&met);
     assert!(caller.contains("manager:7000") && caller.contains("same token file"), "{caller}");
@@ -140,7 +140,7 @@ fn a_proof_that_is_sent_back_is_refused() {
     });
     let met = connect(&mut a, "manager:7000", hello, &fresh(1, NOW));
     assert!(matches!(met, Err(HelloError::WrongToken { .. })), "{met:?}");
-    assert_eq!(mirror.join().unwrap(), Refusal::WrongToken as u8);
+    assert_eq!(mirror.join().unwrap(), PeerRefused::WrongToken as u8);
 }
 
 #[test]

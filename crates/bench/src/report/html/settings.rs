@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::escape::escape;
-use crate::report::{Having, Summary};
+use crate::report::{MachinesWithValue, Summary};
 
 /// The most settings of each kind on the page.
 const SETTINGS_MAX: usize = 400;
@@ -46,7 +46,7 @@ fn more(out: &mut String, all: usize) {
     }
 }
 
-fn machines(having: &Having) -> String {
+fn machines(having: &MachinesWithValue) -> String {
     let named = having.machines.iter().take(MACHINES_MAX).cloned().collect::<Vec<_>>().join(", ");
     match having.machines.len().saturating_sub(MACHINES_MAX) {
         0 => named,

@@ -316,14 +316,14 @@ fn cached_data_and_unequal_durability_are_flagged() {
     // The server's cache is unknown.
     assert_eq!(flags(&campaign, 1 << 40), [vec![equal], vec![memory, equal]]);
     assert_eq!(flags(&campaign, 100 << 20), [vec![equal], vec![equal]]);
-    campaign.systems[0].place = crate::campaign::Many::One("/a".to_owned());
+    campaign.systems[0].place = crate::campaign::OneOrMany::One("/a".to_owned());
     assert_eq!(flags(&campaign, 100 << 20), [vec![], vec![]]);
     campaign.streams[0].direct = true;
     assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
     // HTTP promises nothing at a close, whatever the others do.
     campaign.streams[0].durability = crate::target::Durability::Close;
     assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
-    campaign.systems[0].place = crate::campaign::Many::One("http://a/".to_owned());
+    campaign.systems[0].place = crate::campaign::OneOrMany::One("http://a/".to_owned());
     assert_eq!(flags(&campaign, 1 << 40), [vec![equal], vec![equal]]);
 }
 
@@ -347,7 +347,7 @@ fn reads_from_a_servers_cache_are_flagged() {
     // The cache of a server elsewhere is unknown; by path, this machine's memory counts.
     assert_eq!(flags(&campaign, 1), [vec![Flag::MaybeCached], vec![]]);
     assert_eq!(flags(&campaign, 1 << 40), [vec![Flag::MaybeCached], vec![Flag::FitsMemory]]);
-    campaign.systems[0].place = crate::campaign::Many::One("root://localhost//".to_owned());
+    campaign.systems[0].place = crate::campaign::OneOrMany::One("root://localhost//".to_owned());
     assert_eq!(flags(&campaign, 1), [vec![], vec![]]);
     assert_eq!(flags(&campaign, 1 << 40), [vec![Flag::MaybeCached], vec![Flag::FitsMemory]]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Growth, Machine, Way, decide};
+use super::{DataRoute, Evidence, Growth, Machine, decide};
 use crate::campaign::{Campaign, Phase};
 use crate::measure::Measured;
 use crate::report::ceiling::PlacedRow;
@@ -23,7 +23,7 @@ pub(in crate::report) fn put(
     campaign: &Campaign,
     settings: &Settings,
 ) {
-    let siblings = Siblings::new(rows);
+    let siblings = ParameterSeries::new(rows);
     let verdicts: Vec<Vec<_>> = rows
         .iter()
         .map(|at| {
@@ -52,7 +52,7 @@ type Samples<'a> = Vec<(&'a str, &'a [Sample])>;
 fn evidence(
     at: &PlacedRow<'_>,
     cell: &Cell,
-    siblings: &Siblings<'_>,
+    siblings: &ParameterSeries<'_>,
     trials: &[TrialRecord],
     campaign: &Campaign,
     settings: &Settings,
@@ -90,7 +90,7 @@ fn evidence(
     let way = way_of(at.phase, &places, campaign);
     Evidence {
         way,
-        is_networked: way == Way::Network || (way == Way::Path && is_network_mount(&cell.system, settings)),
+        is_networked: way == DataRoute::Network || (way == DataRoute::Path && is_network_mount(&cell.system, settings)),
         is_foreign: at.phase.is_some_and(|phase| phase.workload().runs_a_tool()),
         seconds,
         figure: cell.median,
@@ -121,17 +121,17 @@ fn count(measured: &Measured, unit: Unit) -> f64 {
 }
 
 /// Returns the route of data to the directories of a system; the longest one, if they differ.
-fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> Way {
+fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> DataRoute {
     if phase.is_some_and(|phase| phase.workload().needs_peers()) {
         let peers = campaign.systems.iter().filter_map(|system| system.peer.as_ref());
-        let are_here = peers.map(|peer| way_to(&format!("peer://{peer}"))).all(|way| way == Way::SameMachine);
-        return if are_here { Way::SameMachine } else { Way::Network };
+        let are_here = peers.map(|peer| way_to(&format!("peer://{peer}"))).all(|way| way == DataRoute::SameMachine);
+        return if are_here { DataRoute::SameMachine } else { DataRoute::Network };
     }
     if phase.is_some_and(|phase| !phase.workload().needs_system()) {
-        return Way::None;
+        return DataRoute::None;
     }
-    let ways: Vec<Way> = places.iter().map(|place| way_to(place)).collect();
-    [Way::Network, Way::SameMachine].into_iter().find(|way| ways.contains(way)).unwrap_or(Way::Path)
+    let ways: Vec<DataRoute> = places.iter().map(|place| way_to(place)).collect();
+    [DataRoute::Network, DataRoute::SameMachine].into_iter().find(|way| ways.contains(way)).unwrap_or(DataRoute::Path)
 }
 
 /// File systems of remote servers, by their kernel names. Those in user space (`fuse.glusterfs`, `fuse.ceph`) are
@@ -167,24 +167,24 @@ pub(in crate::report) fn mount_kind<'a>(system: &str, settings: &'a Settings) ->
 }
 
 /// Returns the route of data to a directory, by its text.
-pub(in crate::report) fn way_to(place: &str) -> Way {
-    let Some((scheme, rest)) = place.split_once("://") else { return Way::Path };
+pub(in crate::report) fn way_to(place: &str) -> DataRoute {
+    let Some((scheme, rest)) = place.split_once("://") else { return DataRoute::Path };
     if scheme == "file" {
-        return Way::Path;
+        return DataRoute::Path;
     }
     let authority = rest.split('/').next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
     let local = host.starts_with("127.") || host.starts_with("[::1]") || host.split(':').next() == Some("localhost");
-    if local { Way::SameMachine } else { Way::Network }
+    if local { DataRoute::SameMachine } else { DataRoute::Network }
 }
 
 /// Rows that differ in one parameter only.
-struct Siblings<'a> {
+struct ParameterSeries<'a> {
     rows: &'a [PlacedRow<'a>],
     alike: BTreeMap<(String, &'static str), Vec<usize>>,
 }
 
-impl<'a> Siblings<'a> {
+impl<'a> ParameterSeries<'a> {
     fn new(rows: &'a [PlacedRow<'a>]) -> Self {
         let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (number, at) in rows.iter().enumerate() {
@@ -222,7 +222,7 @@ fn parameter<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 }
 
 /// Compares with the same work by fewer workers: the next smaller number.
-fn growth(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
+fn growth(at: &PlacedRow<'_>, cell: &Cell, siblings: &ParameterSeries<'_>, workers: u32) -> Option<Growth> {
     let (name, this) = WORKERS.iter().find_map(|name| Some((*name, parameter(&at.row, name)?.parse::<u32>().ok()?)))?;
     let found = siblings.figures(at, cell, name, |other| other.parse().is_ok_and(|other: u32| other < this));
     let with = found.into_iter().filter_map(|(other, figure)| Some((other.phase?.workload().workers(), figure)));
@@ -231,7 +231,7 @@ fn growth(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32
 }
 
 /// Returns the rate of the same clients with a directory each, divided by this figure with one directory.
-fn own_directories(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
+fn own_directories(at: &PlacedRow<'_>, cell: &Cell, siblings: &ParameterSeries<'_>) -> Option<f64> {
     parameter(&at.row, DIRECTORIES).filter(|directories| *directories == "one")?;
     let own = siblings.figures(at, cell, DIRECTORIES, |other| other == "own");
     own.first().map(|(_, figure)| figure / cell.median).filter(|ratio| ratio.is_finite())
@@ -258,11 +258,11 @@ mod tests {
             "name = 'c'\nrepeats = 1\n[[system]]\nname = 'a'\nplace = '/a'\n[[client]]\nname = 'x'\nblock = '1MiB'";
         let campaign = Campaign::parse(text).unwrap();
         let way = |place: &str| way_of(None, &["/x".to_owned(), place.to_owned()], &campaign);
-        assert_eq!(way("/mnt/x"), Way::Path);
-        assert_eq!(way("file:///mnt/x"), Way::Path);
-        assert_eq!(way("root://localhost:1094//x"), Way::SameMachine);
-        assert_eq!(way("root://u@127.0.0.1//x"), Way::SameMachine);
-        assert_eq!(way("root://[::1]:2//x"), Way::SameMachine);
-        assert_eq!(way("https://storage.example/x"), Way::Network);
+        assert_eq!(way("/mnt/x"), DataRoute::Path);
+        assert_eq!(way("file:///mnt/x"), DataRoute::Path);
+        assert_eq!(way("root://localhost:1094//x"), DataRoute::SameMachine);
+        assert_eq!(way("root://u@127.0.0.1//x"), DataRoute::SameMachine);
+        assert_eq!(way("root://[::1]:2//x"), DataRoute::SameMachine);
+        assert_eq!(way("https://storage.example/x"), DataRoute::Network);
     }
 }

@@ -5,7 +5,7 @@ use crate::sampling::{PressureShares, Sample};
 
 /// The route of data to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Way {
+pub enum DataRoute {
     /// By a path: this machine's disk, or a mount.
     #[default]
     Path,
@@ -77,7 +77,7 @@ pub struct Growth {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Evidence {
     /// The route of data to the system.
-    pub way: Way,
+    pub way: DataRoute,
     /// Whether the route has a network: a server elsewhere, or a mounted network file system.
     pub is_networked: bool,
     /// Whether another tool did the work.
@@ -175,7 +175,7 @@ impl Evidence {
 
     /// Returns the machines whose disks may hold the data.
     pub fn with_disks(&self) -> impl Iterator<Item = &Machine> {
-        let local = matches!(self.way, Way::Path | Way::SameMachine);
+        let local = matches!(self.way, DataRoute::Path | DataRoute::SameMachine);
         self.clients.iter().filter(move |_| local).chain(&self.servers)
     }
 
@@ -186,8 +186,8 @@ impl Evidence {
 
     /// Whether all machines that take part were observed.
     pub fn is_seen(&self) -> bool {
-        let at_servers = !self.servers.is_empty() || self.way == Way::SameMachine;
-        !self.clients.is_empty() && (at_servers || (self.way == Way::Path && !self.is_networked))
+        let at_servers = !self.servers.is_empty() || self.way == DataRoute::SameMachine;
+        !self.clients.is_empty() && (at_servers || (self.way == DataRoute::Path && !self.is_networked))
     }
 
     /// Whether the time was too short to observe a machine.

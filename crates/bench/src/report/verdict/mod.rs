@@ -7,7 +7,7 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::collect::{mount_kind, put, way_to};
-pub use self::evidence::{DiskUse, Evidence, Growth, Link, Machine, Way};
+pub use self::evidence::{DataRoute, DiskUse, Evidence, Growth, Link, Machine};
 pub use self::table::{Bound, RULES, Rule};
 
 /// The bottleneck of a figure, with the reason.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::evidence::{Evidence, Machine, Way};
+use super::evidence::{DataRoute, Evidence, Machine};
 use crate::report::{Ceiling, Stage};
 
 /// The shares of the requested rate between which it was kept. A rate above the upper bound was not the requested
@@ -131,7 +131,7 @@ pub const RULES: [Rule; 18] = [
         },
         says: "this client: making and checking data",
         test: |found| match found.way {
-            Way::None => Some("the client worked alone".to_owned()),
+            DataRoute::None => Some("the client worked alone".to_owned()),
             _ => reached(found, Stage::Client),
         },
     },
@@ -158,7 +158,7 @@ pub const RULES: [Rule; 18] = [
         when: || format!("all processors of a client were busy at least {} of the time", percent(CPU_BUSY)),
         says: "the client's CPU",
         test: |found| {
-            let shared = if found.way == Way::SameMachine { "; the server also runs on it" } else { "" };
+            let shared = if found.way == DataRoute::SameMachine { "; the server also runs on it" } else { "" };
             let used = format!("; the bench itself used {:.1} processors{shared}", found.bench_cores);
             Some(busy_cpu(&found.clients)? + &used)
         },
@@ -352,7 +352,7 @@ pub const RULES: [Rule; 18] = [
         says: "the route between client and servers: its delay, or a limit on it; more requests under way may be faster",
         test: |found| {
             waiting(found)?;
-            let both = found.way == Way::Network && !found.clients.is_empty() && !found.servers.is_empty();
+            let both = found.way == DataRoute::Network && !found.clients.is_empty() && !found.servers.is_empty();
             both.then(|| format!("{:.1} requests were under way, and neither end was busy", found.under_way))
         },
     },
@@ -417,7 +417,7 @@ fn looked_at(found: &Evidence) -> String {
     if found.clients.is_empty() || found.is_short() {
         seen.push("the time was too short to observe this client".to_owned());
     }
-    if found.servers.is_empty() && found.way == Way::Network {
+    if found.servers.is_empty() && found.way == DataRoute::Network {
         seen.push("no server was watched".to_owned());
     }
     for ceiling in &found.ceilings {

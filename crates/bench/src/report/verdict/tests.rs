@@ -24,7 +24,7 @@ fn idle(name: &str) -> Machine {
 /// Eight workers read large blocks over a network, and nothing is busy.
 fn nothing() -> Evidence {
     Evidence {
-        way: Way::Network,
+        way: DataRoute::Network,
         is_networked: true,
         is_foreign: false,
         seconds: 10.0,
@@ -51,7 +51,7 @@ fn ceiling(stage: Stage, share: f64) -> Ceiling {
 fn with_client(change: impl Fn(&mut Machine)) -> Evidence {
     let mut machine = idle("this client");
     change(&mut machine);
-    Evidence { way: Way::Path, clients: vec![machine], ..nothing() }
+    Evidence { way: DataRoute::Path, clients: vec![machine], ..nothing() }
 }
 
 fn with_server(change: impl Fn(&mut Machine)) -> Evidence {
@@ -86,7 +86,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         // More than the requested rate: that rate is not the bottleneck.
         (Bound::NotKnown, "no server was watched", Evidence { asked: Some(200e6), ..nothing() }),
         (Bound::Generator, "90 %", Evidence { ceilings: vec![ceiling(Stage::Client, 0.9)], ..nothing() }),
-        (Bound::Generator, "alone", Evidence { way: Way::None, ..nothing() }),
+        (Bound::Generator, "alone", Evidence { way: DataRoute::None, ..nothing() }),
         (Bound::NetworkStage, "95 %", Evidence { ceilings: vec![ceiling(Stage::Network, 0.95)], ..nothing() }),
         (
             Bound::NotKnown,
@@ -109,7 +109,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (
             Bound::ClientCpu,
             "the server also runs on it",
-            Evidence { way: Way::SameMachine, ..with_client(|m| m.cpu = 0.95) },
+            Evidence { way: DataRoute::SameMachine, ..with_client(|m| m.cpu = 0.95) },
         ),
         (Bound::ServerCpu, "server a", with_server(|m| m.cpu = 0.95)),
         (Bound::ClientCore, "one processor of this client", with_client(|m| m.core = 1.0)),
@@ -130,7 +130,11 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Disk, "latency", with_client(|m| m.disk = disk(0.97, 1.0))),
         (Bound::Disk, "server a", with_server(|m| m.disk = disk(1.0, 8.0))),
         // The client's own disk holds none of a remote server's data.
-        (Bound::NotKnown, "sdb 100 % busy", Evidence { way: Way::Network, ..with_client(|m| m.disk = disk(1.0, 8.0)) }),
+        (
+            Bound::NotKnown,
+            "sdb 100 % busy",
+            Evidence { way: DataRoute::Network, ..with_client(|m| m.disk = disk(1.0, 8.0)) },
+        ),
         (Bound::Io, "waited for I/O 80 %", with_client(|m| m.pressure = pressure(0.0, 0.8))),
         (Bound::Memory, "for memory 20 %", with_client(|m| m.pressure = pressure(0.2, 0.5))),
         (Bound::OneDirectory, "3.00 times", Evidence { own_directories: Some(3.0), ..small(nothing()) }),
@@ -140,10 +144,10 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
             "8 workers did 1.02 times the work of 2",
             Evidence { servers: vec![idle("server a")], ..grown(1.02) },
         ),
-        (Bound::Locks, "0.70", Evidence { way: Way::Path, is_networked: false, ..small(grown(0.7)) }),
+        (Bound::Locks, "0.70", Evidence { way: DataRoute::Path, is_networked: false, ..small(grown(0.7)) }),
         // The server was not watched.
         (Bound::NotKnown, "no server was watched", grown(1.02)),
-        (Bound::NotKnown, "", Evidence { way: Way::Path, ..grown(1.02) }),
+        (Bound::NotKnown, "", Evidence { way: DataRoute::Path, ..grown(1.02) }),
         // Only twice the workers are meaningful.
         (Bound::NotKnown, "", Evidence { growth: Some(Growth { fewer: 6, ratio: 1.0 }), ..nothing() }),
         (Bound::Answers, "4 ms", small(nothing())),

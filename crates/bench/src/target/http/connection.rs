@@ -25,18 +25,18 @@ pub(super) struct Connection {
 }
 
 enum Transport {
-    Plain(Patient),
-    Tls(Box<StreamOwned<ClientConnection, Patient>>),
+    Plain(TimeoutStream),
+    Tls(Box<StreamOwned<ClientConnection, TimeoutStream>>),
 }
 
 /// A socket whose waits are limited.
-struct Patient {
+struct TimeoutStream {
     socket: TcpStream,
     patience: Duration,
     stop: Stop,
 }
 
-impl Patient {
+impl TimeoutStream {
     fn patiently<T>(&mut self, mut once: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
         let begun = Instant::now();
         loop {
@@ -57,13 +57,13 @@ impl Patient {
     }
 }
 
-impl Read for Patient {
+impl Read for TimeoutStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.patiently(|socket| socket.read(into))
     }
 }
 
-impl Write for Patient {
+impl Write for TimeoutStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.patiently(|socket| socket.write(from))
     }
@@ -80,7 +80,7 @@ impl Connection {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TICK))?;
         socket.set_write_timeout(Some(TICK))?;
-        let patient = Patient { socket, patience: settings.silence_max, stop: settings.stop.clone() };
+        let patient = TimeoutStream { socket, patience: settings.silence_max, stop: settings.stop.clone() };
         let is_tls = tls.is_some();
         let transport = match tls {
             None => Transport::Plain(patient),
@@ -170,7 +170,7 @@ impl Connection {
         }
     }
 
-    fn patient(&mut self) -> &mut Patient {
+    fn patient(&mut self) -> &mut TimeoutStream {
         match &mut self.transport {
             Transport::Plain(patient) => patient,
             Transport::Tls(stream) => &mut stream.sock,

@@ -12,7 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use client::Settings;
 
 use super::http::{Agent, HttpError, HttpUrl, Request, Upload};
-use super::{Durability, Entry, Failure, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use super::{
+    Durability, Entry, Failure, IoOptions, OpenFile, Purpose, RelName, Session, SystemSpace, Target, TargetError,
+};
 use file::{Download, UploadFile};
 use multistatus::Member;
 
@@ -92,9 +94,9 @@ impl WebdavSession {
         name: &RelName,
         len: u64,
         replaces: bool,
-        manner: Manner,
+        io_options: IoOptions,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
-        if manner.durability == Durability::Write {
+        if io_options.durability == Durability::Write {
             return Err(TargetError::Unsupported { what: "making each write durable", by: BY });
         }
         let url = self.at(name);
@@ -152,10 +154,15 @@ impl Session for WebdavSession {
         self.remove_empty(&self.home.as_directory())
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
         match purpose {
-            Purpose::Create { len } => self.upload(name, len, false, manner),
-            Purpose::Replace { len } => self.upload(name, len, true, manner),
+            Purpose::Create { len } => self.upload(name, len, false, io_options),
+            Purpose::Replace { len } => self.upload(name, len, true, io_options),
             Purpose::Read => Ok(Box::new(Download::new(self.agent.clone(), self.at(name)))),
             Purpose::Update => Err(TargetError::Unsupported { what: "changing a file in place", by: BY }),
         }
@@ -189,11 +196,11 @@ impl Session for WebdavSession {
         self.remove_empty(&self.at(name).as_directory())
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
         let mut room = None;
         self.members(&self.place.as_directory(), "0", ASK_ROOM, &mut |member| {
             if let (Some(free), Some(used)) = (member.quota_available, member.quota_used) {
-                room = Some(Room { free, total: free.saturating_add(used) });
+                room = Some(SystemSpace { free, total: free.saturating_add(used) });
             }
         })?;
         Ok(room)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::thread_cpu;
 use crate::load::{Tally, Worker};
-use crate::target::{TargetError, Trips};
+use crate::target::{RoundTrips, TargetError};
 
 /// Counts a job's storage requests.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Cost<'a> {
 /// The result of a call.
 pub(super) struct CallResult<T> {
     pub(super) value: T,
-    pub(super) trips: Trips,
+    pub(super) trips: RoundTrips,
     pub(super) bytes: u64,
 }
 

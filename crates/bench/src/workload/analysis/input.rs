@@ -7,7 +7,7 @@ use std::path::Path;
 use super::ahead::Ahead;
 use super::cost::{CallResult, Cost};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Span, TargetError, Trips};
+use crate::target::{IoOptions, OpenFile, Purpose, RelName, RoundTrips, Session, Span, TargetError};
 
 /// How a job reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -50,10 +50,10 @@ impl Input {
         how: &InputOptions<'_>,
         cost: &mut Cost<'_>,
     ) -> Result<Self, TargetError> {
-        let manner = Manner { window: COPY_WINDOW, ..Manner::default() };
+        let io_options = IoOptions { window: COPY_WINDOW, ..IoOptions::default() };
         let opened = cost.call(|| {
-            let value = session.open(name, Purpose::Read, manner)?;
-            Ok(CallResult { value, trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+            let value = session.open(name, Purpose::Read, io_options)?;
+            Ok(CallResult { value, trips: RoundTrips { requests: 1, in_turn: 1 }, bytes: 0 })
         })?;
         match how.mode {
             Mode::Direct | Mode::Vector => Ok(Self::Straight(opened)),
@@ -113,7 +113,7 @@ impl Input {
         match self {
             Self::Straight(file) => cost.call(|| {
                 file.close()?;
-                Ok(CallResult { value: (), trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+                Ok(CallResult { value: (), trips: RoundTrips { requests: 1, in_turn: 1 }, bytes: 0 })
             }),
             Self::Ahead(ahead) => ahead.close(cost),
             Self::Local(_) => Ok(()),
@@ -128,7 +128,7 @@ fn one(file: &mut dyn OpenFile, span: Span, memory: Memory) -> Result<CallResult
     if done.memory.len() < span.len {
         return Err(short(span, done.memory.len()));
     }
-    Ok(CallResult { value: done.memory, trips: Trips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
+    Ok(CallResult { value: done.memory, trips: RoundTrips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
 }
 
 pub(super) fn short(span: Span, moved: usize) -> TargetError {

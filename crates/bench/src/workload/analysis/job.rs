@@ -10,8 +10,8 @@ use super::clock::{burn, thread_cpu};
 use super::cost::Cost;
 use super::input::{Input, InputOptions, Mode};
 use super::material::{Dataset, JobReads, Material};
-use super::plan::{Chosen, Need, groups, needs};
-use super::recording::{Recording, What};
+use super::plan::{Chosen, NeededPart, groups, needs};
+use super::recording::{OperationKind, Recording};
 use super::{AnalysisSource, AnalysisSpec, Gaps, put};
 use crate::content::Content;
 use crate::load::{JobTally, Tally, Worker};
@@ -69,7 +69,7 @@ struct Plan {
 }
 
 enum Steps {
-    Dataset { chosen: Chosen, needs: Vec<Need>, groups: Vec<std::ops::Range<usize>> },
+    Dataset { chosen: Chosen, needs: Vec<NeededPart>, groups: Vec<std::ops::Range<usize>> },
     Recording,
 }
 
@@ -92,10 +92,10 @@ impl Plan {
                 Self { steps: Steps::Dataset { chosen, needs, groups }, memory }
             }
             JobReads::Recording(recording) => {
-                let len = |what: &What| match what {
-                    What::Read(span) => span.len,
-                    What::VectorRead(spans) => spans.iter().map(|span| span.len).sum(),
-                    What::Open(_) | What::Close => 0,
+                let len = |what: &OperationKind| match what {
+                    OperationKind::Read(span) => span.len,
+                    OperationKind::VectorRead(spans) => spans.iter().map(|span| span.len).sum(),
+                    OperationKind::Open(_) | OperationKind::Close => 0,
                 };
                 let memory = recording.operations.iter().map(|operation| len(&operation.what)).max().unwrap_or(0);
                 Self { steps: Steps::Recording, memory }
@@ -136,7 +136,7 @@ impl Job<'_> {
         &mut self,
         dataset: &Dataset,
         chosen: &Chosen,
-        needs: &[Need],
+        needs: &[NeededPart],
         groups: &[std::ops::Range<usize>],
     ) -> Result<(), TargetError> {
         let mut input = self.open(0)?;
@@ -241,22 +241,22 @@ impl Job<'_> {
             }
             let one;
             let spans: &[Span] = match &operation.what {
-                What::Open(file) => {
+                OperationKind::Open(file) => {
                     let input = self.open(*file)?;
                     open.insert(operation.handle, (*file, input));
                     continue;
                 }
-                What::Close => {
+                OperationKind::Close => {
                     if let Some((_, input)) = open.remove(&operation.handle) {
                         input.close(&mut self.cost)?;
                     }
                     continue;
                 }
-                What::Read(span) => {
+                OperationKind::Read(span) => {
                     one = [*span];
                     &one
                 }
-                What::VectorRead(spans) => spans,
+                OperationKind::VectorRead(spans) => spans,
             };
             let Some((file, input)) = open.get_mut(&operation.handle) else { continue };
             let (file, memory) = (*file, self.get(input, spans)?);

@@ -39,12 +39,12 @@ pub(super) struct Material {
 pub(super) struct MaterialFile {
     pub(super) bytes: u64,
     /// The source of its contents; `None`: it is generated, and every byte can be verified.
-    pub(super) original: Option<Original>,
+    pub(super) original: Option<SourceFile>,
 }
 
 /// A real file, with the order of its sections.
 #[derive(Debug)]
-pub(super) struct Original {
+pub(super) struct SourceFile {
     pub(super) path: PathBuf,
     pub(super) regions: Vec<Region>,
 }
@@ -139,7 +139,7 @@ fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Ma
     }
     let dataset = Dataset { entries: tree.entries, parts, sums, head, branches };
     let compressible = is_compressible(&file, found.bytes).map_err(|error| wrong(error.to_string()))?;
-    let original = Some(Original { path: path.to_owned(), regions });
+    let original = Some(SourceFile { path: path.to_owned(), regions });
     let files = vec![MaterialFile { bytes: found.bytes, original }];
     Ok(Material { files, reading: JobReads::Dataset(dataset), compressible })
 }

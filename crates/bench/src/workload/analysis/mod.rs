@@ -28,7 +28,7 @@ pub use shared::Shared;
 use self::material::{JobReads, Material};
 use super::kind::{word_of, workers_of};
 use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
-use crate::load::Crew;
+use crate::load::WorkerPool;
 use crate::target::RelName;
 
 /// A phase of the analysis.
@@ -353,18 +353,18 @@ impl Workload for AnalysisSpec {
         }
     }
 
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, material) = (self.clone(), self.material()?);
         let (target, content) = (site.target(&self.title())?, Arc::clone(&site.content));
         if self.phase == AnalysisPhase::Analyse {
-            return Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
+            return Ok(WorkerPool::hire(&[("", workers_of(&parts, 1))], move |worker| {
                 job::job(&spec, &material, &*target, &content, worker)
             })?);
         }
         // A few writers, each with its share of the copies.
         let writers = parts.len().min(WRITERS_MAX);
-        Ok(Crew::hire(&[("", 0..writers)], move |worker| {
+        Ok(WorkerPool::hire(&[("", 0..writers)], move |worker| {
             let copies = parts.clone().skip(worker.number).step_by(writers.max(1));
             put::put(&material, &*target, &content, worker, copies)
         })?)

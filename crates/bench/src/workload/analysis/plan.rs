@@ -58,7 +58,7 @@ impl Chosen {
 
 /// A needed part, and the first event that needs it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Need {
+pub(super) struct NeededPart {
     pub(super) event: u64,
     /// Its index in the list of all parts.
     pub(super) part: u32,
@@ -67,7 +67,7 @@ pub(super) struct Need {
 /// Returns the parts with chosen events, in the order in which a job needs them: event by event, within an event
 /// branch by branch, and each part once. `branches` has, for each branch, the indexes of its parts in the list of
 /// all parts, ordered by entries.
-pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) -> Vec<Need> {
+pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) -> Vec<NeededPart> {
     let mut needs = Vec::new();
     for branch in branches {
         let mut event = chosen.from(0);
@@ -79,7 +79,7 @@ pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) ->
             let Some(first) = event else { break };
             if first < part.end_entry() {
                 // The next part may have the same events, like pages of a cluster.
-                needs.push(Need { event: first, part: place });
+                needs.push(NeededPart { event: first, part: place });
             }
             let next =
                 usize::try_from(place + 1).ok().filter(|_| place + 1 < branch.end).and_then(|next| parts.get(next));
@@ -93,7 +93,7 @@ pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) ->
 }
 
 /// Divides needs into groups that are read at once. A group has as many as fit into a cache, and at least one.
-pub(super) fn groups(parts: &[Part], needs: &[Need], cache: u64) -> Vec<Range<usize>> {
+pub(super) fn groups(parts: &[Part], needs: &[NeededPart], cache: u64) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let (mut begin, mut bytes) = (0, 0);
     for (index, need) in needs.iter().enumerate() {

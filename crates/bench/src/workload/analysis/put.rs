@@ -7,7 +7,7 @@ use super::material::{Material, MaterialFile};
 use crate::content::{Content, FileKey};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Done, Manner, OpenFile, Purpose, RelName, Target, TargetError};
+use crate::target::{Done, IoOptions, OpenFile, Purpose, RelName, Target, TargetError};
 
 const BLOCK: usize = 1 << 20;
 const WINDOW: usize = 4;
@@ -31,7 +31,7 @@ pub(super) fn put(
     copies: impl Iterator<Item = u32>,
 ) -> Result<Tally, TargetError> {
     let mut session = target.session()?;
-    let manner = Manner { window: WINDOW.min(target.window_max()), ..Manner::default() };
+    let io_options = IoOptions { window: WINDOW.min(target.window_max()), ..IoOptions::default() };
     let mut spare: Vec<Memory> = Vec::new();
     for _ in 0..WINDOW {
         spare.push(Memory::new(BLOCK)?);
@@ -46,10 +46,10 @@ pub(super) fn put(
             break;
         }
         let name = name(files, copy, place);
-        let mut filler = Filler::new(file, content, FileKey { file: number(files, copy, place), generation: 0 })?;
+        let mut filler = ByteSource::new(file, content, FileKey { file: number(files, copy, place), generation: 0 })?;
         let written = session
-            .open(&name, Purpose::Create { len: file.bytes }, manner)
-            .and_then(|open| writer.write(open, file.bytes, manner.window, &mut filler));
+            .open(&name, Purpose::Create { len: file.bytes }, io_options)
+            .and_then(|open| writer.write(open, file.bytes, io_options.window, &mut filler));
         if let Err(error) = written {
             worker.meter().add_failure();
             writer.tally.add_failure(start.elapsed(), &error);
@@ -71,7 +71,7 @@ impl Writer<'_> {
         mut file: Box<dyn OpenFile>,
         bytes: u64,
         window: usize,
-        filler: &mut Filler<'_>,
+        filler: &mut ByteSource<'_>,
     ) -> Result<(), TargetError> {
         let (mut at, mut under_way) = (0, 0);
         while at < bytes && !self.worker.is_stopped() {
@@ -105,28 +105,28 @@ impl Writer<'_> {
 }
 
 /// The source of a file's bytes.
-enum Filler<'a> {
-    Made { content: &'a Content, key: FileKey },
-    Copied { original: File, what: String, pieces: Vec<Piece> },
+enum ByteSource<'a> {
+    Generated { content: &'a Content, key: FileKey },
+    Copied { original: File, what: String, pieces: Vec<SectionPiece> },
 }
 
 /// A section of the original, and its offset in the new file.
-struct Piece {
+struct SectionPiece {
     from: u64,
     len: u64,
     to: u64,
 }
 
-impl<'a> Filler<'a> {
+impl<'a> ByteSource<'a> {
     fn new(file: &MaterialFile, content: &'a Content, key: FileKey) -> Result<Self, TargetError> {
-        let Some(original) = &file.original else { return Ok(Self::Made { content, key }) };
+        let Some(original) = &file.original else { return Ok(Self::Generated { content, key }) };
         let what = format!("read {}", original.path.display());
         let open = File::open(&original.path);
         let open = open.map_err(|source| TargetError::Path { what: what.clone(), source })?;
         let mut to = 0;
         let mut pieces = Vec::with_capacity(original.regions.len());
         for region in &original.regions {
-            pieces.push(Piece { from: region.from, len: region.len, to });
+            pieces.push(SectionPiece { from: region.from, len: region.len, to });
             to += region.len;
         }
         Ok(Self::Copied { original: open, what, pieces })
@@ -134,7 +134,7 @@ impl<'a> Filler<'a> {
 
     fn fill(&mut self, at: u64, into: &mut [u8]) -> Result<(), TargetError> {
         match self {
-            Self::Made { content, key } => {
+            Self::Generated { content, key } => {
                 content.fill(*key, at, into);
                 Ok(())
             }

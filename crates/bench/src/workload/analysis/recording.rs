@@ -35,7 +35,7 @@ pub(super) struct Recording {
 pub(super) struct Operation {
     /// The number of the open file. One file may be open several times.
     pub(super) handle: u64,
-    pub(super) what: What,
+    pub(super) what: OperationKind,
     /// How long the client did something else before it: the time since the last answer for which it could have
     /// been waiting.
     pub(super) gap: Duration,
@@ -43,7 +43,7 @@ pub(super) struct Operation {
 
 /// The kind of an operation.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum What {
+pub(super) enum OperationKind {
     /// Open the file with this index.
     Open(usize),
     Read(Span),
@@ -107,12 +107,12 @@ impl Recording {
                     self.files.len() - 1
                 });
                 open.insert(line.handle, place);
-                What::Open(place)
+                OperationKind::Open(place)
             }
             "Close" => {
                 known()?;
                 open.remove(&line.handle);
-                What::Close
+                OperationKind::Close
             }
             "Stat" => {
                 // The answer of the open contains it already, so no request is needed.
@@ -129,7 +129,7 @@ impl Recording {
                     return Ok(());
                 }
                 self.grow(known()?, span.offset + span.len as u64);
-                What::Read(span)
+                OperationKind::Read(span)
             }
             "VectorRead" => {
                 let read = line.reads()?;
@@ -139,7 +139,7 @@ impl Recording {
                 }
                 let end = read.iter().map(|span| span.offset + span.len as u64).max().unwrap_or(0);
                 self.grow(known()?, end);
-                What::VectorRead(read)
+                OperationKind::VectorRead(read)
             }
             other => {
                 let what = format!("`{other}`: only reads can be replayed; remove the lines of files that are written");
@@ -229,9 +229,9 @@ mod tests {
         let found = Recording::parse(RECORDING).unwrap();
         assert_eq!(found.files, [("root://h//a.root".to_owned(), 9000)]);
         let whats: Vec<_> = found.operations.iter().map(|operation| operation.what.clone()).collect();
-        let read = What::Read(Span { offset: 4000, len: 500 });
-        let vector = What::VectorRead(vec![Span { offset: 100, len: 10 }, Span { offset: 500, len: 20 }]);
-        assert_eq!(whats, [What::Open(0), read, vector, What::Close]);
+        let read = OperationKind::Read(Span { offset: 4000, len: 500 });
+        let vector = OperationKind::VectorRead(vec![Span { offset: 100, len: 10 }, Span { offset: 500, len: 20 }]);
+        assert_eq!(whats, [OperationKind::Open(0), read, vector, OperationKind::Close]);
         let gaps: Vec<_> = found.operations.iter().map(|operation| operation.gap.as_millis()).collect();
         assert_eq!(gaps, [0, 40, 700, 900]);
     }

@@ -14,9 +14,9 @@ pub use worker::Slot;
 
 use self::worker::Churner;
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
-use crate::load::Crew;
+use crate::load::WorkerPool;
 use crate::splitmix;
-use crate::target::{Manner, RelName};
+use crate::target::{IoOptions, RelName};
 
 /// A phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -58,7 +58,7 @@ pub struct ChurnSpec {
     /// Whether all clients share one directory. Otherwise each has its own.
     pub one_directory: bool,
     /// The options of opens.
-    pub manner: Manner,
+    pub io_options: IoOptions,
     /// Operations a second of each client, at fixed times; `None`: as fast as possible.
     pub rate: Option<u32>,
     /// The seed of contents, sizes and orders.
@@ -211,8 +211,8 @@ impl Workload for ChurnSpec {
         self.rate.map(|rate| f64::from(rate) * f64::from(self.clients))
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -223,11 +223,11 @@ impl Workload for ChurnSpec {
         self.clients
     }
 
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
         let known = Arc::clone(&site.known);
-        Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
+        Ok(WorkerPool::hire(&[("", workers_of(&parts, 1))], move |worker| {
             Churner::new(&spec, &*target, &content, &known, worker)?.run()
         })?)
     }

@@ -193,27 +193,27 @@ impl Plan {
     }
 
     /// Chooses an operation by the weights, whether or not it is possible.
-    fn wish(&mut self) -> Wish {
+    fn wish(&mut self) -> NextStep {
         let mix = self.mix;
         let mut number = self.chance() % mix.sum().max(1);
         for (wish, weight) in [
-            (Wish::Create, mix.create),
-            (Wish::Rewrite, mix.rewrite),
-            (Wish::Read, mix.read),
-            (Wish::Stat, mix.stat),
-            (Wish::List, mix.list),
+            (NextStep::Create, mix.create),
+            (NextStep::Rewrite, mix.rewrite),
+            (NextStep::Read, mix.read),
+            (NextStep::Stat, mix.stat),
+            (NextStep::List, mix.list),
         ] {
             if number < u64::from(weight) {
                 return wish;
             }
             number -= u64::from(weight);
         }
-        Wish::Remove
+        NextStep::Remove
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum NextStep {
     Create,
     Rewrite,
     Read,
@@ -229,27 +229,29 @@ impl Iterator for Plan {
         self.left = self.left.checked_sub(1)?;
         let wish = match self.wish() {
             // Without files, none can be read or removed. If all exist, none can be created.
-            Wish::Rewrite | Wish::Read | Wish::Stat | Wish::Remove if self.files.there == 0 => Wish::Create,
-            Wish::Create if self.files.there == self.files.order.len() => Wish::Remove,
+            NextStep::Rewrite | NextStep::Read | NextStep::Stat | NextStep::Remove if self.files.there == 0 => {
+                NextStep::Create
+            }
+            NextStep::Create if self.files.there == self.files.order.len() => NextStep::Remove,
             wish => wish,
         };
-        if wish == Wish::List {
+        if wish == NextStep::List {
             return Some(Step::List);
         }
         let chance = self.chance();
         // There is such a file, because the wish was replaced otherwise. Without any slots, only listing is
         // possible.
-        let Some(place) = self.files.pick(wish != Wish::Create, chance) else { return Some(Step::List) };
+        let Some(place) = self.files.pick(wish != NextStep::Create, chance) else { return Some(Step::List) };
         let slot = self.files.order.get(place).copied()?;
         Some(match wish {
-            Wish::Create => {
+            NextStep::Create => {
                 self.files.cross(place);
                 Step::Create { slot, generation: self.files.write(slot) }
             }
-            Wish::Rewrite => Step::Rewrite { slot, generation: self.files.write(slot) },
-            Wish::Read => Step::Read { slot, generation: self.files.generation(slot) },
-            Wish::Stat => Step::Stat { slot, generation: self.files.generation(slot) },
-            Wish::Remove | Wish::List => {
+            NextStep::Rewrite => Step::Rewrite { slot, generation: self.files.write(slot) },
+            NextStep::Read => Step::Read { slot, generation: self.files.generation(slot) },
+            NextStep::Stat => Step::Stat { slot, generation: self.files.generation(slot) },
+            NextStep::Remove | NextStep::List => {
                 self.files.cross(place);
                 Step::Remove { slot }
             }

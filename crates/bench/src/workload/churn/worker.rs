@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::Known;
+use super::super::KnownFiles;
 use super::plan::Step;
 use super::{ChurnPhase, ChurnSpec};
 use crate::content::{Content, FileKey};
@@ -33,7 +33,7 @@ pub(super) struct Churner<'a> {
     worker: &'a Worker,
     session: Box<dyn Session>,
     client: u32,
-    known: &'a Known,
+    known: &'a KnownFiles,
     /// The real state of its files: that of the plan, as far as it was done.
     slots: Vec<Slot>,
     /// The memory for requests. A failed request keeps it.
@@ -47,7 +47,7 @@ impl<'a> Churner<'a> {
         spec: &'a ChurnSpec,
         target: &dyn Target,
         content: &'a Content,
-        known: &'a Known,
+        known: &'a KnownFiles,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let client = u32::try_from(worker.number).unwrap_or(u32::MAX);
@@ -213,7 +213,7 @@ impl<'a> Churner<'a> {
         let (name, size) = (spec.name(self.client, slot), u64::from(spec.size(self.client, slot, generation)));
         let key = FileKey { file: spec.key(self.client, slot), generation: u64::from(generation) };
         let mut memory = self.memory()?;
-        let mut file = self.session.open(&name, purpose(size), spec.manner)?;
+        let mut file = self.session.open(&name, purpose(size), spec.io_options)?;
         let mut at = 0;
         while at < size {
             let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(self.request_bytes());
@@ -234,7 +234,7 @@ impl<'a> Churner<'a> {
         let (name, size) = (spec.name(self.client, slot), u64::from(spec.size(self.client, slot, generation)));
         let (key, generation) = (spec.key(self.client, slot), u64::from(generation));
         let mut memory = self.memory()?;
-        let mut file = self.session.open(&name, Purpose::Read, spec.manner)?;
+        let mut file = self.session.open(&name, Purpose::Read, spec.io_options)?;
         let mut at = 0;
         while at < size {
             let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(self.request_bytes());

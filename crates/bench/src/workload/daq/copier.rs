@@ -32,8 +32,9 @@ fn one_file(
 ) -> Result<(), TargetError> {
     let spec = site.spec;
     let (name, key) = (spec.name(recorder, file), spec.key(recorder, file));
-    let mut source = from.open(&name, Purpose::Read, spec.manner)?;
-    let mut copy = to.open(&spec.copy_name(recorder, file), Purpose::Create { len: spec.file_bytes }, spec.manner)?;
+    let mut source = from.open(&name, Purpose::Read, spec.io_options)?;
+    let mut copy =
+        to.open(&spec.copy_name(recorder, file), Purpose::Create { len: spec.file_bytes }, spec.io_options)?;
     let mut at = 0;
     while at < spec.file_bytes && !worker.is_stopped() {
         let begun = Instant::now();

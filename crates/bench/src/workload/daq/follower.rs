@@ -8,7 +8,7 @@ use super::floor::State;
 use super::{POLL, Site};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Failure, Manner, OpenFile, Purpose, Session, TargetError};
+use crate::target::{Failure, IoOptions, OpenFile, Purpose, Session, TargetError};
 
 pub(super) fn follow(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX) / site.spec.followers.max(1);
@@ -87,8 +87,8 @@ impl Follower<'_> {
         loop {
             let state = self.site.floor.state(self.recorder, file);
             // The end of a growing file is not aligned for direct I/O.
-            let manner = Manner { direct: false, ..spec.manner };
-            match self.session.open(&spec.name(self.recorder, file), Purpose::Read, manner) {
+            let io_options = IoOptions { direct: false, ..spec.io_options };
+            match self.session.open(&spec.name(self.recorder, file), Purpose::Read, io_options) {
                 Err(error) if error.failure() == Failure::NotFound && state == State::Growing => {
                     if self.worker.is_stopped() {
                         return Ok(None);

@@ -13,8 +13,8 @@ use std::time::Duration;
 use self::floor::Floor;
 use super::kind::{self, Names, Unit, WORKERS_MAX, WorkError, Workload, workers_of};
 use crate::content::Content;
-use crate::load::Crew;
-use crate::target::{Manner, RelName, Target};
+use crate::load::WorkerPool;
+use crate::target::{IoOptions, RelName, Target};
 
 /// The names of the roles in results.
 pub const ROLES: [&str; 3] = ["record", "follow", "copy-out"];
@@ -41,7 +41,7 @@ pub struct DaqSpec {
     /// The finished files that are copied at a time; none without a second system.
     pub copiers: u32,
     /// The options of opens.
-    pub manner: Manner,
+    pub io_options: IoOptions,
     /// Whether read bytes are compared with the written ones.
     pub verify: bool,
 }
@@ -89,7 +89,7 @@ impl DaqSpec {
             ("file", self.file_bytes),
             ("block", u64::from(self.block_bytes)),
             ("rate", self.rate.unwrap_or(1)),
-            ("window", self.manner.window as u64),
+            ("window", self.io_options.window as u64),
         ];
         if let Some((what, _)) = numbers.into_iter().find(|(_, value)| *value == 0) {
             return Err(DaqError::Zero(what));
@@ -102,7 +102,7 @@ impl DaqSpec {
             return Err(DaqError::Block(self.block_bytes));
         }
         let aligned = self.block_bytes.is_multiple_of(PAGE) && self.file_bytes.is_multiple_of(u64::from(PAGE));
-        if self.manner.direct && !aligned {
+        if self.io_options.direct && !aligned {
             return Err(DaqError::Unaligned { block: self.block_bytes, file: self.file_bytes });
         }
         Ok(())
@@ -204,8 +204,8 @@ impl Workload for DaqSpec {
         self.rate.map(|rate| rate as f64 * f64::from(self.recorders) * f64::from(followers))
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -217,7 +217,7 @@ impl Workload for DaqSpec {
     }
 
     /// The roles are [`ROLES`]. A machine with recorders has at least one copier, if there are any.
-    fn crew(&self, site: &kind::Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &kind::Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         if site.copies.is_some() != (self.copiers > 0) {
             return Err(DaqError::CopiesWhere.into());
@@ -232,7 +232,7 @@ impl Workload for DaqSpec {
         let (spec, content) = (self.clone(), Arc::clone(&site.content));
         let (target, copies) = (site.target(&self.title())?, site.copies.clone());
         let names: Vec<&str> = roles.iter().map(|(name, _)| *name).collect();
-        Ok(Crew::hire(&roles, move |worker| {
+        Ok(WorkerPool::hire(&roles, move |worker| {
             let site = Site { spec: &spec, content: &content, floor: &floor, target: &*target };
             match (names[worker.role], &copies) {
                 ("record", _) => recorder::record(&site, worker),

@@ -12,7 +12,7 @@ use crate::target::{Done, OpenFile, Purpose, Session, TargetError};
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let leaves = RecorderEnd(site);
     let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX);
-    let window = site.spec.manner.window.min(site.target.window_max()).max(1);
+    let window = site.spec.io_options.window.min(site.target.window_max()).max(1);
     let mut recorder = Recorder {
         site,
         worker,
@@ -80,7 +80,7 @@ impl Recorder<'_> {
         let mut open = self.session.open(
             &spec.name(self.recorder, file),
             Purpose::Create { len: spec.file_bytes },
-            spec.manner,
+            spec.io_options,
         )?;
         self.site.floor.begin(self.recorder, file);
         let (block, mut offset) = (u64::from(spec.block_bytes), 0);

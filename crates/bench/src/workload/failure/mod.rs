@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use self::board::Board;
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, workers_of};
-use crate::load::Crew;
-use crate::target::{Manner, RelName};
+use crate::load::WorkerPool;
+use crate::target::{IoOptions, RelName};
 
 /// The names of the roles in results.
 const ROLES: [&str; 3] = ["write", "read", "check"];
@@ -35,7 +35,7 @@ pub struct FailureSpec {
     /// How long to wait at the end for a system that has not recovered, in seconds.
     pub wait_seconds: u32,
     /// The options of opens.
-    pub manner: Manner,
+    pub io_options: IoOptions,
 }
 
 /// The parameters are not valid.
@@ -85,14 +85,14 @@ impl FailureSpec {
             ("readers", u64::from(self.readers), 0, WORKERS_MAX / 2 - 8),
             ("seconds", u64::from(self.seconds), 1, 86_400),
             ("wait", u64::from(self.wait_seconds), 0, 86_400),
-            ("window", self.manner.window as u64, 1, 1),
+            ("window", self.io_options.window as u64, 1, 1),
         ];
         let is_out = |(_, value, least, most): &(_, u64, u64, u64)| !(*least..=*most).contains(value);
         if let Some((what, value, least, most)) = bounds.into_iter().find(is_out) {
             return Err(FailureError::Bounds { what, value, least, most });
         }
         let aligned = self.block_bytes.is_multiple_of(4096) && self.file_bytes.is_multiple_of(4096);
-        if self.manner.direct && !aligned {
+        if self.io_options.direct && !aligned {
             return Err(FailureError::Unaligned { block: self.block_bytes, file: self.file_bytes });
         }
         Ok(())
@@ -158,8 +158,8 @@ impl Workload for FailureSpec {
         true
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -171,7 +171,7 @@ impl Workload for FailureSpec {
     }
 
     /// A machine with writers has its share of readers, which read its own writers' files.
-    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
         let share = |part: u32| u64::from(self.readers) * u64::from(part) / u64::from(self.writers);
@@ -181,7 +181,7 @@ impl Workload for FailureSpec {
         let board = Board::new(roles[0].1.len() + roles[1].1.len());
         let roles: Vec<_> = roles.into_iter().filter(|(_, numbers)| !numbers.is_empty()).collect();
         let names: Vec<&str> = roles.iter().map(|(name, _)| *name).collect();
-        Ok(Crew::hire(&roles, move |worker| {
+        Ok(WorkerPool::hire(&roles, move |worker| {
             let site = worker::Site { spec: &spec, content: &content, board: &board, target: &*target };
             match names[worker.role] {
                 "write" => worker::write(&site, worker),

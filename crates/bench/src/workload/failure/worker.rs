@@ -78,7 +78,7 @@ impl<'a> Hand<'a> {
     fn read(&mut self, session: &mut dyn Session, (writer, file): (u32, u32)) -> Result<(), TargetError> {
         let spec = self.site.spec;
         let name = spec.name(writer, file);
-        let mut open = session.open(&name, Purpose::Read, spec.manner)?;
+        let mut open = session.open(&name, Purpose::Read, spec.io_options)?;
         let mut at = 0;
         while at < spec.file_bytes {
             let since = Instant::now();
@@ -102,7 +102,7 @@ impl<'a> Hand<'a> {
         let spec = self.site.spec;
         let name = spec.name(writer, file);
         let key = FileKey { file: spec.key(writer, file), generation: 0 };
-        let mut open = session.open(&name, Purpose::Create { len: spec.file_bytes }, spec.manner)?;
+        let mut open = session.open(&name, Purpose::Create { len: spec.file_bytes }, spec.io_options)?;
         let mut at = 0;
         while at < spec.file_bytes {
             let since = Instant::now();

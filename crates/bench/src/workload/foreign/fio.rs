@@ -50,12 +50,12 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
         "--randrepeat=1".to_owned(),
         format!("--rw={kind}"),
         format!("--bs={}", work.block_bytes),
-        format!("--direct={}", u8::from(work.manner.direct)),
+        format!("--direct={}", u8::from(work.io_options.direct)),
         // One request after the other, like the bench's own driver by path, whatever `window` is.
         "--ioengine=psync".to_owned(),
         "--iodepth=1".to_owned(),
-        format!("--end_fsync={}", u8::from(work.access.writes() && work.manner.durability == Durability::Close)),
-        format!("--sync={}", if work.manner.durability == Durability::Write { "dsync" } else { "none" }),
+        format!("--end_fsync={}", u8::from(work.access.writes() && work.io_options.durability == Durability::Close)),
+        format!("--sync={}", if work.io_options.durability == Durability::Write { "dsync" } else { "none" }),
     ];
     if work.access == Access::Mixed {
         all.push(format!("--rwmixwrite={}", work.write_percent));

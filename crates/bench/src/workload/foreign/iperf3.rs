@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::tool::{Running, ToolOutput};
 use super::{ForeignError, cut_off, told};
 use crate::latency::Latency;
-use crate::load::{Crew, Tally, Worker};
+use crate::load::{Tally, Worker, WorkerPool};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
 use crate::target::{RelName, TargetError};
 use crate::workload::kind::{Names, Site, Unit, WorkError, Workload, no_names, word_of};
@@ -159,11 +159,11 @@ impl Workload for ForeignFlowsSpec {
         1
     }
 
-    fn crew(&self, site: &Site, _parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, _parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         Workload::check(self)?;
-        let far = site.peers.first().ok_or(WorkError::NoPeer)?;
-        let (work, server) = (self.work.clone(), far.iperf3.parse::<Iperf3Server>()?);
-        Ok(Crew::hire(&[("", 0..1)], move |worker| run(&work, &server, worker))?)
+        let peer = site.peers.first().ok_or(WorkError::NoPeer)?;
+        let (work, server) = (self.work.clone(), peer.iperf3.parse::<Iperf3Server>()?);
+        Ok(WorkerPool::hire(&[("", 0..1)], move |worker| run(&work, &server, worker))?)
     }
 }
 
@@ -380,6 +380,6 @@ mod tests {
         assert!(spec.needs_system() && spec.needs_peers() && !spec.needs_place() && spec.runs_a_tool());
         assert_eq!((spec.fixed_time(), spec.asked_rate("")), (Some(Duration::from_secs(10)), Some(12e6)));
         let nobody = Site::alone(std::sync::Arc::new(crate::content::Content::new(1)));
-        assert!(matches!(spec.crew(&nobody, 0..1), Err(WorkError::NoPeer)));
+        assert!(matches!(spec.worker_pool(&nobody, 0..1), Err(WorkError::NoPeer)));
     }
 }

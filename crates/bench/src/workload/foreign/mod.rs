@@ -17,8 +17,8 @@ use super::access::Access;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
 use super::stream::StreamSpec;
 use crate::latency::Latency;
-use crate::load::{Crew, Tally, Worker};
-use crate::target::{Manner, RelName, Target, TargetError};
+use crate::load::{Tally, Worker, WorkerPool};
+use crate::target::{IoOptions, RelName, Target, TargetError};
 
 /// Another tool for streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -53,7 +53,7 @@ pub enum ForeignError {
     },
     /// The tool does not support these options of files.
     #[error("{tool:?} does not support several chunks of a file at a time, or a rate; remove `beside`")]
-    Manner {
+    IoOptions {
         /// The tool.
         tool: Tool,
     },
@@ -99,7 +99,7 @@ impl Workload for ForeignSpec {
             return Err(ForeignError::Pattern { tool: self.tool, access: self.work.access }.into());
         }
         if self.work.chunks > 1 || self.work.rate.is_some() {
-            return Err(ForeignError::Manner { tool: self.tool }.into());
+            return Err(ForeignError::IoOptions { tool: self.tool }.into());
         }
         Ok(())
     }
@@ -136,8 +136,8 @@ impl Workload for ForeignSpec {
         self.work.access.needs_files()
     }
 
-    fn manner(&self) -> Option<Manner> {
-        Some(self.work.manner)
+    fn io_options(&self) -> Option<IoOptions> {
+        Some(self.work.io_options)
     }
 
     fn writes(&self) -> bool {
@@ -173,10 +173,10 @@ impl Workload for ForeignSpec {
         }
     }
 
-    fn crew(&self, site: &Site, _parts: Range<u32>) -> Result<Crew, WorkError> {
+    fn worker_pool(&self, site: &Site, _parts: Range<u32>) -> Result<WorkerPool, WorkError> {
         Workload::check(self)?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
-        Ok(Crew::hire(&[("", 0..1)], move |worker| match spec.tool {
+        Ok(WorkerPool::hire(&[("", 0..1)], move |worker| match spec.tool {
             Tool::Fio => fio::run(&spec, &*target, worker),
             Tool::Xrdcp => xrdcp::run(&spec, &*target, &content, worker),
         })?)

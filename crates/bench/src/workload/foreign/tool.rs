@@ -101,7 +101,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Crew, Tally};
+    use crate::load::{Tally, WorkerPool};
 
     #[test]
     fn a_tool_that_waits_for_ever_is_killed() {
@@ -110,7 +110,7 @@ mod tests {
             let sleeping = Running::start("sleep", &["600".to_owned()])?.at_most(Duration::from_millis(50));
             sleeping.wait(worker).map(|_| Tally::default())
         };
-        let finished = Crew::hire(&[("", 0..1)], work).unwrap().run(None, |_| true);
+        let finished = WorkerPool::hire(&[("", 0..1)], work).unwrap().run(None, |_| true);
         let error = finished.roles[0].workers[0].as_ref().unwrap_err().to_string();
         assert!(error.contains("wait for sleep: timed out"), "{error}");
         assert!(finished.wall < Duration::from_secs(60));

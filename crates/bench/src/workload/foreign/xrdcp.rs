@@ -14,7 +14,7 @@ use crate::content::{Content, FileKey};
 use crate::latency::Latency;
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, Purpose, Target, TargetError};
+use crate::target::{IoOptions, Purpose, Target, TargetError};
 
 /// The directory of files in memory.
 const MEMORY: &str = "/dev/shm";
@@ -120,8 +120,8 @@ pub(super) fn read_back(
     for (stream, file) in (0..spec.work.streams).flat_map(|stream| (0..spec.work.files).map(move |file| (stream, file)))
     {
         let name = spec.name(stream, file);
-        let manner = Manner { direct: false, ..spec.work.manner };
-        let mut open = session.open(&name, Purpose::Read, manner)?;
+        let io_options = IoOptions { direct: false, ..spec.work.io_options };
+        let mut open = session.open(&name, Purpose::Read, io_options)?;
         let mut at = 0;
         while at < spec.work.file_bytes {
             if !go_on() {

@@ -1,0 +1,352 @@
+//! The manager as others see it: it makes the parts, and passes calls on to them.
+
+mod dispatch;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use namespace::{Namespace, NsError, OpenWrite};
+use node::Summed;
+use store::Space;
+use types::striping::StripedOpenWrite;
+use types::{LocationRanges, NodeId, NsPath, ObjectId, Policy, StoreId};
+
+use crate::attributes::Attributes;
+use crate::capability_clock::CapabilityClock;
+use crate::coordinator::{Coordinator, PublishedView};
+use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
+use crate::names::Names;
+use crate::open::OpenService;
+use crate::views::{Activities, Views};
+use crate::without_primary::WritesWithoutPrimary;
+use crate::{
+    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+};
+
+/// A manager.
+pub struct Manager {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+    coordinator: Arc<Coordinator>,
+    open: Arc<OpenService>,
+    backfill: Arc<Backfill>,
+    copies: Arc<Copies>,
+    deletions: Arc<Deletions>,
+    draining: Arc<Draining>,
+    graces: Arc<Graces>,
+    summing: Summing,
+    attributes: Attributes,
+    activities: Arc<Activities>,
+    views: Views,
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Manager")
+    }
+}
+
+impl Manager {
+    /// Starts a manager on a namespace, which an earlier manager may have used.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn start(
+        namespace: Arc<Namespace>,
+        settings: ManagerSettings,
+        world: Box<dyn World>,
+    ) -> Result<Arc<Self>, NsError> {
+        let (names, world): (Names, Arc<dyn World>) = (Names::new(namespace), Arc::from(world));
+        let clock = CapabilityClock::start(world.now(), world.wall());
+        let coordinator = Coordinator::start(names.clone(), Arc::clone(&world), clock, &settings)?;
+        let (names_again, world_again) = (|| names.clone(), || Arc::clone(&world));
+        let without_primary = WritesWithoutPrimary::default();
+        let open = Arc::new(OpenService::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            (clock, settings.capability_lifetime),
+            without_primary.clone(),
+        ));
+        let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
+        let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator));
+        let backfill = Arc::new(Backfill::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            (Arc::clone(&copies), Arc::clone(&deletions)),
+        ));
+        let draining = Arc::new(Draining::new(world_again(), Arc::clone(&coordinator)));
+        let graces = Arc::new(Graces::new(
+            names_again(),
+            (coordinator.published(), world_again()),
+            Arc::clone(&open),
+            without_primary,
+        ));
+        let summing = Summing::new(world_again(), Arc::clone(&open));
+        let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
+        let activities = Arc::new(Activities::default());
+        let views = Views::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            Arc::clone(&activities),
+            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&draining)),
+        );
+        Ok(Arc::new(Self {
+            view: coordinator.published(),
+            names,
+            world,
+            coordinator,
+            open,
+            backfill,
+            copies,
+            deletions,
+            draining,
+            graces,
+            summing,
+            attributes,
+            activities,
+            views,
+        }))
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        self.names.namespace()
+    }
+
+    /// Sets the manager's address for clients, `host:port`. Disk servers send clients there.
+    pub fn set_clients_at(&self, address: &str) {
+        self.coordinator.set_clients_at(address);
+    }
+
+    /// Sets the locations of clients that do not state their own.
+    pub fn set_client_locations(&self, ranges: LocationRanges) {
+        self.coordinator.set_client_locations(ranges);
+    }
+
+    /// Applies settings that may change at run time: the grace period of writers without a primary, and the rate of repair.
+    pub fn adjust(&self, grace: Duration, copied_bytes_per_second: u64) {
+        self.coordinator.set_grace(grace);
+        self.copies.set_bytes_per_second(copied_bytes_per_second);
+    }
+
+    /// The space of all stores together.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.view.get().servers.space()
+    }
+
+    /// A node at this address has connected.
+    pub fn connected(&self, node: NodeId, address: IpAddr) {
+        self.coordinator.connected(node, address);
+    }
+
+    /// A node's connection has ended. The manager sends no clients there any more. The node's session goes on until its lease ends.
+    pub fn disconnected(&self, node: NodeId) {
+        self.coordinator.disconnected(node);
+    }
+}
+
+/// Opens.
+impl Manager {
+    /// Opens for writing. Calls `answer` once, perhaps in another thread; it must not wait.
+    pub fn open_write(
+        &self,
+        open_request: OpenRequest,
+        op: OpenWrite,
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        self.open.open_write(open_request, op, answer);
+    }
+
+    /// Opens a unit of a striped file for its writer. With `goes_on` it also opens a unit that has ended. Calls `answer` once, perhaps in another
+    /// thread; it must not wait.
+    pub fn open_unit_write(
+        &self,
+        open_request: OpenRequest,
+        unit: (StripedOpenWrite, u8, bool),
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        self.open.open_unit_write(open_request, unit, answer);
+    }
+
+    /// Opens for reading. `unit`: open this unit of the file, if it still has this object.
+    ///
+    /// # Errors
+    /// Why the client is sent nowhere.
+    pub fn open_read(
+        &self,
+        open_request: &OpenRequest,
+        path: &NsPath,
+        partial: bool,
+        unit: Option<(u8, ObjectId)>,
+    ) -> Result<Redirect, OpeningError> {
+        self.open.open_read(open_request, path, partial, unit)
+    }
+
+    /// The client addresses of disk servers that can show a file, as `(host, port)`, the nearest first. For a file being written, the primary's
+    /// address. Empty for a directory.
+    ///
+    /// # Errors
+    /// If the file does not exist, or none of its stores is online.
+    pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+        self.open.locate(open_request, path)
+    }
+
+    /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn
+    /// whether anyone still waits.
+    pub fn sum(
+        &self,
+        file: Unsummed,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+        then: impl FnOnce(Result<Summed, SumError>) + Send + 'static,
+    ) {
+        self.summing.sum(file, is_wanted, then);
+    }
+}
+
+/// An administrator's decisions.
+impl Manager {
+    /// Makes a store read-only, or writable again. Returns when that is recorded. A draining store stops draining.
+    ///
+    /// # Errors
+    /// If the store is unknown or removed as lost, or the change cannot be recorded.
+    pub fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
+        self.coordinator.set_read_only(store, read_only)?;
+        self.draining.forget(store);
+        Ok(())
+    }
+
+    /// Starts to drain a store. Returns when that is recorded.
+    ///
+    /// # Errors
+    /// If the store is unknown or removed as lost, or the change cannot be recorded.
+    pub fn drain_store(&self, store: StoreId) -> Result<(), DrainError> {
+        self.draining.start(store)
+    }
+
+    /// Stops draining a store, so that it is used again. It does not return to groups that it has left or is just leaving.
+    ///
+    /// # Errors
+    /// If the store is not draining, or the change cannot be recorded.
+    pub fn stop_draining(&self, store: StoreId) -> Result<(), DrainError> {
+        self.draining.stop(store)
+    }
+
+    /// Removes a store as lost: other stores replace it in its groups. Returns when that is recorded.
+    ///
+    /// # Errors
+    /// If its node is online, unless `force` is set; if the store is unknown, or the change cannot be recorded.
+    pub fn remove_lost_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
+        self.coordinator.remove_as_lost(store, force)?;
+        self.draining.forget(store);
+        Ok(())
+    }
+
+    /// Shows what is lost with `stores`, and removes them as lost if that is confirmed. Other stores then replace them in their groups. `go_on` is
+    /// asked from time to time: if it returns `false`, nothing is removed, and the result is `None`.
+    ///
+    /// # Errors
+    /// If the removal is confirmed and the node of a store is online, unless `force` is set; if a store is unknown, or the change cannot be recorded.
+    pub fn remove_lost_stores(
+        &self,
+        stores: &BTreeSet<StoreId>,
+        how: RemoveLost,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<LossView>, RepairError> {
+        for store in stores {
+            self.coordinator.check_lost(*store, how.force || !how.is_confirmed)?;
+        }
+        let Some(found) = self.views.losses(stores, go_on)? else { return Ok(None) };
+        if how.is_confirmed {
+            for store in stores {
+                self.remove_lost_store(*store, how.force)?;
+            }
+        }
+        Ok(Some(LossView { is_removed: how.is_confirmed, ..found }))
+    }
+
+    /// Removes a store from the cluster.
+    ///
+    /// # Errors
+    /// If a group counts on it, it is draining and not empty yet, it is unknown, or the change cannot be recorded.
+    pub fn remove_store(&self, store: StoreId) -> Result<(), MemberError> {
+        self.coordinator.remove_store(store, self.draining.is_empty(store))
+    }
+
+    /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
+    ///
+    /// # Errors
+    /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
+    pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
+        self.coordinator.remove_node(name)
+    }
+}
+
+/// Views for people.
+impl Manager {
+    /// The cluster as a whole.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn status_view(&self) -> Result<StatusView, NsError> {
+        self.views.status()
+    }
+
+    /// The same with the present activity. Cheap enough to call every second.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn top_view(&self) -> Result<TopView, NsError> {
+        self.views.top()
+    }
+
+    /// All stores, by location.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn stores_view(&self) -> Result<Vec<StoreView>, NsError> {
+        self.views.stores()
+    }
+
+    /// The progress of replacing stores.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn repair_view(&self) -> Result<RepairView, NsError> {
+        self.views.repair()
+    }
+
+    /// A page of under-replicated files, after `after`. With `unreadable`, only files that nobody can read now. Files that are being written for the
+    /// first time are left out: their writer still takes care of them.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
+        self.views.missing(after, unreadable)
+    }
+
+    /// A file and its replicas. Follows a symbolic link.
+    ///
+    /// # Errors
+    /// If the file does not exist, or the namespace cannot be read.
+    pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
+        self.views.file(path)
+    }
+
+    /// Checks whether the existing stores can satisfy a policy if all of them are usable. Returns sentences for people about obstacles at present.
+    ///
+    /// # Errors
+    /// The stores' shortcomings, or when the namespace cannot be read.
+    pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
+        self.views.judge_policy(policy)
+    }
+}

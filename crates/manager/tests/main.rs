@@ -1,0 +1,5 @@
+//! The integration tests of the manager: one program, because each program costs a link.
+
+mod house;
+mod manager;
+mod registration;

@@ -1,0 +1,17 @@
+//! The integration tests of the namespace: one program, because each program costs a link.
+
+mod backfill;
+mod cost;
+mod crash;
+mod digests;
+mod golden;
+mod membership;
+mod model;
+mod placing;
+mod policies;
+mod principals;
+mod random_model;
+mod rules;
+mod slashes;
+mod snapshot_epochs;
+mod stripes;

@@ -1,0 +1,118 @@
+//! The background work of a running node: the scrub, and the control socket that takes requests.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foundation::Foundation;
+use journal::Seq;
+use kv::JournaledIndex;
+use maintenance::scrub::{Scrub, ScrubConfig};
+
+use crate::Failure;
+use crate::config::Config;
+use crate::control::{Control, ControlRequest, Reply};
+use crate::exit::Exit;
+
+/// How long a stop waits for unfinished answers.
+const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The scrub and the socket.
+pub struct NodeServices {
+    scrub: Arc<Scrub>,
+    control: Option<Control>,
+}
+
+impl NodeServices {
+    /// Starts both.
+    pub fn start(foundation: &Foundation, config: &Config) -> Result<Self, Failure> {
+        let scrub = ScrubConfig {
+            rate: config.scrub_rate,
+            period: config.scrub_period,
+            created: u64::try_from(foundation.made.0 / 1_000_000_000).unwrap_or(0),
+        };
+        let (store, namespace) = (Arc::clone(&foundation.objects.store), Arc::clone(&foundation.names.namespace));
+        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
+            .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
+        let scrub = Arc::new(scrub);
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.names.index) };
+        let answer = move |ask: ControlRequest| admin_api.answer(ask);
+        let has_socket = config.data.is_some();
+        let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
+        let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
+        Ok(Self { scrub, control })
+    }
+
+    /// Ends both. Call it before closing the stores and indexes that they use.
+    pub fn stop(mut self) {
+        self.scrub.stop();
+        if let Some(control) = &mut self.control {
+            control.stop(ANSWERS_PATIENCE);
+        }
+    }
+}
+
+/// Answers the requests that arrive at the socket.
+struct AdminApi {
+    scrub: Arc<Scrub>,
+    namespace: Arc<JournaledIndex>,
+}
+
+impl AdminApi {
+    fn answer(&self, ask: ControlRequest) -> Reply {
+        match ask {
+            ControlRequest::ScrubStatus => self.scrub_status(),
+            ControlRequest::ScrubNow { rate } => match self.scrub.now(rate) {
+                Ok(()) => self.scrub_status(),
+                Err(why) => Reply::Refused(why),
+            },
+            ControlRequest::ScrubStop => {
+                self.scrub.give_up();
+                self.scrub_status()
+            }
+            ControlRequest::MakeToken { .. } | ControlRequest::Tokens | ControlRequest::RevokeToken { .. } => Reply::Refused(
+                "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
+            ),
+            ControlRequest::Stores
+            | ControlRequest::ClusterStatus
+            | ControlRequest::Top
+            | ControlRequest::File { .. }
+            | ControlRequest::Missing { .. }
+            | ControlRequest::PolicySet { .. }
+            | ControlRequest::PolicyGet { .. }
+            | ControlRequest::PolicyRemove { .. }
+            | ControlRequest::PolicyList
+            | ControlRequest::Drain { .. }
+            | ControlRequest::StoreReadOnly { .. }
+            | ControlRequest::StoreRemove { .. }
+            | ControlRequest::StoreRemoveLost { .. }
+            | ControlRequest::NodeRemove { .. }
+            | ControlRequest::Repair => Reply::Refused(
+                "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
+            ),
+            ControlRequest::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
+        }
+    }
+
+    fn scrub_status(&self) -> Reply {
+        Reply::Done(serde_json::to_value(self.scrub.status()).unwrap_or_default())
+    }
+
+    fn backup(&self, since: Option<(Seq, u64)>) -> Reply {
+        let backup = match self.namespace.backup(since) {
+            Ok(backup) => backup,
+            Err(error) => {
+                tracing::error!("a backup of the namespace was asked for and cannot be made: {error}");
+                return Reply::Refused(format!("the backup cannot be made: {error}"));
+            }
+        };
+        let head = crate::maintain::head_value(&backup.head());
+        let write = move |out: &mut dyn io::Write| {
+            backup.write_to(out).map_err(|error| {
+                tracing::warn!("a backup of the namespace broke off: {error}");
+                io::Error::other(error.to_string())
+            })
+        };
+        Reply::Stream(head, Box::new(write))
+    }
+}
