@@ -78,7 +78,7 @@ def test_no_client_is_sent_to_a_draining_store(cluster, tmp_path):
     path, alone = on(cluster, draining, "/two", tmp_path), on(cluster, draining, "/one", tmp_path)
     # No other store can replace it in a group that is spread over sites, so it keeps its replicas.
     neighbour.kill()
-    until(lambda: state_of(cluster, neighbour) == "lost", 40)
+    until(lambda: state_of(cluster, neighbour) == "offline", 40)
     store = cluster.store_of(draining)
     assert weir("drain", store, "--data", cluster.data).returncode == 0
     try:

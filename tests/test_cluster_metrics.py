@@ -266,11 +266,11 @@ def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(clu
     room = view["available"]
     killed = cluster.disks[1]
     killed.kill()
-    view = until(lambda: (now := top(cluster))["nodes"][2]["presence"] == "away" and now["stores"].get("lost") and now, 15)
+    view = until(lambda: (now := top(cluster))["nodes"][2]["presence"] == "away" and now["stores"].get("offline") and now, 15)
     gone = view["nodes"][2]["activity"]
     assert gone["age_millis"] > 4000 and gone["written_bytes_per_second"] is None and gone["up_millis"] > 0, gone
     assert view["available"] < room * 0.75 and view["nodes"][2]["available"] > 0, "what it had is not counted as room"
     shown = weir("top", "--data", manager_data(cluster), "--once").stdout
-    assert "1 of 2 disk servers online, 1 away   stores 1 online, 1 lost" in shown, shown
+    assert "1 of 2 disk servers online, 1 away   stores 1 online, 1 offline" in shown, shown
     line = next(line for line in shown.splitlines() if f"{killed.host}:{killed.port}" in line)
     assert re.search(r"away +- +- +- +- +- +[\d.]+ \w+ +\d+ s ago$", line), line

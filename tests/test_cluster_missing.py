@@ -53,7 +53,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     gone = cluster.disks[1]
     store = cluster.store_of(gone)
     gone.kill()
-    until(lambda: [one["state"] for one in cluster.stores()].count("lost") == 1, AWAY_SECONDS)
+    until(lambda: [one["state"] for one in cluster.stores()].count("offline") == 1, AWAY_SECONDS)
     alone = {path for path, parts in where.items() if {store} in parts}
     fewer = {path for path, parts in where.items() if path not in alone and any(store in part for part in parts)}
     assert len(alone) > MANY / 6 and fewer and any(path.startswith("/dealt") for path in alone), (alone, fewer)
@@ -76,20 +76,22 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     # For people: a line each, and totals.
     *lines, last = cluster.weir("missing", "--data", cluster.data).splitlines()
     assert len(lines) == len(found)
-    assert last.startswith(f"0 files lost, {len(alone)} files that cannot be read until a store comes back"), last
-    assert f", {len(fewer)} files under-replicated" in last
+    assert last.startswith(f"0 files lost, {len(alone)} files not readable until a store returns"), last
+    assert f", {len(fewer)} under-replicated" in last
     status = cluster.weir("status", "--data", cluster.data)
     places = [node["locations"] for node in cluster.asked("status")["nodes"]]
     # In the order in which they joined.
     assert sorted(places) == [[], ["site1/rack1/disk1"], ["site1/rack1/disk3"], ["site2/rack1/disk2"]]
-    assert "site2/rack1/disk2" in status and "under-replicated" in status and "what only they have cannot be read" in status
+    assert "site2/rack1/disk2" in status and f"{len(found)} files under-replicated" in status
+    assert f"{len(alone)} of them cannot be read now" in status
+    assert all(len(line) <= 80 for line in [*lines, last, *status.splitlines()]), (lines, status)
 
     # The store never comes back. Files that another store has are copied; the others are reported as lost.
-    cluster.weir("repair", "--store", "disk2", "--data", cluster.data)
+    cluster.weir("store", "remove", "disk2", "--lost", "--yes", "--data", cluster.data)
     until(lambda: all(file["state"] == "lost" for file in missing(cluster).values()), AWAY_SECONDS, cluster.logs)
     assert set(missing(cluster)) == {shown(path) for path in alone}
     last = cluster.weir("missing", "--unreadable", "--data", cluster.data).splitlines()[-1]
-    assert last == f"{len(alone)} files lost, 0 files that cannot be read until a store comes back"
+    assert last == f"{len(alone)} files lost, 0 files not readable until a store returns"
     for path in fewer:
         xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == content(path, 300_000)

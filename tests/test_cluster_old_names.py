@@ -6,7 +6,7 @@ import pytest
 from clients import Xrdfs, xrdcp
 from cluster import Cluster
 from content import MIB, write
-from harness import remove
+from harness import remove, weir
 
 
 @pytest.fixture
@@ -87,3 +87,34 @@ def test_a_disk_server_that_comes_back_late_keeps_what_has_no_name(cluster, tmp_
         assert (tmp_path / "back").read_bytes() == content, path
     on_disk = on_disks(cluster)
     assert [content in on_disk for content in since] == [True] * len(since)
+
+
+def test_a_file_that_was_removed_since_is_refused_with_the_stores_that_had_it(cluster, tmp_path):
+    """The manager has the name again, and the disk servers, which ran all the time, have deleted the object."""
+    cluster.policy("/", "replica(2)")
+    cluster.policy("/dealt", "stripe(2, 64KiB) replica(2)")
+    fs, sizes = Xrdfs(cluster.url), {"/removed": MIB, "/small": 1000, "/replaced": MIB, "/dealt/removed": MIB}
+    for path, size in sizes.items():
+        xrdcp(write(tmp_path / "source", path, size), cluster.url + path).ok()
+    before = {disk.home.name: len(disk.objects()) for disk in cluster.disks}
+    copied(cluster)
+    for path in ("/removed", "/small", "/dealt/removed"):
+        fs("rm", path).ok()
+    xrdcp("-f", write(tmp_path / "source", "newer", MIB), f"{cluster.url}/replaced").ok()
+    # Each disk server has deleted two objects and two units, and has one new object.
+    cluster.until(lambda: cluster.asked("status")["deletions"]["count"] == 0)
+    cluster.until(lambda: all(len(disk.objects()) < before[disk.home.name] for disk in cluster.disks))
+    brought_back(cluster)
+    stores = [cluster.store_of(disk) for disk in cluster.disks]
+    for path in sizes:
+        assert fs("stat", path).code == 0
+        # A server that combines a striped file can only refuse it; a stock client then asks the next one.
+        words = "should have it and has lost it" if not path.startswith("/dealt") else "were tried and refused it"
+        refused = xrdcp("-f", cluster.url + path, tmp_path / "back")
+        refused.fails(words)
+        assert all(f"store {store}" in refused.err + refused.out for store in stores), refused
+        done = weir("cp", "--force", cluster.url + path, str(tmp_path / "back"))
+        assert done.returncode != 0 and "should have it and has lost it" in done.stderr, (path, done)
+        assert not (tmp_path / "back").exists()
+    for disk in cluster.disks:
+        assert "an object that is not here" in disk.log_text(), disk.log_text()

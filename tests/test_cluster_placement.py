@@ -175,12 +175,12 @@ def test_near_the_client_else_where_it_is_preferred_else_anywhere(cluster, tmp_p
         assert asked.redirect[:2] == (cluster.disks[0].port, cluster.disks[0].host)
     # Its rack's only store is away, so another one of its site.
     cluster.disks[1].kill()
-    until(lambda: [store["state"] for store in cluster.stores()].count("lost") == 1, AWAY_SECONDS, cluster.logs)
+    until(lambda: [store["state"] for store in cluster.stores()].count("offline") == 1, AWAY_SECONDS, cluster.logs)
     for number in range(4):
         assert cluster.put(f"/near/fallback{number}", tmp_path, "?weir.location=site1/rack2/h2") <= {"s1", "s2"}
     # The preferred one is away, too.
     cluster.disks[2].kill()
-    until(lambda: [store["state"] for store in cluster.stores()].count("lost") == 3, AWAY_SECONDS, cluster.logs)
+    until(lambda: [store["state"] for store in cluster.stores()].count("offline") == 3, AWAY_SECONDS, cluster.logs)
     assert cluster.put("/near/left", tmp_path, "?weir.location=site9/rack9/other") <= {"s1", "s2"}
     for server in cluster.disks[1:]:
         server.start()

@@ -17,7 +17,7 @@ from harness import WEIR_BIN, remove, until
 
 # A little more than the validity of a capability.
 PERMISSION_SECONDS = 61
-# A little more than the time until an absent store has the state "lost".
+# A little more than the time until an absent store has the state "offline".
 LOST_SECONDS = 60
 
 
@@ -106,7 +106,7 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     (holder,) = cluster.holders(path)
     place = f"site{cluster.disks.index(holder) + 1}/rack1/disk{cluster.disks.index(holder) + 1}"
     holder.kill()
-    until(lambda: "lost" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
+    until(lambda: "offline" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
     refused = xrdcp("-f", cluster.url + path, tmp_path / "back")
     assert refused.code != 0 and "no store that is online" in refused.err + refused.out, refused
     assert place in refused.err + refused.out, refused
@@ -120,7 +120,7 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
         assert place in refused.err + refused.out, refused
     # The command shows the same, and the name is kept.
     copies = cluster.file(path)["object"]["replicas"]
-    assert [(copy["location"], copy["state"]) for copy in copies] == [(place, "lost")]
+    assert [(copy["location"], copy["state"]) for copy in copies] == [(place, "offline")]
     assert Xrdfs(cluster.url).size(path) == MIB
     # A file that needs both sites cannot be made on one. The error gives the reason, and nothing remains.
     refused = xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new")
@@ -172,7 +172,7 @@ def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early
     (holder,) = cluster.holders(path)
     holder.freeze()
     try:
-        until(lambda: "lost" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
+        until(lambda: "offline" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
         with raw.Raw(cluster.manager.port) as there:
             assert there.ask_open(path).status == raw.WAIT
         reader = start_xrdcp(cluster.url + path, tmp_path / "back")

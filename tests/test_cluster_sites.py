@@ -16,7 +16,7 @@ from harness import ROOT, remove, until
 
 SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
-# Time until an absent store has the state "lost", a missing replica is made, or a disk server is in session again.
+# Time until an absent store has the state "offline", a missing replica is made, or a disk server is in session again.
 HEAL_SECONDS = 90
 
 

@@ -269,7 +269,7 @@ def test_a_disk_server_does_not_take_an_unmounted_disk_for_a_new_store(nodes):
         added = weir("store", "add", str(there / "weir"), "--data", str(disk.data))
         assert added.returncode == DONE and "made; store " in added.stdout, added.stderr
         disk.start("--existing")
-        until(lambda: sorted(stores(manager).values()) == ["lost", "online", "online"], 40)
+        until(lambda: sorted(stores(manager).values()) == ["offline", "online", "online"], 40)
         assert disk.stop() == DONE
 
 

@@ -1,4 +1,4 @@
-"""A disk server never comes back: `weir repair` makes its replicas on the others, at the configured rate."""
+"""A disk server never comes back: repair makes its replicas on the others, at the configured rate."""
 
 import time
 
@@ -17,13 +17,13 @@ class Repaired(Cluster):
         self.manager.flags = ("--config", str(config))
 
     def remove_lost(self, disk, *flags: str):
-        return weir("repair", "--store", self.lost, *flags, "--data", self.data)
+        return weir("store", "remove", self.lost, "--lost", "--yes", *flags, "--data", self.data)
 
     def lose(self, disk) -> None:
         """Kills its node for good, and removes it as lost once it is away."""
         self.lost = self.store_of(disk)
         refused = self.remove_lost(disk)
-        assert refused.returncode != 0 and "is not lost: its node is Online" in refused.stderr, refused.stderr
+        assert refused.returncode != 0 and "is not lost: its node is online" in refused.stderr, refused.stderr
         disk.kill()
         end = time.monotonic() + 40
         while (done := self.remove_lost(disk)).returncode != 0:

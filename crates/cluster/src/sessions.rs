@@ -2,6 +2,7 @@
 //! stopped.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use types::{BootGeneration, BootId, NodeId, NodeRecord, SessionId};
@@ -23,6 +24,16 @@ pub enum Presence {
     Suspect,
     /// Its lease has run out, or it has never been here. It answers nobody.
     Away,
+}
+
+impl fmt::Display for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Online => "online",
+            Self::Suspect => "suspect",
+            Self::Away => "away",
+        })
+    }
 }
 
 /// A node's request for a session.
@@ -100,6 +111,16 @@ impl Sessions {
             being_kept: BTreeMap::new(),
             nodes,
         }
+    }
+
+    /// Begins the numbers of sessions at a random distance. A manager that was restored from an old copy counts its runs from there, so it repeats
+    /// the number of a run. Without this, a disk server could get the number of a session that it had with the lost manager, and would keep what it
+    /// was told in that session.
+    #[must_use]
+    pub fn at_random_distance(mut self, random: u64) -> Self {
+        // Half of the numbers of this run are left.
+        self.first = self.first.saturating_add(random % (SESSIONS_PER_RUN / 2));
+        self
     }
 
     /// Returns the terms of leases.
@@ -182,6 +203,13 @@ impl Sessions {
     pub fn session(&self, now: Time, node: NodeId) -> Option<SessionId> {
         let session = self.nodes.get(&node)?.session.as_ref()?;
         (now < session.expires).then_some(session.id)
+    }
+
+    /// Returns how long a node may still hold a lease if it does not renew it; zero if it holds none.
+    #[must_use]
+    pub fn lease_left(&self, now: Time, node: NodeId) -> Duration {
+        let session = self.nodes.get(&node).and_then(|node| node.session);
+        session.map_or(self.others_until, |session| session.expires).since(now)
     }
 
     /// Whether this manager has started so recently that a node may not have registered yet.
@@ -270,6 +298,15 @@ mod tests {
         let second = register(&mut sessions, at(8000), 1, 1);
         assert!(second.session > first.session && second.boot_generation == first.boot_generation);
         assert!(!sessions.renew(at(8001), NODE, first.session));
+    }
+
+    #[test]
+    fn runs_with_the_same_number_give_different_sessions() {
+        let started = |run, random| Sessions::new(terms(), SessionId(run), at(0), []).at_random_distance(random);
+        let given = |run, random| register(&mut started(run, random), at(100), 1, 1).session;
+        let (lost, restored) = (given(5, 70_000), given(5, u64::MAX));
+        assert_ne!(lost, restored);
+        assert!(lost.0.max(restored.0) + SESSIONS_PER_RUN / 2 - 1 <= given(6, 0).0, "a later run's are above");
     }
 
     #[test]

@@ -21,7 +21,8 @@ use types::{ErrorCode, Policy, Shared, Spread, StoreId};
 #[test]
 fn stores_that_cannot_take_anything_get_nothing() {
     let mut stores = even(12, 3);
-    let states = [StoreState::Suspect, StoreState::Lost, StoreState::Draining, StoreState::ReadOnly, StoreState::Full];
+    let states =
+        [StoreState::Suspect, StoreState::Offline, StoreState::Draining, StoreState::ReadOnly, StoreState::Full];
     for (info, state) in stores.iter_mut().zip(states) {
         info.state = state;
     }
@@ -77,7 +78,7 @@ fn on_any_small_cluster_groups_meet_the_demands_and_refusals_are_right() {
                 let class = ["", "a", "b", "c"][rng.random_range(0..4)];
                 let mut info = store(id, &format!("s{site}/r{rack}/h{host}"), class);
                 if rng.random_ratio(1, 12) {
-                    info.state = StoreState::Lost;
+                    info.state = StoreState::Offline;
                 }
                 info
             })
@@ -158,7 +159,7 @@ fn a_policy_that_cannot_be_met_is_refused_with_advice() {
     let error = why(one_class, "replica(2) class=t1:1,ssd:1");
     assert!(matches!(error, PlacementError::Together { .. }), "{error:?}");
     let mut closed = even(4, 1);
-    closed[0].state = StoreState::Lost;
+    closed[0].state = StoreState::Offline;
     closed[1].state = StoreState::Draining;
     closed[2].state = StoreState::Full;
     closed[3].free = 0;
@@ -236,7 +237,7 @@ fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_locatio
     let client = location_of("a/r1/h1");
     let first = |gone: &[usize]| {
         let mut stores = stores.clone();
-        gone.iter().for_each(|at| stores[*at].state = StoreState::Lost);
+        gone.iter().for_each(|at| stores[*at].state = StoreState::Offline);
         let map = map(stores);
         let placed: Vec<_> = (0..50).map(|seed| choose_stores(&map, &text, Some(&client), 0, seed).unwrap()).collect();
         let stores: BTreeSet<_> = placed.iter().map(|placed| placed.groups[0][0].0).collect();

@@ -143,7 +143,7 @@ fn most_groups_stay_when_a_store_comes_or_goes() {
             assert!(share(moved) < 0.01 + 0.5 / n as f64, "{n} stores, {text}: {moved} moved");
             assert!(share(new) < 0.01 + 4.0 / n as f64, "{n} stores, {text}: {new} new");
             let mut lost = all.clone();
-            lost[gone].state = StoreState::Lost;
+            lost[gone].state = StoreState::Offline;
             assert_eq!(set(lost), without, "a lost store is as good as gone");
         }
         let mut fuller = all.clone();

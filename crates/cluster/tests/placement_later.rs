@@ -37,10 +37,10 @@ fn busy_draining_and_suspect_stores_come_later_and_lost_or_unknown_ones_never() 
     let client = location_of("a/r1/h1");
     let all = ids(&[1, 2, 3, 4, 77]);
     assert_eq!(rank_readers(&map(stores.clone()), &all, Some(&client), 1), ids(&[3, 4, 2, 1]));
-    stores[2].state = StoreState::Lost;
+    stores[2].state = StoreState::Offline;
     stores[3].state = StoreState::Draining;
     assert_eq!(rank_readers(&map(stores.clone()), &all, Some(&client), 1), ids(&[2, 4, 1]));
-    stores.iter_mut().for_each(|info| info.state = StoreState::Lost);
+    stores.iter_mut().for_each(|info| info.state = StoreState::Offline);
     assert_eq!(rank_readers(&map(stores), &all, Some(&client), 1), []);
     assert_eq!(rank_readers(&map(holders()), &ids(&[4, 4, 4]), Some(&client), 1), ids(&[4]), "each once");
 }
@@ -98,7 +98,7 @@ fn the_groups_of_a_lost_store_go_to_many_others() {
     let mut stores = uneven(400, 4);
     let all = groups(&map(stores.clone()), &text).unwrap();
     let lost = stores[17].store;
-    stores[17].state = StoreState::Lost;
+    stores[17].state = StoreState::Offline;
     let map = map(stores);
     let mut takers: BTreeMap<StoreId, u32> = BTreeMap::new();
     for group in all.iter().filter(|group| group.contains(&lost)) {
@@ -115,7 +115,7 @@ fn without_a_suitable_store_a_replacement_is_refused() {
     let (here, there) = (stores[0].store, stores[2].store);
     let text = policy("replica(2) spread=site");
     for info in stores.iter_mut().filter(|info| info.location.site() == "site1") {
-        info.state = StoreState::Lost;
+        info.state = StoreState::Offline;
     }
     let error = replacement(&map(stores.clone()), &text, &[here], there, &[]).unwrap_err();
     assert_eq!(error, PlacementError::NoReplacement { lost: there, spread: Spread::Site, class: None });
@@ -126,7 +126,7 @@ fn without_a_suitable_store_a_replacement_is_refused() {
     let back = stores[3].store;
     assert_eq!(replacement(&map(stores.clone()), &text, &[here], there, &[]), Ok(back));
     stores[2].state = StoreState::Online;
-    stores[3].state = StoreState::Lost;
+    stores[3].state = StoreState::Offline;
     assert!(replacement(&map(stores), &text, &[here], there, &[]).is_err());
     // No store is of the missing class.
     let text = policy("replica(2) class=t1:1");

@@ -105,7 +105,7 @@ fn scenario_1_else_the_default_reliable_site() {
     let at_desy = location_of("desy/r1/wn7");
     set(&mut stores, "desy", StoreState::Full);
     assert_eq!(of(&stores, Some(&at_desy)), all_at_cern, "the client's site is full");
-    set(&mut stores, "cern", StoreState::Lost);
+    set(&mut stores, "cern", StoreState::Offline);
     let (found, first) = of(&stores, Some(&at_desy));
     assert_eq!(first, First::Anywhere);
     evenly(&found, 4);
@@ -149,7 +149,7 @@ fn precious_data_has_a_copy_on_a_reliable_site_whatever_happens_to_the_others() 
     let mut stores = federation();
     for (lost, reliable) in [(None, 2), (Some("jinr"), 1), (Some("mephi"), 1)] {
         if let Some(lost) = lost {
-            set(&mut stores, lost, StoreState::Lost);
+            set(&mut stores, lost, StoreState::Offline);
         }
         let map = map(stores.clone());
         let placed = written(&map, &policy, Some(&location_of("desy/r1/wn7")), 2_000);
@@ -163,7 +163,7 @@ fn precious_data_has_a_copy_on_a_reliable_site_whatever_happens_to_the_others() 
         }
         assert_eq!(on.len(), reliable, "{on:?}");
     }
-    set(&mut stores, "cern", StoreState::Lost);
+    set(&mut stores, "cern", StoreState::Offline);
     let error = choose_stores(&map(stores), &policy, None, 0, 1).unwrap_err().to_string();
     assert!(DOCUMENT.lines().any(|line| line == error), "the document says the same: {error}");
 }

@@ -75,7 +75,7 @@ impl Exit {
         match self {
             Exit::Done => "done as asked",
             Exit::Wrong => {
-                "fsck, a restore or an export found something that is still there, the demo saw a promise broken, or a bench has figures that must not be used or are surely lower"
+                "fsck, a restore or an export found something that is still there, the demo saw a promise broken, `weir repair --wait` left replicas that cannot be made now, or a bench has figures that must not be used or are surely lower"
             }
             Exit::Usage => "wrong command line or configuration; nothing was touched",
             Exit::DataDirectory => {

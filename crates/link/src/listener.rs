@@ -149,7 +149,15 @@ impl Listener {
 
     fn complain(&self, error: &LinkError) {
         if let Some(held_back) = self.lines.lock().admit(Instant::now()) {
-            tracing::warn!(peer = error.peer, reason = %error.why, held_back, "a connection to this node did not come about");
+            match error.why {
+                // A rule of this node, as for a node that the manager has not announced yet. The other side is told.
+                CloseCause::ClosedHere(_) => {
+                    tracing::info!(peer = error.peer, reason = %error.why, held_back, "a connection to this node did not come about");
+                }
+                _ => {
+                    tracing::warn!(peer = error.peer, reason = %error.why, held_back, "a connection to this node did not come about");
+                }
+            }
         }
     }
 }

@@ -43,15 +43,15 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
-pub use coordinator::{MemberError, RepairError};
+pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect};
 pub use views::{
-    ActivityView, CopyProgress, Counted, FailedCopyView, FileView, LeaverView, MissingAfter, MissingPage, NodeView,
-    ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState, StatusView, StoreView, StuckView,
-    TopView, UnderReplicatedFile, WriterView,
+    ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
+    MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,
+    StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.

@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, Expect, Handler, IncomingHeader, JoinService, LinkError, Listener, LocalNode, Outgoing, PeerIdentity,
-    Role, Room, SendError,
+    CallError, CloseCause, Expect, Handler, IncomingHeader, JoinService, LinkError, Listener, LocalNode, Outgoing,
+    PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
@@ -40,6 +40,8 @@ pub type Answer = link::Answer<Buffer>;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long the others may take to hear of a node that has joined or started. Until then it is normal that they refuse it.
+const KNOWN_SOON: Duration = Duration::from_secs(10);
 /// After a connection that lasted this long, the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(2);
 /// The stack size of a thread that dials and then reads. Untouched pages cost nothing.
@@ -344,7 +346,7 @@ impl Links {
     /// The thread that dials one node and reads its messages.
     fn dial_on(self: Arc<Self>, kept: &Kept, number: u64) {
         let mut pause = PAUSE_FIRST;
-        let mut said = String::new();
+        let (mut said, mut fails_since) = (String::new(), None);
         let side = LinkCallbacks { links: Arc::clone(&self), dialed_for: Some((kept.clone(), number)) };
         while let Some(address) = self.wait_for_need(kept, number) {
             let began = Instant::now();
@@ -356,7 +358,7 @@ impl Links {
                         None => return,
                     }
                     ready.run(&side);
-                    said.clear();
+                    (said, fails_since) = (String::new(), None);
                 }
                 // The other side may have dialed by now.
                 Err(error) if self.is_connected(kept, number) => {
@@ -364,7 +366,9 @@ impl Links {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    if text == said {
+                    // A node that has just joined or started is refused until the manager has told the others of it.
+                    let is_early = fails_since.get_or_insert(began).elapsed() < KNOWN_SOON;
+                    if text == said || error.is_refusal() && is_early {
                         tracing::debug!(address, "still: {text}");
                     } else {
                         tracing::warn!(address, "cannot be reached, tried again and again: {text}");
@@ -436,6 +440,13 @@ enum DialError {
     NoAddress,
     #[error(transparent)]
     Link(LinkError),
+}
+
+impl DialError {
+    /// The other node is there, and does not admit this one.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Link(LinkError { why: CloseCause::Refused(_), .. }))
+    }
 }
 
 /// The callbacks for [`link`]: for connections that this node dialed, and for those that it accepted.

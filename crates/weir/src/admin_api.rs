@@ -1,8 +1,10 @@
 //! The manager's answers to the commands that show its cluster and change its policies.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use manager::{Manager, MemberError, OpeningError};
+use manager::{Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
@@ -12,6 +14,8 @@ use crate::serve::now;
 
 /// Policies that one read returns.
 const PAGE: usize = 1024;
+/// How often a long search shows that it goes on.
+const STILL_AT_WORK: Duration = Duration::from_secs(1);
 
 /// A directory's policy, as the commands show it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -50,7 +54,11 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         }
         ControlRequest::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
         ControlRequest::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
-        ControlRequest::Repair { remove_lost, force } => repair(manager, remove_lost.map(StoreId), *force),
+        ControlRequest::Repair => told(manager.repair_view()),
+        ControlRequest::StoreRemoveLost { stores, confirmed, force } => {
+            let stores = stores.iter().copied().map(StoreId).collect();
+            remove_lost(manager, stores, RemoveLost { is_confirmed: *confirmed, force: *force })
+        }
         _ => return None,
     })
 }
@@ -75,13 +83,29 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
     manager.namespace().change_wait(Durability::Synced, ctx, op)
 }
 
-fn repair(manager: &Manager, remove_lost: Option<StoreId>, force: bool) -> Reply {
-    if let Some(store) = remove_lost
-        && let Err(error) = manager.remove_lost_store(store, force)
-    {
-        return Reply::Refused(error.to_string());
-    }
-    told(manager.repair_view())
+/// The search may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the manager works,
+/// and the manager sees whether the command still waits.
+fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
+    let manager = Arc::clone(manager);
+    Reply::Stream(
+        serde_json::Value::Null,
+        Box::new(move |out| {
+            let mut said = Instant::now();
+            let mut still_waits = || {
+                if said.elapsed() < STILL_AT_WORK {
+                    return true;
+                }
+                said = Instant::now();
+                out.write_all(b" ").and_then(|()| out.flush()).is_ok()
+            };
+            let outcome = match manager.remove_lost_stores(&stores, how, &mut still_waits) {
+                Ok(Some(found)) => Ok(found),
+                Ok(None) => return Ok(()),
+                Err(error) => Err(error.to_string()),
+            };
+            serde_json::to_writer(out, &outcome).map_err(std::io::Error::from)
+        }),
+    )
 }
 
 fn with_members<T: Serialize>(done: Result<(), MemberError>, view: impl FnOnce() -> Result<T, NsError>) -> Reply {

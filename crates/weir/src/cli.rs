@@ -62,17 +62,17 @@ pub enum Command {
     Missing(MissingArgs),
     /// Show and change the policies of directories: how files are replicated, and where they go.
     Policy(PolicyArgs),
-    /// Remove a store as lost, so that other stores replace it; without --store, show the progress.
+    /// Show the progress of repair: which stores are being replaced, and how many replicas are still missing.
     ///
-    /// Use it when a store is gone for good. Repair makes the missing replicas in the background, at the rate that
-    /// `repair.rate` sets.
+    /// Repair makes missing replicas in the background, at the rate that `repair.rate` sets. A store that is offline is
+    /// replaced only after you have removed it: `weir store remove STORE --lost`.
     Repair(RepairArgs),
     /// Drain a store, so that its disk can be taken away; without a store, show the progress.
     ///
     /// Other stores take its place in its groups and copy what it has, in the background, at the rate that
     /// `repair.rate` sets. Then its replicas are deleted. Files stay readable all the time.
     Drain(DrainArgs),
-    /// Make a store read-only, put it back online, or remove it.
+    /// Make a store read-only, put it back online, or remove it, also as lost.
     Store(StoreArgs),
     /// Remove a node from a cluster.
     Node(NodeArgs),
@@ -257,8 +257,9 @@ pub struct TokenRevokeArgs {
 /// Arguments of `weir token create`.
 #[derive(Args, Debug, Clone)]
 pub struct TokenCreateArgs {
-    /// The data directory of the running manager.
-    #[arg(long, value_name = "DIR")]
+    /// The data directory of the running manager. Without it, the environment variable WEIR_DATA names it, else it is
+    /// the one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
     pub data: PathBuf,
     /// What the node may become; a second manager cannot join yet.
     #[arg(long, value_name = "ROLE", default_value = "disk")]
@@ -452,8 +453,9 @@ pub enum IfDamaged {
 /// Arguments of `weir scrub`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct ScrubArgs {
-    /// The data directory of the running node.
-    #[arg(long, value_name = "DIR")]
+    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
+    /// one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
     pub data: PathBuf,
     /// Show the progress. Also done after every other flag.
     #[arg(long)]

@@ -78,20 +78,22 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<Disk
     Ok((RunningRole { receiver, server, stop_node }, disk_server))
 }
 
+/// Where the runs of a disk server are counted. The folder is there once a run has opened its stores.
+pub(crate) const RUNS_DIR: &str = "node/runs";
+
 /// Counts the runs of this node durably, so that of two runs the later one is known.
 fn next_life(disk: &dyn Disk) -> Result<ProcessEpoch, DiskError> {
-    const DIR: &str = "node/runs";
-    disk.create_dir_all(DIR)?;
+    disk.create_dir_all(RUNS_DIR)?;
     disk.sync_dir("node")?;
     // Each run makes a file named by its number. The earlier files can go once this one is durable.
-    let before: Vec<u64> = disk.list(DIR)?.iter().filter_map(|entry| entry.name.parse().ok()).collect();
+    let before: Vec<u64> = disk.list(RUNS_DIR)?.iter().filter_map(|entry| entry.name.parse().ok()).collect();
     let process_epoch = before.iter().copied().max().unwrap_or(0) + 1;
     let file =
-        disk.open(&format!("{DIR}/{process_epoch}"), OpenOptions { access: Access::CreateNew, direct: false })?;
+        disk.open(&format!("{RUNS_DIR}/{process_epoch}"), OpenOptions { access: Access::CreateNew, direct: false })?;
     file.sync_data()?;
-    disk.sync_dir(DIR)?;
+    disk.sync_dir(RUNS_DIR)?;
     for old in before {
-        disk.remove(&format!("{DIR}/{old}"))?;
+        disk.remove(&format!("{RUNS_DIR}/{old}"))?;
     }
     Ok(ProcessEpoch(process_epoch))
 }

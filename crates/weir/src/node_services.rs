@@ -85,8 +85,9 @@ impl AdminApi {
             | ControlRequest::Drain { .. }
             | ControlRequest::StoreReadOnly { .. }
             | ControlRequest::StoreRemove { .. }
+            | ControlRequest::StoreRemoveLost { .. }
             | ControlRequest::NodeRemove { .. }
-            | ControlRequest::Repair { .. } => Reply::Refused(
+            | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             ControlRequest::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),

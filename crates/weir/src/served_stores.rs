@@ -47,6 +47,9 @@ pub(crate) fn open(
     if config.stores.is_empty() && !known.is_empty() && !known.contains_key(&key(&in_data)) {
         return Err(none_named(&known));
     }
+    if matches!(format_of(&in_data), Ok(Some(_))) && !tables.iter().any(|table| key(&table.dir) == key(&in_data)) {
+        return Err(left_out(&in_data));
+    }
     let mut found = Stores::new();
     for table in tables {
         let was = known.get(&key(&table.dir));
@@ -111,9 +114,22 @@ fn none_named(known: &Stores) -> Failure {
     Failure::message(
         Exit::DataDirectory,
         format!(
-            "the configuration has no [[store]], and this node served {} before: no new store is made in its data directory. \
+            "the configuration names no [[store]], and this node served {} before: no new store is made in its data directory. \
              Name the directories as [[store]]; to replace a lost one, make a store with `weir store add DIR`",
             dirs.join(", ")
+        ),
+    )
+}
+
+/// The configuration names stores, and not the one in the data directory.
+fn left_out(in_data: &Path) -> Failure {
+    Failure::message(
+        Exit::DataDirectory,
+        format!(
+            "the configuration does not name the store in {0}, which this node has served: its files could not be \
+             read. Add a [[store]] with dir = \"{0}\". If the store is drained, or shall not be served, move its \
+             directory away",
+            in_data.display()
         ),
     )
 }

@@ -63,7 +63,7 @@ fn in_words(tokens: &[TokenView]) -> Vec<String> {
             (None, true) => "has expired".into(),
             (None, false) => "can be used".into(),
         };
-        vec![token.id.clone(), token.roles.clone(), time(token.made), time(token.expires), state]
+        vec![token.id.clone(), time(token.expires), state]
     };
-    table_lines(&["token", "role", "created", "valid until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
+    table_lines(&["token", "valid until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
 }

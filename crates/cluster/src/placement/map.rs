@@ -24,8 +24,14 @@ pub enum StoreState {
     Online,
     /// The manager has not heard from its node for a while. Its objects may still be read.
     Suspect,
-    /// Its node is gone.
-    Lost,
+    /// Its node is away, or runs without the store.
+    Offline,
+    /// An administrator has removed it as lost. Other stores replace it.
+    Removed,
+    /// It was removed as lost, and its node serves it again. Readers may use it until others have what it has.
+    Returned,
+    /// It was removed as lost, and no group depends on it any more.
+    Replaced,
     /// The store serves its objects and takes no new ones, so that it can be taken away.
     Draining,
     /// The store serves its objects and takes no new ones.
@@ -34,12 +40,29 @@ pub enum StoreState {
     Full,
 }
 
+impl StoreState {
+    /// Whether no new object can be put on it because it cannot be reached, or others replace it.
+    #[must_use]
+    pub fn is_out_of_reach(self) -> bool {
+        self == Self::Suspect || self.is_gone()
+    }
+
+    /// Whether it is offline or removed as lost.
+    #[must_use]
+    pub fn is_gone(self) -> bool {
+        matches!(self, Self::Offline | Self::Removed | Self::Returned | Self::Replaced)
+    }
+}
+
 impl fmt::Display for StoreState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Online => "online",
             Self::Suspect => "suspect",
-            Self::Lost => "lost",
+            Self::Offline => "offline",
+            Self::Removed => "removed",
+            Self::Returned => "returned",
+            Self::Replaced => "replaced",
             Self::Draining => "draining",
             Self::ReadOnly => "read-only",
             Self::Full => "full",

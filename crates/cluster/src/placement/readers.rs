@@ -9,8 +9,9 @@ use super::random::Random;
 const BUSY_PERMILLE: u16 = 900;
 
 /// Sorts the holders of a replica into the order in which a reader at `client` should try them. Healthy stores come
-/// before busy and draining ones, and those before suspect ones. Among these the nearest comes first. Equals are
-/// drawn at random, less loaded ones more often. Lost stores, and stores that the map does not know, are left out.
+/// before busy and draining ones, those before suspect ones, and those before returned ones. Among these the nearest
+/// comes first. Equals are drawn at random, less loaded ones more often. Stores that are offline, and stores that the
+/// map does not know, are left out.
 #[must_use]
 pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, seed: u64) -> Vec<StoreId> {
     let mut known: Vec<_> = holders
@@ -37,7 +38,8 @@ pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, s
 /// How undesirable it is to read from this store; `None`: impossible.
 fn trouble(info: &StoreInfo) -> Option<u8> {
     match info.state {
-        StoreState::Lost => None,
+        StoreState::Offline | StoreState::Removed | StoreState::Replaced => None,
+        StoreState::Returned => Some(3),
         StoreState::Suspect => Some(2),
         StoreState::Draining => Some(1),
         StoreState::Online | StoreState::ReadOnly | StoreState::Full => {

@@ -381,8 +381,8 @@ fn why_not(map: &Map, shape: &Shape) -> PlacementError {
         return PlacementError::NoStores;
     }
     let of = |states: &[StoreState]| stores.iter().filter(|info| states.contains(&info.state)).count();
-    let (out_of_reach, closed) =
-        (of(&[StoreState::Suspect, StoreState::Lost]), of(&[StoreState::Draining, StoreState::ReadOnly]));
+    let out_of_reach = stores.iter().filter(|info| info.state.is_out_of_reach()).count();
+    let closed = of(&[StoreState::Draining, StoreState::ReadOnly]);
     let usable = || (0u32..).zip(stores).filter(|(at, _)| map.weight(*at) > 0);
     if usable().next().is_none() {
         let full = stores.len() - out_of_reach - closed;

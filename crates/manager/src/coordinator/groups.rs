@@ -149,7 +149,7 @@ impl Groups {
         !self.unsettled.is_empty() || servers.to_leave().into_iter().any(|store| self.count_of(store) > 0)
     }
 
-    /// Whether the store is draining and no group counts on it any more.
+    /// Whether the store is draining and no group depends on it any more.
     pub(crate) fn leave_unused(&self, servers: &Servers, store: StoreId) -> bool {
         servers.is_draining(store) && self.count_of(store) == 0
     }
@@ -197,7 +197,7 @@ impl Coordinator {
 }
 
 impl Coordinator {
-    /// Has replicas deleted from a draining store that no group counts on. The coordinator's lock covers the check and the order. A store that is used
+    /// Has replicas deleted from a draining store that no group depends on. The coordinator's lock covers the check and the order. A store that is used
     /// again is published under the same lock, so later orders to copy to that store come after this one.
     pub(crate) fn delete_from_unused(&self, node: NodeId, store: StoreId, replicas: Vec<ReplicaId>) {
         let state = self.lock();

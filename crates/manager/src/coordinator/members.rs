@@ -1,8 +1,11 @@
 //! An administrator's decisions about nodes and stores: the states of stores, removed stores and removed nodes.
 
+use std::time::Duration;
+
 use cluster::Presence;
 use namespace::{
-    Actor, Durability, FIRST_NODE, NsError, Operation, RemoveMember, RemoveStore, SetStoreState, WantedState,
+    Actor, Durability, FIRST_NODE, MemberEntry, NsError, Operation, RemoveMember, RemoveStore, SetStoreState,
+    WantedState,
 };
 use types::{NodeId, StoreId};
 
@@ -17,41 +20,56 @@ pub enum MemberError {
     /// The store is draining and not empty yet.
     #[error("store {0} is not drained yet: `weir drain --wait` ends when it is")]
     IsNotEmpty(StoreId),
+    /// A group depends on the store.
+    #[error("{0}. Drain it first, or if it is gone for good, remove it with --lost")]
+    IsNeeded(NsError),
     /// The cluster has no such node.
     #[error("there is no node `{0}`: `weir status` has the names and numbers")]
     NoNode(String),
     /// The node is this manager itself.
     #[error("`{0}` is the manager")]
     IsManager(String),
+    /// Several nodes have this name.
+    #[error("there are several nodes `{name}`: {}. Say which by its number", shown(.nodes))]
+    IsAmbiguous {
+        /// The name.
+        name: String,
+        /// The nodes.
+        nodes: Vec<NodeId>,
+    },
     /// The node is online.
-    #[error("node `{name}` is {presence:?}: stop it first, and wait until its lease has ended")]
+    #[error(
+        "node `{name}` is {presence}: stop it first. Its lease ends {}",
+        ends_in(*.lease)
+    )]
     IsThere {
         /// The node's name.
         name: String,
         /// The node's state.
         presence: Presence,
+        /// How long its lease runs after the node has stopped, or that of a run of this manager before.
+        lease: Duration,
+    },
+    /// The node is gone, and its lease still runs.
+    #[error("node `{name}` has stopped, and its lease ends {}", ends_in(*.lease))]
+    HasLease {
+        /// The node's name.
+        name: String,
+        /// How long its lease runs.
+        lease: Duration,
     },
     /// The namespace refused the change.
     #[error(transparent)]
     Names(#[from] NsError),
 }
 
-/// Why a store was not removed as lost.
-#[derive(Debug, thiserror::Error)]
-pub enum RepairError {
-    /// The store's node is online.
-    #[error(
-        "{store} is not lost: its node is {presence:?}. Stop the node if its disk is gone for good, or use --force"
-    )]
-    IsThere {
-        /// The store, for people.
-        store: String,
-        /// The state of its node.
-        presence: Presence,
-    },
-    /// The namespace refused the change.
-    #[error(transparent)]
-    Names(#[from] NsError),
+fn shown(nodes: &[NodeId]) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// `within 4 s: try again then`, rounded up.
+fn ends_in(lease: Duration) -> String {
+    format!("within {} s: try again then", lease.as_secs() + u64::from(lease.subsec_nanos() > 0))
 }
 
 impl Coordinator {
@@ -60,24 +78,6 @@ impl Coordinator {
         let state = if read_only { WantedState::ReadOnly } else { WantedState::Online };
         self.set_wanted_state(store, state)?;
         tracing::info!(%store, read_only, "a store was made read-only or online");
-        Ok(())
-    }
-
-    /// Removes a store as lost: other stores replace it in its groups. Returns when that is recorded. With `force`, its node may be online.
-    pub(crate) fn remove_as_lost(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
-        self.wanted_state(store)?;
-        let now = self.world.now();
-        let (presence, shown) = {
-            let view = self.view();
-            (view.standing(now, store).map(|standing| standing.presence), view.servers.shown(store))
-        };
-        if let Some(presence @ (Presence::Online | Presence::Suspect)) = presence
-            && !force
-        {
-            return Err(RepairError::IsThere { store: shown, presence });
-        }
-        self.set_wanted_state(store, WantedState::Lost)?;
-        tracing::warn!(store = %shown, "a store is removed as lost: repair copies what it had from other stores");
         Ok(())
     }
 
@@ -90,7 +90,10 @@ impl Coordinator {
         if is_left_over {
             return Err(MemberError::IsNotEmpty(store));
         }
-        self.change_members(RemoveStore { store })?;
+        self.change_members(RemoveStore { store }).map_err(|error| match error {
+            error @ NsError::StillNeeded { .. } => MemberError::IsNeeded(error),
+            error => MemberError::Names(error),
+        })?;
         tracing::info!(%store, "a store was removed from the cluster");
         Ok(())
     }
@@ -98,9 +101,16 @@ impl Coordinator {
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
     pub(crate) fn remove_node(&self, name: &str) -> Result<(), MemberError> {
         let members = self.names.read(namespace::members)?;
-        let is_it = |node: NodeId, of: &str| of == name || node.to_string() == name;
-        let found = members.into_iter().find(|member| is_it(member.node, &member.name));
-        let member = found.ok_or_else(|| MemberError::NoNode(name.to_owned()))?;
+        // A number is unique, whatever the names are.
+        let has_number = |member: &MemberEntry| member.node.to_string() == name;
+        let is_number = members.iter().any(has_number);
+        let is_it = |member: &MemberEntry| if is_number { has_number(member) } else { member.name == name };
+        let found: Vec<MemberEntry> = members.into_iter().filter(is_it).collect();
+        if found.len() > 1 {
+            let nodes = found.iter().map(|member| member.node).collect();
+            return Err(MemberError::IsAmbiguous { name: name.to_owned(), nodes });
+        }
+        let member = found.into_iter().next().ok_or_else(|| MemberError::NoNode(name.to_owned()))?;
         if member.node == FIRST_NODE {
             return Err(MemberError::IsManager(member.name));
         }
@@ -109,7 +119,11 @@ impl Coordinator {
             let mut state = self.lock();
             let presence = state.sessions.presence(now, member.node);
             if presence != Presence::Away {
-                return Err(MemberError::IsThere { name: member.name, presence });
+                let (name, lease) = (member.name, state.sessions.lease_left(now, member.node));
+                return Err(match state.servers.is_connected(member.node) {
+                    true => MemberError::IsThere { name, presence, lease },
+                    false => MemberError::HasLease { name, lease },
+                });
             }
             // From here on the node gets no session. So a node that has come back is not removed, and a node being removed does not come back
             // meanwhile.

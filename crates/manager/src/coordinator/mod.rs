@@ -7,6 +7,7 @@
 mod fencing;
 mod groups;
 mod hosts;
+mod lost_stores;
 mod members;
 mod registration;
 pub(crate) mod servers;
@@ -30,7 +31,8 @@ use fencing::Waiting;
 pub(crate) use fencing::{Ended, Placing, has_older_version};
 use groups::Groups;
 use hosts::split;
-pub use members::{MemberError, RepairError};
+pub use lost_stores::{RemoveLost, RepairError};
+pub use members::MemberError;
 use servers::Servers;
 pub(crate) use view::ClusterView;
 
@@ -110,6 +112,7 @@ impl Coordinator {
     ) -> Result<Arc<Self>, NsError> {
         let now = world.now();
         let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
+        let sessions = sessions.at_random_distance(world.random());
         let (servers, groups) = names.read(read)?;
         let view = ClusterView {
             version: 1,

@@ -291,10 +291,15 @@ impl Coordinator {
 }
 
 fn state_of(view: &ClusterView, now: Time, info: &StoreInfo) -> StoreState {
-    match view.standing(now, info.store).map(|standing| standing.presence) {
+    let presence = view.standing(now, info.store).map(|standing| standing.presence);
+    if info.state == StoreState::Removed {
+        let is_back = matches!(presence, Some(Presence::Online | Presence::Suspect));
+        return if is_back { StoreState::Returned } else { StoreState::Removed };
+    }
+    match presence {
         Some(Presence::Online) if info.state == StoreState::Online && info.room() == 0 => StoreState::Full,
         Some(Presence::Online) => info.state,
         Some(Presence::Suspect) => StoreState::Suspect,
-        Some(Presence::Away) | None => StoreState::Lost,
+        Some(Presence::Away) | None => StoreState::Offline,
     }
 }

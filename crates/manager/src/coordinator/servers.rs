@@ -64,7 +64,7 @@ impl Servers {
                 WantedState::Online => StoreState::Online,
                 WantedState::ReadOnly => StoreState::ReadOnly,
                 WantedState::Draining => StoreState::Draining,
-                WantedState::Lost => StoreState::Lost,
+                WantedState::Lost => StoreState::Removed,
             };
             let info = match self.stores.get(&store) {
                 Some(known) => StoreInfo { node, location, class, state, ..known.clone() },
@@ -207,7 +207,7 @@ impl Servers {
 
     /// Whether the store is removed as lost.
     pub(crate) fn is_removed_as_lost(&self, store: StoreId) -> bool {
-        self.stores.get(&store).is_none_or(|info| info.state == StoreState::Lost)
+        self.stores.get(&store).is_none_or(|info| info.state == StoreState::Removed)
     }
 
     /// Whether other stores replace it: it is draining or removed as lost.
@@ -227,7 +227,7 @@ impl Servers {
 
     /// Stores that are removed as lost.
     pub(crate) fn removed_as_lost(&self) -> Vec<StoreId> {
-        self.wanted(StoreState::Lost)
+        self.wanted(StoreState::Removed)
     }
 
     /// Stores that are draining or drained.

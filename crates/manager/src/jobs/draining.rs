@@ -1,5 +1,5 @@
 //! Empties draining stores. Other stores replace them in their groups as if they were lost ([`super::backfill`]), and copy from them. When no group
-//! counts on a store any more, the job deletes what is left there. It does so page by page, and checks before each page that this still holds.
+//! depends on a store any more, the job deletes what is left there. It does so page by page, and checks before each page that this still holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Draining {
 #[derive(Default)]
 struct State {
     next_look: Time,
-    /// The passes over stores that no group counts on.
+    /// The passes over stores that no group depends on.
     rounds: BTreeMap<StoreId, Round>,
 }
 
@@ -69,7 +69,7 @@ impl Draining {
         self.state.lock().rounds.remove(&store);
     }
 
-    /// Whether a store that no group counts on has reported that nothing is left on it.
+    /// Whether a store that no group depends on has reported that nothing is left on it.
     pub(crate) fn is_empty(&self, store: StoreId) -> bool {
         self.state.lock().rounds.get(&store).is_some_and(|round| round.is_empty)
     }

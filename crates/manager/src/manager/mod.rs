@@ -2,6 +2,7 @@
 
 mod dispatch;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::open::OpenService;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    DrainError, FileView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError, Redirect,
-    RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
 /// A manager.
@@ -248,6 +249,29 @@ impl Manager {
         self.coordinator.remove_as_lost(store, force)?;
         self.draining.forget(store);
         Ok(())
+    }
+
+    /// Shows what is lost with `stores`, and removes them as lost if that is confirmed. Other stores then replace them in their groups. `go_on` is
+    /// asked from time to time: if it returns `false`, nothing is removed, and the result is `None`.
+    ///
+    /// # Errors
+    /// If the removal is confirmed and the node of a store is online, unless `force` is set; if a store is unknown, or the change cannot be recorded.
+    pub fn remove_lost_stores(
+        &self,
+        stores: &BTreeSet<StoreId>,
+        how: RemoveLost,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<LossView>, RepairError> {
+        for store in stores {
+            self.coordinator.check_lost(*store, how.force || !how.is_confirmed)?;
+        }
+        let Some(found) = self.views.losses(stores, go_on)? else { return Ok(None) };
+        if how.is_confirmed {
+            for store in stores {
+                self.remove_lost_store(*store, how.force)?;
+            }
+        }
+        Ok(Some(LossView { is_removed: how.is_confirmed, ..found }))
     }
 
     /// Removes a store from the cluster.

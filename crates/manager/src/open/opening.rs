@@ -162,7 +162,7 @@ impl OpenService {
             .map()
             .stores()
             .iter()
-            .filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Lost));
+            .filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Offline));
         let absent: Vec<StoreId> = absent.map(|info| info.store).collect();
         view.sessions.is_new(now) || Self::may_return(view, now, &absent, PATIENCE)
     }

@@ -31,7 +31,7 @@ pub struct StoreView {
     pub class: Option<String>,
     /// Its state.
     pub state: StoreState,
-    /// The state that its administrator has set: online, read-only, draining or lost.
+    /// The state that its administrator has set: online, read-only, draining or removed.
     pub wanted: StoreState,
     /// Total bytes. This and the following are 0 until its node has reported to this manager.
     pub capacity: u64,
@@ -152,7 +152,18 @@ impl Views {
         let names: BTreeMap<_, _> = members.into_iter().map(|member| (member.node, member.name)).collect();
         let wanted: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.store, entry.state)).collect();
         let map = Arc::clone(self.view.get().servers.map());
-        Ok(map.stores().iter().map(|info| store_view(info, &names, &wanted)).collect())
+        let view = |info: &StoreInfo| StoreView { state: self.shown_state(info), ..store_view(info, &names, &wanted) };
+        Ok(map.stores().iter().map(view).collect())
+    }
+
+    /// The state of a store, for people: a removed store is replaced when no group depends on it any more.
+    pub(super) fn shown_state(&self, info: &StoreInfo) -> StoreState {
+        match info.state {
+            StoreState::Removed | StoreState::Returned if self.coordinator.groups().count_of(info.store) == 0 => {
+                StoreState::Replaced
+            }
+            state => state,
+        }
     }
 
     /// A file and its replicas. Follows a symbolic link.
@@ -226,7 +237,7 @@ fn store_view(
         None | Some(WantedState::Online) => StoreState::Online,
         Some(WantedState::ReadOnly) => StoreState::ReadOnly,
         Some(WantedState::Draining) => StoreState::Draining,
-        Some(WantedState::Lost) => StoreState::Lost,
+        Some(WantedState::Lost) => StoreState::Removed,
     };
     StoreView {
         store: info.store,
@@ -438,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_temporary_obstacle_is_reported() {
-        let doubts = judged(WantedState::Online, StoreState::Lost, "replica(2) spread=site").unwrap();
+        let doubts = judged(WantedState::Online, StoreState::Offline, "replica(2) spread=site").unwrap();
         assert_eq!(doubts.len(), 1);
         assert!(doubts[0].starts_with("at present no file can be created under it: replica(2)"), "{}", doubts[0]);
         let doubts = judged(WantedState::Online, StoreState::Online, "replica(1) prefer=c").unwrap();

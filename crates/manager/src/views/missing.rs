@@ -9,11 +9,13 @@ use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, StoreId};
 
-use super::Views;
+use super::{Counted, Views};
 use crate::coordinator::ClusterView;
 
 /// The most objects examined and groups skipped for one answer.
 const LOOKED_MAX: usize = 512;
+/// The most pages that are counted, so that a request never takes long.
+const PAGES_COUNTED: usize = 40;
 
 /// How badly a file is under-replicated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct UnderReplicatedFile {
     pub target_replicas: u64,
     /// Stores that should have it and are offline or do not have it yet.
     pub stores: Vec<String>,
+    /// The locations of these stores, as far as they are known.
+    #[serde(default)]
+    pub locations: Vec<String>,
 }
 
 /// The position at which a search continues.
@@ -74,18 +79,18 @@ enum Through {
 }
 
 /// A file as the namespace has it.
-struct Candidate {
-    path: String,
-    len: u64,
+pub(super) struct Candidate {
+    pub(super) path: String,
+    pub(super) len: u64,
     /// The file is striped: its parts are its units.
     is_striped: bool,
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
 }
 
 /// An object, or a unit of a striped one.
-struct Part {
+pub(super) struct Part {
     group: Group,
-    holders: Vec<StoreId>,
+    pub(super) holders: Vec<StoreId>,
 }
 
 /// What a part misses.
@@ -124,6 +129,24 @@ impl Views {
         }
     }
 
+    /// The number of files that [`Self::missing`] lists, and of those that nobody can read. Examines a bounded number of objects.
+    pub(super) fn count_short_files(&self) -> Result<(Counted, Counted), NsError> {
+        let (mut short, mut unreadable) = (Counted::default(), Counted::default());
+        let mut after = None;
+        for _ in 0..PAGES_COUNTED {
+            let page = self.missing(after, false)?;
+            short.count += page.files.len() as u64;
+            unreadable.count +=
+                page.files.iter().filter(|file| file.state > ReplicationState::UnderReplicated).count() as u64;
+            after = page.next;
+            if after.is_none() {
+                return Ok((short, unreadable));
+            }
+        }
+        // What is left may have none.
+        Ok((Counted { and_more: true, ..short }, Counted { and_more: unreadable.count > 0, ..unreadable }))
+    }
+
     /// The group after this one. The group of striped files comes first.
     fn next_group(&self, group: GroupId) -> Option<GroupId> {
         let groups = self.coordinator.groups();
@@ -144,7 +167,7 @@ impl Views {
     }
 
     /// The online stores. They may belong to thousands of groups.
-    fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
+    pub(super) fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
         let stores = view.servers.map().stores().iter().map(|info| info.store);
         stores.filter(|store| view.can_show(&*self.world, now, *store)).collect()
     }
@@ -214,12 +237,16 @@ impl Candidate {
             replicas: found.copies as u64,
             target_replicas: found.of as u64,
             stores: found.without.iter().map(|store| view.servers.shown(*store)).collect(),
+            locations: {
+                let location = |store: &StoreId| Some(view.servers.map().store(*store)?.location.to_string());
+                found.without.iter().filter_map(location).collect()
+            },
         })
     }
 }
 
 /// The file of an object, if it has a name and is not being written for the first time.
-fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
+pub(super) fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
     let inode = namespace::stat_ino(read, record.ino)?;
     let content = inode.content().copied().filter(|content| content.object == record.object);
     let Some(content) = content.filter(|content| !matches!(content.state, FileState::Open(_))) else {

@@ -2,6 +2,7 @@
 
 mod activity;
 mod files;
+mod losses;
 mod missing;
 mod overview;
 mod repair;
@@ -16,6 +17,7 @@ use crate::names::Names;
 pub(crate) use activity::Activities;
 pub use activity::ActivityView;
 pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, StoreView, WriterView};
+pub use losses::{FileSum, LossView};
 pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
 pub use overview::{Counted, NodeView, StatusView, TopView};
 pub use repair::{CopyProgress, FailedCopyView, LeaverView, RepairView, StuckView};

@@ -95,6 +95,12 @@ pub struct StatusView {
     /// How far the copies are.
     #[serde(flatten)]
     pub repair: CopyProgress,
+    /// Files with fewer readable replicas than they should have, whatever the reason. 0 in a view that is asked for every second.
+    #[serde(default)]
+    pub under_replicated: Counted,
+    /// Files of these that nobody can read now.
+    #[serde(default)]
+    pub unreadable: Counted,
     /// Groups with an offline store.
     #[serde(default)]
     pub groups_under_replicated: u64,
@@ -132,7 +138,8 @@ pub struct TopView {
 impl Views {
     /// The cluster as a whole.
     pub(crate) fn status(&self) -> Result<StatusView, NsError> {
-        Ok(self.status_counted(COUNT_MAX, LENGTHS_MAX)?.0)
+        let (under_replicated, unreadable) = self.count_short_files()?;
+        Ok(StatusView { under_replicated, unreadable, ..self.status_counted(COUNT_MAX, LENGTHS_MAX)?.0 })
     }
 
     /// The same with the present activity. Cheap enough to call every second.
@@ -172,7 +179,7 @@ impl Views {
         };
         let (mut stores, mut capacity, mut available) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
-            *stores.entry(info.state).or_insert(0) += 1;
+            *stores.entry(self.shown_state(info)).or_insert(0) += 1;
             if info.state == StoreState::Online {
                 capacity = capacity.saturating_add(info.capacity);
                 available = available.saturating_add(info.room());
@@ -187,6 +194,8 @@ impl Views {
             missing: missing.replicas,
             copying: progress.under_way as u64,
             repair: self.copy_progress(&missing, progress.clone()),
+            under_replicated: Counted::default(),
+            unreadable: Counted::default(),
             groups_under_replicated,
             groups_unavailable,
             deletions: self.count_deletions(count_max)?,

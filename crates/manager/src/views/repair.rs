@@ -30,6 +30,10 @@ pub struct RepairView {
     /// How far the copies are.
     #[serde(flatten)]
     pub progress: CopyProgress,
+    /// A group is being backfilled, a replica is being copied, or one that is missing can be copied now. Otherwise repair waits for a store, or has
+    /// nothing left to do.
+    #[serde(default)]
+    pub is_at_work: bool,
 }
 
 /// How far the copies of missing replicas are.
@@ -76,7 +80,7 @@ pub struct LeaverView {
     pub store: String,
     /// The store's location, even if it is gone.
     pub location: String,
-    /// Groups that still count on it. If there are none, no known object is on this store alone.
+    /// Groups that still depend on it. If there are none, no known object is on this store alone.
     pub groups: u64,
     /// The store has reported that it is empty.
     pub is_empty: bool,
@@ -97,6 +101,7 @@ impl Views {
     /// The progress of replacing stores.
     pub(crate) fn repair(&self) -> Result<RepairView, NsError> {
         let missing = self.count_missing(COUNT_MAX, LENGTHS_MAX)?;
+        let can_copy = self.can_copy()?;
         let (cluster, progress) = (self.view.get(), self.copies.progress());
         let (copying, progress) = (progress.under_way as u64, self.copy_progress(&missing, progress));
         let servers = &cluster.servers;
@@ -117,10 +122,12 @@ impl Views {
             is_empty: empty.contains(&store) && groups.count_of(store) == 0,
         };
         let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
+        let backfill = groups.all().values().filter(is_backfilling).count() as u64;
         Ok(RepairView {
             lost: servers.removed_as_lost().into_iter().map(view).collect(),
             draining: servers.draining().into_iter().map(view).collect(),
-            backfill: groups.all().values().filter(is_backfilling).count() as u64,
+            backfill,
+            is_at_work: backfill > 0 || copying > 0 || can_copy,
             missing: missing.replicas,
             copying,
             stuck,

@@ -8,11 +8,18 @@ use clap::{Args, Subcommand};
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
     /// The data directory of the running manager.
-    #[arg(long, value_name = "DIR")]
+    ///
+    /// Without it, the environment variable WEIR_DATA names it, else it is the one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
     pub data: PathBuf,
     /// Print JSON on stdout, with sizes in bytes.
     #[arg(long)]
     pub json: bool,
+}
+
+/// The data directory that a command without `--data` means.
+pub(crate) fn usual_data() -> PathBuf {
+    std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| "/var/lib/weir/data".into()).into()
 }
 
 /// Arguments of `weir missing`.
@@ -106,9 +113,12 @@ pub enum StoreCommand {
     ReadOnly(OneStoreArgs),
     /// Use the store for new objects again.
     Online(OneStoreArgs),
-    /// Remove the store from the cluster. Refused while a group depends on it: run `weir drain` or `weir repair`
-    /// first.
-    Remove(OneStoreArgs),
+    /// Remove a store from the cluster: one that is drained or replaced, or with --lost one that is gone for good.
+    ///
+    /// Without --lost it is refused while a group depends on the store: drain it first. With --lost, other stores
+    /// replace it, and what only this store has is lost. The command first lists what will be lost, and changes
+    /// nothing without --yes.
+    Remove(RemoveStoreArgs),
 }
 
 /// Arguments of `weir store add`.
@@ -132,6 +142,41 @@ pub struct OneStoreArgs {
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
+}
+
+/// Arguments of `weir store remove`.
+#[derive(Args, Debug, Clone)]
+pub struct RemoveStoreArgs {
+    /// Which.
+    #[command(flatten)]
+    pub stores: WhichStoresArgs,
+    /// The store is gone for good. Lists what will be lost: the number of files, their bytes, and the first names.
+    #[arg(long)]
+    pub lost: bool,
+    /// Remove it as lost. This cannot be undone.
+    #[arg(long, requires = "lost", conflicts_with = "dry_run")]
+    pub yes: bool,
+    /// Only list what will be lost.
+    #[arg(long, short = 'n', requires = "lost")]
+    pub dry_run: bool,
+    /// Remove it as lost although its node is online.
+    #[arg(long, requires = "lost")]
+    pub force: bool,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
+/// One store, or all stores of a node.
+#[derive(Args, Debug, Clone)]
+pub struct WhichStoresArgs {
+    /// The store's number or location, as `weir stores` shows them. The end of the location is enough if no other
+    /// store has it (`disk2`).
+    #[arg(value_name = "STORE", required_unless_present = "node", conflicts_with = "node")]
+    pub store: Option<String>,
+    /// All stores of this node, which is given by its name or number.
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
 }
 
 /// Arguments of `weir node`.
@@ -165,13 +210,16 @@ pub struct OneNodeArgs {
 #[derive(Args, Debug, Clone)]
 pub struct DrainArgs {
     /// The store's number or location, as `weir stores` shows them.
-    #[arg(value_name = "STORE")]
+    #[arg(value_name = "STORE", conflicts_with = "node")]
     pub store: Option<String>,
+    /// All stores of this node, which is given by its name or number.
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
     /// Stop draining the store and use it again. Replicas that have moved to other stores stay there.
-    #[arg(long, requires = "store", conflicts_with = "wait")]
+    #[arg(long, conflicts_with = "wait")]
     pub stop: bool,
-    /// Wait until nothing is left on the store.
-    #[arg(long, requires = "store")]
+    /// Wait until nothing is left on the store. Shows each change of the progress.
+    #[arg(long)]
     pub wait: bool,
     /// The manager to ask.
     #[command(flatten)]
@@ -181,12 +229,9 @@ pub struct DrainArgs {
 /// Arguments of `weir repair`.
 #[derive(Args, Debug, Clone)]
 pub struct RepairArgs {
-    /// The store that is gone for good: its number or location, as `weir stores` shows them.
-    #[arg(long, value_name = "STORE")]
-    pub store: Option<String>,
-    /// Remove the store as lost although its node is online. Files that only this store has are lost.
-    #[arg(long, requires = "store")]
-    pub force: bool,
+    /// Wait until every missing replica that can be made is made. Shows each change of the progress.
+    #[arg(long)]
+    pub wait: bool,
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,

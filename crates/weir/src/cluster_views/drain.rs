@@ -1,14 +1,16 @@
 //! `weir drain`.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
 use super::progress::failed;
-use super::repair::under_way;
-use super::{asked, counted, show, store_meant};
+use super::repair::{counted_groups, under_way};
+use super::wrap::wrapped;
+use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
 use crate::control::ControlRequest;
@@ -19,36 +21,48 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
-    let store = args.store.as_ref().map(|said| store_meant(&args.manager.data, said)).transpose()?;
-    if let Some(store) = store.filter(|_| args.wait) {
-        wait(args, store)?;
+    let DrainArgs { store, node, stop, wait, manager } = args;
+    let stores = stores_meant(&manager.data, store.as_deref(), node.as_deref())?;
+    if stores.is_empty() && (*stop || *wait) {
+        return Err(Failure::message(Exit::Usage, "--stop and --wait need a store, or --node NODE"));
     }
-    show(&args.manager, &ControlRequest::Drain { store: store.map(|store| store.0), stop: args.stop }, in_words)
+    let mut view: RepairView = asked(&manager.data, &ControlRequest::Drain { store: None, stop: false })?;
+    for store in &stores {
+        view = asked(&manager.data, &ControlRequest::Drain { store: Some(store.0), stop: *stop })?;
+    }
+    if *wait {
+        view = wait_for(&manager.data, &stores, view)?;
+    }
+    print(manager, &view, |view| wrapped(in_words(view)))
 }
 
-/// Waits until the store is empty. Prints each change of the progress on stderr.
-fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
-    let mut view: RepairView = asked(&args.manager.data, &ControlRequest::Drain { store: Some(store.0), stop: false })?;
-    let mut told = String::new();
+/// Waits until the stores are empty. Prints each change of the progress on stderr.
+fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
+    let mut told = Vec::new();
     loop {
-        let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
-            return Err(Failure::message(
-                Exit::Failed,
-                format!("store {store} is not draining any more: draining was stopped"),
-            ));
-        };
-        if leaver.is_empty {
-            return Ok(());
+        let mut lines = Vec::new();
+        let mut left = false;
+        for store in stores {
+            let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
+                return Err(Failure::message(
+                    Exit::Failed,
+                    format!("store {store} is not draining any more: draining was stopped"),
+                ));
+            };
+            left |= !leaver.is_empty;
+            lines.push(stuck(&view, leaver).into_iter().next().unwrap_or_else(|| standing(leaver)));
         }
-        let stuck = stuck(&view, leaver).into_iter().next();
-        let line = stuck.unwrap_or_else(|| format!("{}; {}", standing(leaver), under_way(&view)));
-        if line != told {
+        if !left {
+            return Ok(view);
+        }
+        lines.push(under_way(&view));
+        if lines != told {
             // Stderr may be closed.
-            let _ = writeln!(std::io::stderr(), "{line}");
-            told = line;
+            let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
+            told = lines;
         }
         std::thread::sleep(LOOK);
-        view = asked(&args.manager.data, &ControlRequest::Drain { store: None, stop: false })?;
+        view = asked(data, &ControlRequest::Drain { store: None, stop: false })?;
     }
 }
 
@@ -72,10 +86,6 @@ fn standing(leaver: &LeaverView) -> String {
         0 => format!("store {store} at {location}: everything is on other stores; its replicas are being deleted"),
         _ => format!("store {store} at {location} is draining: {} on it", counted_groups(*groups)),
     }
-}
-
-fn counted_groups(groups: u64) -> String {
-    format!("{} still {}", counted(groups, "group"), if groups == 1 { "depends" } else { "depend" })
 }
 
 fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
@@ -105,6 +115,7 @@ mod tests {
             copying: 2,
             stuck: stuck.clone(),
             progress: CopyProgress::default(),
+            is_at_work: true,
         };
         assert_eq!(
             in_words(&with(leaver(2, false))),

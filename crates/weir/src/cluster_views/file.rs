@@ -95,7 +95,11 @@ fn row(copy: &ReplicaView) -> Vec<String> {
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
         match copy.replica {
-            ReplicaState::Complete if copy.state == Some(StoreState::Lost) => "not available",
+            ReplicaState::Complete
+                if copy.state.is_some_and(|state| state.is_gone() && state != StoreState::Returned) =>
+            {
+                "not available"
+            }
             ReplicaState::Complete => "complete",
             ReplicaState::Missing => "missing",
             ReplicaState::Copying => "being copied",

@@ -1,29 +1,42 @@
 //! `weir store` and `weir node`: changes of the cluster's members.
 
 use manager::{StatusView, StoreView};
+use types::StoreId;
 
-use super::{counted, show, store_meant};
-use crate::cli::{NodeArgs, NodeCommand, StoreArgs, StoreCommand};
+use super::{asked, counted, lost, show, store_meant, stores_meant};
+use crate::cli::{NodeArgs, NodeCommand, OneStoreArgs, RemoveStoreArgs, StoreArgs, StoreCommand};
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::{Failure, store_add};
 
 /// Runs `weir store`.
 pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
-    let (one, ask): (_, fn(u64) -> ControlRequest) = match &args.command {
-        StoreCommand::Add(args) => return store_add::run(args),
-        StoreCommand::ReadOnly(one) => (one, |store| ControlRequest::StoreReadOnly { store, read_only: true }),
-        StoreCommand::Online(one) => (one, |store| ControlRequest::StoreReadOnly { store, read_only: false }),
-        StoreCommand::Remove(one) => (one, |store| ControlRequest::StoreRemove { store }),
-    };
+    match &args.command {
+        StoreCommand::Add(args) => store_add::run(args),
+        StoreCommand::ReadOnly(one) => set_read_only(one, true),
+        StoreCommand::Online(one) => set_read_only(one, false),
+        StoreCommand::Remove(args) if args.lost => lost::run(args),
+        StoreCommand::Remove(args) => {
+            let RemoveStoreArgs { stores, manager, .. } = args;
+            let stores = stores_meant(&manager.data, stores.store.as_deref(), stores.node.as_deref())?;
+            let Some((last, before)) = stores.split_last() else { return Ok(Exit::Done) };
+            for store in before {
+                let _: Vec<StoreView> = asked(&manager.data, &ControlRequest::StoreRemove { store: store.0 })?;
+            }
+            show(manager, &ControlRequest::StoreRemove { store: last.0 }, |left: &Vec<StoreView>| {
+                let left = format!("{} left", counted(left.len() as u64, "store"));
+                let removed = |store: &StoreId| format!("store {store} is removed; {left}");
+                stores.iter().map(removed).collect()
+            })
+        }
+    }
+}
+
+fn set_read_only(one: &OneStoreArgs, read_only: bool) -> Result<Exit, Failure> {
     let store = store_meant(&one.manager.data, &one.store)?;
-    let ask = ask(store.0);
-    show(&one.manager, &ask, |stores: &Vec<StoreView>| {
+    show(&one.manager, &ControlRequest::StoreReadOnly { store: store.0, read_only }, |stores: &Vec<StoreView>| {
         let found = stores.iter().find(|view| view.store == store);
-        vec![match found {
-            Some(view) => format!("store {store} at {} is {}", view.location, view.state),
-            None => format!("store {store} is removed; {} left", counted(stores.len() as u64, "store")),
-        }]
+        found.map(|view| format!("store {store} at {} is {}", view.location, view.state)).into_iter().collect()
     })
 }
 

@@ -72,7 +72,7 @@ fn print(args: &MissingArgs, out: &mut impl std::io::Write) -> Result<(), Stoppe
 }
 
 fn in_words(file: &UnderReplicatedFile) -> String {
-    let UnderReplicatedFile { path, state, units, replicas, target_replicas, stores, .. } = file;
+    let UnderReplicatedFile { path, state, units, replicas, target_replicas, locations, .. } = file;
     let units: Vec<String> = units.iter().map(u8::to_string).collect();
     let units = match units.len() {
         0 => String::new(),
@@ -80,12 +80,12 @@ fn in_words(file: &UnderReplicatedFile) -> String {
         _ => format!(", stripe units {}", units.join(", ")),
     };
     let what = match state {
-        ReplicationState::Lost => "lost: all stores that had it are removed as lost".to_owned(),
-        ReplicationState::Unavailable => "cannot be read: no store that has it is online".to_owned(),
+        ReplicationState::Lost => "lost, its stores are removed".to_owned(),
+        ReplicationState::Unavailable => "not readable now".to_owned(),
         ReplicationState::UnderReplicated => format!("{replicas} of {target_replicas} replicas"),
     };
-    let stores = if stores.is_empty() { "none".to_owned() } else { stores.join(", ") };
-    format!("{path}: {what}{units}; without {stores}")
+    let without = if locations.is_empty() { String::new() } else { format!("; without {}", locations.join(", ")) };
+    format!("{path}: {what}{units}{without}")
 }
 
 impl Sums {
@@ -99,12 +99,12 @@ impl Sums {
 
     fn in_words(&self, unreadable: bool) -> String {
         let mut said = format!(
-            "{} lost, {} that cannot be read until a store comes back",
+            "{} lost, {} not readable until a store returns",
             counted(self.lost, "file"),
             counted(self.unavailable, "file")
         );
         if !unreadable {
-            said.push_str(&format!(", {} under-replicated", counted(self.under_replicated, "file")));
+            said.push_str(&format!(", {} under-replicated", self.under_replicated));
         }
         said
     }
@@ -124,25 +124,16 @@ mod tests {
             replicas: 1,
             target_replicas: 2,
             stores: vec!["store 7 at s/r/h (node 2)".into()],
+            locations: vec!["s/r/h".into()],
         };
-        assert_eq!(
-            in_words(&file(ReplicationState::UnderReplicated, &[])),
-            "/a: 1 of 2 replicas; without store 7 at s/r/h (node 2)"
-        );
-        assert!(
-            in_words(&file(ReplicationState::Lost, &[3]))
-                .starts_with("/a: lost: all stores that had it are removed as lost, stripe unit 3;")
-        );
-        assert!(
-            in_words(&file(ReplicationState::Unavailable, &[0, 3])).contains("is online, stripe units 0, 3; without")
-        );
+        let said = |state, units| in_words(&file(state, units));
+        assert_eq!(said(ReplicationState::UnderReplicated, &[]), "/a: 1 of 2 replicas; without s/r/h");
+        assert!(said(ReplicationState::Lost, &[3]).starts_with("/a: lost, its stores are removed, stripe unit 3;"));
+        assert!(said(ReplicationState::Unavailable, &[0, 3]).contains("not readable now, stripe units 0, 3; without"));
         let mut sums = Sums::default();
         for state in [ReplicationState::Lost, ReplicationState::UnderReplicated, ReplicationState::UnderReplicated] {
             sums.add(&file(state, &[]));
         }
-        assert_eq!(
-            sums.in_words(false),
-            "1 file lost, 0 files that cannot be read until a store comes back, 2 files under-replicated"
-        );
+        assert_eq!(sums.in_words(false), "1 file lost, 0 files not readable until a store returns, 2 under-replicated");
     }
 }

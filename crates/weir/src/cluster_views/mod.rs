@@ -2,6 +2,7 @@
 
 mod drain;
 mod file;
+mod lost;
 mod members;
 mod missing;
 mod policy;
@@ -9,14 +10,15 @@ mod progress;
 mod repair;
 mod status;
 mod stores;
+mod wrap;
 
 use std::io::Write as _;
 use std::path::Path;
 
-use manager::StoreView;
+use manager::{NodeView, StatusView, StoreView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use types::StoreId;
+use types::{NodeId, StoreId};
 
 use crate::Failure;
 use crate::cli::ManagerArgs;
@@ -40,10 +42,15 @@ pub(crate) fn show<T: Serialize + DeserializeOwned>(
     shown: impl FnOnce(&T) -> Vec<String>,
 ) -> Result<Exit, Failure> {
     let answer: T = asked(&args.data, what)?;
+    print(args, &answer, shown)
+}
+
+/// Prints an answer: as JSON, or as `shown` formats it.
+fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) -> Vec<String>) -> Result<Exit, Failure> {
     let lines = if args.json {
-        vec![serde_json::to_string(&answer).map_err(|error| Failure::new(Exit::Failed, error))?]
+        vec![serde_json::to_string(answer).map_err(|error| Failure::new(Exit::Failed, error))?]
     } else {
-        shown(&answer)
+        shown(answer)
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let printed = lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
@@ -75,6 +82,35 @@ fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
     the_store(&stores, said).map_err(|why| Failure::message(Exit::NotFound, why))
 }
 
+/// The stores that an administrator names: one, or those of a node.
+fn stores_meant(data: &Path, store: Option<&str>, node: Option<&str>) -> Result<Vec<StoreId>, Failure> {
+    let Some(node) = node else { return store.map(|said| store_meant(data, said)).into_iter().collect() };
+    let status: StatusView = asked(data, &ControlRequest::ClusterStatus)?;
+    let node = the_node(&status.nodes, node).map_err(|why| Failure::message(Exit::NotFound, why))?;
+    let stores: Vec<StoreView> = asked(data, &ControlRequest::Stores)?;
+    let found: Vec<StoreId> = stores.iter().filter(|store| store.node == node).map(|store| store.store).collect();
+    match found.is_empty() {
+        true => Err(Failure::message(Exit::NotFound, format!("node {node} has no stores; `weir stores` lists them"))),
+        false => Ok(found),
+    }
+}
+
+fn the_node(nodes: &[NodeView], said: &str) -> Result<NodeId, String> {
+    // A number is unique, whatever the names are.
+    if let Some(node) = nodes.iter().find(|node| node.node.to_string() == said) {
+        return Ok(node.node);
+    }
+    let found: Vec<&NodeView> = nodes.iter().filter(|node| node.name == said).collect();
+    match found.as_slice() {
+        [one] => Ok(one.node),
+        [] => Err(format!("there is no node {said}; `weir status` has the names and numbers")),
+        _ => {
+            let numbers: Vec<String> = found.iter().map(|node| node.node.to_string()).collect();
+            Err(format!("there are several nodes {said}: {}; say which by its number", numbers.join(", ")))
+        }
+    }
+}
+
 fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
     let is_at =
         |location: &str| location == said || location.strip_suffix(said).is_some_and(|before| before.ends_with('/'));
@@ -84,7 +120,10 @@ fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
     match found.as_slice() {
         [one] => Ok(one.store),
         [] => Err(format!("there is no store {said}, nor one at such a location; `weir stores` lists them")),
-        _ => Err(format!("there are several stores at {said}: {}; say which by its number", shown())),
+        _ => Err(format!(
+            "there are several stores at {said}: {}; say which by its number, or all of a node with --node",
+            shown()
+        )),
     }
 }
 

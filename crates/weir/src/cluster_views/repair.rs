@@ -1,35 +1,75 @@
 //! `weir repair`.
 
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
 use manager::{RepairView, StuckView};
 
 use super::progress::{failed, left};
-use super::{counted, show, store_meant};
+use super::wrap::wrapped;
+use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::cli::RepairArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 
+/// How often the command asks for the progress.
+const LOOK: Duration = Duration::from_millis(500);
+/// Repair has ended if it has done nothing in so many looks: it pauses between two steps.
+const LOOKS_AT_REST: u32 = 4;
+
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
-    let store = args.store.as_ref().map(|said| store_meant(&args.manager.data, said)).transpose()?;
-    show(
-        &args.manager,
-        &ControlRequest::Repair { remove_lost: store.map(|store| store.0), force: args.force },
-        in_words,
-    )
+    if !args.wait {
+        return show(&args.manager, &ControlRequest::Repair, |view| wrapped(in_words(view)));
+    }
+    let view = wait(&args.manager.data)?;
+    print(&args.manager, &view, |view| wrapped(in_words(view)))?;
+    Ok(if is_complete(&view) { Exit::Done } else { Exit::Wrong })
+}
+
+/// Waits until repair has nothing left that it can do. Prints each change of the progress on stderr.
+fn wait(data: &Path) -> Result<RepairView, Failure> {
+    let (mut told, mut at_rest) = (Vec::new(), 0);
+    loop {
+        let view: RepairView = asked(data, &ControlRequest::Repair)?;
+        at_rest = if view.is_at_work { 0 } else { at_rest + 1 };
+        if at_rest >= LOOKS_AT_REST {
+            return Ok(view);
+        }
+        let lines = in_words(&view);
+        if lines != told {
+            // Stderr may be closed.
+            let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
+            told = lines;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether no replica is missing, and others have replaced all stores that were removed as lost.
+fn is_complete(view: &RepairView) -> bool {
+    view.missing.count == 0 && view.lost.iter().all(|lost| lost.groups == 0)
+}
+
+/// `1 group still depends`, `2 groups still depend`.
+pub(super) fn counted_groups(groups: u64) -> String {
+    format!("{} still {}", counted(groups, "group"), if groups == 1 { "depends" } else { "depend" })
 }
 
 fn in_words(view: &RepairView) -> Vec<String> {
-    if view.lost.is_empty() {
-        return vec!["no store is removed as lost".into()];
+    if view.lost.is_empty() && !view.is_at_work && view.missing.count == 0 {
+        return vec!["no store is removed as lost, and no replica is missing".into()];
     }
     let mut lines: Vec<String> = view
         .lost
         .iter()
         .map(|lost| match lost.groups {
-            0 => format!("store {} at {} is replaced: no group depends on it any more", lost.store, lost.location),
+            0 => format!("store {} at {} is replaced", lost.store, lost.location),
             groups => {
-                format!("store {} at {} is lost; {} depend on it", lost.store, lost.location, counted(groups, "group"))
+                let left = counted_groups(groups);
+                format!("store {} at {} is removed as lost: {left} on it", lost.store, lost.location)
             }
         })
         .collect();
@@ -68,11 +108,12 @@ mod tests {
             copying: 2,
             stuck: Vec::new(),
             progress: CopyProgress::default(),
+            is_at_work: true,
         };
         assert_eq!(
             in_words(&view),
             [
-                "store 7 at s/r/h is lost; 2 groups depend on it",
+                "store 7 at s/r/h is removed as lost: 2 groups still depend on it",
                 "1 group in backfill; missing replicas: 3, 2 being copied"
             ]
         );
@@ -95,8 +136,13 @@ mod tests {
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
-        assert_eq!(lines[0], "store 7 at s/r/h is replaced: no group depends on it any more");
+        assert_eq!(lines[0], "store 7 at s/r/h is replaced");
         assert_eq!(lines[2], "group 4 stays without store 7: no room");
-        assert_eq!(in_words(&RepairView { lost: Vec::new(), ..view }), ["no store is removed as lost"]);
+        let nothing = Counted { count: 0, and_more: false };
+        let at_rest = RepairView { lost: Vec::new(), missing: nothing, is_at_work: false, ..view.clone() };
+        assert_eq!(in_words(&at_rest), ["no store is removed as lost, and no replica is missing"]);
+        assert!(is_complete(&at_rest) && !is_complete(&view));
+        assert!(!is_complete(&RepairView { missing: nothing, ..view.clone() }), "a group depends on a lost store");
+        assert!(is_complete(&RepairView { lost: vec![lost(0)], ..at_rest }));
     }
 }

@@ -1,6 +1,5 @@
 //! `weir status`.
 
-use cluster::Presence;
 use manager::{Counted, NodeView, StatusView};
 
 use super::progress::{failed, left};
@@ -19,7 +18,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
 
 fn in_words(status: &StatusView) -> Vec<String> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
-    let mut lines = table_lines(&["node", "name", "role", "state", "stores", "location", "clients", "nodes"], &rows);
+    let mut lines = table_lines(&["node", "name", "state", "stores", "location", "clients"], &rows);
     lines.push(String::new());
     let all = status.stores.values().sum();
     let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
@@ -33,21 +32,31 @@ fn in_words(status: &StatusView) -> Vec<String> {
         show_size(status.capacity)
     ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
+    lines.extend(under_replicated(status));
     let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
     let left = left(&status.repair, false).map(|left| format!("; {left}")).unwrap_or_default();
     lines.push(format!("{}{copying}{left}", how_many(status.missing, "missing replica")));
     lines.extend(failed(&status.repair));
-    if status.groups_under_replicated > 0 {
-        let all = counted(status.groups_under_replicated, "group");
-        let without = match status.groups_unavailable {
-            0 => String::new(),
-            count => format!(", {count} of them with none online: what only they have cannot be read"),
-        };
-        lines.push(format!("{all} under-replicated{without} (`weir missing` lists the files)"));
-    }
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "object")));
     if status.is_older_than_stores {
-        lines.push("the namespace is older than the objects on the stores, as after a restore from a backup: files that were created since have no names".into());
+        lines.push("the namespace is older than the objects on the stores, as after a restore".into());
+        lines.push("from a backup: files that were created since have no names".into());
+    }
+    lines
+}
+
+/// The files that have fewer replicas than they should, whatever the reason.
+fn under_replicated(status: &StatusView) -> Vec<String> {
+    let StatusView { under_replicated, unreadable, .. } = status;
+    if under_replicated.count == 0 && !under_replicated.and_more {
+        return vec!["all files have all their replicas".into()];
+    }
+    let mut lines =
+        vec![format!("{} under-replicated; `weir missing` lists them", how_many(*under_replicated, "file"))];
+    if unreadable.count > 0 || unreadable.and_more {
+        let more = if unreadable.and_more { "more than " } else { "" };
+        let count = unreadable.count;
+        lines.push(format!("{more}{count} of them cannot be read now; `weir missing --unreadable` lists them"));
     }
     lines
 }
@@ -65,17 +74,10 @@ fn row(node: &NodeView) -> Vec<String> {
     vec![
         node.node.to_string(),
         node.name.clone(),
-        node.roles.clone(),
-        match node.presence {
-            None => "answers".into(),
-            Some(Presence::Online) => "online".into(),
-            Some(Presence::Suspect) => "suspect".into(),
-            Some(Presence::Away) => "away".into(),
-        },
+        node.presence.map_or_else(|| node.roles.clone(), |presence| presence.to_string()),
         node.stores.to_string(),
         node.locations.join(" "),
         node.clients.join(" "),
-        node.nodes.join(" "),
     ]
 }
 

@@ -10,15 +10,30 @@ use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 
+const HEADING: [&str; 7] = ["location", "node", "class", "state", "capacity", "free", "store"];
+/// The column of the classes.
+const CLASS: usize = 2;
+
 /// Runs the command.
 pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
     show(args, &ControlRequest::Stores, |stores: &Vec<StoreView>| {
         if stores.is_empty() {
             return vec!["there are no stores yet; disk servers bring them when they join".into()];
         }
+        // Most clusters have no classes, and the table has little room.
+        let has_classes = stores.iter().any(|store| store.class.is_some());
+        let without_class = |mut cells: Vec<String>| {
+            cells.remove(CLASS);
+            cells
+        };
         let rows: Vec<Vec<String>> = stores.iter().map(row).collect();
-        let heading = ["location", "node", "class", "state", "capacity", "free", "store"];
-        let mut lines = table_lines(&heading, &rows);
+        let mut lines = match has_classes {
+            true => table_lines(&HEADING, &rows),
+            false => {
+                let heading: Vec<&str> = HEADING.iter().copied().filter(|heading| *heading != HEADING[CLASS]).collect();
+                table_lines(&heading, &rows.into_iter().map(without_class).collect::<Vec<_>>())
+            }
+        };
         lines.push(counted(stores.len() as u64, "store"));
         lines
     })

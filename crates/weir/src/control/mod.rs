@@ -80,11 +80,15 @@ pub enum ControlRequest {
     },
     /// List all policies that were set.
     PolicyList,
-    /// Show the progress of repairs. Can first remove a store as lost.
-    Repair {
-        /// The number of the store to remove as lost.
-        remove_lost: Option<u64>,
-        /// Remove it even if its node is online.
+    /// Show the progress of repairs.
+    Repair,
+    /// Show what is lost with stores, and remove them as lost if that is confirmed.
+    StoreRemoveLost {
+        /// The numbers of the stores.
+        stores: Vec<u64>,
+        /// Remove them. Otherwise nothing changes.
+        confirmed: bool,
+        /// Remove them even if their nodes are online.
         force: bool,
     },
     /// Make a store read-only, or writable again. The answer lists all stores.

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster::Presence;
-use cluster::placement::StoreState;
 use foundation::datadir::format_of;
 use manager::{StatusView, StoreView};
 use rustix::process::Signal;
@@ -275,8 +274,8 @@ fn online(disk: &NodePlan, status: &StatusView, stores: &[StoreView]) -> bool {
     // A node that it replaced had the same address.
     let mut found = status.nodes.iter().filter(|node| node.clients.contains(&address));
     found.any(|node| {
-        let is_gone = |state| matches!(state, StoreState::Suspect | StoreState::Lost);
-        let is_well = |store: &StoreView| store.capacity > 0 && (is_gone(store.wanted) || !is_gone(store.state));
+        let is_well =
+            |store: &StoreView| store.capacity > 0 && (store.wanted.is_gone() || !store.state.is_out_of_reach());
         let mut own = stores.iter().filter(|store| store.node == node.node);
         node.presence == Some(Presence::Online) && node.stores > 0 && own.all(is_well)
     })

@@ -12,10 +12,13 @@ use monitor::exposition::{Exposition, Kind};
 use store::Space;
 
 /// The states of a store.
-const STORE_STATES: [StoreState; 6] = [
+const STORE_STATES: [StoreState; 9] = [
     StoreState::Online,
     StoreState::Suspect,
-    StoreState::Lost,
+    StoreState::Offline,
+    StoreState::Removed,
+    StoreState::Returned,
+    StoreState::Replaced,
     StoreState::Draining,
     StoreState::ReadOnly,
     StoreState::Full,

@@ -189,6 +189,8 @@ mod tests {
             repaired_replicas: 5,
             repaired_bytes: 5 << 20,
             status: StatusView {
+                under_replicated: Counted::default(),
+                unreadable: Counted::default(),
                 groups_under_replicated: 0,
                 groups_unavailable: 0,
                 is_older_than_stores: false,

@@ -1,0 +1,48 @@
+//! Sentences on a terminal of 80 columns.
+
+/// The columns of the narrowest usual terminal.
+const WIDTH: usize = 80;
+/// Before each further line of a sentence.
+const INDENT: &str = "  ";
+
+/// Breaks lines between words so that each fits, unless a single word does not.
+pub(super) fn wrapped(lines: Vec<String>) -> Vec<String> {
+    let mut all = Vec::with_capacity(lines.len());
+    for line in lines {
+        let mut current = String::new();
+        let mut is_empty = true;
+        // Spaces at the beginning stay.
+        for word in line.split(' ') {
+            if !is_empty && current.chars().count() + 1 + word.chars().count() > WIDTH {
+                all.push(std::mem::replace(&mut current, format!("{INDENT}{word}")));
+                continue;
+            }
+            if !is_empty {
+                current.push(' ');
+            }
+            current.push_str(word);
+            is_empty = false;
+        }
+        all.push(current);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_broken_between_words() {
+        let short = vec!["store 7 is online".to_owned(), "  /a b".to_owned(), String::new()];
+        assert_eq!(wrapped(short.clone()), short);
+        let long = vec!["word ".repeat(40).trim_end().to_owned()];
+        let lines = wrapped(long.clone());
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert!(lines[1].starts_with("  word"));
+        let joined: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
+        assert_eq!(joined.join(" "), long[0]);
+        let path = vec![format!("/{}", "x".repeat(200))];
+        assert_eq!(wrapped(path.clone()), path, "a path is not broken");
+    }
+}
