@@ -4,14 +4,21 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use types::capability::{Capability, CapabilityKey, CapabilityKeys, LAYOUT_BYTES_MAX, PathHash, Rights, CapabilityConditions};
+use types::capability::{
+    Capability, CapabilityConditions, CapabilityKey, CapabilityKeys, LAYOUT_BYTES_MAX, PathHash, Rights,
+};
 use types::{NodeId, NsPath, ObjectId, PrincipalId, SessionId, Timestamp};
 
 fuzz_target!(|bytes: &[u8]| {
     let keys = CapabilityKeys::new(CapabilityKey::new(1, b"a key that the fuzzer cannot see"));
     let (path, principal) = (PathHash::of(&NsPath::root()), PrincipalId(5));
-    let wanted =
-        CapabilityConditions { server: NodeId(1), principal: Some(principal), path, rights: Rights::READ, now: Timestamp(0) };
+    let wanted = CapabilityConditions {
+        server: NodeId(1),
+        principal: Some(principal),
+        path,
+        rights: Rights::READ,
+        now: Timestamp(0),
+    };
     assert!(Capability::check(bytes, &keys, &wanted).is_err());
     let sealed = Capability {
         server: NodeId(1),

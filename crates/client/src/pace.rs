@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_time_that_a_deferring_server_takes_to_say_so_counts() {
         let start = Instant::now();
-        let mut waits = Waits::default();
+        let mut waits = WaitLimit::default();
         assert!(waits.put_off(1, start, PATIENCE));
         assert!(waits.put_off(1, start + Duration::from_secs(59), PATIENCE));
         assert!(!waits.put_off(1, start + Duration::from_secs(60), PATIENCE));

@@ -5,7 +5,9 @@
 //! node and the store in the message. The bytes of an object are never in a message. They travel beside it.
 
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, GroupId, InSyncReplica, NodeId, ReplicaId, SessionId, StoreId, Timestamp, WriterToken};
+use types::{
+    ErrorCode, GroupId, InSyncReplica, NodeId, ReplicaId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
+};
 
 use crate::replication::{Epoch, FromReplica, ObjectDigest, ToReplica};
 use crate::{CopyId, Fence, LeaseTerms, Register, Registered};
@@ -82,7 +84,10 @@ fn on_disk(code: ErrorCode) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClosedBy {
     /// The client.
-    Client,
+    Client {
+        /// The number of its request, if it numbers its requests.
+        request: Option<RequestNumber>,
+    },
     /// The server, at the end of the grace period. All announced bytes are there, and the client may believe that
     /// it has closed the file.
     GraceEnd,

@@ -10,23 +10,11 @@ use types::StoreId;
 use super::DiskServer;
 use node::{Activity, ChecksumFailure, FromDisk, SumRequest, Summed};
 
-/// The front end's figures. Counters start at zero when it starts.
+/// The front end's figures.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FrontEndFigures {
-    /// Clients that are logged in.
-    pub sessions: u64,
-    /// Files that they have open.
-    pub open_files: u64,
-    /// Files that are being written or wait for their writer.
-    pub writing: u64,
-    /// Bytes that clients have read.
-    pub read_bytes: u64,
-    /// Bytes that clients have sent to be written.
-    pub written_bytes: u64,
-    /// Bytes of memory that its open writes may use.
-    pub writers_memory: u64,
-    /// The limit of that memory.
-    pub writers_memory_max: u64,
+    /// Its activity. The disk server adds how long it has run, and the memory of open writes of other servers' clients.
+    pub activity: Activity,
     /// Its load, in thousandths of what it can do at a time.
     pub load_permille: u16,
 }
@@ -143,21 +131,12 @@ impl DiskServer {
     /// The activity for the manager. `None` without a front end.
     pub(super) fn activity(&self, now: Time) -> Option<Activity> {
         let front_end = self.busy.front_end.read().as_ref().map(|front_end| front_end())?;
-        let FrontEndFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } = front_end;
+        let FrontEndFigures { activity, .. } = front_end;
         let copies: usize = self.stores.values().map(|shell| shell.replicas_written_elsewhere()).sum();
-        let writers_memory = front_end.writers_memory.saturating_add(copies as u64 * store::writer_memory(None));
+        let writers_memory = activity.writers_memory.saturating_add(copies as u64 * store::writer_memory(None));
         let up: Duration = now.since(self.began);
         let up_millis = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
-        Some(Activity {
-            up_millis,
-            sessions,
-            open_files,
-            writing,
-            read_bytes,
-            written_bytes,
-            writers_memory,
-            writers_memory_max: front_end.writers_memory_max,
-        })
+        Some(Activity { up_millis, writers_memory, ..activity })
     }
 }
 

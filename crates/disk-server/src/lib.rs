@@ -35,6 +35,7 @@ pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Su
 use addresses::StoreAddresses;
 pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
+pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
 pub use placed::{Permit, Placed, PlacedError};
 use replica::Change;
@@ -435,7 +436,9 @@ impl DiskServer {
             Err(error) => not_ended(&path, &error),
         };
         if is_whole {
-            placed.close(None, true, move |result| told("completed, as all announced bytes are here", result));
+            placed.close(None, ClosedBy::GraceEnd, move |result| {
+                told("completed, as all announced bytes are here", result)
+            });
         } else {
             placed.interrupt(move |result| told("interrupted", result.map(drop)));
         }

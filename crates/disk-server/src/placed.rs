@@ -291,10 +291,9 @@ impl Placed {
     pub fn close(
         &self,
         mtime: Option<Timestamp>,
-        at_grace_end: bool,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
     ) {
-        let closed = if at_grace_end { ClosedBy::GraceEnd } else { ClosedBy::Client };
         self.then(
             |by| Input::Close { by, replica: self.replica(), epoch: self.epoch(), mtime, closed },
             self.waiter(then),

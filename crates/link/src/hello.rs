@@ -43,7 +43,8 @@ pub enum Version {
     V1 = 1,
     /// A capability names its path, and a session carries the manager's time of day.
     V2 = 2,
-    /// A capability names its principal and its shard, and a store learns the principal of the replica that it creates.
+    /// A capability names its principal and its shard, a store learns the principal of the replica that it creates, and a
+    /// commit carries the number of the client's close.
     V3 = 3,
     /// A disk server asks the manager about the extended attributes of the files that its clients have open.
     V4 = 4,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use namespace::{Actor, Durability, Namespace, NsError, Operation, Read};
-use types::{ErrorCode, Incarnation, ObjectId, SessionId, Timestamp};
+use types::{ErrorCode, Incarnation, ObjectId, RequestNumber, SessionId, Timestamp};
 
 use crate::tracked::assert_none_held;
 
@@ -31,14 +31,14 @@ impl Names {
     /// Queues a change ([`Namespace::change`]).
     pub(crate) fn change<O: Operation + Send + 'static>(
         &self,
-        (now, actor): (Timestamp, &Actor),
+        (now, actor, number): (Timestamp, &Actor, Option<RequestNumber>),
         durability: Durability,
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
         // The queue is bounded, so this may wait, and `done` may be called at once.
         assert_none_held("the namespace is changed");
-        self.0.change(durability, self.0.context(now, actor, None), op, done);
+        self.0.change(durability, self.0.context(now, actor, number), op, done);
     }
 
     /// Queues a change that the manager makes of its own accord.
@@ -49,7 +49,7 @@ impl Names {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        self.change((now, &Actor::admin()), durability, op, done);
+        self.change((now, &Actor::admin(), None), durability, op, done);
     }
 
     /// Makes a change and waits for it ([`Namespace::change_wait`]).

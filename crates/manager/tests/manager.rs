@@ -397,7 +397,7 @@ fn a_store_speaks_only_for_its_own_open_writes() {
             assert_eq!(refusal(&cluster.says(node, other, location)), Some(ErrorCode::Stale));
         }
         let holders = vec![StoreId(other)];
-        let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+        let (mtime, by) = (None, cluster::message::ClosedBy::Client { request: None });
         let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
         assert_eq!(refusal(&cluster.says(node, other, commit)), Some(ErrorCode::Stale));
         let interrupt = FromStore::Interrupt { replica, writer, kept_len: 0, holders: Vec::new(), request: 3 };
@@ -435,7 +435,7 @@ fn a_store_speaks_only_for_its_own_open_writes() {
     let location = FromStore::Place { session, replica, writer, in_sync: in_sync(&[1]), request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, location)), None);
     let holders = vec![StoreId(1), StoreId(3)];
-    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client { request: None });
     let commit = FromStore::Commit { replica, group: GroupId(99), writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
     assert!(cluster.writers().is_empty());
@@ -449,7 +449,8 @@ fn only_the_primary_can_have_stores_fenced() {
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
     let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
-    let (mtime, by, holders) = (None, cluster::message::ClosedBy::Client, vec![StoreId(1), StoreId(2)]);
+    let (mtime, by, holders) =
+        (None, cluster::message::ClosedBy::Client { request: None }, vec![StoreId(1), StoreId(2)]);
     let (replica, writer) = (opened.replica, opened.writer);
     let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
@@ -503,7 +504,7 @@ fn copies_ordered_before_a_restart_do_not_block_other_copies() {
         nodes.iter().map(|node| (*node, cluster.registers(*node).unwrap())).collect();
     let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
     let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
-    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client { request: None });
     let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
     let pass = |disks: &[(NodeId, SessionId)], secs: u64| {
@@ -563,7 +564,7 @@ fn a_store_missing_from_its_online_node_is_not_waited_for() {
     }
     let opened = cluster.writes(&[1]);
     let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
-    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client { request: None });
     let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
     let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
@@ -750,7 +751,7 @@ fn two_missing_replicas() -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
     cluster.groups(&[1, 2]);
     (0..2).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
-    cluster.restarts();
+    cluster.restart_manager();
     let session = |(store, node): (u64, &NodeId)| {
         cluster.comes(*node);
         let session = cluster.registers(*node).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv::Txn;
-use types::{SessionId, SnapshotEpoch, Timestamp};
+use types::{RequestNumber, SessionId, SnapshotEpoch, Timestamp};
 
 use crate::{Actor, IdSource, NsError};
 
@@ -43,15 +43,6 @@ impl Default for Limits {
             request_window: 64,
         }
     }
-}
-
-/// The number of a change within a client's session. A retry with the same number gets the first answer and changes nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RequestNumber {
-    /// The client's session, from [`crate::OpenSession`].
-    pub session: SessionId,
-    /// Counts up from 1 in each session.
-    pub number: u64,
 }
 
 /// What an operation receives besides its request. Cheap to clone.
@@ -172,6 +163,13 @@ pub trait Operation {
     type Reply: Answer + Send + 'static;
     /// Runs the operation inside `txn`.
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
+    /// Whether a request with the same number gets this result again. By default it gets every answer again, also a refusal. Operations that a server
+    /// tries again for one request, on other terms, remember only what they have done. Errors that [keep their changes](NsError::keeps_changes) are
+    /// always remembered.
+    fn is_remembered(result: &Result<Self::Reply, NsError>) -> bool {
+        let _ = result;
+        true
+    }
 }
 
 /// Implements [`Operation`] for requests. Each line is `Request, function -> Reply;`, where the function does the work inside the transaction.

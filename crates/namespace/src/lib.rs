@@ -52,7 +52,7 @@ mod trees;
 mod writers;
 
 pub use check::{CheckCounts, Finding, check};
-pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
+pub use context::{Answer, Context, Limits, OpTag, Operation};
 pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
@@ -99,7 +99,7 @@ pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, po
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};
 pub use trees::tree::{MakeTree, TreeRecord};
-pub use types::WriterToken;
+pub use types::{RequestNumber, WriterToken};
 pub use writers::abandon::Abandon;
 pub use writers::commit::{Commit, CommitReply, Completion};
 pub use writers::end_unchanged::EndUnchanged;
@@ -112,7 +112,7 @@ pub use writers::located::is_unlinked;
 pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
 pub use writers::request::{OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, Resume, WriteMode};
 pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
-pub use writers::session::{CloseSession, OpenSession};
+pub use writers::session::{CloseSession, OpenSession, answer_to, outcome_of};
 pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
 pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};

@@ -84,6 +84,15 @@ impl Service {
         Ok(self.show_to(session, &caller, &inode))
     }
 
+    /// The attributes of `path` as everybody sees them: an open write has the length of its durable prefix even for its
+    /// own writer. `verb` names the operation in errors.
+    ///
+    /// # Errors
+    /// The same as [`Service::stat`].
+    pub fn published_stat(&self, caller: &Caller, verb: &dyn Display, path: &NsPath) -> Result<Stat, Error> {
+        self.inode_at(caller, verb, path).map(|inode| self.show(caller, &inode))
+    }
+
     /// The type of `path`.
     ///
     /// # Errors

@@ -8,12 +8,13 @@ use namespace::{
     Rmdir, Sums, Symlink, Utimes,
 };
 use types::striping::StripedOpenWrite;
-use types::{Crc32c, ErrorCode, NsPath, Timestamp};
+use types::{Crc32c, ErrorCode, NsPath, RequestNumber, Timestamp};
 
 use crate::answer::Answer;
 use crate::caller::{Caller, Rights};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
+use crate::names::By;
 use crate::opening::Hints;
 use crate::service::{Role, Service};
 use crate::session::Session;
@@ -98,59 +99,49 @@ impl Caller {
 }
 
 impl Service {
-    /// Makes a change. `answer` receives the result when it is on the disk.
-    pub fn change(&self, caller: &Caller, change: Change, answer: impl Answer<()>) {
+    /// Makes a change. `answer` receives the result when it is on the disk. `request` is the number of the request, if
+    /// the client numbers its requests.
+    pub fn change(&self, caller: &Caller, change: Change, request: Option<RequestNumber>, answer: impl Answer<()>) {
         if let Some(elsewhere) = self.names_elsewhere() {
             return answer.give(Err(elsewhere));
         }
         if let Err(error) = caller.may_change(&change.verb()) {
             return answer.give(Err(error));
         }
-        let verb = change.verb();
+        let (verb, by) = (change.verb(), By::caller(caller).numbered(request));
         match change {
             Change::Mkdir { path, mode, parents } => {
                 let mode = if mode & 0o777 == 0 { DIRECTORY_MODE } else { mode & 0o777 };
-                self.submit(caller, verb, Mkdir { path, mode, parents }, answer);
+                self.submit(by, verb, Mkdir { path, mode, parents }, answer);
             }
-            Change::Remove(path) => self.submit_urgent(caller, verb, RemoveAny { path }, answer),
-            Change::Rmdir(path) => self.submit_urgent(caller, verb, Rmdir { path }, answer),
-            Change::Rename { from, to } => self.submit(caller, verb, Rename { from, to, replace: true }, answer),
-            Change::Chmod { path, mode } => self.submit(caller, verb, Chmod { path, mode: mode & 0o777 }, answer),
-            Change::Link { existing, new } => self.submit(caller, verb, Link { existing, new }, answer),
-            Change::Symlink { path, target } => self.submit(caller, verb, Symlink { path, target }, answer),
+            Change::Remove(path) => self.submit(by.urgently(), verb, RemoveAny { path }, answer),
+            Change::Rmdir(path) => self.submit(by.urgently(), verb, Rmdir { path }, answer),
+            Change::Rename { from, to } => self.submit(by, verb, Rename { from, to, replace: true }, answer),
+            Change::Chmod { path, mode } => self.submit(by, verb, Chmod { path, mode: mode & 0o777 }, answer),
+            Change::Link { existing, new } => self.submit(by, verb, Link { existing, new }, answer),
+            Change::Symlink { path, target } => self.submit(by, verb, Symlink { path, target }, answer),
             Change::Touch { path, mtime } => {
-                self.submit(caller, verb, Utimes { path, mtime: Some(mtime), atime: None }, answer);
+                self.submit(by, verb, Utimes { path, mtime: Some(mtime), atime: None }, answer);
             }
             Change::CloseStriped { writing, mtime, sums, unit_sums } => {
                 let sums = sums.map(|(len, adler32, crc32c)| (len, Sums { adler32, crc32c }));
-                self.submit(caller, verb, CommitStriped { writing, mtime, sums, unit_sums }, answer);
+                self.submit(by, verb, CommitStriped { writing, mtime, sums, unit_sums }, answer);
             }
         }
     }
 
-    fn submit<O>(&self, caller: &Caller, verb: &'static str, op: O, answer: impl Answer<()>)
+    fn submit<O>(&self, by: By, verb: &'static str, op: O, answer: impl Answer<()>)
     where
         O: Operation + Send + 'static,
     {
         let done = move |result: Result<O::Reply, NsError>| {
             answer.give(result.map(|_| ()).map_err(|error| Error::of_namespace(&verb, &error)));
         };
-        self.names.change(caller, Durability::Synced, op, done);
-    }
-
-    /// For changes that free space, which are allowed on a full disk.
-    fn submit_urgent<O>(&self, caller: &Caller, verb: &'static str, op: O, answer: impl Answer<()>)
-    where
-        O: Operation + Send + 'static,
-    {
-        let done = move |result: Result<O::Reply, NsError>| {
-            answer.give(result.map(|_| ()).map_err(|error| Error::of_namespace(&verb, &error)));
-        };
-        self.names.change_urgent(caller, Durability::Synced, op, done);
+        self.names.change(by, Durability::Synced, op, done);
     }
 
     /// Truncates or extends the file at `path` to `len` bytes, as an update in place by the server. `hints` may
-    /// contain the client's capability.
+    /// contain the client's capability and the number of the request.
     pub fn truncate(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -163,8 +154,16 @@ impl Service {
         if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
             return answer.give(Err(error));
         }
+        // A disk server cannot tell whether the request is a repeated one.
+        if let (Some(request), true) = (hints.request, self.has_names()) {
+            match self.closed_by(&caller, request) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => return answer.give(outcome),
+                Err(error) => return answer.give(Err(error)),
+            }
+        }
         match &self.role {
-            Role::Alone { .. } => self.truncate_here(session, caller, path, len, answer),
+            Role::Alone { .. } => self.truncate_here(session, caller, (path, len), hints.request, answer),
             Role::Manager(manager) => {
                 let manager = Arc::clone(manager);
                 let op = OpenWrite::new(
@@ -180,12 +179,19 @@ impl Service {
     }
 
     /// Truncates a file of a single node.
-    fn truncate_here(&self, session: &Session, caller: Arc<Caller>, path: NsPath, len: u64, answer: impl Answer<()>) {
+    fn truncate_here(
+        &self,
+        session: &Session,
+        caller: Arc<Caller>,
+        (path, len): (NsPath, u64),
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) {
         let owner = session.owner();
         let boot = self.settings.config.boot;
         let op = namespace::Truncate { path: path.clone(), len, client: caller.client.clone(), boot };
         let (endings, writes) = (Arc::clone(&self.endings), Arc::clone(&self.writes));
-        let whose = Arc::clone(&caller);
+        let by = By::caller(&caller);
         let done = move |result: Result<Option<OpenedWrite>, NsError>| match result {
             Ok(None) => answer.give(Ok(())),
             Err(error) => answer.give(Err(Error::of_namespace(&"truncate", &error))),
@@ -200,10 +206,10 @@ impl Service {
                 writers.begin_close(opened.object, owner);
                 drop(writers);
                 let inner = Arc::clone(&endings);
-                endings.workers.must_do(answer, move |answer| inner.truncate(&lease, len, answer));
+                endings.workers.must_do(answer, move |answer| inner.truncate(&lease, len, request, answer));
             }
         };
-        self.names.change(&whose, Durability::Written, op, done);
+        self.names.change(by, Durability::Written, op, done);
     }
 }
 

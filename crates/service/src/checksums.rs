@@ -25,7 +25,7 @@ use self::verified::{not_summed, read_granted};
 use crate::answer::{Answer, AnyAnswer};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::names::{Names, Own};
+use crate::names::{By, Names};
 use crate::open_file::OpenFile;
 use crate::opening::Hints;
 use crate::service::{Role, Service};
@@ -347,11 +347,11 @@ fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Sum
         match digest {
             Some(kind) => {
                 let op = KeepDigest { ino, object, generation, kind, value: found.digest.clone() };
-                node.names.change(&Own, Durability::Written, op, kept);
+                node.names.change(By::service(), Durability::Written, op, kept);
             }
             None => {
                 let sums = Sums { adler32: found.sums.adler32, crc32c: found.sums.crc32c };
-                node.names.change(&Own, Durability::Written, KeepSums { ino, object, generation, sums }, kept);
+                node.names.change(By::service(), Durability::Written, KeepSums { ino, object, generation, sums }, kept);
             }
         }
     }

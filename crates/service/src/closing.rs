@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use types::RequestNumber;
+
 use crate::answer::Answer;
 use crate::endings::Endings;
 use crate::error::Error;
@@ -27,17 +29,24 @@ impl LongWork {
 
 impl Service {
     /// Closes a file of `session`. When `answer` receives `Ok` for a written file, its object and its name are on the
-    /// disk. Returns work that the caller must run.
-    pub fn close(&self, session: &Session, handle: Handle, answer: impl Answer<()>) -> Option<LongWork> {
-        self.begin_close(session, handle, answer).and_then(|(file, answer)| {
+    /// disk. Returns work that the caller must run. `request` is the number of the request, if the client numbers its
+    /// requests.
+    pub fn close(
+        &self,
+        session: &Session,
+        handle: Handle,
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) -> Option<LongWork> {
+        self.begin_close(session, handle, request, answer).and_then(|(file, answer)| {
             let Access::Write(access) = &file.access else { return None };
             let (endings, lease) = (Arc::clone(&self.endings), Arc::clone(&access.lease));
             if !lease.has_checkpoint() {
-                return finish(endings, &file, lease, answer);
+                return finish(endings, &file, lease, request, answer);
             }
             Some(LongWork(Box::new(move || {
                 lease.end_checkpoint();
-                if let Some(work) = finish(endings, &file, lease, answer) {
+                if let Some(work) = finish(endings, &file, lease, request, answer) {
                     work.run();
                 }
             })))
@@ -45,11 +54,17 @@ impl Service {
     }
 
     /// `None`: the request is answered.
-    fn begin_close<A: Answer<()>>(&self, session: &Session, handle: Handle, answer: A) -> Option<(Arc<OpenFile>, A)> {
+    fn begin_close<A: Answer<()>>(
+        &self,
+        session: &Session,
+        handle: Handle,
+        request: Option<RequestNumber>,
+        answer: A,
+    ) -> Option<(Arc<OpenFile>, A)> {
         let file = match self.file(session, handle) {
             Ok(file) => file,
             Err(error) => {
-                answer.give(Err(session.handles.failure_of(handle).unwrap_or(error)));
+                answer.give(self.closed_before(session, handle, request, error));
                 return None;
             }
         };
@@ -64,6 +79,12 @@ impl Service {
             // same object has another lease.
             session.handles.remove(handle);
             answer.give(Ok(()));
+            return None;
+        }
+        if let Some(request) = request
+            && let Err(error) = self.may_close_with(&session.caller(), request)
+        {
+            answer.give(Err(error));
             return None;
         }
         // From here on the request must be answered and the open write must end.
@@ -89,14 +110,37 @@ impl Service {
         session.handles.close(handle, access.lease.failure());
         Some((file, answer))
     }
+
+    /// The outcome of a close whose handle is gone: `error`, the reason why an earlier close has failed, or what this
+    /// very request has got before.
+    fn closed_before(
+        &self,
+        session: &Session,
+        handle: Handle,
+        request: Option<RequestNumber>,
+        error: Error,
+    ) -> Result<(), Error> {
+        if let Some(request) = request
+            && let Some(outcome) = self.closed_by(&session.caller(), request)?
+        {
+            return outcome;
+        }
+        Err(session.handles.failure_of(handle).unwrap_or(error))
+    }
 }
 
-fn finish(endings: Arc<Endings>, file: &OpenFile, lease: Arc<Lease>, answer: impl Answer<()>) -> Option<LongWork> {
+fn finish(
+    endings: Arc<Endings>,
+    file: &OpenFile,
+    lease: Arc<Lease>,
+    request: Option<RequestNumber>,
+    answer: impl Answer<()>,
+) -> Option<LongWork> {
     let doubt = file.not_fetched().or_else(|| lease.doubt());
     if lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX) {
-        endings.close(&lease, doubt, answer);
+        endings.close(&lease, doubt, request, answer);
         return None;
     }
     let workers = Arc::clone(&endings.workers);
-    workers.submit(Box::new(move || endings.close(&lease, doubt, answer))).err().map(LongWork)
+    workers.submit(Box::new(move || endings.close(&lease, doubt, request, answer))).err().map(LongWork)
 }

@@ -129,7 +129,7 @@ pub struct Limits {
     /// Concurrent third-party copies into this node. Each has its own thread.
     pub pulls_max: usize,
     /// Blocks of more than 64 KiB (up to a few MiB) that move between clients and the disk at a time. Further blocks
-    /// wait. Users take turns, and so do the connections of one user.
+    /// wait. Principals take turns, and so do the users of a principal and the connections of a user.
     pub transfers_max: usize,
     /// Threads that store received data while its connection receives more. If all are busy, the connection stores
     /// its data itself.

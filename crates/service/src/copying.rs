@@ -146,7 +146,7 @@ impl Service {
             return Err(Error::new(ErrorCode::Cancelled, "The client has gone"));
         }
         if self.is_stopping() {
-            return Err(Error::new(ErrorCode::Unavailable, "The server is going down"));
+            return Err(Error::going_down());
         }
         let n = range.source.read(at, into)?;
         if n < into.len() {

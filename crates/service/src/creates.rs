@@ -21,6 +21,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::making::{Making, MakingError};
+use crate::names::By;
 use crate::service::Service;
 use crate::session::Session;
 use crate::writers::Owner;
@@ -81,7 +82,8 @@ impl<A: Answer<()>> Creates<A> {
         self.undecided.store(wanted.len(), Ordering::Release);
         for create in wanted {
             let (this, op) = (Arc::clone(self), create.op.clone());
-            self.node.names.change(&self.caller, Durability::Written, op, move |result| this.decided(create, result));
+            let by = By::caller(&self.caller);
+            self.node.names.change(by, Durability::Written, op, move |result| this.decided(create, result));
         }
     }
 
@@ -171,7 +173,7 @@ impl<A: Answer<()>> Creates<A> {
         let written = writer.write_ahead(0, &self.behind[data]);
         drop(writer);
         match written {
-            Ok(()) => node.endings.close(&lease, None, answer),
+            Ok(()) => node.endings.close(&lease, None, None, answer),
             Err(error) => {
                 let error = Error::of_store(&format_args!("make {}", lease.path), &error);
                 node.endings.take_back(&lease, error, answer);

@@ -10,12 +10,13 @@ mod placed;
 use std::sync::Arc;
 use std::time::Instant;
 
+use disk_server::ClosedBy;
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
     NsError, Sums, WriterToken,
 };
 use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
-use types::{ErrorCode, NsPath, ObjectId, ReplicaId};
+use types::{ErrorCode, NsPath, ObjectId, ReplicaId, RequestNumber};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
@@ -23,7 +24,7 @@ use crate::config::Planted;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::making::Making;
-use crate::names::{Names, Own};
+use crate::names::{By, Names};
 use crate::open_writes::OpenWrites;
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -40,9 +41,15 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// Closes a file for its client. `doubt` is a reason not to complete it. The entry must be in the state
-    /// `Closing`.
-    pub(crate) fn close(self: &Arc<Self>, lease: &Arc<Lease>, doubt: Option<Error>, answer: impl Answer<()>) {
+    /// Closes a file for its client, whose request may have a number. `doubt` is a reason not to complete the file. The
+    /// entry must be in the state `Closing`.
+    pub(crate) fn close(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        doubt: Option<Error>,
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) {
         let Some(writer) = lease.writer() else {
             self.writes.lock().failed(lease.object, false, Instant::now());
             return answer.give(Err(lease.ended()));
@@ -72,7 +79,7 @@ impl Endings {
             self.interrupt(lease);
             return answer.give(Err(error));
         }
-        self.complete(lease, Completion::ByClient, move |result| answer.give(result));
+        self.complete(lease, ClosedBy::Client { request }, move |result| answer.give(result));
     }
 
     /// Completes the object in the store and commits it to the namespace. `then` is called once, possibly on the
@@ -80,12 +87,12 @@ impl Endings {
     fn complete(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let completed = match lease.writer() {
-            Some(Making::Placed(placed)) => return self.complete_placed(lease, &placed, completion, then),
-            Some(Making::Striped(striped)) => return self.complete_striped(lease, striped, completion, then),
+            Some(Making::Placed(placed)) => return self.complete_placed(lease, &placed, closed, then),
+            Some(Making::Striped(striped)) => return self.complete_striped(lease, striped, closed, then),
             Some(Making::Here(writer)) => writer.complete(),
             None => {
                 let replica = ReplicaId::first(lease.object);
@@ -108,7 +115,7 @@ impl Endings {
         };
         lease.drop_writer();
         let Completed { len, adler32, crc32c, .. } = completed;
-        self.commit_or_leave(lease, (len, Sums { adler32, crc32c }), completion, then);
+        self.commit_or_leave(lease, (len, Sums { adler32, crc32c }), closed, then);
     }
 
     /// What happens to a file that the store could not complete. `again`: a later attempt may succeed.
@@ -131,22 +138,22 @@ impl Endings {
         self: &Arc<Self>,
         lease: &Arc<Lease>,
         (len, sums): (u64, Sums),
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let content = Committed { len, sums: Some(sums), mtime: lease.mtime() };
         if lease.fresh || !lease.is_untouched() {
-            return self.commit(lease, content, completion, then);
+            return self.commit(lease, content, closed, then);
         }
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        self.leave_unchanged(lease, (len, sums), completion, move |left| {
+        self.leave_unchanged(lease, (len, sums), closed, move |left| {
             if left {
                 kept.set_committed();
                 inner.writes.lock().forget(kept.object);
                 then(Ok(()));
             } else {
                 let node = Arc::clone(&inner);
-                inner.workers.submit_duty(Box::new(move || node.commit(&kept, content, completion, then)));
+                inner.workers.submit_duty(Box::new(move || node.commit(&kept, content, closed, then)));
             }
         });
     }
@@ -157,12 +164,14 @@ impl Endings {
         self: &Arc<Self>,
         lease: &Arc<Lease>,
         (len, sums): (u64, Sums),
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(bool) + Send + 'static,
     ) {
+        let (completion, request) = completion_of(closed);
         let op = EndUnchanged { writer: lease.token(), len, sums, certain: lease.is_unchanged(), completion };
+        let by = By::caller(&lease.caller).numbered(request).urgently();
         // This need not be durable: after a power failure the update is found and ends in the same way.
-        self.names.change_urgent(&lease.caller, Durability::Written, op, move |result| match result {
+        self.names.change(by, Durability::Written, op, move |result| match result {
             Ok(left) => then(left),
             // The following commit or mark meets the same error and handles it.
             Err(error) => {
@@ -176,16 +185,17 @@ impl Endings {
         self: &Arc<Self>,
         lease: &Arc<Lease>,
         content: Committed,
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let token = lease.token();
+        let (completion, request) = completion_of(closed);
         let op = Commit { writer: token, content, completion };
         let (inner, lease) = (Arc::clone(self), Arc::clone(lease));
-        let caller = Arc::clone(&lease.caller);
+        let by = By::caller(&lease.caller).numbered(request);
         let early = self.settings.has(Planted::AcknowledgeBeforeSync);
         let durability = if early { Durability::Written } else { Durability::Synced };
-        self.names.change(&caller, durability, op, move |result: Result<CommitReply, NsError>| {
+        self.names.change(by, durability, op, move |result: Result<CommitReply, NsError>| {
             match result {
                 Ok(_) => {
                     lease.set_committed();
@@ -198,7 +208,7 @@ impl Endings {
                         let error = Error::of_namespace(&format_args!("close {}:", lease.path), &error);
                         lease.set_failure(&error);
                         match node.after_stale(&lease, token) {
-                            Stale::Renewed => node.commit(&lease, content, completion, then),
+                            Stale::Renewed => node.commit(&lease, content, closed, then),
                             Stale::Ended | Stale::Unknown => then(Err(error)),
                         }
                     }));
@@ -285,7 +295,7 @@ impl Endings {
             return self.mark(lease, kept_len);
         };
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        self.leave_unchanged(lease, (len, Sums { adler32, crc32c }), Completion::AtGraceEnd, move |left| {
+        self.leave_unchanged(lease, (len, Sums { adler32, crc32c }), ClosedBy::GraceEnd, move |left| {
             if left {
                 tracing::info!(path = %kept.path, client = %kept.caller, "its writer went away and had changed nothing");
                 inner.writes.lock().forget(kept.object);
@@ -301,9 +311,9 @@ impl Endings {
         let token = lease.token();
         let op = Interrupt { writer: token, kept_len };
         let (inner, lease) = (Arc::clone(self), Arc::clone(lease));
-        let caller = Arc::clone(&lease.caller);
+        let by = By::caller(&lease.caller).urgently();
         // A mark frees more space than it takes, so it is allowed on a full disk.
-        self.names.change_urgent(&caller, Durability::Written, op, move |result| match result {
+        self.names.change(by, Durability::Written, op, move |result| match result {
             Ok(_) => inner.writes.lock().forget(lease.object),
             Err(NsError::Stale { .. }) => {
                 let node = Arc::clone(&inner);
@@ -335,7 +345,7 @@ impl Endings {
                     // The client's close got as far as the store's record; only the namespace's record is missing.
                     ReplicaState::Complete { adler32, crc32c } if !spoiled => {
                         let found = (status.len, Sums { adler32, crc32c });
-                        return self.commit_or_leave(lease, found, Completion::AtGraceEnd, log_end(lease));
+                        return self.commit_or_leave(lease, found, ClosedBy::GraceEnd, log_end(lease));
                     }
                     ReplicaState::Complete { .. } => return self.mark_interrupted(lease, status.len),
                     ReplicaState::Interrupted => return self.mark_interrupted(lease, status.len),
@@ -358,11 +368,11 @@ impl Endings {
         };
         match namespace::at_grace_end(&facts) {
             GraceEnd::Interrupt if self.settings.has(Planted::CompleteEverything) => {
-                self.complete(lease, Completion::AtGraceEnd, log_end(lease));
+                self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
             }
             GraceEnd::Complete if !spoiled && lease.fresh => {
                 tracing::info!(path = %lease.path, len, "completed: all announced bytes are here, its close never came");
-                self.complete(lease, Completion::AtGraceEnd, log_end(lease));
+                self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
             }
             _ => self.interrupt(lease),
         }
@@ -381,7 +391,7 @@ impl Endings {
 
     /// Takes back an open in the namespace that the store then refused. Nothing was written.
     pub(crate) fn abandon(self: &Arc<Self>, token: WriterToken) {
-        self.names.change_urgent(&Own, Durability::Written, Abandon { writer: token }, |result| {
+        self.names.change(By::service().urgently(), Durability::Written, Abandon { writer: token }, |result| {
             if let Err(error) = result {
                 tracing::error!(%error, "cannot take back an open");
             }
@@ -394,22 +404,18 @@ impl Endings {
         lease.fence();
         lease.drop_writer();
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        self.names.change_urgent(
-            &lease.caller,
-            Durability::Written,
-            Abandon { writer: lease.token() },
-            move |result| {
-                match result {
-                    Ok(_) => inner.writes.lock().forget(kept.object),
-                    Err(error) => {
-                        tracing::debug!(path = %kept.path, %error, "an open cannot be taken back");
-                        let node = Arc::clone(&inner);
-                        inner.workers.submit_duty(Box::new(move || node.interrupt(&kept)));
-                    }
+        let by = By::caller(&lease.caller).urgently();
+        self.names.change(by, Durability::Written, Abandon { writer: lease.token() }, move |result| {
+            match result {
+                Ok(_) => inner.writes.lock().forget(kept.object),
+                Err(error) => {
+                    tracing::debug!(path = %kept.path, %error, "an open cannot be taken back");
+                    let node = Arc::clone(&inner);
+                    inner.workers.submit_duty(Box::new(move || node.interrupt(&kept)));
                 }
-                answer.give(Err(why));
-            },
-        );
+            }
+            answer.give(Err(why));
+        });
     }
 
     /// Marks `object` as interrupted in the store, as the namespace has done. Bytes may be lost, because the machine
@@ -438,7 +444,13 @@ impl Endings {
 
     /// Truncates or extends a complete file to `len` bytes, as an update in place by the server. The entry must be in
     /// the state `Closing`.
-    pub(crate) fn truncate(self: &Arc<Self>, lease: &Arc<Lease>, len: u64, answer: impl Answer<()>) {
+    pub(crate) fn truncate(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        len: u64,
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) {
         let replica = ReplicaId::first(lease.object);
         let done = self.stores.of_replica(replica).and_then(|store| store.reopen(replica)).and_then(|writer| {
             writer.truncate(len)?;
@@ -448,7 +460,7 @@ impl Endings {
             Ok(completed) => {
                 let sums = Sums { adler32: completed.adler32, crc32c: completed.crc32c };
                 let content = Committed { len: completed.len, sums: Some(sums), mtime: None };
-                self.commit(lease, content, Completion::ByClient, move |result| answer.give(result));
+                self.commit(lease, content, ClosedBy::Client { request }, move |result| answer.give(result));
             }
             Err(error) => {
                 // The file keeps its present data, without checksums if it was truncated.
@@ -467,6 +479,14 @@ enum Stale {
     Ended,
     /// Unknown at the moment. The entry waits.
     Unknown,
+}
+
+/// The party that completes a file, as the namespace knows it, and the number of its request.
+fn completion_of(closed: ClosedBy) -> (Completion, Option<RequestNumber>) {
+    match closed {
+        ClosedBy::Client { request } => (Completion::ByClient, request),
+        ClosedBy::GraceEnd => (Completion::AtGraceEnd, None),
+    }
 }
 
 fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Error>) + Send + 'static {

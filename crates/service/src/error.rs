@@ -160,6 +160,12 @@ impl Error {
         Self::new(ErrorCode::Denied, text)
     }
 
+    /// The service is stopping.
+    #[must_use]
+    pub fn going_down() -> Self {
+        Self::new(ErrorCode::Unavailable, "The server is going down")
+    }
+
     pub(crate) fn busy() -> Self {
         Error::Wait { seconds: 1, text: "The server has too much long work to do at the moment".into() }
     }

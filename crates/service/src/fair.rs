@@ -1,13 +1,15 @@
-//! Decides who is next when not all can move data at once: start-time fair queueing, first among users, then among
-//! the connections of the chosen user.
+//! Decides who is next when not all can move data at once: start-time fair queueing, first among principals, then among
+//! the users of the chosen principal, then among the connections of the chosen user. So a principal with many user
+//! names gets no more than one with a single name.
 //!
-//! Each user has a clock, which advances by the bytes of its grants. The user whose clock is furthest behind is next.
-//! A user that is new, or returns after a pause, starts at the current clock. So nobody saves up time, and nobody
-//! pays for using an idle machine.
+//! Each principal and each user has a clock, which advances by the bytes of its grants. The one whose clock is furthest
+//! behind is next. One that is new, or returns after a pause, starts at the current clock. So nobody saves up time, and
+//! nobody pays for using an idle machine.
 //!
 //! The clocks alone are not fair enough. A user with one connection has one grant at a time, and all grants share the
-//! disk and the processors. Its share would be one in as many as there are grants. Therefore a user has at most
-//! [`LEAD`] more grants at a time than any other busy user. A user alone may have them all.
+//! disk and the processors. Its share would be one in as many as there are grants. Therefore a principal has at most
+//! [`LEAD`](turns::LEAD) more grants at a time than any other busy principal, and so has a user among those of its principal. One
+//! that is alone may have them all.
 //!
 //! Writers have priority over readers, and readers over movers ([`Class`]). While a class is busy, all classes behind
 //! it together have at most as many grants as it has, and at least one. So no class starves, and writers get at least
@@ -15,20 +17,17 @@
 //!
 //! This module only decides: it has no threads and no locks, and the caller passes the time.
 
+mod turns;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How many more idle users than waiting ones are remembered before the idle ones are removed. The same holds for
-/// connections.
+use turns::{Busy, Turns};
+
+/// How many more idle principals than waiting ones are remembered before the idle ones are removed. The same holds for
+/// users and for connections.
 const IDLE_MAX: usize = 64;
-/// How many more grants a user may have at a time than another busy user. With 1, one connection beside many of
-/// another user gets at least a third of the total.
-const LEAD: usize = 1;
-/// A user still counts as busy for this time after its last grant, or for twice the duration of its grants. A user
-/// that returns later is limited by its own speed, so the others do not make room for it.
-const BREATH: Duration = Duration::from_millis(5);
-const BREATH_MAX: Duration = Duration::from_millis(100);
 
 /// The purpose of a transfer, in order of priority.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,48 +49,6 @@ impl Class {
     }
 }
 
-/// The grants of a user or of a class.
-#[derive(Clone, Copy)]
-struct Busy {
-    /// Grants that have not ended.
-    granted: usize,
-    waiting: usize,
-    /// The times when the last grant began, and when the last one ended.
-    began: Option<Instant>,
-    ended: Option<Instant>,
-    /// How long after `ended` it still counts as busy.
-    breath: Duration,
-    /// The minimum of `breath`.
-    breath_min: Duration,
-}
-
-impl Busy {
-    const IDLE: Self = Self { granted: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
-    /// A class does not stay busy between grants: otherwise one client that sends a packet now and then would hold
-    /// back all others.
-    const CLASS: Self = Self { breath: Duration::ZERO, breath_min: Duration::ZERO, ..Self::IDLE };
-
-    fn begin(&mut self, now: Instant) {
-        self.waiting = self.waiting.saturating_sub(1);
-        self.granted += 1;
-        self.began = Some(now);
-    }
-
-    fn end(&mut self, now: Instant) {
-        self.granted = self.granted.saturating_sub(1);
-        self.ended = Some(now);
-        let took = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        // A long grant (to the disk) often follows several short ones (from the socket).
-        self.breath = (took * 2).max(self.breath / 4 * 3).clamp(self.breath_min, BREATH_MAX);
-    }
-
-    /// The number of grants that others compare with; `None`: it is not busy.
-    fn uses(&self, now: Instant) -> Option<usize> {
-        let just_ended = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) < self.breath);
-        (self.granted > 0 || self.waiting > 0 || just_ended).then(|| self.granted.max(1))
-    }
-}
-
 /// A block of data to move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece<C> {
@@ -103,14 +60,10 @@ pub(crate) struct Piece<C> {
     pub(crate) bytes: u64,
 }
 
-/// The queue: users `U` with connections `C`, which wait with a ticket `T`.
-pub(crate) struct Fair<U, C, T> {
-    users: HashMap<U, User<C, T>>,
+/// The queue: principals `P` with users `U` and their connections `C`, which wait with a ticket `T`.
+pub(crate) struct Fair<P, U, C, T> {
+    principals: Turns<P, Turns<U, Lines<C, T>>>,
     classes: [Busy; CLASSES],
-    /// The waiting users, ordered by clock. The number breaks ties in order of arrival.
-    ready: BTreeMap<Place, U>,
-    /// The clock of the user that got the last grant. New users start there.
-    clock: u64,
     count: u64,
 }
 
@@ -119,108 +72,90 @@ type Line<C, T> = BTreeMap<Place, (Piece<C>, T)>;
 /// A position in a queue: the clock and the number.
 type Place = (u64, u64);
 
-struct User<C, T> {
-    clock: u64,
-    /// Its key in `ready`, while the user waits.
-    ready: Option<Place>,
-    /// The waiting blocks of each class.
+/// The waiting blocks of a user.
+struct Lines<C, T> {
+    /// Those of each class.
     waiting: [Line<C, T>; CLASSES],
-    busy: Busy,
+    /// The clocks of the connections.
     connections: HashMap<C, u64>,
-    /// The same as `Fair::clock`, among the connections of this user.
-    inner: u64,
+    /// The start of the connection that got the last grant. New connections start there.
+    clock: u64,
 }
 
-impl<C, T> User<C, T> {
+impl<C, T> Default for Lines<C, T> {
+    fn default() -> Self {
+        Self { waiting: Default::default(), connections: HashMap::new(), clock: 0 }
+    }
+}
+
+impl<C: Copy + Eq + Hash, T> Lines<C, T> {
+    fn wait(&mut self, piece: Piece<C>, ticket: T, number: u64) {
+        let start = self.connections.get(&piece.connection).map_or(self.clock, |clock| (*clock).max(self.clock));
+        self.waiting[piece.class.place()].insert((start, number), (piece, ticket));
+    }
+
     /// The first waiting block of the classes that may have a grant.
     fn first(&self, may: [bool; CLASSES]) -> Option<(Place, usize)> {
         let firsts = self.waiting.iter().enumerate().filter(|(class, _)| may.get(*class) == Some(&true));
         firsts.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class))).min()
     }
-}
 
-impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
-    pub(crate) fn new() -> Self {
-        Self { users: HashMap::new(), classes: [Busy::CLASS; CLASSES], ready: BTreeMap::new(), clock: 0, count: 0 }
+    /// Takes out the block that was [`Lines::first`].
+    fn begin(&mut self, (place, class): (Place, usize)) -> Option<(Piece<C>, T)> {
+        let (piece, ticket) = self.waiting.get_mut(class)?.remove(&place)?;
+        let (start, _) = place;
+        self.clock = self.clock.max(start);
+        self.connections.insert(piece.connection, start.saturating_add(piece.bytes));
+        if self.connections.len() > self.waiting.iter().map(BTreeMap::len).sum::<usize>() + IDLE_MAX {
+            // A forgotten connection restarts at the current clock: at most one block earlier than its own clock.
+            let wait: HashSet<C> =
+                self.waiting.iter().flat_map(BTreeMap::values).map(|(piece, _)| piece.connection).collect();
+            self.connections.retain(|connection, _| wait.contains(connection));
+        }
+        Some((piece, ticket))
     }
 
-    /// Queues `piece` for `user`.
-    pub(crate) fn ask(&mut self, user: &U, piece: Piece<C>, ticket: T) {
-        self.count += 1;
-        let now = self.clock;
-        let entry = self.users.entry(user.clone()).or_insert_with(|| User {
-            clock: now,
-            ready: None,
-            waiting: Default::default(),
-            busy: Busy::IDLE,
-            connections: HashMap::new(),
-            inner: 0,
-        });
-        let start = entry.connections.get(&piece.connection).map_or(entry.inner, |clock| (*clock).max(entry.inner));
-        let place = piece.class.place();
-        entry.waiting[place].insert((start, self.count), (piece, ticket));
-        entry.busy.waiting += 1;
-        self.classes[place].waiting += 1;
-        if entry.ready.is_none() {
-            entry.clock = entry.clock.max(now);
-            let key = (entry.clock, self.count);
-            entry.ready = Some(key);
-            self.ready.insert(key, user.clone());
+    /// A connection has moved `more` bytes than it was granted.
+    fn end(&mut self, connection: &C, more: u64) {
+        if let Some(clock) = self.connections.get_mut(connection) {
+            *clock = clock.saturating_add(more);
         }
+    }
+}
+
+impl<P: Clone + Eq + Hash, U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<P, U, C, T> {
+    pub(crate) fn new() -> Self {
+        Self { principals: Turns::default(), classes: [Busy::CLASS; CLASSES], count: 0 }
+    }
+
+    /// Queues `piece` for a user of a principal.
+    pub(crate) fn ask(&mut self, (principal, user): &(P, U), piece: Piece<C>, ticket: T) {
+        self.count += 1;
+        let users = self.principals.wait(principal, self.count);
+        users.wait(user, self.count).wait(piece, ticket, self.count);
+        self.classes[piece.class.place()].waiting += 1;
     }
 
     /// Grants the next block and returns its ticket. `None`: nobody may have a grant until another one ends.
     pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
-        let (key, start, class) = self.first_that_may(now)?;
-        let user = self.ready.remove(&key)?;
-        let (clock, _) = key;
-        self.clock = self.clock.max(clock);
-        let entry = self.users.get_mut(&user)?;
-        entry.ready = None;
-        let (first, ticket) = entry.waiting[class].remove(&start)?;
-        entry.busy.begin(now);
-        self.classes[class].begin(now);
-        let (start, _) = start;
-        entry.inner = entry.inner.max(start);
-        entry.connections.insert(first.connection, start.saturating_add(first.bytes));
-        entry.clock = clock.saturating_add(first.bytes);
-        let waiting = entry.busy.waiting;
-        if waiting > 0 {
-            self.count += 1;
-            let key = (entry.clock, self.count);
-            entry.ready = Some(key);
-            self.ready.insert(key, user);
-        }
-        if entry.connections.len() > waiting + IDLE_MAX {
-            // A forgotten connection restarts at the current clock: at most one block earlier than its own clock.
-            let wait: HashSet<C> =
-                entry.waiting.iter().flat_map(BTreeMap::values).map(|(piece, _)| piece.connection).collect();
-            entry.connections.retain(|connection, _| wait.contains(connection));
-        }
-        if self.users.len() > self.ready.len() + IDLE_MAX {
-            let clock = self.clock;
-            self.users.retain(|_, user| user.busy.uses(now).is_some() || user.clock > clock);
-        }
+        let may = self.classes_that_may(now);
+        let first_of = |users: &Turns<U, Lines<C, T>>| users.first(now, |lines| lines.first(may));
+        let (principal, (user, first)) = self.principals.first(now, first_of)?;
+        let users = self.principals.within(&principal)?;
+        let (piece, ticket) = users.within(&user)?.begin(first)?;
+        self.count += 1;
+        users.begin(&user, piece.bytes, self.count, now);
+        self.principals.begin(&principal, piece.bytes, self.count, now);
+        self.classes[piece.class.place()].begin(now);
         Some(ticket)
     }
 
     /// Ends a grant. `piece.bytes` says how much more was moved than requested.
-    pub(crate) fn end(&mut self, user: &U, piece: Piece<C>, now: Instant) {
+    pub(crate) fn end(&mut self, (principal, user): &(P, U), piece: Piece<C>, now: Instant) {
         self.classes[piece.class.place()].end(now);
-        let Some(entry) = self.users.get_mut(user) else { return };
-        entry.busy.end(now);
-        if piece.bytes == 0 {
-            return;
-        }
-        if let Some(clock) = entry.connections.get_mut(&piece.connection) {
-            *clock = clock.saturating_add(piece.bytes);
-        }
-        entry.clock = entry.clock.saturating_add(piece.bytes);
-        if let Some(key) = entry.ready.take() {
-            self.ready.remove(&key);
-            let key = (entry.clock, key.1);
-            entry.ready = Some(key);
-            self.ready.insert(key, user.clone());
+        let users = self.principals.end(principal, piece.bytes, now);
+        if let Some(lines) = users.and_then(|users| users.end(user, piece.bytes, now)) {
+            lines.end(&piece.connection, piece.bytes);
         }
     }
 
@@ -236,38 +171,22 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
             may
         })
     }
-
-    /// The waiting user that is furthest behind and has less than [`LEAD`] more grants than the busiest other user.
-    /// Also its first block and the class of that block.
-    fn first_that_may(&self, now: Instant) -> Option<(Place, Place, usize)> {
-        // The two busiest users. For a user that is one of them, the other one counts.
-        let mut most: [Option<usize>; 2] = [None; 2];
-        for busy in self.users.values().filter_map(|user| user.busy.uses(now)) {
-            if Some(busy) > most[0] {
-                most = [Some(busy), most[0]];
-            } else if Some(busy) > most[1] {
-                most[1] = Some(busy);
-            }
-        }
-        let may = |user: &User<C, T>| {
-            let other = if user.busy.uses(now) == most[0] { most[1] } else { most[0] };
-            other.is_none_or(|other| user.busy.granted < other + LEAD)
-        };
-        let classes = self.classes_that_may(now);
-        self.ready.iter().find_map(|(key, user)| {
-            let user = self.users.get(user).filter(|user| may(user))?;
-            let (start, class) = user.first(classes)?;
-            Some((*key, start, class))
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::turns::{BREATH, LEAD};
     use super::*;
 
     fn piece<C>(connection: C, bytes: u64) -> Piece<C> {
         Piece { connection, class: Class::Record, bytes }
+    }
+
+    /// The principal and the user in `principal/user`, or a user of the only principal.
+    fn whose(name: &'static str) -> (&'static str, &'static str) {
+        name.split_once('/').unwrap_or(("", name))
     }
 
     /// Simulates a machine that moves up to `slots` blocks at a time, together at one byte per tick (a microsecond),
@@ -275,7 +194,7 @@ mod tests {
     /// `pause` ticks after the last one is done.
     fn run(slots: usize, connections: &[(&'static str, u64, u64)], ticks: u64) -> HashMap<&'static str, u64> {
         let start = Instant::now();
-        let mut fair: Fair<&'static str, usize, usize> = Fair::new();
+        let mut fair: Fair<&'static str, &'static str, usize, usize> = Fair::new();
         let mut wanted: Vec<u64> = vec![0; connections.len()]; // the tick of its next request
         let mut asks: Vec<usize> = (0..connections.len()).collect();
         let mut under_way: Vec<(usize, u64)> = Vec::new(); // the connection, and the bytes that are left
@@ -283,10 +202,11 @@ mod tests {
         let mut tick = 0;
         while tick < ticks {
             let now = start + Duration::from_micros(tick);
-            asks.retain(|whose| {
-                let due = wanted[*whose] <= tick;
+            asks.retain(|n| {
+                let due = wanted[*n] <= tick;
                 if due {
-                    fair.ask(&connections[*whose].0, piece(*whose, connections[*whose].1), *whose);
+                    let (user, bytes, _) = connections[*n];
+                    fair.ask(&whose(user), piece(*n, bytes), *n);
                 }
                 !due
             });
@@ -301,13 +221,13 @@ mod tests {
                 *left = left.saturating_sub(part);
             }
             tick += step;
-            under_way.retain(|(whose, left)| {
+            under_way.retain(|(n, left)| {
                 if *left == 0 {
-                    let (user, bytes, pause) = connections[*whose];
-                    fair.end(&user, piece(*whose, 0), now);
+                    let (user, bytes, pause) = connections[*n];
+                    fair.end(&whose(user), piece(*n, 0), now);
                     *moved.entry(user).or_default() += bytes;
-                    wanted[*whose] = tick + pause;
-                    asks.push(*whose);
+                    wanted[*n] = tick + pause;
+                    asks.push(*n);
                 }
                 *left > 0
             });
@@ -340,25 +260,26 @@ mod tests {
     fn a_single_user_gets_all_grants_and_a_slow_client_delays_nobody() {
         let start = Instant::now();
         let mut fair = Fair::new();
-        let ask_all = |fair: &mut Fair<&str, usize, usize>| (0..20).for_each(|n| fair.ask(&"crowd", piece(n, 1), n));
+        let ask_all =
+            |fair: &mut Fair<(), &str, usize, usize>| (0..20).for_each(|n| fair.ask(&((), "crowd"), piece(n, 1), n));
         ask_all(&mut fair);
-        let grants = |fair: &mut Fair<&str, usize, usize>, now| std::iter::from_fn(|| fair.next(now)).count();
+        let grants = |fair: &mut Fair<(), &str, usize, usize>, now| std::iter::from_fn(|| fair.next(now)).count();
         assert_eq!(grants(&mut fair, start), 20);
-        (0..20).for_each(|n| fair.end(&"crowd", piece(n, 0), start));
-        fair.ask(&"slow", piece(100, 1), 100);
+        (0..20).for_each(|n| fair.end(&((), "crowd"), piece(n, 0), start));
+        fair.ask(&((), "slow"), piece(100, 1), 100);
         assert_eq!(fair.next(start), Some(100));
         ask_all(&mut fair);
         assert_eq!(grants(&mut fair, start), 1 + LEAD, "as long as it is busy");
-        fair.end(&"slow", piece(100, 0), start);
+        fair.end(&((), "slow"), piece(100, 0), start);
         assert_eq!(grants(&mut fair, start + BREATH / 2), 0, "it may come back at once");
         assert_eq!(grants(&mut fair, start + BREATH), 20 - 1 - LEAD, "it has not");
         // Where grants take long, a longer pause between them does not mean a slow client.
-        (0..20).for_each(|n| fair.end(&"crowd", piece(n, 0), start));
+        (0..20).for_each(|n| fair.end(&((), "crowd"), piece(n, 0), start));
         let later = start + Duration::from_secs(1);
-        fair.ask(&"slow", piece(100, 1), 100);
+        fair.ask(&((), "slow"), piece(100, 1), 100);
         assert_eq!(fair.next(later), Some(100));
         let done = later + BREATH * 4;
-        fair.end(&"slow", piece(100, 0), done);
+        fair.end(&((), "slow"), piece(100, 0), done);
         ask_all(&mut fair);
         assert_eq!(grants(&mut fair, done + BREATH * 7), 1 + LEAD);
         assert_eq!(grants(&mut fair, done + BREATH * 8), 20 - 1 - LEAD);
@@ -367,27 +288,27 @@ mod tests {
     #[test]
     fn writers_have_priority_over_readers_and_readers_over_movers() {
         let start = Instant::now();
-        let mut fair: Fair<usize, usize, (Class, usize)> = Fair::new();
+        let mut fair: Fair<(), usize, usize, (Class, usize)> = Fair::new();
         let of = |class, user| Piece { connection: user, class, bytes: 1 };
         let ended = |class, user| Piece { bytes: 0, ..of(class, user) };
         // Each request is from another user; the last class comes first.
         for (class, first) in [(Class::Move, 200), (Class::Read, 100), (Class::Record, 0)] {
             let many = if class == Class::Record { 3 } else { 50 };
-            (first..first + many).for_each(|user| fair.ask(&user, of(class, user), (class, user)));
+            (first..first + many).for_each(|user| fair.ask(&((), user), of(class, user), (class, user)));
         }
-        let grants = |fair: &mut Fair<usize, usize, (Class, usize)>, now| {
+        let grants = |fair: &mut Fair<(), usize, usize, (Class, usize)>, now| {
             let mut granted: Vec<_> = std::iter::from_fn(|| fair.next(now)).collect();
             granted.sort();
             [Class::Record, Class::Read, Class::Move].map(|class| granted.iter().filter(|(of, _)| *of == class).count())
         };
         assert_eq!(grants(&mut fair, start), [3, 3, 6], "as many as those before them");
         // One reader and one mover end. The writers continue, so one of each may follow.
-        fair.end(&100, ended(Class::Read, 100), start);
-        fair.end(&200, ended(Class::Move, 200), start);
+        fair.end(&((), 100), ended(Class::Read, 100), start);
+        fair.end(&((), 200), ended(Class::Move, 200), start);
         assert_eq!(grants(&mut fair, start), [0, 1, 1]);
         // The writers end. They count as busy until the end of their breath.
         let end = start + BREATH;
-        (0..3).for_each(|user| fair.end(&user, ended(Class::Record, user), end));
+        (0..3).for_each(|user| fair.end(&((), user), ended(Class::Record, user), end));
         assert_eq!(grants(&mut fair, end + BREATH), [0, 0, 0], "they may come back at once");
         let [_, readers, movers] = grants(&mut fair, end + BREATH * 2);
         assert_eq!((readers, movers), (46, 43), "nobody records any more");
@@ -396,47 +317,47 @@ mod tests {
     #[test]
     fn a_slow_writer_does_not_hold_back_others_between_its_packets() {
         let mut now = Instant::now();
-        let mut fair: Fair<usize, usize, Class> = Fair::new();
+        let mut fair: Fair<(), usize, usize, Class> = Fair::new();
         let of = |class, user| Piece { connection: user, class, bytes: 1 };
         for packet in 0..20 {
-            fair.ask(&0, of(Class::Record, 0), Class::Record);
+            fair.ask(&((), 0), of(Class::Record, 0), Class::Record);
             assert_eq!(fair.next(now), Some(Class::Record), "packet {packet}");
             now += Duration::from_micros(10);
-            fair.end(&0, Piece { bytes: 0, ..of(Class::Record, 0) }, now);
+            fair.end(&((), 0), Piece { bytes: 0, ..of(Class::Record, 0) }, now);
             now += Duration::from_micros(500);
-            (1..=20).for_each(|user| fair.ask(&user, of(Class::Read, user), Class::Read));
+            (1..=20).for_each(|user| fair.ask(&((), user), of(Class::Read, user), Class::Read));
             assert_eq!(std::iter::from_fn(|| fair.next(now)).count(), 20, "packet {packet}");
-            (1..=20).for_each(|user| fair.end(&user, Piece { bytes: 0, ..of(Class::Read, user) }, now));
+            (1..=20).for_each(|user| fair.end(&((), user), Piece { bytes: 0, ..of(Class::Read, user) }, now));
         }
     }
 
     #[test]
     fn a_users_writes_overtake_its_reads_but_do_not_starve_them() {
         let now = Instant::now();
-        let mut fair: Fair<&str, usize, Class> = Fair::new();
+        let mut fair: Fair<(), &str, usize, Class> = Fair::new();
         let of = |class, connection| Piece { connection, class, bytes: 1000 };
-        (1..10).for_each(|n| fair.ask(&"me", of(Class::Read, n), Class::Read));
+        (1..10).for_each(|n| fair.ask(&((), "me"), of(Class::Read, n), Class::Read));
         assert_eq!(fair.next(now), Some(Class::Read));
-        fair.ask(&"me", of(Class::Record, 0), Class::Record);
+        fair.ask(&((), "me"), of(Class::Record, 0), Class::Record);
         assert_eq!(fair.next(now), Some(Class::Record));
         assert_eq!(fair.next(now), None, "as many read as record");
-        fair.end(&"me", Piece { bytes: 0, ..of(Class::Read, 1) }, now);
+        fair.end(&((), "me"), Piece { bytes: 0, ..of(Class::Read, 1) }, now);
         assert_eq!(fair.next(now), Some(Class::Read));
     }
 
     #[test]
     fn bytes_moved_beyond_the_request_count() {
         let now = Instant::now();
-        let mut fair: Fair<usize, usize, usize> = Fair::new();
+        let mut fair: Fair<(), usize, usize, usize> = Fair::new();
         let mut moved = [0u64; 2];
         // Both request little, but the second moves ten times as much in each grant.
         let more = [0, 900];
-        (0..2).for_each(|user| fair.ask(&user, piece(user, 100), user));
+        (0..2).for_each(|user| fair.ask(&((), user), piece(user, 100), user));
         for _ in 0..10_000 {
             let user = fair.next(now).unwrap();
-            fair.end(&user, piece(user, more[user]), now);
+            fair.end(&((), user), piece(user, more[user]), now);
             moved[user] += 100 + more[user];
-            fair.ask(&user, piece(user, 100), user);
+            fair.ask(&((), user), piece(user, 100), user);
         }
         assert!(moved[0].abs_diff(moved[1]) <= 1000, "{moved:?}");
     }
@@ -448,13 +369,13 @@ mod tests {
         let mut granted = [0u64; 2];
         let sizes = [100, 900];
         for (connection, bytes) in sizes.into_iter().enumerate() {
-            fair.ask(&"me", piece(connection, bytes), connection);
+            fair.ask(&((), "me"), piece(connection, bytes), connection);
         }
         for _ in 0..10_000 {
             let connection = fair.next(now).unwrap();
-            fair.end(&"me", piece(connection, 0), now);
+            fair.end(&((), "me"), piece(connection, 0), now);
             granted[connection] += sizes[connection];
-            fair.ask(&"me", piece(connection, sizes[connection]), connection);
+            fair.ask(&((), "me"), piece(connection, sizes[connection]), connection);
         }
         assert!(granted[0].abs_diff(granted[1]) <= 1000, "{granted:?}");
     }
@@ -465,12 +386,12 @@ mod tests {
         let mut fair = Fair::new();
         let mut granted = [0u64; 2];
         let sizes = [100, 900];
-        (0..2).for_each(|user| fair.ask(&user, piece(user, sizes[user]), user));
+        (0..2).for_each(|user| fair.ask(&((), user), piece(user, sizes[user]), user));
         for _ in 0..10_000 {
             let user = fair.next(now).unwrap();
-            fair.end(&user, piece(user, 0), now);
+            fair.end(&((), user), piece(user, 0), now);
             granted[user] += sizes[user];
-            fair.ask(&user, piece(user, sizes[user]), user);
+            fair.ask(&((), user), piece(user, sizes[user]), user);
         }
         assert!(granted[0].abs_diff(granted[1]) <= 1000, "{granted:?}");
     }
@@ -480,18 +401,18 @@ mod tests {
         let now = Instant::now();
         let mut fair = Fair::new();
         for n in 0..1000 {
-            fair.ask(&"early", piece(0, 100), n);
+            fair.ask(&((), "early"), piece(0, 100), n);
             assert_eq!(fair.next(now), Some(n));
-            fair.end(&"early", piece(0, 0), now);
+            fair.end(&((), "early"), piece(0, 0), now);
         }
         // The late user starts at the clock of the early one: from now on they take turns.
         let mut order = Vec::new();
         for n in 0..10 {
-            fair.ask(&"early", piece(0, 100), n);
-            fair.ask(&"late", piece(1, 100), 100 + n);
+            fair.ask(&((), "early"), piece(0, 100), n);
+            fair.ask(&((), "late"), piece(1, 100), 100 + n);
         }
         while let Some(ticket) = fair.next(now) {
-            fair.end(if ticket >= 100 { &"late" } else { &"early" }, piece(0, 0), now);
+            fair.end(&((), if ticket >= 100 { "late" } else { "early" }), piece(0, 0), now);
             order.push(ticket >= 100);
         }
         for pair in order.chunks(2) {
@@ -500,19 +421,68 @@ mod tests {
     }
 
     #[test]
-    fn idle_users_and_connections_are_removed() {
+    fn principals_get_equal_bytes_whatever_their_user_names() {
+        let mut all = vec![("one/name", 1000, 0); 8];
+        all.extend((0..8).map(|n| (["many/a", "many/b", "many/c", "many/d"][n % 4], 1000, 0)));
+        for slots in [2, 4, 16] {
+            let moved = run(slots, &all, 2_000_000);
+            let one = moved["one/name"];
+            let many = moved.iter().filter(|(name, _)| name.starts_with("many")).map(|(_, bytes)| bytes).sum::<u64>();
+            assert!(one * 100 > many * 90 && many * 100 > one * 90, "{slots}: {moved:?}");
+            for name in ["many/a", "many/b", "many/c", "many/d"] {
+                assert!(moved[name] * 100 > many / 4 * 80, "{slots}: {moved:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_connection_beside_two_hundred_of_another_principal_gets_a_third() {
+        const NAMES: [&str; 5] = ["crowd/a", "crowd/b", "crowd/c", "crowd/d", "crowd/e"];
+        for slots in [4, 16, 64] {
+            let alone = run(slots, &[("one/name", 1000, 200)], 1_000_000)["one/name"];
+            let mut crowd: Vec<_> =
+                (0..200u64).zip(NAMES.iter().cycle()).map(|(n, name)| (*name, 850 + n * 37 % 300, 0)).collect();
+            crowd.push(("one/name", 1000, 200));
+            let moved = run(slots, &crowd, 1_000_000);
+            assert!(moved["one/name"] * 10 > alone * 3, "{slots}: {moved:?}, alone {alone}");
+            let all = moved.values().sum::<u64>();
+            assert!(all > 900_000, "{slots}: it is not idle while somebody waits: {moved:?}");
+        }
+    }
+
+    #[test]
+    fn users_of_a_principal_share_its_part_by_their_connections_lead() {
+        let now = Instant::now();
+        let mut fair: Fair<&str, &str, usize, &str> = Fair::new();
+        for n in 0..20 {
+            fair.ask(&("p", "crowd"), piece(n, 1), "crowd");
+        }
+        fair.ask(&("p", "one"), piece(100, 1), "one");
+        fair.ask(&("q", "other"), piece(101, 1), "other");
+        let mut granted: Vec<_> = std::iter::from_fn(|| fair.next(now)).collect();
+        granted.sort_unstable();
+        // Beside `q` with one grant, `p` may have two; and its users share them.
+        assert_eq!(granted, ["crowd", "one", "other"]);
+    }
+
+    #[test]
+    fn idle_principals_users_and_connections_are_removed() {
         let start = Instant::now();
         let mut fair = Fair::new();
         for n in 1..100_000u64 {
             let now = start + Duration::from_millis(n);
-            for user in [n, 0] {
-                fair.ask(&user, piece(n, 1), n);
+            for whose in [(n, 0), (0, n), (0, 0)] {
+                fair.ask(&whose, piece(n, 1), n);
                 assert_eq!(fair.next(now), Some(n));
-                fair.end(&user, piece(n, 0), now);
+                fair.end(&whose, piece(n, 0), now);
             }
         }
-        assert!(fair.ready.is_empty());
-        assert!(fair.users.len() <= IDLE_MAX + 2, "{}", fair.users.len());
-        assert!(fair.users.get(&0).is_none_or(|user| user.connections.len() <= IDLE_MAX + 2));
+        let principals = &mut fair.principals;
+        assert!(principals.ready.is_empty());
+        assert!(principals.sharers.len() <= IDLE_MAX + 2, "{}", principals.sharers.len());
+        let users = principals.within(&0).unwrap();
+        assert!(users.ready.is_empty());
+        assert!(users.sharers.len() <= IDLE_MAX + 2, "{}", users.sharers.len());
+        assert!(users.within(&0).is_none_or(|lines| lines.connections.len() <= IDLE_MAX + 2));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk_server::FrontEndFigures;
+use node::Activity;
 use store::Space;
 use types::Timestamp;
 
@@ -112,7 +113,8 @@ impl Service {
         let figures = self.figures();
         let load =
             (figures.transfers.now + figures.transfers_waiting).saturating_mul(1000) / figures.transfers.most.max(1);
-        FrontEndFigures {
+        let activity = Activity {
+            up_millis: 0,
             sessions: figures.sessions as u64,
             open_files: figures.open_files.now as u64,
             writing: figures.writers as u64,
@@ -120,7 +122,7 @@ impl Service {
             written_bytes: figures.bytes_written,
             writers_memory: figures.writers_memory.now as u64,
             writers_memory_max: figures.writers_memory.most as u64,
-            load_permille: u16::try_from(load.min(1000)).unwrap_or(1000),
-        }
+        };
+        FrontEndFigures { activity, load_permille: u16::try_from(load.min(1000)).unwrap_or(1000) }
     }
 }

@@ -15,7 +15,7 @@ use types::{NsPath, ObjectId, ReplicaId, UploadId};
 use crate::caller::{Caller, Principal, Rights};
 use crate::config::Planted;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
-use crate::names::wall_clock;
+use crate::names::{By, wall_clock};
 use crate::service::{Role, Service};
 use crate::workers::apart;
 use crate::writers::Owner;
@@ -170,7 +170,7 @@ fn delete_objects(service: &Service) -> Result<(), NsError> {
             }
         }
         if !done.is_empty() {
-            service.names.change_urgent_wait(Durability::Written, DeletionDone { done })?;
+            service.names.change_wait(By::service().urgently(), Durability::Written, DeletionDone { done })?;
         }
         if !full {
             break;
@@ -186,7 +186,7 @@ fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
         for upload in due {
             tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload has expired");
             let op = ForgetUpload { upload: upload.upload };
-            match service.names.change_urgent_wait(Durability::Written, op) {
+            match service.names.change_wait(By::service().urgently(), Durability::Written, op) {
                 Ok(object) => service.endings.dropped(object),
                 // A damaged upload must not keep others from being removed.
                 Err(error @ NsError::Damaged { .. }) => complain(service, "removing an upload", &error),
@@ -201,7 +201,7 @@ fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
     let mut after: Option<u64> = None;
     loop {
         let op = DropTombstones { after, limit: u32::try_from(PAGE).unwrap_or(u32::MAX) };
-        after = service.names.change_wait(Durability::Written, op)?;
+        after = service.names.change_wait(By::service(), Durability::Written, op)?;
         if after.is_none() || service.is_stopping() {
             return Ok(());
         }

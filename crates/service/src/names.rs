@@ -4,35 +4,37 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use namespace::{Actor, Context, Durability, Namespace, NsError, Operation};
-use types::{Incarnation, Timestamp};
+use types::{Incarnation, RequestNumber, Timestamp};
 
 use crate::caller::Caller;
 use crate::service::Role;
 
-/// The identity for which a change is made.
-pub(crate) trait OnBehalf {
-    /// The actor that the namespace checks permissions for.
-    fn as_actor(&self) -> Actor;
+/// The party that makes a change, and how.
+pub(crate) struct By {
+    actor: Actor,
+    request: Option<RequestNumber>,
+    is_urgent: bool,
 }
 
-impl OnBehalf for Caller {
-    fn as_actor(&self) -> Actor {
-        self.actor()
+impl By {
+    /// The service itself, for housekeeping. It passes all permission checks.
+    pub(crate) fn service() -> Self {
+        Self { actor: Actor::admin(), request: None, is_urgent: false }
     }
-}
 
-impl OnBehalf for Arc<Caller> {
-    fn as_actor(&self) -> Actor {
-        self.actor()
+    /// A caller.
+    pub(crate) fn caller(caller: &Caller) -> Self {
+        Self { actor: caller.actor(), ..Self::service() }
     }
-}
 
-/// The service itself, for housekeeping. It passes all permission checks.
-pub(crate) struct Own;
+    /// The change is what this request asks for. It is made once, however often the request is repeated.
+    pub(crate) fn numbered(self, request: Option<RequestNumber>) -> Self {
+        Self { request, ..self }
+    }
 
-impl OnBehalf for Own {
-    fn as_actor(&self) -> Actor {
-        Actor::admin()
+    /// The change frees space or ends an open write, so it is allowed on a full disk.
+    pub(crate) fn urgently(self) -> Self {
+        Self { is_urgent: true, ..self }
     }
 }
 
@@ -65,52 +67,34 @@ impl Names {
         self.here()?.read(reading)
     }
 
-    /// See [`Namespace::change`].
+    /// See [`Namespace::change`] and [`Namespace::change_urgent`].
     pub(crate) fn change<O: Operation + Send + 'static>(
         &self,
-        whose: &dyn OnBehalf,
+        by: By,
         durability: Durability,
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
         match self.here() {
-            Ok(namespace) => namespace.change(durability, context(namespace, whose), op, done),
+            Ok(namespace) if by.is_urgent => namespace.change_urgent(durability, context(namespace, &by), op, done),
+            Ok(namespace) => namespace.change(durability, context(namespace, &by), op, done),
             Err(error) => done(Err(error)),
         }
     }
 
-    /// See [`Namespace::change_urgent`].
-    pub(crate) fn change_urgent<O: Operation + Send + 'static>(
-        &self,
-        whose: &dyn OnBehalf,
-        durability: Durability,
-        op: O,
-        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
-    ) {
-        match self.here() {
-            Ok(namespace) => namespace.change_urgent(durability, context(namespace, whose), op, done),
-            Err(error) => done(Err(error)),
-        }
-    }
-
-    /// See [`Namespace::change_wait`]. The service makes the change itself.
+    /// See [`Namespace::change_wait`] and [`Namespace::change_urgent_wait`].
     pub(crate) fn change_wait<O: Operation + Send + 'static>(
         &self,
+        by: By,
         durability: Durability,
         op: O,
     ) -> Result<O::Reply, NsError> {
         let namespace = self.here()?;
-        namespace.change_wait(durability, context(namespace, &Own), op)
-    }
-
-    /// See [`Namespace::change_urgent_wait`]. The service makes the change itself.
-    pub(crate) fn change_urgent_wait<O: Operation + Send + 'static>(
-        &self,
-        durability: Durability,
-        op: O,
-    ) -> Result<O::Reply, NsError> {
-        let namespace = self.here()?;
-        namespace.change_urgent_wait(durability, context(namespace, &Own), op)
+        if by.is_urgent {
+            namespace.change_urgent_wait(durability, context(namespace, &by), op)
+        } else {
+            namespace.change_wait(durability, context(namespace, &by), op)
+        }
     }
 
     /// The incarnation of the namespace.
@@ -120,8 +104,8 @@ impl Names {
 }
 
 /// The context of an operation at this moment.
-fn context(namespace: &Namespace, whose: &dyn OnBehalf) -> Context {
-    namespace.context(wall_clock(), &whose.as_actor(), None)
+fn context(namespace: &Namespace, by: &By) -> Context {
+    namespace.context(wall_clock(), &by.actor, by.request)
 }
 
 /// The current time. Lower layers never read the clock themselves.

@@ -90,7 +90,7 @@ impl Service {
     /// Opens a new file on a manager. The client then sends all the data to the server of the redirect, which is the
     /// answer.
     pub fn open_at_once(&self, caller: &Caller, open: OpenAtOnce, answer: impl Answer<()>) {
-        let OpenAtOnce { path, replace, mode, len, hints } = open;
+        let OpenAtOnce { path, replace, mode, len, mut hints } = open;
         let Role::Manager(manager) = &self.role else {
             let error = self
                 .names_elsewhere()
@@ -103,12 +103,15 @@ impl Service {
         if self.stores.floor_reached() {
             return answer.give(Err(no_space(&path)));
         }
-        let op = OpenWrite {
+        let mut op = OpenWrite {
             mkpath: true,
             mode: mode_or_usual(mode),
             expected_len: Some(len),
             ..OpenWrite::new(path, how(replace), caller.client.clone(), self.settings.config.boot)
         };
+        if let Err(error) = self.go_on_if_repeated(caller, &mut hints.request, &mut op) {
+            return answer.give(Err(error));
+        }
         let open_request = OpenRequest { announced: Some(len), at_once: true, ..hints.open_request(caller, &op.path) };
         let path = op.path.clone();
         Arc::clone(manager).open_write(open_request, op, move |result| {

@@ -92,7 +92,7 @@ impl Sharer for Session {
     /// The principal, the client's user name and the client's machine.
     fn key(&self) -> UserKey {
         let caller = self.caller();
-        (caller.principal, caller.client.user.clone(), network(caller.peer.ip()))
+        (caller.principal, (caller.client.user.clone(), network(caller.peer.ip())))
     }
 }
 

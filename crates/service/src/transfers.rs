@@ -17,8 +17,8 @@ use types::PrincipalId;
 use crate::config::SMALL_TRANSFER_BYTES;
 use crate::fair::{Class, Fair, Piece};
 
-/// The user of a transfer: the principal, the client's user name, and its machine.
-pub type UserKey = (PrincipalId, String, IpAddr);
+/// The user of a transfer: the principal, and within it the client's user name and its machine.
+pub type UserKey = (PrincipalId, (String, IpAddr));
 
 /// A user of transfer slots.
 pub trait Sharer {
@@ -34,8 +34,11 @@ pub struct Transfers {
     /// The number of running (low half) and waiting (high half) transfers. The high half changes only under the lock.
     state: AtomicU64,
     most: AtomicUsize,
-    line: Mutex<Fair<UserKey, u64, Arc<Ticket>>>,
+    line: Mutex<Line>,
 }
+
+/// Who waits for a slot: by principal, then by user and machine, then by connection.
+type Line = Fair<PrincipalId, (String, IpAddr), u64, Arc<Ticket>>;
 
 /// A waiting transfer.
 struct Ticket {
@@ -129,7 +132,7 @@ impl Transfers {
     }
 
     /// Grants free slots to the next transfers in the queue.
-    fn grant(&self, line: &mut Fair<UserKey, u64, Arc<Ticket>>) {
+    fn grant(&self, line: &mut Fair<PrincipalId, (String, IpAddr), u64, Arc<Ticket>>) {
         let most = self.most.load(Ordering::Relaxed);
         let mut state = self.state.load(Ordering::Acquire);
         while waiting(state) > 0 && running(state) < most {
@@ -221,7 +224,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn user(name: &str) -> UserKey {
-        (PrincipalId(0), name.into(), IpAddr::from([127, 0, 0, 1]))
+        (PrincipalId(0), (name.into(), IpAddr::from([127, 0, 0, 1])))
     }
 
     fn piece(connection: u64) -> Piece<u64> {

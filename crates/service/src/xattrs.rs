@@ -7,11 +7,12 @@ use disk_server::{DiskServer, MANAGER_ANSWERS_WITHIN, Unanswered};
 use namespace::{Durability, NsError, Operation, RemoveXattr, SetXattr, XattrMode, XattrOf};
 use node::{AttributeAction, AttributeResult, CLIENT_ATTRIBUTE, OpenedFile};
 use parking_lot::Mutex;
-use types::{ErrorCode, NsPath};
+use types::{ErrorCode, NsPath, RequestNumber};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::names::By;
 use crate::open_file::{Access, OpenFile};
 use crate::service::{Role, Service};
 
@@ -182,39 +183,51 @@ impl Service {
     }
 
     /// Changes attributes. All changes are submitted together, so that they share one sync. Each has its own result. On a
-    /// disk server it may wait for the manager.
+    /// disk server it may wait for the manager. `request` is the number of the request, if the client numbers its
+    /// requests; it is for one attribute.
     pub fn change_attributes(
         &self,
         caller: &Caller,
         of: &Attributed,
         change: AttributeChange,
+        request: Option<RequestNumber>,
         answer: impl Answer<EachAttribute<()>>,
     ) {
         if let Err(error) = caller.may_change(&"change attributes") {
             return answer.give(Err(error));
         }
+        let count = match &change {
+            AttributeChange::Set { pairs, .. } => pairs.len(),
+            AttributeChange::Remove(names) => names.len(),
+        };
+        if request.is_some() && count != 1 {
+            let text = "A numbered request changes one attribute; give each its own number";
+            return answer.give(Err(Error::new(ErrorCode::Invalid, text)));
+        }
         let of = match &of.0 {
             Place::Here(of) => of,
+            // The disk server's own request to the manager has no number.
             Place::AtManager(disk, file) => return answer.give(change_at_manager(disk, *file, change)),
         };
+        let by = || By::caller(caller).numbered(request);
         match change {
             AttributeChange::Set { only_new, pairs } => {
                 let mode = if only_new { XattrMode::Create } else { XattrMode::Set };
                 let names = pairs.iter().map(|(name, _)| name.clone()).collect();
                 let set =
                     |(name, value): (Vec<u8>, _)| SetXattr { of: of.clone(), name: inner_name(&name), value, mode };
-                self.change_each(caller, names, pairs.into_iter().map(set), answer);
+                self.change_each(by, names, pairs.into_iter().map(set), answer);
             }
             AttributeChange::Remove(names) => {
                 let ops = names.iter().map(|name| RemoveXattr { of: of.clone(), name: inner_name(name) });
-                self.change_each(caller, names.clone(), ops, answer);
+                self.change_each(by, names.clone(), ops, answer);
             }
         }
     }
 
     fn change_each<O>(
         &self,
-        caller: &Caller,
+        by: impl Fn() -> By,
         names: Vec<Vec<u8>>,
         ops: impl Iterator<Item = O>,
         answer: impl Answer<EachAttribute<()>>,
@@ -225,7 +238,7 @@ impl Service {
         let gathered = Arc::new(Mutex::new(Gathered { missing: results.len(), results, answer: Some(answer) }));
         for (at, op) in ops.enumerate() {
             let gathered = Arc::clone(&gathered);
-            self.names.change(caller, Durability::Synced, op, move |result| {
+            self.names.change(by(), Durability::Synced, op, move |result| {
                 let all = gathered.lock().done(at, result);
                 if let Some((answer, results)) = all {
                     answer.give(Ok(results));

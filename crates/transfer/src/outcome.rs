@@ -235,7 +235,7 @@ mod tests {
     use client::Settings;
 
     use super::*;
-    use crate::plan::How;
+    use crate::plan::CopyAction;
     use crate::waits::{Shown, WaitNotices};
 
     fn context() -> Context {
@@ -245,7 +245,7 @@ mod tests {
 
     fn item() -> Item {
         let (from, to) = (CopyPath::parse("/a").unwrap(), CopyPath::parse("/b").unwrap());
-        Item { from, to, size: None, mtime: None, how: How::New }
+        Item { from, to, size: None, mtime: None, how: CopyAction::New }
     }
 
     fn copied() -> Copied {

@@ -19,6 +19,7 @@ mod location;
 mod location_ranges;
 mod name;
 mod policy;
+mod request_number;
 pub mod striping;
 mod time;
 pub mod units;
@@ -41,6 +42,7 @@ pub use location::{LOCATION_NAME_MAX, Location, LocationError, LocationPrefix, S
 pub use location_ranges::{LocationRangeError, LocationRanges};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
+pub use request_number::RequestNumber;
 pub use striping::Run;
 pub use time::Timestamp;
 pub use writer::{WriterKey, WriterToken};

@@ -64,7 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// What tests, benches and build scripts may use in addition, to build an environment to test in.
 const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("namespace", &["journal", "disk"]),
-    ("service", &["journal", "kv", "disk", "link"]),
+    ("service", &["journal", "kv", "disk", "cluster", "link"]),
     ("xrootd", &["journal", "kv", "disk", "namespace", "store"]),
     ("store", &["disk", "journal", "kv"]),
     ("kv", &["journal", "disk"]),

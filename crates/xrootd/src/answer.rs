@@ -194,19 +194,10 @@ pub(crate) struct Encoded<F> {
 impl<T, F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static> Answer<T> for Encoded<F> {
     fn give(self, outcome: Result<T, Error>) {
         let Self { reply, write } = self;
-        match outcome {
-            Ok(outcome) => {
-                let mut refused = None;
-                reply.frame(|out, stream| {
-                    let start = out.len();
-                    ok(out, stream, |out| refused = write(outcome, out).err());
-                    if let Some(why) = &refused {
-                        out.truncate(start);
-                        refusal(out, stream, why);
-                    }
-                });
-            }
-            Err(error) => reply.refuse(&error.into()),
+        let mut body = Vec::new();
+        match outcome.map_err(Refusal::from).and_then(|outcome| write(outcome, &mut body)) {
+            Ok(()) => reply.ok(|out| out.extend_from_slice(&body)),
+            Err(why) => reply.refuse(&why),
         }
     }
 
@@ -273,5 +264,30 @@ impl Drop for Reply {
             }
             self.complete(|out, stream| refusal(out, stream, &lost));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::drainer::Drainer;
+
+    #[test]
+    fn an_answer_that_cannot_be_built_counts_as_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let drainer = Drainer::start(Duration::from_secs(1)).unwrap();
+        let meter = Arc::new(Meter::new());
+        let outgoing = Outgoing::new(socket, Arc::clone(&drainer), Arc::clone(&meter), 1, 1);
+        let reply = || Reply::new(Arc::clone(&outgoing), StreamId::default(), None);
+        let too_long = || Refusal::new(ErrorNumber::ARG_TOO_LONG, "it is too long");
+        reply().encoded(|(), _: &mut Vec<u8>| Ok(())).give(Ok(()));
+        assert_eq!(meter.errors(), []);
+        reply().encoded(move |(), _: &mut Vec<u8>| Err(too_long())).give(Ok(()));
+        assert_eq!(meter.errors(), [(ErrorNumber::ARG_TOO_LONG, 1)]);
+        drainer.stop();
     }
 }

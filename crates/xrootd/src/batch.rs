@@ -115,7 +115,7 @@ fn begin(
             Ok(stat) => reply.ok(|out| stat_reply(&stat).encode(out)),
             Err(error) => return Err((error.into(), reply)),
         },
-        Op::Remove => service.change(&session.caller(), Change::Remove(path), reply),
+        Op::Remove => service.change(&session.caller(), Change::Remove(path), None, reply),
         Op::Open { len, .. } if len > DATA_MAX && matches!(service.role(), Role::Manager(_)) => {
             let text = format!("Cannot make {path} in a batch: it is {len} bytes long, and {DATA_MAX} is the limit");
             return Err((Refusal::new(ErrorNumber::ARG_TOO_LONG, text), reply));

@@ -51,7 +51,7 @@ pub struct Limits {
     /// Concurrent connections. A further one gets an error and is closed. One machine gets no more than it leaves for
     /// the others: half of them if it is alone.
     pub connections_max: usize,
-    /// Requests of one connection that other threads are handling. Further ones wait in the socket.
+    /// Requests of one connection that other threads are handling. While there are more, it reads no further request.
     pub requests_in_flight_max: usize,
     /// Bytes of queued answers of one connection before its thread stops to send them.
     pub pending_bytes_max: usize,

@@ -232,6 +232,11 @@ impl Connection {
             self.refuse(stream, &Refusal::new(ErrorNumber::INVALID_REQUEST, text));
             return self.skip(request.following());
         }
+        // Before anything is looked up for it: a cluster's disk server must not redirect it to the manager either.
+        if self.front.service.is_stopping() && header.kind == RequestKind::Open {
+            self.refuse(stream, &service::Error::going_down().into());
+            return Ok(());
+        }
         self.dispatch(stream, request)
     }
 

@@ -7,7 +7,7 @@
 //! - The connection's thread sends its small answers together, just before it waits for more input. It sends large
 //!   answers at once, blocking with a timeout. This is the back-pressure on a slow reader.
 //! - Everything is bounded: requests handed on by `requests_in_flight_max`, and other answers by `pending_bytes_max`.
-//!   At that limit the connection's thread stops reading.
+//!   Beyond these limits the connection's thread stops reading.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -143,17 +143,10 @@ impl Outgoing {
         }
     }
 
-    /// Counts a request that is being handed on. Waits while there are too many.
-    pub(crate) fn begin(self: &Arc<Self>) -> Result<(), Gone> {
+    /// Counts a request that may be handed on. It may also be answered at once, so this does not wait if there are too
+    /// many: [`Outgoing::relieve`] does.
+    pub(crate) fn begin(&self) -> Result<(), Gone> {
         let mut state = self.state.lock();
-        while state.in_flight >= self.requests_in_flight_max && !state.dead {
-            state.away = true;
-            if state.holder == Holder::Nobody {
-                self.try_send(&mut state);
-            }
-            self.changed.wait(&mut state);
-        }
-        state.away = false;
         if state.dead {
             return Err(Gone);
         }
@@ -197,9 +190,21 @@ impl Outgoing {
         idle
     }
 
-    /// Between two requests: if too much is pending, sends it, blocking.
-    pub(crate) fn relieve(&self) -> Result<(), Gone> {
-        let state = self.state.lock();
+    /// Between two requests: waits while too many requests are handed on. If too much is pending, sends it, blocking.
+    pub(crate) fn relieve(self: &Arc<Self>) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        // Only a request that was really handed on can exceed the limit, and it waits here itself.
+        while state.in_flight > self.requests_in_flight_max {
+            if state.dead {
+                return Err(Gone);
+            }
+            state.away = true;
+            if state.holder == Holder::Nobody {
+                self.try_send(&mut state);
+            }
+            self.changed.wait(&mut state);
+            state.away = false;
+        }
         let over = state.pending.len() - state.sent > self.pending_bytes_max;
         drop(state);
         if over { self.send_now(&mut [], None) } else { Ok(()) }

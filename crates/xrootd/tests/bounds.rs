@@ -4,11 +4,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::world::World;
-use crate::world::client::{Answer, NEW, UPDATE};
-use wire::Handshake;
+use crate::world::client::{Answer, NEW, READ, UPDATE, arg};
+use namespace::{Actor, Context, Durability, NsError, OpTag, Operation};
+use wire::request::{Access, Mkdir, MkdirOptions};
+use wire::{Handshake, Request};
 
 /// The memory of an open write of unknown length.
 const WRITER: u64 = 384 << 10;
@@ -92,4 +95,41 @@ fn the_longest_idle_connection_without_open_files_is_closed_for_a_new_one() {
     one_more.close(kept[1]).ok();
     writer.close(handle).ok();
     assert_eq!(one_more.get("/f"), b"not disturbed");
+}
+
+/// A change that the committer works on until the sender is gone.
+struct Stalled(Receiver<()>);
+
+impl Operation for Stalled {
+    const TAG: OpTag = OpTag::Chmod;
+    type Reply = ();
+    fn run(&self, _: &mut dyn kv::Txn, _: &Context) -> Result<(), NsError> {
+        let _ = self.0.recv();
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_answered_at_once_does_not_wait_for_requests_that_are_handed_on() {
+    let world = World::with(|config| config.limits.requests_in_flight_max = 1);
+    let mut me = world.connect();
+    me.socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    me.put("/file", NEW, b"some bytes");
+    let (go_on, stalled) = channel::<()>();
+    let ctx = world.namespace().context(types::Timestamp::from_secs(1_700_000_000), &Actor::admin(), None);
+    world.namespace().change(Durability::Written, ctx, Stalled(stalled), |_| ());
+    let mkdir = |path| Mkdir { options: MkdirOptions::NONE, mode: Access(0o755), target: arg(path) };
+    // It waits for the committer, and is the one request that may be handed on.
+    let first = me.send(&Request::Mkdir(mkdir("/one")), &[]);
+    let handle = me.open("/file", READ);
+    assert_eq!(me.read(handle, 0, 100).ok(), b"some bytes");
+    assert!(me.checksum("/file").unwrap().starts_with("adler32 "));
+    me.close(handle).ok();
+    // With a second one the connection reads no further.
+    let second = me.send(&Request::Mkdir(mkdir("/two")), &[]);
+    let ping = me.send(&Request::Ping, &[]);
+    drop(go_on);
+    let mut answered: Vec<_> = (0..3).map(|_| me.answer().0).collect();
+    assert_eq!(answered.pop(), Some(ping), "it was read when one of the two was answered");
+    assert_eq!(answered, [first, second]);
 }

@@ -285,3 +285,20 @@ fn a_lost_checksum_is_computed_once_and_kept() {
     let sum = listed.iter().find(|entry| entry.name == b"f").unwrap().checksum.clone().unwrap();
     assert!(sum.starts_with(b"adler32:") && sum != b"adler32:none", "it is not kept: {}", sum.escape_ascii());
 }
+
+#[test]
+fn the_attributes_by_query_have_the_durable_length_even_for_the_writer() {
+    let world = World::with(|config| config.service.times.keeper = std::time::Duration::from_secs(3600));
+    let mut me = world.connect();
+    let handle = me.open("/file", NEW);
+    me.write(handle, 0, b"some bytes").ok();
+    let used = |me: &mut crate::world::client::Client| {
+        let text = String::from_utf8(me.query(QueryKind::Xattr, "/file").ok()).unwrap();
+        text.split('&').find_map(|word| word.strip_prefix("oss.used=").map(str::to_owned)).unwrap()
+    };
+    assert_eq!(me.stat("/file").unwrap().size, 10, "the writer sees what it wrote");
+    assert_eq!(used(&mut me), "0");
+    me.sync(handle).ok();
+    assert_eq!(used(&mut me), "10");
+    me.close(handle).ok();
+}

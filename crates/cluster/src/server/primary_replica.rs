@@ -80,7 +80,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             asks: 0,
             changes: BTreeMap::new(),
             next: Seq(0),
-            closing: (None, ClosedBy::Client),
+            closing: (None, ClosedBy::Client { request: None }),
             ended: None,
         };
         self.leads.insert(replica, primary_replica);

@@ -192,7 +192,7 @@ fn an_open_write_whose_client_is_gone_is_ended_and_marked() {
     assert_eq!(story.attach(6, 1), [answer(6, Err(ErrorCode::Stale))]);
     // A close that is under way decides.
     story.open(2);
-    let (mtime, closed) = (None, ClosedBy::Client);
+    let (mtime, closed) = (None, ClosedBy::Client { request: None });
     story.step(Input::Close { by: 8, replica: replica(), epoch: Epoch(2), mtime, closed });
     let refused = story.step(Input::Interrupt { by: 9, replica: replica(), epoch: Epoch(2) });
     assert_eq!(refused, [answer(9, Err(ErrorCode::Busy))]);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use cluster::message::{ClosedBy, ToStore};
 use cluster::replication::{Epoch, ObjectDigest};
 use namespace::{
-    Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, Operation, Sums, WriterToken,
+    Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, NsError, OpTag,
+    Operation, Sums, WriterToken,
 };
-use types::{GroupId, NodeId, ReplicaId, StoreId, Timestamp};
+use types::{GroupId, NodeId, ReplicaId, RequestNumber, StoreId, Timestamp};
 
 use super::OpenService;
 use crate::names::answer_to;
@@ -39,34 +40,61 @@ impl OpenService {
         let Complete { group, whole, mtime, by } = complete;
         let sums = Sums { adler32: whole.adler32, crc32c: whole.crc32c };
         let content = Committed { len: whole.len, sums: Some(sums), mtime };
-        let completion = match by {
-            ClosedBy::Client => Completion::ByClient,
-            ClosedBy::GraceEnd => Completion::AtGraceEnd,
+        let (completion, number) = match by {
+            ClosedBy::Client { request } => (Completion::ByClient, request),
+            ClosedBy::GraceEnd => (Completion::AtGraceEnd, None),
+        };
+        let number = match number.map_or(Ok(None), |number| self.number_of_close(&end.writer, number)) {
+            Ok(number) => number,
+            Err(error) => return self.tell_end(&end, Err(error)),
         };
         let commit = Commit { writer: end.writer, content, completion };
         let op = CommitPlaced { commit, group, by: end.store, holders: end.holders.clone() };
-        self.record_end(end, op);
+        self.record_end(end, number, op);
     }
 
     /// The file is interrupted, with `kept_len` bytes.
     pub(crate) fn interrupt(self: &Arc<Self>, end: End, kept_len: u64) {
         let interrupt = Interrupt { writer: end.writer, kept_len };
         let op = InterruptPlaced { interrupt, by: Some(end.store), holders: end.holders.clone() };
-        self.record_end(end, op);
+        self.record_end(end, None, op);
     }
 
-    fn record_end(self: &Arc<Self>, end: End, op: impl Operation + Send + 'static) {
+    /// The number of a client's close, as the disk server has it from the client. It must not have been used, in a session of the writer's principal:
+    /// otherwise the namespace would answer for another file.
+    fn number_of_close(&self, writer: &WriterToken, number: RequestNumber) -> Result<Option<RequestNumber>, NsError> {
+        self.names.read(|read| {
+            // A repeated message, about an open write that has ended: the namespace answers it without the number.
+            let Some(record) = namespace::writer_of(read, writer.key, writer.object)? else { return Ok(None) };
+            let principal = record.client.principal;
+            let actor = Actor { principal, groups: [principal].into() };
+            match namespace::outcome_of(read, &actor, number, &[OpTag::CommitPlaced])? {
+                None => Ok(Some(number)),
+                Some(_) => {
+                    let what = format!("request {} of session {}", number.number, number.session);
+                    Err(NsError::Invalid { what, why: "this number was used to close another file" })
+                }
+            }
+        })
+    }
+
+    fn record_end(self: &Arc<Self>, end: End, number: Option<RequestNumber>, op: impl Operation + Send + 'static) {
         let this = Arc::clone(self);
-        self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result| {
-            let End { node, store, replica, writer, holders, request } = end;
+        let by = (self.world.wall(), &Actor::admin(), number);
+        self.names.change(by, Durability::Synced, op, move |result| {
             // A server that may not end the write has ended nothing.
             if result.is_ok() {
-                this.rooms.end_writing(&this.view.get(), &holders);
+                this.rooms.end_writing(&this.view.get(), &end.holders);
             }
-            if let Some(result) = answer_to(result.map(drop)) {
-                let epoch = Epoch(writer.epoch);
-                this.world.tell_store(node, store, ToStore::Ended { replica, epoch, request, result });
-            }
+            this.tell_end(&end, result.map(drop));
         });
+    }
+
+    fn tell_end(&self, end: &End, result: Result<(), NsError>) {
+        if let Some(result) = answer_to(result) {
+            let End { node, store, replica, request, .. } = *end;
+            let epoch = Epoch(end.writer.epoch);
+            self.world.tell_store(node, store, ToStore::Ended { replica, epoch, request, result });
+        }
     }
 }

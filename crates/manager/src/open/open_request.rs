@@ -7,7 +7,7 @@ use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
 use types::absent_replicas::AbsentReplica;
 use types::direct::{StripedFile, UnitAddress};
-use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, Timestamp};
+use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, RequestNumber, Timestamp};
 
 /// The client, and how it came here.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct OpenRequest {
     pub at_once: bool,
     /// The identity under which the client acts.
     pub actor: Actor,
+    /// The number of the request, if the client numbers its requests. It is for an open that changes something.
+    pub number: Option<RequestNumber>,
 }
 
 impl OpenRequest {
@@ -52,6 +54,7 @@ impl OpenRequest {
             is_direct: false,
             at_once: false,
             actor,
+            number: None,
         }
     }
 }

@@ -350,7 +350,8 @@ impl OpenService {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.names.change((self.world.wall(), &actor), durability, op, move |result| {
+        let by = (self.world.wall(), &actor, open_request.number);
+        self.names.change(by, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
             let opened = match result {

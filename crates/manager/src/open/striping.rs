@@ -99,7 +99,8 @@ impl OpenService {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.names.change((self.world.wall(), &actor), durability, op, move |result| {
+        let by = (self.world.wall(), &actor, open_request.number);
+        self.names.change(by, durability, op, move |result| {
             let opened = result.map_err(not_made);
             answer(
                 opened.and_then(|opened| {

@@ -53,22 +53,9 @@ struct Heard {
 pub struct ActivityView {
     /// The age of the report, in milliseconds.
     pub age_millis: u64,
-    /// How long the server had run, in milliseconds.
-    pub up_millis: u64,
-    /// Clients that were logged in.
-    pub sessions: u64,
-    /// Files that they had open.
-    pub open_files: u64,
-    /// Files that were being written or waited for their writer.
-    pub writing: u64,
-    /// Bytes that clients had read.
-    pub read_bytes: u64,
-    /// Bytes that clients had sent to be written.
-    pub written_bytes: u64,
-    /// Bytes of memory that open writes might use.
-    pub writers_memory: u64,
-    /// The limit of that memory. Above it, new writers must wait.
-    pub writers_memory_max: u64,
+    /// The report.
+    #[serde(flatten)]
+    pub activity: Activity,
     /// Between the last two reports. `None` if the last seconds are unknown.
     pub read_bytes_per_second: Option<u64>,
     /// The same, for writes.
@@ -100,14 +87,7 @@ impl Heard {
         };
         Some(ActivityView {
             age_millis: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-            up_millis: last.up_millis,
-            sessions: last.sessions,
-            open_files: last.open_files,
-            writing: last.writing,
-            read_bytes: last.read_bytes,
-            written_bytes: last.written_bytes,
-            writers_memory: last.writers_memory,
-            writers_memory_max: last.writers_memory_max,
+            activity: last,
             read_bytes_per_second: rate(|activity| activity.read_bytes),
             written_bytes_per_second: rate(|activity| activity.written_bytes),
         })
@@ -157,7 +137,7 @@ mod tests {
         heard.hear(at(11), said(2000, 1500));
         assert_eq!(rates(&heard, at(14)), (Some(1000), Some(2000)));
         let view = heard.view(at(50)).unwrap();
-        assert_eq!((view.age_millis, view.open_files, view.read_bytes), (39_000, 3, 1500));
+        assert_eq!((view.age_millis, view.activity.open_files, view.activity.read_bytes), (39_000, 3, 1500));
         assert!(!view.is_fresh());
         assert_eq!(rates(&heard, at(50)), (None, None));
     }

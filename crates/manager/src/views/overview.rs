@@ -151,8 +151,8 @@ impl Views {
         Ok(TopView {
             read_bytes_per_second: sum(|said| said.read_bytes_per_second.unwrap_or(0)),
             written_bytes_per_second: sum(|said| said.written_bytes_per_second.unwrap_or(0)),
-            sessions: sum(|said| said.sessions),
-            open_files: sum(|said| said.open_files),
+            sessions: sum(|said| said.activity.sessions),
+            open_files: sum(|said| said.activity.open_files),
             repaired_replicas: progress.copies,
             repaired_bytes: progress.bytes,
             status,

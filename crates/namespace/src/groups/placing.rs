@@ -17,8 +17,8 @@ use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
 use crate::writers::record::current_writer;
 use crate::{
-    Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
-    UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
+    Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, OpTag, Operation, StoreEntry,
+    Sums, UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
 };
 /// The shard index beside a missing replica. A replica is a whole object; other indexes are for erasure coding.
 const WHOLE_OBJECT: ReplicaIndex = ReplicaIndex(0);
@@ -405,9 +405,20 @@ operations! {
     PutGroup, put_group -> ();
     PutNode, put_node -> ();
     SetInSyncReplicas, set_in_sync_replicas -> WriterToken;
-    CommitPlaced, commit_placed -> CommitReply;
     InterruptPlaced, interrupt_placed -> InterruptReply;
     CopyDone, copy_done -> ();
+}
+
+impl Operation for CommitPlaced {
+    const TAG: OpTag = OpTag::CommitPlaced;
+    type Reply = CommitReply;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
+        commit_placed(txn, ctx, self)
+    }
+    /// The primary commits again with other replicas.
+    fn is_remembered(result: &Result<CommitReply, NsError>) -> bool {
+        result.is_ok()
+    }
 }
 
 #[cfg(test)]

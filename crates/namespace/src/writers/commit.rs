@@ -262,4 +262,8 @@ impl Operation for Commit {
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
         commit(txn, ctx, self)
     }
+    /// A server commits again under the writer's new epoch.
+    fn is_remembered(result: &Result<CommitReply, NsError>) -> bool {
+        result.is_ok()
+    }
 }

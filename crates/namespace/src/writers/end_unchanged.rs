@@ -57,4 +57,8 @@ impl Operation for EndUnchanged {
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<bool, NsError> {
         end_unchanged(txn, ctx, self)
     }
+    /// Otherwise a commit follows, for the same request.
+    fn is_remembered(result: &Result<bool, NsError>) -> bool {
+        matches!(result, Ok(true))
+    }
 }

@@ -62,4 +62,8 @@ impl Operation for OpenWrite {
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<OpenedWrite, NsError> {
         open_write(txn, ctx, self)
     }
+    /// A server opens again on other terms: with other stores, or back to the client's own writer.
+    fn is_remembered(result: &Result<OpenedWrite, NsError>) -> bool {
+        result.is_ok()
+    }
 }

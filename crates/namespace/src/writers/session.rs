@@ -6,7 +6,7 @@ use types::{ClientIdentity, ErrorCode, SessionId};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
 use crate::writers::session_record::own_window;
-use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
+use crate::{Actor, Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
 /// Starts a session that numbers its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub fn open_session(txn: &mut dyn Txn, ctx: &Context, request: &OpenSession) -> 
 
 /// See [`CloseSession`].
 pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -> Result<(), NsError> {
-    own_window(txn, ctx, request.session)?;
+    own_window(txn, &ctx.actor, request.session)?;
     if !crate::holds(txn, request.session, None, 1)?.is_empty() {
         let what = format!("session {}", request.session);
         return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
@@ -118,23 +118,25 @@ fn decode_answer<T: Answer>(stored: &Stored<'_>) -> Result<Result<T, NsError>, B
 }
 
 /// Runs `op`. A numbered request with a remembered answer gets that answer. A failed request is rolled back unless it [keeps its
-/// changes](NsError::keeps_changes). The answer of a numbered request is remembered, also an error. Returns whether the caller must commit the
-/// transaction.
+/// changes](NsError::keeps_changes). The answer of a numbered request is remembered as far as the operation says ([`Operation::is_remembered`]).
+/// Returns whether the caller must commit the transaction.
 pub(crate) fn perform<O: Operation>(
     txn: &mut dyn Txn,
     ctx: &Context,
     op: &O,
 ) -> (OpOutcome, Result<O::Reply, NsError>) {
+    let keep = |result: &Result<O::Reply, NsError>| match result.as_ref().err().is_none_or(NsError::keeps_changes) {
+        true => OpOutcome::Commit,
+        false => OpOutcome::Abort,
+    };
     let Some(request) = ctx.request else {
         let result = op.run(txn, ctx);
-        let keep = result.as_ref().err().is_none_or(NsError::keeps_changes);
-        return (if keep { OpOutcome::Commit } else { OpOutcome::Abort }, result);
+        return (keep(&result), result);
     };
-    let slot = match own_window(txn, ctx, request.session) {
-        Ok(window) => u16::try_from(request.number % u64::from(window)).unwrap_or(0),
+    let key = match slot_of(txn, &ctx.actor, request) {
+        Ok(key) => key,
         Err(error) => return (OpOutcome::Abort, Err(error)),
     };
-    let key = keys::answer(request.session, slot);
     match remembered::<O>(txn, request, &key) {
         Ok(Some(answer)) => return (OpOutcome::Abort, answer),
         Ok(None) => {}
@@ -145,19 +147,68 @@ pub(crate) fn perform<O: Operation>(
     match &result {
         // Failures of the engine and passing shortages are not remembered: a retry runs again.
         Err(NsError::Kv(_) | NsError::OutOfNumbers | NsError::Damaged { .. }) => return (OpOutcome::Abort, result),
-        Err(error) if !error.keeps_changes() => txn.rollback_to(start),
-        _ => {}
+        Err(error) if error.keeps_changes() => {}
+        _ if !O::is_remembered(&result) => return (keep(&result), result),
+        Err(_) => txn.rollback_to(start),
+        Ok(_) => {}
     }
     txn.put(&key, &encode_answer(request.number, O::TAG, &result));
     (OpOutcome::Commit, result)
 }
 
-/// The remembered answer to this request number.
+/// The remembered answer to a request of `actor`; `None` if there is none.
+///
+/// # Errors
+/// The session is unknown or belongs to another principal, or the number was used for another operation.
+pub fn answer_to<O: Operation>(
+    read: &dyn Read,
+    actor: &Actor,
+    request: RequestNumber,
+) -> Result<Option<Result<O::Reply, NsError>>, NsError> {
+    let key = slot_of(read, actor, request)?;
+    remembered::<O>(read, request, &key)
+}
+
+/// The remembered outcome of a request of `actor`, which was one of the operations `tags`; `None` if there is none.
+///
+/// # Errors
+/// The same as [`answer_to`].
+pub fn outcome_of(
+    read: &dyn Read,
+    actor: &Actor,
+    request: RequestNumber,
+    tags: &[OpTag],
+) -> Result<Option<Result<(), NsError>>, NsError> {
+    let key = slot_of(read, actor, request)?;
+    stored_for(read, request, &key, tags, |stored| match stored.status {
+        OK => Ok(Ok(())),
+        _ => decode_answer::<()>(stored),
+    })
+}
+
+/// The key of the answer to `request`.
+fn slot_of(read: &dyn Read, actor: &Actor, request: RequestNumber) -> Result<keys::Key, NsError> {
+    let window = own_window(read, actor, request.session)?;
+    let slot = u16::try_from(request.number % u64::from(window)).unwrap_or(0);
+    Ok(keys::answer(request.session, slot))
+}
+
 fn remembered<O: Operation>(
     read: &dyn Read,
     request: RequestNumber,
     key: &[u8],
 ) -> Result<Option<Result<O::Reply, NsError>>, NsError> {
+    stored_for(read, request, key, &[O::TAG], decode_answer)
+}
+
+/// Decodes the remembered answer to this request number, which must be one of the operations `tags`.
+fn stored_for<T>(
+    read: &dyn Read,
+    request: RequestNumber,
+    key: &[u8],
+    tags: &[OpTag],
+    decode: impl FnOnce(&Stored<'_>) -> Result<T, BadValue>,
+) -> Result<Option<T>, NsError> {
     let what = || format!("request {} of session {}", request.number, request.session);
     if request.number == 0 {
         return Err(NsError::Invalid { what: what(), why: "requests are numbered from 1" });
@@ -172,10 +223,10 @@ fn remembered<O: Operation>(
     if stored.number > request.number {
         return Err(NsError::Stale { what: what(), why: "it is older than what is remembered" });
     }
-    if stored.tag != O::TAG as u8 {
+    if tags.iter().all(|tag| stored.tag != *tag as u8) {
         return Err(NsError::Invalid { what: what(), why: "this number was used for another request" });
     }
-    decode_answer(&stored).map(Some).map_err(|bad| bad.at(key))
+    decode(&stored).map(Some).map_err(|bad| bad.at(key))
 }
 
 impl Operation for OpenSession {

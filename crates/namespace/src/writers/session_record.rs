@@ -4,7 +4,7 @@ use kv::Read;
 use types::{ClientIdentity, SessionId};
 
 use crate::codec::{BadValue, Decoder};
-use crate::{Context, NsError, keys, permit_client};
+use crate::{Actor, Context, NsError, keys, permit_client};
 
 /// The number of answers that a session remembers, and its owner. `None`: the session is unknown.
 pub(crate) fn session_record(read: &dyn Read, session: SessionId) -> Result<Option<(u16, ClientIdentity)>, NsError> {
@@ -21,12 +21,12 @@ pub(crate) fn session_record(read: &dyn Read, session: SessionId) -> Result<Opti
 }
 
 /// How many answers `session` remembers. [`NsError::Denied`] if it belongs to another principal.
-pub(crate) fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<u16, NsError> {
+pub(crate) fn own_window(read: &dyn Read, actor: &Actor, session: SessionId) -> Result<u16, NsError> {
     let Some((window, client)) = session_record(read, session)? else {
         let what = format!("session {session}");
         return Err(NsError::Stale { what, why: "it is not known here (any more); begin a new session" });
     };
-    permit_client(&ctx.actor, &client, &|| format!("session {session}"))?;
+    permit_client(actor, &client, &|| format!("session {session}"))?;
     Ok(window)
 }
 

@@ -8,7 +8,8 @@ use cluster::{CopyId, Fence, FenceId, LeaseTerms, ProcessEpoch, Register, Regist
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
     Adler32, BootGeneration, BootId, Crc32c, DigestKind, ErrorCode, GroupId, InSyncReplica, Incarnation, Ino, NodeId,
-    ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
+    ObjectId, PrincipalId, ReplicaId, ReplicaIndex, RequestNumber, SessionId, StoreId, Timestamp, WriterKey,
+    WriterToken,
 };
 
 use crate::grant::{Layout, Striped, StripedRights, To};
@@ -47,7 +48,9 @@ fn in_sync() -> Vec<InSyncReplica> {
 fn name_of_disks(message: &FromDisk) -> String {
     let of_store = |message: &FromStore| match message {
         FromStore::Place { .. } => "place",
-        FromStore::Commit { .. } => "commit",
+        FromStore::Commit { by: ClosedBy::GraceEnd, .. } => "commit",
+        FromStore::Commit { by: ClosedBy::Client { request: None }, .. } => "commit-by-client",
+        FromStore::Commit { by: ClosedBy::Client { request: Some(_) }, .. } => "commit-numbered",
         FromStore::Interrupt { .. } => "interrupt",
         FromStore::Fenced(_) => "fenced",
         FromStore::Copied { result: Ok(()), .. } => "copied",
@@ -159,6 +162,18 @@ fn from_disks() -> Vec<FromDisk> {
         FromDisk::Attribute(AttributeRequest { number: 9, file: OpenedFile { ino: Ino(99), writer }, action })
     };
     let failure = CopyFailure::Source(ErrorCode::NotFound);
+    let commit = |by| {
+        of_store(FromStore::Commit {
+            replica: REPLICA,
+            group: GroupId(2),
+            writer: WRITER,
+            whole: WHOLE,
+            holders: vec![STORE],
+            mtime: Some(WALL),
+            by,
+            request: REQUEST,
+        })
+    };
     vec![
         FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: REPLICA.object }),
         FromDisk::Report(vec![report]),
@@ -178,16 +193,9 @@ fn from_disks() -> Vec<FromDisk> {
             in_sync: in_sync(),
             request: REQUEST,
         }),
-        of_store(FromStore::Commit {
-            replica: REPLICA,
-            group: GroupId(2),
-            writer: WRITER,
-            whole: WHOLE,
-            holders: holders.clone(),
-            mtime: Some(WALL),
-            by: ClosedBy::GraceEnd,
-            request: REQUEST,
-        }),
+        commit(ClosedBy::GraceEnd),
+        commit(ClosedBy::Client { request: None }),
+        commit(ClosedBy::Client { request: Some(RequestNumber { session: SESSION, number: 7 }) }),
         of_store(FromStore::Interrupt { replica: REPLICA, writer: WRITER, kept_len: 100, holders, request: REQUEST }),
         of_store(FromStore::Fenced(FENCE)),
         of_store(FromStore::Copied { session: SESSION, copy: COPY, result: Ok(()) }),

@@ -121,7 +121,7 @@ impl<A: Answer<()>> Creates<A> {
             Err(error) => (None, Some(Error::of_placed(&doing, &error))),
         };
         drop(placed);
-        node.endings.close(&lease, doubt, answer);
+        node.endings.close(&lease, doubt, None, answer);
         writing
     }
 }

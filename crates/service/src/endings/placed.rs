@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use disk_server::Placed;
-use namespace::Completion;
+use disk_server::{ClosedBy, Placed};
+use types::RequestNumber;
 
 use super::Endings;
 use crate::answer::Answer;
@@ -20,11 +20,11 @@ impl Endings {
         self: &Arc<Self>,
         lease: &Arc<Lease>,
         placed: &Arc<Placed>,
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        placed.close(lease.mtime(), completion == Completion::AtGraceEnd, move |result| {
+        placed.close(lease.mtime(), closed, move |result| {
             let error = match result {
                 Ok(()) => {
                     kept.drop_writer();
@@ -46,10 +46,10 @@ impl Endings {
         self: &Arc<Self>,
         lease: &Arc<Lease>,
         striped: Arc<dyn StripedFile>,
-        completion: Completion,
+        closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        if completion == Completion::AtGraceEnd {
+        if closed == ClosedBy::GraceEnd {
             tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
         }
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
@@ -111,10 +111,12 @@ impl Endings {
         lease: &Arc<Lease>,
         placed: &Arc<Placed>,
         len: u64,
+        request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) {
+        let closed = ClosedBy::Client { request };
         match placed.truncate(len) {
-            Ok(()) => self.complete_placed(lease, placed, Completion::ByClient, move |result| answer.give(result)),
+            Ok(()) => self.complete_placed(lease, placed, closed, move |result| answer.give(result)),
             Err(error) => {
                 // The truncation may be incomplete, so the file keeps its present data, without checksums.
                 self.interrupt(lease);

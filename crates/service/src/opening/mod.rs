@@ -14,7 +14,7 @@ use std::time::Instant;
 use namespace::{OpenWrite, Resume};
 use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
-use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
+use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, RequestNumber, Timestamp, UploadId};
 
 pub use namespace::WriteMode;
 
@@ -83,6 +83,27 @@ pub struct Open {
     pub hints: Hints,
 }
 
+impl Open {
+    /// Opens `path` with the attributes in the answer, and without other wishes.
+    #[must_use]
+    pub fn new(path: NsPath, intent: Intent) -> Self {
+        Self {
+            path,
+            intent,
+            make_parents: false,
+            mode: 0,
+            hidden_until_closed: false,
+            partial: false,
+            with_stat: true,
+            mtime: None,
+            go_on: None,
+            copy: Part::None,
+            template: None,
+            hints: Hints::default(),
+        }
+    }
+}
+
 /// What a client says about itself and its earlier attempts, and the capability that it presents.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
@@ -104,6 +125,8 @@ pub struct Hints {
     pub capability: Option<Vec<u8>>,
     /// The stripe unit, if the client wants one instead of the whole file.
     pub unit: Option<UnitHint>,
+    /// The number of the request, if the client numbers its requests.
+    pub request: Option<RequestNumber>,
 }
 
 /// A stripe unit. A field is `None` if it was not given or is invalid.
@@ -132,7 +155,7 @@ impl Service {
     pub fn open(self: &Arc<Self>, session: &Arc<Session>, open: Open, answer: impl Answer<Opened>) {
         let caller = session.caller();
         if self.is_stopping() {
-            return answer.give(Err(Error::new(ErrorCode::Unavailable, "The server is going down")));
+            return answer.give(Err(Error::going_down()));
         }
         // A client that returns to the manager still presents its old capability, so ignore it there.
         if let (Role::Disk(disk), true) = (&self.role, open.hints.capability.is_some()) {
@@ -250,27 +273,12 @@ impl Service {
         fetched: Option<PullSource>,
         mut answer: impl Answer<Opened>,
     ) {
-        let Open { path, template, hints, .. } = open;
-        if how != WriteMode::Update && self.stores.floor_reached() {
-            let text = format!("Cannot open {path}: no space left for new data; remove files or add space");
-            return answer.give(Err(Error::new(ErrorCode::NoSpace, text)));
-        }
-        // A returning writer already has memory. If it were told to wait, it would lose its file.
-        let room = if how == WriteMode::Update && self.writes.writes(&self.names, &caller, &path) {
-            None
-        } else {
-            let room = self.writer_memory.take(caller.peer.ip(), hints.announced);
-            if room.is_none() {
-                let text = format!("Cannot open {path} now: the memory for open writes is used up");
-                return answer.give(Err(Error::Wait { seconds: 3, text }));
-            }
-            room
-        };
+        let Open { path, template, mut hints, .. } = open;
         let resume = open.go_on.map(|go_on| match go_on {
             GoOn::Visible => Resume::Visible,
             GoOn::Upload(upload) => Resume::Upload(upload),
         });
-        let op = OpenWrite {
+        let mut op = OpenWrite {
             path,
             how,
             mkpath: open.make_parents,
@@ -290,6 +298,25 @@ impl Service {
             stripe: None,
             unit_of: None,
             only: None,
+        };
+        if let Err(error) = self.go_on_if_repeated(&caller, &mut hints.request, &mut op) {
+            return answer.give(Err(error));
+        }
+        let how = op.how;
+        if how != WriteMode::Update && self.stores.floor_reached() {
+            let text = format!("Cannot open {}: no space left for new data; remove files or add space", op.path);
+            return answer.give(Err(Error::new(ErrorCode::NoSpace, text)));
+        }
+        // A returning writer already has memory. If it were told to wait, it would lose its file.
+        let room = if how == WriteMode::Update && self.writes.writes(&self.names, &caller, &op.path) {
+            None
+        } else {
+            let room = self.writer_memory.take(caller.peer.ip(), hints.announced);
+            if room.is_none() {
+                let text = format!("Cannot open {} now: the memory for open writes is used up", op.path);
+                return answer.give(Err(Error::Wait { seconds: 3, text }));
+            }
+            room
         };
         if let Role::Manager(manager) = &self.role {
             if template.is_some() {
@@ -312,6 +339,7 @@ impl Service {
             session: Arc::clone(session),
             caller,
             op,
+            request: hints.request,
             with_stat: open.with_stat,
             room,
             fetched,

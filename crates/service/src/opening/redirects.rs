@@ -26,6 +26,7 @@ impl Hints {
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
             is_direct: self.is_direct,
+            number: self.request,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
         }
     }
@@ -87,7 +88,11 @@ impl Service {
         // what it began there.
         let goes_on = !hints.tried.is_empty();
         match self.writes.of_caller(&self.names, caller, &op.path) {
-            Ok(own) if own.is_empty() || goes_on => self.redirect_writer(manager, caller, hints, op, answer),
+            Ok(own) if own.is_empty() || goes_on => {
+                // The number is for the end of the truncation.
+                let hints = Hints { request: None, ..hints.clone() };
+                self.redirect_writer(manager, caller, &hints, op, answer);
+            }
             Ok(_) => {
                 let text = format!("Cannot truncate {}: you are writing it; truncate the open file", op.path);
                 answer.give(Err(Error::new(ErrorCode::Busy, text)));

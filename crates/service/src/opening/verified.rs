@@ -6,7 +6,7 @@ use std::time::Instant;
 use disk_server::{DiskServer, Placed, PlacedError, ReadGrant, StripedGrant, VerifiedCapability};
 use node::StripedRights;
 use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
-use types::{Ino, NsPath, ObjectId, Timestamp, WriterToken};
+use types::{Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
 use super::redirects::to_manager;
 use super::{Hints, Intent, Open, Opened, mode_or_usual, no_new_target, origin_of, source_to_write};
@@ -178,8 +178,9 @@ impl Service {
             copying: Copying::No,
             fetched: None,
         };
+        let request = hints.request;
         self.workers.on_worker(answer, move |answer| match writing.attach(opening.path.as_bytes(), None) {
-            Ok(placed) => opening.cut(&placed, len, answer),
+            Ok(placed) => opening.cut(&placed, len, request, answer),
             Err(error) => answer.give(Err(Error::of_placed(&format_args!("truncate {}", opening.path), &error))),
         });
     }
@@ -250,7 +251,7 @@ impl AtDisk {
 
     /// Truncates, on a worker. The file is in the state `Closing` from the beginning, so nobody can take it over
     /// before it ends.
-    fn cut(self, placed: &Arc<Placed>, len: u64, answer: impl Answer<()>) {
+    fn cut(self, placed: &Arc<Placed>, len: u64, request: Option<RequestNumber>, answer: impl Answer<()>) {
         let owner = self.session.owner();
         let object = placed.replica().object;
         let known = (placed.ino(), object, placed.writer());
@@ -262,7 +263,7 @@ impl AtDisk {
             let text = format!("{} is being closed at this moment", self.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         }
-        self.service.endings.truncate_placed(&lease, placed, len, answer);
+        self.service.endings.truncate_placed(&lease, placed, len, request, answer);
     }
 
     /// Opens for writing, on a worker.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode};
 use store::{NewReplica, StoreError};
-use types::{ErrorCode, ReplicaId, Timestamp};
+use types::{ErrorCode, ReplicaId, RequestNumber, Timestamp};
 
 use super::Opened;
 use crate::answer::Answer;
@@ -17,7 +17,7 @@ use crate::config::Planted;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
 use crate::making::{Making, MakingError};
-use crate::names::wall_clock;
+use crate::names::{By, wall_clock};
 use crate::open_file::{Access, Copying, OpenFile};
 use crate::service::Service;
 use crate::session::Session;
@@ -31,6 +31,8 @@ pub(super) struct Opening<A> {
     pub(super) session: Arc<Session>,
     pub(super) caller: Arc<Caller>,
     pub(super) op: OpenWrite,
+    /// The number of the request.
+    pub(super) request: Option<RequestNumber>,
     pub(super) with_stat: bool,
     pub(super) room: Option<Room>,
     /// The source, if the file is the target of a third-party copy.
@@ -46,7 +48,8 @@ impl<A: Answer<Opened>> Opening<A> {
     pub(super) fn submit(self, answer: A) {
         let service = Arc::clone(&self.service);
         let (op, caller) = (self.op.clone(), Arc::clone(&self.caller));
-        service.names.change(&caller, Durability::Written, op, move |result| self.decided(result, answer));
+        let by = By::caller(&caller).numbered(self.request);
+        service.names.change(by, Durability::Written, op, move |result| self.decided(result, answer));
     }
 
     /// Whether this client has left an earlier upload to the same path without a close.
@@ -129,7 +132,9 @@ impl<A: Answer<Opened>> Opening<A> {
     /// Continues with the store after the namespace has opened the file. Does not block.
     fn proceed(mut self, opened: OpenedWrite, answer: A) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
-        if fresh {
+        // The same request may be in progress twice. The later one then continues the open write of the earlier one.
+        let is_begun = self.request.is_some() && self.service.writes.lock().lease(opened.object).is_some();
+        if fresh && !is_begun {
             return match self.create(opened.replica) {
                 Ok(writer) => {
                     let lease = self.lease(&opened, true, Some(writer));

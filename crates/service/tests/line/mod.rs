@@ -3,16 +3,22 @@
 //!
 //! | line | answer |
 //! | --- | --- |
-//! | `create NAME PATH [WORDS]` (also `replace`, `update`, `open`) | `ok LEN` |
+//! | `create NAME PATH [WORDS]` (also `replace`, `update`, `open`, `partial`) | `ok LEN` |
 //! | `write NAME OFFSET TEXT`, `close NAME`, `sync NAME` | `ok` |
 //! | `read NAME OFFSET LEN` | `ok TEXT` |
 //! | `stat PATH` | `ok LEN MODE` |
 //! | `list PATH` | `ok NAME,NAME` |
 //! | `mkdir PATH`, `remove PATH`, `rename FROM TO`, `chmod PATH MODE` | `ok` |
+//! | `truncate PATH LEN [WORDS]`, `set PATH ATTRIBUTE VALUE` | `ok` |
+//! | `get PATH ATTRIBUTE` | `ok VALUE` |
 //! | `checksum PATH` | `ok CRC32C` |
+//! | `session`: begins a session of numbered requests | `ok SESSION` |
 //!
+//! `#SESSION:NUMBER` before a line numbers the request.
 //! Other answers are `error CODE TEXT`, `wait SECONDS TEXT` and `redirect HOST:PORT WORDS`. NAME is the client's name for
-//! the open file. WORDS come from a redirect.
+//! the open file. WORDS come from a redirect. `partial` opens an interrupted file for reading.
+
+pub mod client;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,7 +27,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use service::{
-    Answer, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Part, Principal, Service, Session, WriteMode,
+    Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, RequestNumber,
+    Service, Session, WriteMode,
 };
 use types::{ClientIdentity, NsPath};
 
@@ -84,11 +91,12 @@ impl Connection {
     }
 
     fn answer(&mut self, line: &str) -> Result<String, Error> {
+        let (request, line) = numbered(line)?;
         let mut words = line.split(' ');
         let mut next = || words.next().unwrap_or_default();
         let verb = next();
         match verb {
-            "open" | "create" | "replace" | "update" => {
+            "open" | "partial" | "create" | "replace" | "update" => {
                 let (name, path, words) = (next(), path(next())?, next());
                 let intent = match verb {
                     "create" => Intent::Write(WriteMode::NewOnly),
@@ -96,7 +104,8 @@ impl Connection {
                     "update" => Intent::Write(WriteMode::Update),
                     _ => Intent::Read,
                 };
-                self.open(name, path, intent, words)
+                let (partial, hints) = (verb == "partial", hints(words, request));
+                self.open(name, Open { partial, hints, ..Open::new(path, intent) })
             }
             "write" => {
                 let (name, offset, text) = (next(), number(next())?, next());
@@ -110,21 +119,44 @@ impl Connection {
                 Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
             }
             "sync" => self.file(next())?.sync().map(|()| String::new()),
-            "close" => self.close(next()),
+            "close" => self.close(next(), request),
             "stat" => {
                 let stat = self.service.stat(&self.session, &"stat", &path(next())?)?;
                 Ok(format!("{} {:o}", stat.len, stat.mode))
             }
             "list" => self.list(path(next())?),
-            "mkdir" => self.change(Change::Mkdir { path: path(next())?, mode: 0, parents: false }),
-            "remove" => self.change(Change::Remove(path(next())?)),
+            "mkdir" => self.change(Change::Mkdir { path: path(next())?, mode: 0, parents: false }, request),
+            "remove" => self.change(Change::Remove(path(next())?), request),
             "chmod" => {
                 let (path, bits) = (path(next())?, u16::from_str_radix(next(), 8));
-                self.change(Change::Chmod { path, mode: bits.map_err(|_| wrong("no mode"))? })
+                self.change(Change::Chmod { path, mode: bits.map_err(|_| wrong("no mode"))? }, request)
             }
             "rename" => {
                 let (from, to) = (path(next())?, path(next())?);
-                self.change(Change::Rename { from, to })
+                self.change(Change::Rename { from, to }, request)
+            }
+            "truncate" => {
+                let (path, len, hints) = (path(next())?, number(next())?, hints(next(), request));
+                let (answer, receiver) = later();
+                self.service.truncate(&self.session, path, len, &hints, answer);
+                waited(&receiver).map(|()| String::new())
+            }
+            "set" => {
+                let (path, name, value) = (path(next())?, next().into(), next().into());
+                self.set(path, AttributeChange::Set { only_new: false, pairs: vec![(name, value)] }, request)
+            }
+            "get" => {
+                let caller = self.session.caller();
+                let of = self.service.attributes_of(&caller, path(next())?)?;
+                let mut found = self.service.get_attributes(&caller, &of, vec![next().into()])?;
+                let value = found.pop().map_or(Err(types::ErrorCode::Internal), |(_, value)| value);
+                let value = value.map_err(|code| Error::new(code, "it cannot be read"))?;
+                Ok(String::from_utf8_lossy(&value).into_owned())
+            }
+            "session" => {
+                let (answer, receiver) = later();
+                self.service.begin_numbering(&self.session.caller(), answer);
+                Ok(waited(&receiver)?.0.to_string())
             }
             "checksum" => {
                 let (answer, receiver) = later();
@@ -135,21 +167,7 @@ impl Connection {
         }
     }
 
-    fn open(&mut self, name: &str, path: NsPath, intent: Intent, words: &str) -> Result<String, Error> {
-        let open = Open {
-            path,
-            intent,
-            make_parents: false,
-            mode: 0,
-            hidden_until_closed: false,
-            partial: false,
-            with_stat: true,
-            mtime: None,
-            go_on: None,
-            copy: Part::None,
-            template: None,
-            hints: hints(words),
-        };
+    fn open(&mut self, name: &str, open: Open) -> Result<String, Error> {
         let (answer, receiver) = later();
         self.service.open(&self.session, open, answer);
         let Opened { handle, stat } = waited(&receiver)?;
@@ -162,19 +180,28 @@ impl Connection {
         self.service.file(&self.session, *handle)
     }
 
-    fn close(&mut self, name: &str) -> Result<String, Error> {
-        let handle = *self.files.get(name).ok_or_else(Error::not_open)?;
+    fn close(&mut self, name: &str, request: Option<RequestNumber>) -> Result<String, Error> {
+        // A repeated close is answered on another connection too, where its handle is unknown.
+        let handle = self.files.get(name).copied().unwrap_or(Handle(u32::MAX));
         let (answer, receiver) = later();
-        if let Some(work) = self.service.close(&self.session, handle, answer) {
+        if let Some(work) = self.service.close(&self.session, handle, request, answer) {
             work.run();
         }
         waited(&receiver).map(|()| String::new())
     }
 
-    fn change(&self, change: Change) -> Result<String, Error> {
+    fn change(&self, change: Change, request: Option<RequestNumber>) -> Result<String, Error> {
         let (answer, receiver) = later();
-        self.service.change(&self.session.caller(), change, answer);
+        self.service.change(&self.session.caller(), change, request, answer);
         waited(&receiver).map(|()| String::new())
+    }
+
+    fn set(&self, path: NsPath, change: AttributeChange, request: Option<RequestNumber>) -> Result<String, Error> {
+        let (caller, (answer, receiver)) = (self.session.caller(), later());
+        let of = self.service.attributes_of(&caller, path)?;
+        self.service.change_attributes(&caller, &of, change, request, answer);
+        let each = waited(&receiver)?.into_iter().try_for_each(|(_, result)| result);
+        each.map(|()| String::new()).map_err(|code| Error::new(code, "it cannot be set"))
     }
 
     fn list(&self, path: NsPath) -> Result<String, Error> {
@@ -200,12 +227,22 @@ impl Connection {
     }
 }
 
+/// The number of a request, and the rest of its line.
+fn numbered(line: &str) -> Result<(Option<RequestNumber>, &str), Error> {
+    let Some((request, line)) = line.strip_prefix('#').and_then(|line| line.split_once(' ')) else {
+        return Ok((None, line));
+    };
+    let (session, number_of) = request.split_once(':').ok_or_else(|| wrong("no number"))?;
+    let (session, number) = (types::SessionId(number(session)?), number(number_of)?);
+    Ok((Some(RequestNumber { session, number }), line))
+}
+
 /// The hints of a client that was redirected.
-fn hints(words: &str) -> Hints {
+fn hints(words: &str, request: Option<RequestNumber>) -> Hints {
     let capability = words.split('&').find_map(|word| {
         word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())
     });
-    Hints { capability, ..Hints::default() }
+    Hints { capability, request, ..Hints::default() }
 }
 
 fn path(text: &str) -> Result<NsPath, Error> {

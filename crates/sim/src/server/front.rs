@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::Time;
 use cluster::replication::Epoch;
-use disk_server::{Permit, Placed, PlacedError, VerifiedCapability};
+use disk_server::{ClosedBy, Permit, Placed, PlacedError, VerifiedCapability};
 use store::Reader;
 use types::{ErrorCode, ReplicaId};
 
@@ -53,7 +53,7 @@ impl Server {
             Message::Close { number, replica, epoch } => {
                 let done = self.done(client, number);
                 match self.placed(replica, epoch) {
-                    Some(placed) => placed.close(None, false, done),
+                    Some(placed) => placed.close(None, ClosedBy::Client { request: None }, done),
                     None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
                 }
             }

@@ -53,7 +53,7 @@ impl Connection {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let reply = self.hand_on(stream)?;
-        self.front.service.change(&self.session.open.caller(), change, reply);
+        self.front.service.change(&self.session.open.caller(), change, None, reply);
         Ok(Ok(()))
     }
 

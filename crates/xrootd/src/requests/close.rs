@@ -13,7 +13,7 @@ impl Connection {
     #[inline(never)]
     pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
         let reply = self.hand_on(stream)?;
-        if let Some(work) = self.front.service.close(&self.session.open, handle(r.handle), reply) {
+        if let Some(work) = self.front.service.close(&self.session.open, handle(r.handle), None, reply) {
             // The file must be closed even if this connection is gone by now.
             let left = self.out.leave();
             work.run();

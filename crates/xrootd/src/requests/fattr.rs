@@ -133,7 +133,7 @@ impl Connection {
             };
             encode(done.into_iter().map(result).collect(), body)
         });
-        self.front.service.change_attributes(&self.session.open.caller(), of, change, reply);
+        self.front.service.change_attributes(&self.session.open.caller(), of, change, None, reply);
         Ok(Ok(()))
     }
 }

@@ -116,7 +116,7 @@ impl Connection {
     fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
         let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
         let path = parse_path(&target.path)?;
-        let stat = self.front.service.stat(&self.session.open, &"query the attributes of", &path)?;
+        let stat = self.front.service.published_stat(&self.session.open.caller(), &"query the attributes of", &path)?;
         let kind = if stat.kind == FileKind::Directory { 'd' } else { 'f' };
         // The client's access: all, read-only, or unknown.
         let may = match (stat.is_readable, stat.is_writable) {

@@ -3,11 +3,11 @@
 
 use std::io::IoSlice;
 
-use service::{Class, GrowingBuffer, SMALL_TRANSFER_BYTES, TransferSlot, Vectored, framed_len};
+use service::{Class, GrowingBuffer, OpenFile, SMALL_TRANSFER_BYTES, TransferSlot, Vectored, framed_len};
 use types::PAGE_SIZE;
 use wire::request::{Pgread, Read, Readv, Segment};
 use wire::response::{ReadvSegment, ResultKind};
-use wire::{ErrorNumber, FileHandle, ResponseStatus, StreamId, reply};
+use wire::{ErrorNumber, FileHandle, ResponseHeader, ResponseStatus, StreamId, reply};
 
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
@@ -20,52 +20,56 @@ pub(crate) const READV_SEGMENTS_MAX: usize = 1024;
 /// Bytes of a segment's header in the answer.
 const SEGMENT_HEADER: usize = 16;
 
+/// How the answer to a read contains the data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The bytes alone.
+    Plain,
+    /// Pages with their checksums.
+    Pages,
+}
+
+impl Form {
+    /// The length of `len` bytes of data at `offset` in the answer.
+    fn len(self, offset: u64, len: usize) -> usize {
+        match self {
+            Form::Plain => len,
+            Form::Pages => framed_len(offset, len),
+        }
+    }
+
+    /// Reads `len` bytes at `offset` into `into`. Returns the number of bytes, which is lower at the end of the file.
+    fn read(self, file: &OpenFile, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, Refusal> {
+        Ok(match self {
+            Form::Plain => file.read(offset, &mut into[..len])?,
+            Form::Pages => file.read_pages(offset, len, into)?,
+        })
+    }
+
+    /// Appends what comes before `bytes` bytes of an answer with the data at `offset`.
+    fn begin(self, out: &mut Vec<u8>, stream: StreamId, offset: u64, bytes: usize, is_last: bool) {
+        // Steps have a few MiB at most.
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match self {
+            Form::Plain => {
+                let status = if is_last { ResponseStatus::Ok } else { ResponseStatus::OkSoFar };
+                out.extend_from_slice(&ResponseHeader { stream, status, dlen: bytes }.to_bytes());
+            }
+            Form::Pages => {
+                let result = if is_last { ResultKind::Final } else { ResultKind::Partial };
+                reply::pgread_header(out, stream, offset, bytes, result);
+            }
+        }
+    }
+}
+
 impl Connection {
     /// kXR_read.
     pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), Refusal>, Stop> {
-        let path_id = r.path_id.unwrap_or(0);
-        if let Some(handed) = self.elsewhere(stream, path_id, || Task::Read(r.clone())) {
+        if let Some(handed) = self.elsewhere(stream, r.path_id.unwrap_or(0), || Task::Read(r.clone())) {
             return Ok(handed);
         }
-        let file = match self.file(r.handle) {
-            Ok(file) => file,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let wanted = file.bounded(r.offset, r.len);
-        if wanted <= SMALL_TRANSFER_BYTES {
-            let mut data = vec![0; wanted];
-            return Ok(file.read(r.offset, &mut data).map_err(Refusal::from).and_then(|n| {
-                self.front.service.counters().read(n as u64);
-                self.ok(stream, |out| out.extend_from_slice(&data[..n]))
-            }));
-        }
-        self.out.leave()?;
-        let mut buffer = self.front.service.buffers().take(wanted);
-        let mut turn =
-            self.front.service.transfers().of(&*self.session.open, self.number, file.class(), file.in_turns(wanted));
-        let (mut at, mut left) = (r.offset, wanted);
-        loop {
-            let step = left.min(buffer.len());
-            turn.let_others();
-            turn.take(|| step as u64);
-            let n = match file.read(at, &mut buffer[..step]) {
-                Ok(n) => n,
-                Err(error) => {
-                    self.out.back();
-                    return Ok(Err(error.into()));
-                }
-            };
-            at += n as u64;
-            left -= n;
-            let last = left == 0 || n < step;
-            let status = if last { ResponseStatus::Ok } else { ResponseStatus::OkSoFar };
-            self.front.service.counters().read(n as u64);
-            self.send_frame(stream, status, &buffer[..n], Some(&mut turn))?;
-            if last {
-                self.out.back();
-                return Ok(Ok(()));
-            }
-        }
+        self.read_range(stream, r.handle, (r.offset, r.len), Form::Plain)
     }
 
     /// kXR_pgread: pages with their checksums.
@@ -73,53 +77,70 @@ impl Connection {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgread(r.clone())) {
             return Ok(handed);
         }
-        let file = match self.file(r.handle) {
+        self.read_range(stream, r.handle, (r.offset, r.len), Form::Pages)
+    }
+
+    fn read_range(
+        &mut self,
+        stream: StreamId,
+        handle: FileHandle,
+        (offset, len): (u64, u32),
+        form: Form,
+    ) -> Result<Result<(), Refusal>, Stop> {
+        let file = match self.file(handle) {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let wanted = file.bounded(r.offset, r.len);
+        let wanted = file.bounded(offset, len);
         if wanted <= SMALL_TRANSFER_BYTES {
-            let mut pages = vec![0; framed_len(r.offset, wanted)];
-            return Ok(file.read_pages(r.offset, wanted, &mut pages).map_err(Refusal::from).map(|n| {
+            let mut data = vec![0; form.len(offset, wanted)];
+            return Ok(form.read(&file, offset, wanted, &mut data).map(|n| {
                 self.front.service.counters().read(n as u64);
-                pages.truncate(framed_len(r.offset, n));
+                data.truncate(form.len(offset, n));
                 self.out.answer(|out| {
-                    reply::pgread_header(out, stream, r.offset, wire_len(pages.len()), ResultKind::Final);
-                    out.extend_from_slice(&pages);
+                    form.begin(out, stream, offset, data.len(), true);
+                    out.extend_from_slice(&data);
                 });
             }));
         }
         self.out.leave()?;
-        let mut buffer = self.front.service.buffers().take(wanted);
-        let mut turn =
-            self.front.service.transfers().of(&*self.session.open, self.number, file.class(), file.in_turns(wanted));
-        let (mut at, mut left) = (r.offset, wanted);
+        let sent = self.read_in_steps(stream, &file, (offset, wanted), form)?;
+        self.out.back();
+        Ok(sent)
+    }
+
+    /// Sends `wanted` bytes at `offset`, more than a small answer has.
+    fn read_in_steps(
+        &self,
+        stream: StreamId,
+        file: &OpenFile,
+        (offset, wanted): (u64, usize),
+        form: Form,
+    ) -> Result<Result<(), Refusal>, Stop> {
+        let service = &self.front.service;
+        let mut buffer = service.buffers().take(wanted);
+        let mut turn = service.transfers().of(&*self.session.open, self.number, file.class(), file.in_turns(wanted));
+        let (mut at, mut left) = (offset, wanted);
         loop {
-            // Steps end at page boundaries.
+            // Steps end at page boundaries, so that no page is verified twice.
             let step = left.min(buffer.len() - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
             turn.let_others();
             turn.take(|| step as u64);
-            let n = match file.read_pages(at, step, buffer.with_sums_room()) {
+            let n = match form.read(file, at, step, buffer.with_sums_room()) {
                 Ok(n) => n,
-                Err(error) => {
-                    self.out.back();
-                    return Ok(Err(error.into()));
-                }
+                Err(refusal) => return Ok(Err(refusal)),
             };
-            let start = at;
-            at += n as u64;
             left -= n;
-            let last = left == 0 || n < step;
-            self.front.service.counters().read(n as u64);
-            let result = if last { ResultKind::Final } else { ResultKind::Partial };
-            let pages = &buffer.with_sums_room()[..framed_len(start, n)];
+            let is_last = left == 0 || n < step;
+            service.counters().read(n as u64);
+            let data = &buffer.with_sums_room()[..form.len(at, n)];
             let mut head = Vec::with_capacity(64);
-            reply::pgread_header(&mut head, stream, start, wire_len(pages.len()), result);
-            self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(pages)], Some(&mut turn))?;
-            if last {
-                self.out.back();
+            form.begin(&mut head, stream, at, data.len(), is_last);
+            self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(data)], Some(&mut turn))?;
+            if is_last {
                 return Ok(Ok(()));
             }
+            at += n as u64;
         }
     }
 
@@ -204,9 +225,4 @@ impl Connection {
             Err(error) => Err(error.into()),
         })
     }
-}
-
-/// Steps have a few MiB at most.
-fn wire_len(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
