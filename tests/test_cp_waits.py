@@ -226,4 +226,4 @@ def test_a_striped_copy_from_a_pipe_ends_when_it_says_after_a_units_server_has_g
             victim.thaw()
         striped.wait_sessions()
     # What the pipe has delivered stays.
-    striped.until(lambda: striped.file(path)["content"]["state"] == "interrupted", 60)
+    striped.until(lambda: striped.file(path)["object"]["state"] == "interrupted", 60)
