@@ -145,6 +145,7 @@ class History:
 
     def __init__(self) -> None:
         self.taken_away: set[str] = set()  # names whose files were removed while they were open for writing
+        self.abandoned: set[str] = set()  # names of files that were open for writing when the connection was lost
         self._connected()
 
     def _connected(self) -> None:
@@ -158,6 +159,7 @@ class History:
     def happened(self, step: Step) -> None:
         """Records that both servers did `step`."""
         if step.loses:
+            self.abandoned |= {path for slot, path in self.open.items() if self.options[slot] & WRITES}
             self._connected()
         if step.closes is not None:
             for known in (self.open, self.now, self.left):
@@ -207,9 +209,17 @@ def made_without_update(step: Step, mine: Outcome, other: Outcome, history: Hist
     return not options & raw.OPEN_UPDATE and bool(options & NEW_OR_DELETE) and mine.ok and other.number == raw.INVALID_REQUEST
 
 
-def remade(step: Step, mine: Outcome, other: Outcome) -> bool:
+def remade(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
     """A client that was killed makes the same new file again."""
-    return step.name == "open of the dead" and mine.ok and other.number == raw.EXISTS
+    return step.opens is not None and step.about["path"] in history.abandoned and mine.ok and other.number == raw.EXISTS
+
+
+def found_again(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
+    """A client opens for update the name at which it opened a file for writing, and the file has another name by now."""
+    if step.opens is None or not step.about["options"] & raw.OPEN_UPDATE:
+        return False
+    moved = {path for slot, path in history.left.items() if history.options[slot] & WRITES and history.now[slot] != path}
+    return step.about["path"] in moved and mine.ok and other.number == raw.NOT_FOUND
 
 
 # Steps after which both servers still hold the same.
@@ -240,7 +250,8 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
     ),
     "cut-while-open": stale_size,
     "made-file-has-attributes": made_without_update,
-    "unfinished-is-made-again": lambda step, mine, other, _: remade(step, mine, other),
+    "unfinished-is-made-again": remade,
+    "own-file-is-found": found_again,
     "dots-lead-nowhere": lambda step, mine, other, _: "/.." in step.shown and mine.number == raw.NOT_AUTHORIZED,
     "prepare-unknown-id": lambda step, mine, other, history: (
         step.handle == PREPARED and not history.prepared and mine.ok and other.number == raw.ARG_INVALID

@@ -1,11 +1,16 @@
 //! `weir bench quick`: a campaign that characterises most systems in three minutes.
 
 use bench::campaign::Campaign;
+use bench::target::TargetDir;
+use client::{Client, Settings};
 use console::{Exit, Failure};
 
 use crate::campaign::{default_folder, do_campaign};
 use crate::options::{MeasureOptions, QuickOptions};
-use crate::usage;
+use crate::{failed, usage};
+
+/// The mode of a directory that is made at a server.
+const DIRECTORY_MODE: u16 = 0o755;
 
 /// The work. Repeats are as many as the time allows.
 const WORK: &str = r#"
@@ -44,10 +49,24 @@ pub(super) fn run(args: &QuickOptions) -> Result<Exit, Failure> {
         source.push_str(&format!("\n[[system]]\nname = {name}\nplace = {place}\n"));
     }
     let campaign = Campaign::parse(&source).map_err(usage)?;
+    args.places.iter().try_for_each(|place| make(place))?;
     // Each time a run of its own: figures of another day, or with other settings, are no repeats of these.
     let folder = || default_folder(&format!("quick {}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
     let how = MeasureOptions { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
     do_campaign(&campaign, &source, &how, Some(args.time))
+}
+
+/// Makes the directory that the user named, if it is not there. A campaign does not: there, a missing directory is a mount that is missing.
+fn make(place: &str) -> Result<(), Failure> {
+    let doing = |failure: Failure| failure.while_doing(format!("make the directory {place}"));
+    match TargetDir::parse(place).map_err(usage)? {
+        TargetDir::Path(path) => std::fs::create_dir_all(path).map_err(|error| doing(failed(error))),
+        TargetDir::Root(url) => {
+            let made = Client::new(Settings::default()).mkdir(&url, DIRECTORY_MODE, true);
+            made.map_err(|error| doing(failed(error)))
+        }
+        TargetDir::Http(_) => Ok(()),
+    }
 }
 
 /// The name of a place in the table: its last part, or all of it if its last part is ambiguous.

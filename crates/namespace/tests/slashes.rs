@@ -92,7 +92,7 @@ fn no_open_makes_a_file_where_a_path_names_a_directory() {
                 let open = |at: &str| ns::OpenWrite { posc, mkpath, ..open(at, how) };
                 for end in ENDS {
                     // Behind a dot, the missing name is one on the way.
-                    let free = if end.contains('.') && !mkpath { ErrorCode::NotFound } else { ErrorCode::IsDirectory };
+                    let free = if end.ends_with('.') && !mkpath { ErrorCode::NotFound } else { ErrorCode::IsDirectory };
                     assert_eq!(w.code(open(&format!("/new{end}"))), Some(free), "{end}");
                     let deep = if mkpath { ErrorCode::IsDirectory } else { ErrorCode::NotFound };
                     assert_eq!(w.code(open(&format!("/a/b{end}"))), Some(deep), "{end}");

@@ -135,7 +135,6 @@ impl NsPath {
         let mut end = End::Name;
         for part in bytes.split(|&b| b == b'/').skip(1) {
             end = match part {
-                b"" if end == End::Dot => End::Dot,
                 b"" => End::Slash,
                 b"." => End::Dot,
                 _ => End::Name,
@@ -242,7 +241,8 @@ mod tests {
             ("/a//b//", true, false, "/a/b/"),
             ("/a/./b/", true, false, "/a/b/"),
             ("/a/b/.", true, true, "/a/b/."),
-            ("/a/b/.//", true, true, "/a/b/."),
+            ("/a/b/./", true, false, "/a/b/"),
+            ("/a/b/.//", true, false, "/a/b/"),
             ("/a/b//.", true, true, "/a/b/."),
             ("/a/.b", false, false, "/a/.b"),
         ] {

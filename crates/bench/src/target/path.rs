@@ -83,14 +83,7 @@ fn syncs_at_close(purpose: Purpose, io_options: IoOptions) -> bool {
 
 impl Session for PathSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
-        let made = match (std::fs::create_dir(&self.home), self.home.parent()) {
-            // The directory that the user named may be new. The run's own folder in it must be.
-            (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(above).and_then(|()| std::fs::create_dir(&self.home))
-            }
-            (made, _) => made,
-        };
-        self.doing("make the folder", &RelName::HOME, made)
+        self.doing("make the folder", &RelName::HOME, std::fs::create_dir(&self.home))
     }
 
     fn remove_home(&mut self) -> Result<(), TargetError> {

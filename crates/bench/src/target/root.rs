@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use client::{
-    BatchWriter, Chunk, Client, ClientError, DirlistOptions, Kind, OpenOptions, Reader, RemoteFile, Settings,
-    SmallFile, StatFlags, Url, Writer,
+    BatchWriter, Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, SmallFile,
+    StatFlags, Url, Writer,
 };
 
 use super::{
@@ -73,14 +73,7 @@ impl RootSession {
 impl Session for RootSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
         let home = self.home.clone();
-        match (self.client().mkdir(&home, DIRECTORY_MODE, false), home.parent()) {
-            // The directory that the user named may be new. The run's own folder in it must be.
-            (Err(error), Some(above)) if error.kind() == Kind::NotFound => {
-                self.client().mkdir(&above, DIRECTORY_MODE, true)?;
-                Ok(self.client().mkdir(&home, DIRECTORY_MODE, false)?)
-            }
-            (made, _) => Ok(made?),
-        }
+        Ok(self.client().mkdir(&home, DIRECTORY_MODE, false)?)
     }
 
     fn remove_home(&mut self) -> Result<(), TargetError> {
@@ -171,17 +164,9 @@ impl Session for RootSession {
     }
 
     fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
-        // The folder may not exist yet, and the directory that it is in neither.
-        let mut place = self.home.parent().unwrap_or_else(|| self.home.clone());
-        loop {
-            match (self.client().space(&place), place.parent()) {
-                (Err(error), Some(above)) if error.kind() == Kind::NotFound => place = above,
-                (space, _) => {
-                    let space = space?;
-                    return Ok(Some(SystemSpace { free: space.free, total: space.total }));
-                }
-            }
-        }
+        let place = self.home.parent().unwrap_or_else(|| self.home.clone());
+        let space = self.client().space(&place)?;
+        Ok(Some(SystemSpace { free: space.free, total: space.total }))
     }
 }
 

@@ -29,7 +29,7 @@ pub fn checksum(
     errors.each(pairs, |_, (at, algorithm)| {
         let (algorithm, value) = of(tree, at, algorithm)?;
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "algorithm": algorithm, "value": value }))
+            out.json(&json!({ "path": at.to_string(), "algorithm": algorithm, "value": value }))
         } else {
             out.line(&format!("{algorithm}:{value}  {}", printable(&at.to_string())))
         }

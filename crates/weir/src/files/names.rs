@@ -30,7 +30,7 @@ pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output, errors: &mut Err
     errors.each(pages, |_, (at, info)| {
         let info = info?;
         if args.json {
-            return out.json(&json!({ "place": at.to_string(), "info": info }));
+            return out.json(&json!({ "path": at.to_string(), "info": info }));
         }
         let kind = match info.kind {
             Kind::File => "file",
@@ -212,7 +212,7 @@ pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output, errors: &mut Errors)
             CopyPath::Standard => (0, 0, 0),
         };
         if args.json {
-            return out.json(&json!({ "place": at.to_string(), "total": total, "used": used, "free": free }));
+            return out.json(&json!({ "path": at.to_string(), "total": total, "used": used, "free": free }));
         }
         let percent =
             if total == 0 { 0 } else { u64::try_from(u128::from(used) * 100 / u128::from(total)).unwrap_or(100) };
