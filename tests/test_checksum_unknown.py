@@ -12,6 +12,7 @@ from harness import until
 SIZE = 384 * MIB
 BLOCK = 4 * MIB
 CHECKSUM = struct.pack(">H14x", 3)
+WAITRESP = 4006
 
 
 @pytest.fixture
@@ -57,7 +58,12 @@ def test_a_file_that_is_changed_while_it_is_read_is_not_given_a_checksum_of_both
         for offset in (0, SIZE - 1):
             assert there.write(handle, offset, b"x").status == raw.OK
             data[offset : offset + 1] = b"x"
-        answer = asker.answer(asked)
+        announced = asker.answer(asked)
+        assert announced.status == WAITRESP, "so much is read that the answer is announced first"
+        attention = asker.receive()
+        stream, status, length = struct.unpack(">2sHi", attention.body[8:16])
+        assert stream == asked
+        answer = raw.Answer(stream, status, attention.body[16 : 16 + length])
         if answer.status == raw.ERROR:
             assert "was changed while it was read" in answer.text
         else:

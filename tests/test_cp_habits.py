@@ -197,7 +197,7 @@ def test_checksums_of_one_list_can_be_compared(base, tmp_path):
 
 
 def test_a_stopped_copy_counts_what_is_there(node, place, tmp_path):
-    """Small and large files: what is reported as copied is there, and nothing else."""
+    """Small and large files: what is reported as copied is there, and nothing that is not whole."""
     tree = tmp_path / "many"
     tree.mkdir()
     for number in range(40):
@@ -220,7 +220,10 @@ def test_a_stopped_copy_counts_what_is_there(node, place, tmp_path):
     summary = lines[-1]["summary"]
     copied = {os.path.basename(line["to"]) for line in lines[:-1] if line["state"] == "copied"}
     there = set(names(f"{place}/up"))
-    assert copied == there, (sorted(copied - there), sorted(there - copied))
+    assert copied <= there, sorted(copied - there)
+    # The stop may come between the close of a file and its answer. Such a file is there, and whole.
+    for name in there - copied:
+        assert subprocess.check_output([WEIR_BIN, "cat", f"{place}/up/{name}"]) == (tree / name).read_bytes(), name
     assert summary["copied"] == len(copied) and summary["failed"] == 0 and summary["stopped"] > 0, summary
     assert summary["copied"] + summary["stopped"] + summary["not_begun"] == 440 or not summary["all_found"], summary
 

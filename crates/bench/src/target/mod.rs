@@ -137,7 +137,7 @@ pub trait Session: Send {
         &mut self,
         _name: &RelName,
         _purpose: Purpose,
-        _manner: IoOptions,
+        _io_options: IoOptions,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
     }

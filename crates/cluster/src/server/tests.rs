@@ -319,7 +319,7 @@ fn a_lost_part_is_asked_for_again_and_does_not_end_the_copy() {
     assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [fetch(4)]);
     assert_eq!(story.step(Input::OfStore(answered(90, 0, Ok(())), Some("0123"))), []);
     // The pauses of the next part are short again.
-    story.ms += 247;
+    story.ms += 997;
     assert_eq!(story.step(Input::Tick), []);
     assert_eq!(story.step(Input::Tick), [fetch(4)]);
 }

@@ -141,7 +141,7 @@ mod tests {
     fn fio_does_one_request_after_the_other_like_the_bench() {
         let work: crate::workload::StreamSpec = serde_json::from_value(serde_json::json!({
             "access": "random-read", "streams": 2, "files": 1, "file_bytes": 1 << 20, "block_bytes": 4096, "chunks": 1,
-            "manner": {"direct": true, "durability": "none", "window": 8}, "rate": null, "write_percent": 50,
+            "io_options": {"direct": true, "durability": "none", "window": 8}, "rate": null, "write_percent": 50,
             "verify": false, "generation": 0, "oldest_generation": 0, "seed": 1
         }))
         .unwrap();
