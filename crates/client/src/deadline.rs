@@ -1,4 +1,4 @@
-//! CopyAction long one request may still wait. All its waits and retries share one [`Deadline`]: connecting, logging in,
+//! How long one request may still wait. All its waits and retries share one [`Deadline`]: connecting, logging in,
 //! answers, waits that a server asks for, redirects, and opening a file again. This module only decides; the time
 //! is an argument.
 //!
@@ -156,12 +156,12 @@ impl Deadline {
         if self.bound == Bound::Recovery { self.limits.recovery } else { self.limits.wait }
     }
 
-    /// CopyAction long nothing has moved.
+    /// How long nothing has moved.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// CopyAction long it may still take.
+    /// How long it may still take.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         self.end.saturating_duration_since(now)
     }

@@ -34,7 +34,7 @@ impl RateLimit {
         self.0.is_some()
     }
 
-    /// CopyAction many of `len` bytes to move at once.
+    /// How many of `len` bytes to move at once.
     pub(crate) fn part(&self, len: usize) -> usize {
         if self.0.is_some() { len.min(PART) } else { len }
     }

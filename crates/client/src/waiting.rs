@@ -75,7 +75,7 @@ impl Waiting {
         })
     }
 
-    /// WaitLimit until `until`. The end of the deadline does not end it; the caller has compared them.
+    /// Waits until `until`. The end of the deadline does not end it; the caller has compared them.
     pub(crate) fn sleep_until(&self, until: Instant, why: Why<'_>) -> Result<(), ClientError> {
         loop {
             self.stop.check()?;
@@ -94,7 +94,7 @@ impl Waiting {
         self.stop.sleep(how_long)
     }
 
-    /// WaitLimit for `pause` before the next attempt, but not beyond the deadline.
+    /// Waits for `pause` before the next attempt, but not beyond the deadline.
     pub(crate) fn pause(&self, pause: Duration, failed: &ClientError) -> Result<(), ClientError> {
         let now = Instant::now();
         let until = now + pause.min(self.deadline.left(now));

@@ -45,7 +45,7 @@ pub struct Wait<'a> {
     pub what: &'a str,
     /// Why it waits.
     pub why: Why<'a>,
-    /// CopyAction long nothing has moved.
+    /// How long nothing has moved.
     pub waited: Duration,
     /// After this time the client gives up, unless something moves.
     pub left: Duration,

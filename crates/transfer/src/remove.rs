@@ -16,7 +16,7 @@ use crate::tree::{Kind, Tree};
 /// Deepest directory that is followed; a deeper one is probably a loop.
 const DEPTH_MAX: usize = 256;
 
-/// CopyAction to remove.
+/// How to remove.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Removal {
     /// Also directories, with everything in them.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::{Wait, Watch};
 use parking_lot::Mutex;
 
-/// CopyAction often a line is printed about waits.
+/// How often a line is printed about waits.
 const PRINT_EVERY: Duration = Duration::from_secs(10);
 /// The client tells of a wait several times a second. When it has stopped to, the wait is over.
 const OVER_AFTER: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ pub struct CpArgs {
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// CopyAction.
+    /// How.
     #[command(flatten)]
     pub how: TransferArgs,
     /// What to log: error, warn, info, debug.
