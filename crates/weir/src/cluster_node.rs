@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Signals, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use foundation::{DataDir, DirWatch, Displaced};
+use foundation::DataDir;
 use link::Listener;
 use node::links::Receiver;
 use node::renewal::Keep;
 use types::Timestamp;
 use xrootd::Server;
 
-use crate::Failure;
 use crate::config::Config;
+use crate::end::End;
 use crate::exit::Exit;
 use crate::serve::{self, SERVER_STOP};
 use crate::signals::Asked;
+use crate::{Failure, free_addresses};
 
 /// How often a node checks its disks and journals.
 const WATCH: Duration = Duration::from_secs(1);
@@ -47,9 +48,13 @@ impl NodesAddress {
         Ok(Self { given, resolved })
     }
 
-    /// The address to listen on.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.resolved
+    /// Refuses a start that would make a directory, if this address, that for clients or that of the metrics is not free.
+    pub(crate) fn check_free(&self, clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<(), Failure> {
+        free_addresses::check(&[
+            ("listen for clients", Some(clients)),
+            ("listen for nodes", Some(self.resolved)),
+            ("serve metrics", metrics),
+        ])
     }
 
     /// Listens on the address.
@@ -73,93 +78,6 @@ pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().take(64).collect();
     if name.is_empty() { "unnamed".into() } else { name }
-}
-
-/// Why a node ends.
-pub(crate) enum End {
-    /// A signal asked for it.
-    Asked,
-    /// A disk of the node has failed.
-    DiskFailed(String),
-    /// One of the node's own threads has died.
-    Broken(String),
-    /// The cluster refuses the node as it is.
-    Refused(Failure),
-    /// A directory of the node is not what its path names any more.
-    Displaced(Displaced),
-}
-
-impl End {
-    /// The reason that a stopped journal gives for the end.
-    pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
-        let reason = journal.poisoned()?;
-        tracing::error!("the journal has stopped: {reason}");
-        Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
-    }
-
-    /// Whether the path of a directory still names it.
-    pub(crate) fn of_directory(watch: &DirWatch) -> Option<Self> {
-        let displaced = watch.look().err()?;
-        tracing::error!("{displaced}");
-        Some(Self::Displaced(displaced))
-    }
-
-    /// The exit code if the stop hangs.
-    pub(crate) fn late(&self) -> Exit {
-        match self {
-            Self::Asked => Exit::Unclean,
-            Self::DiskFailed(_) => Exit::DiskFailed,
-            Self::Broken(_) => Exit::Broken,
-            Self::Refused(failure) => failure.exit,
-            Self::Displaced(_) => Exit::DataDirectory,
-        }
-    }
-
-    /// Ends the run after everything has stopped; `close` closes the stores and indexes.
-    pub(crate) fn finish(
-        self,
-        data: &std::path::Path,
-        close: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<Exit, Failure> {
-        match self {
-            Self::Asked => {
-                close().map_err(|failure| {
-                    failure.while_doing(
-                        "the clean stop did not work; nothing acknowledged is lost, the next start recovers",
-                    )
-                })?;
-                tracing::info!("stopped cleanly");
-                Ok(Exit::Done)
-            }
-            Self::Displaced(displaced) => {
-                // What was opened still works, so the stop is a clean one.
-                if let Err(error) = close() {
-                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
-                }
-                Err(serve::stopped_displaced(displaced))
-            }
-            Self::Refused(failure) => {
-                // Closing is best effort here: the reason for the end matters more.
-                if let Err(error) = close() {
-                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
-                }
-                Err(failure)
-            }
-            Self::DiskFailed(reason) => Err(Failure::message(
-                Exit::DiskFailed,
-                format!(
-                    "stopped, because a disk of {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
-                    data.display()
-                ),
-            )),
-            Self::Broken(what) => Err(Failure::message(
-                Exit::Broken,
-                format!(
-                    "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
-                ),
-            )),
-        }
-    }
 }
 
 /// Waits until something ends the node. Calls `reload` to read the configuration again, `soon` several times a second, `watch` once a

@@ -15,6 +15,7 @@ pub mod config;
 pub mod control;
 mod copy;
 mod demo;
+mod end;
 mod fetch;
 pub mod files;
 mod free_addresses;

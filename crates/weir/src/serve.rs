@@ -7,12 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, Displaced, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
+use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
+use crate::end::End;
 use crate::exit::Exit;
 use crate::metrics::{JournalSource, Metrics, Sources};
 use crate::node_services::NodeServices;
@@ -131,15 +132,9 @@ pub fn serve_on(
     say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
 
-    let why = wait(asked, reload, foundation, &server, &mut space);
+    let end = wait(asked, reload, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
-    let late = match why {
-        StopReason::Asked => Exit::Unclean,
-        StopReason::DiskFailed(_) => Exit::DiskFailed,
-        StopReason::Broken(_) => Exit::Broken,
-        StopReason::Displaced(_) => Exit::DataDirectory,
-    };
-    clock.start(late);
+    clock.start(end.late());
     supervisor::tell("STOPPING=1");
     node_services.stop();
     drop(metrics);
@@ -150,35 +145,16 @@ pub fn serve_on(
     if left.writers_left > 0 {
         tracing::info!("open writes: {}; their writers can come back after the next start", left.writers_left);
     }
-    match why {
-        StopReason::Asked => {
-            foundation.close().map_err(|error| {
-                Failure::new(Exit::Unclean, error)
-                    .while_doing("the clean stop did not work; nothing acknowledged is lost, the next start recovers")
-            })?;
-            tracing::info!("stopped cleanly");
-            Ok(Exit::Done)
-        }
-        StopReason::Displaced(displaced) => {
-            // What was opened still works, so the stop is a clean one.
-            if let Err(error) = foundation.close() {
-                tracing::warn!("the stop was not clean, the next start recovers: {error}");
-            }
-            Err(stopped_displaced(displaced))
-        }
-        StopReason::DiskFailed(reason) => Err(Failure::message(
+    let data = config.data.as_deref().unwrap_or(Path::new("the node"));
+    match end {
+        End::DiskFailed(reason) => Err(Failure::message(
             Exit::DiskFailed,
             format!(
                 "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
-                config.data.as_deref().unwrap_or(std::path::Path::new("the node")).display()
+                data.display()
             ),
         )),
-        StopReason::Broken(what) => Err(Failure::message(
-            Exit::Broken,
-            format!(
-                "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
-            ),
-        )),
+        end => end.finish(data, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error))),
     }
 }
 
@@ -191,11 +167,6 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
     }
-}
-
-/// The end of a node whose directory is not what its path names any more.
-pub(crate) fn stopped_displaced(displaced: Displaced) -> Failure {
-    Failure::message(Exit::DataDirectory, format!("stopped, because {displaced}"))
 }
 
 /// Whether a start with this configuration would make the data directory or store `path`.
@@ -269,45 +240,29 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     Ok(data)
 }
 
-enum StopReason {
-    Asked,
-    DiskFailed(String),
-    Broken(String),
-    Displaced(Displaced),
-}
-
 fn wait(
     asked: &Receiver<Asked>,
     reload: &mut dyn FnMut(&xrootd::Server),
     foundation: &Foundation,
     server: &xrootd::Server,
     space: &mut SpaceWatch<'_>,
-) -> StopReason {
+) -> End {
     loop {
         match asked.recv_timeout(WATCH) {
             Ok(Asked::Reload) => reload(server),
             Ok(Asked::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
-                return StopReason::Asked;
+                return End::Asked;
             }
-            Err(RecvTimeoutError::Disconnected) => return StopReason::Asked,
+            Err(RecvTimeoutError::Disconnected) => return End::Asked,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if let Err(displaced) = foundation.watch.look() {
-            tracing::error!("{displaced}");
-            return StopReason::Displaced(displaced);
-        }
-        if let Some(reason) = foundation.journal.poisoned() {
-            tracing::error!("the journal has stopped: {reason}");
-            return if reason == journal::WRITER_DIED {
-                StopReason::Broken(reason)
-            } else {
-                StopReason::DiskFailed(reason)
-            };
+        if let Some(end) = End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)) {
+            return end;
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));
         if let Some(what) = foundation.names.embedded.broken().or(died) {
-            return StopReason::Broken(what);
+            return End::Broken(what);
         }
         space.look();
     }

@@ -20,10 +20,11 @@ use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::ServeArgs;
 use crate::cluster_node::{
-    End, LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
 use crate::config::Config;
 use crate::control::{Control, ControlRequest, Reply};
+use crate::end::End;
 use crate::exit::Exit;
 use crate::logging::Logging;
 use crate::managers_file;
@@ -32,7 +33,7 @@ use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, cluster_role, free_addresses, listen, metrics, signals, supervisor};
+use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
 /// A token file is one line.
@@ -87,11 +88,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let dirs = config.data.iter().chain(config.stores.iter().map(|table| &table.dir));
     if dirs.into_iter().any(|dir| would_make(config, Some(dir))) {
-        free_addresses::check(&[
-            ("listen for clients", Some(listen)),
-            ("listen for nodes", Some(nodes.address())),
-            ("serve metrics", metrics_at),
-        ])?;
+        nodes.check_free(listen, metrics_at)?;
     }
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, if_new)?;
     let identity = match who_we_are(&mut data, token.as_ref()) {

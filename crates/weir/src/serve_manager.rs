@@ -17,17 +17,18 @@ use types::{BootId, ClusterId, ErrorCode};
 
 use crate::cli::ServeArgs;
 use crate::cluster_node::{
-    End, LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
 use crate::config::{ClusterRole, Config};
 use crate::control::{Control, ControlRequest, Reply};
+use crate::end::End;
 use crate::exit::Exit;
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, free_addresses, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -68,11 +69,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     if would_make(config, config.data.as_deref()) {
-        free_addresses::check(&[
-            ("listen for clients", Some(listen)),
-            ("listen for nodes", Some(nodes.address())),
-            ("serve metrics", metrics_at),
-        ])?;
+        nodes.check_free(listen, metrics_at)?;
     }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too

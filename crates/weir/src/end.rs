@@ -1,0 +1,93 @@
+//! Why a running node ends, and what its run ends with.
+
+use foundation::{DirWatch, Displaced};
+
+use crate::Failure;
+use crate::exit::Exit;
+
+/// Why a node ends.
+pub(crate) enum End {
+    /// A signal asked for it.
+    Asked,
+    /// A disk of the node has failed.
+    DiskFailed(String),
+    /// One of the node's own threads has died.
+    Broken(String),
+    /// The cluster refuses the node as it is.
+    Refused(Failure),
+    /// A directory of the node is not what its path names any more.
+    Displaced(Displaced),
+}
+
+impl End {
+    /// The reason that a stopped journal gives for the end.
+    pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
+        let reason = journal.poisoned()?;
+        tracing::error!("the journal has stopped: {reason}");
+        Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
+    }
+
+    /// Whether the path of a directory still names it.
+    pub(crate) fn of_directory(watch: &DirWatch) -> Option<Self> {
+        let displaced = watch.look().err()?;
+        tracing::error!("{displaced}");
+        Some(Self::Displaced(displaced))
+    }
+
+    /// The exit code if the stop hangs.
+    pub(crate) fn late(&self) -> Exit {
+        match self {
+            Self::Asked => Exit::Unclean,
+            Self::DiskFailed(_) => Exit::DiskFailed,
+            Self::Broken(_) => Exit::Broken,
+            Self::Refused(failure) => failure.exit,
+            Self::Displaced(_) => Exit::DataDirectory,
+        }
+    }
+
+    /// Ends the run after everything has stopped; `close` closes the stores and indexes.
+    pub(crate) fn finish(
+        self,
+        data: &std::path::Path,
+        close: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Exit, Failure> {
+        match self {
+            Self::Asked => {
+                close().map_err(|failure| {
+                    failure.while_doing(
+                        "the clean stop did not work; nothing acknowledged is lost, the next start recovers",
+                    )
+                })?;
+                tracing::info!("stopped cleanly");
+                Ok(Exit::Done)
+            }
+            Self::Displaced(displaced) => {
+                // What was opened still works, so the stop is a clean one.
+                if let Err(error) = close() {
+                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
+                }
+                Err(Failure::message(Exit::DataDirectory, format!("stopped, because {displaced}")))
+            }
+            Self::Refused(failure) => {
+                // Closing is best effort here: the reason for the end matters more.
+                if let Err(error) = close() {
+                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
+                }
+                Err(failure)
+            }
+            Self::DiskFailed(reason) => Err(Failure::message(
+                Exit::DiskFailed,
+                format!(
+                    "stopped, because a disk of {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
+                    data.display()
+                ),
+            )),
+            Self::Broken(what) => Err(Failure::message(
+                Exit::Broken,
+                format!(
+                    "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
+                ),
+            )),
+        }
+    }
+}
