@@ -78,6 +78,18 @@ def test_a_lost_connection_is_given_up_when_retry_for_says(then):
         assert "asks to wait: the store is away" in said, said
 
 
+def gives_up(copy: subprocess.Popen, more: bytes, seconds: float) -> str:
+    """Gives `more` to a copy from a pipe whose server has gone. Returns what it said when it gave up."""
+    try:
+        copy.stdin.write(more)
+        copy.stdin.close()
+    except BrokenPipeError:
+        pass
+    said = copy.stderr.read().decode()
+    assert copy.wait(seconds) == UNREACHABLE, said
+    return said
+
+
 def test_a_server_that_is_gone_is_given_up_when_retry_for_says():
     with Lost("") as server:
         server.then = "is gone"
@@ -89,13 +101,7 @@ def test_a_server_that_is_gone_is_given_up_when_retry_for_says():
             time.sleep(0.01)
         gone = time.monotonic()
         server.__exit__()
-        try:
-            copy.stdin.write(content("q", 40 * MIB))
-            copy.stdin.close()
-        except BrokenPipeError:
-            pass
-        said = copy.stderr.read().decode()
-        assert copy.wait(60) == UNREACHABLE, said
+        said = gives_up(copy, content("q", 40 * MIB), 60)
         took = time.monotonic() - gone
     assert RETRY - 1.5 < took < RETRY + SLACK, f"{took:.1f} s: {said}"
     assert f"gave up after trying for {RETRY} s" in said and told(said), said
@@ -206,13 +212,7 @@ def test_a_striped_copy_from_a_pipe_ends_when_it_says_after_a_units_server_has_g
             victim.kill()
         else:
             victim.freeze()
-        try:
-            copy.stdin.write(content("v", 40 * MIB))
-            copy.stdin.close()
-        except BrokenPipeError:
-            pass
-        said = copy.stderr.read().decode()
-        assert copy.wait(100) == UNREACHABLE, said
+        said = gives_up(copy, content("v", 40 * MIB), 100)
         took = time.monotonic() - gone
         # A frozen server is noticed when it has been silent for --timeout; one more wait may follow at another server.
         assert took < (0 if how == "killed" else 6) + RETRY + SLACK + 4, f"{took:.1f} s: {said}"

@@ -42,6 +42,12 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The code of a run that has failed with `before`, if at all, and now with this: several kinds of failure share no specific code.
+    #[must_use]
+    pub fn after(self, before: Option<Exit>) -> Exit {
+        if before.is_none_or(|before| before == self) { self } else { Exit::Failed }
+    }
+
     /// All of them, in order.
     pub const ALL: [Exit; 17] = [
         Exit::Done,

@@ -717,18 +717,7 @@ fn lost_files_do_not_delay_repair_of_the_others() {
 
 #[test]
 fn a_copy_is_followed_by_the_next_one_at_once() {
-    let mut cluster = Cluster::new();
-    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
-    cluster.groups(&[1, 2]);
-    (0..40).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
-    cluster.restart_manager();
-    let session = |(store, node): (u64, &NodeId)| {
-        cluster.comes(*node);
-        let session = cluster.registers(*node).unwrap();
-        cluster.reports(*node, &[store]);
-        session
-    };
-    let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
+    let (cluster, nodes, sessions) = missing_replicas(40);
     // One step finds them, and the next one starts to copy.
     cluster.passes(1);
     cluster.manager.tick();
@@ -745,12 +734,12 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
     }
 }
 
-/// Two files whose second replica is missing. Both disk servers are in session.
-fn two_missing_replicas() -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
+/// So many files whose second replica is missing. Both disk servers are in session.
+fn missing_replicas(count: u64) -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
     cluster.groups(&[1, 2]);
-    (0..2).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    (0..count).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
     cluster.restart_manager();
     let session = |(store, node): (u64, &NodeId)| {
         cluster.comes(*node);
@@ -798,7 +787,7 @@ impl Cluster {
 
 #[test]
 fn a_failure_is_shown_with_its_reason_until_the_replica_is_made() {
-    let (cluster, nodes, sessions) = two_missing_replicas();
+    let (cluster, nodes, sessions) = missing_replicas(2);
     let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
     cluster.lives(&both, 1);
     assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::Source(ErrorCode::Damaged))), 2);
@@ -821,7 +810,7 @@ fn a_failure_is_shown_with_its_reason_until_the_replica_is_made() {
 
 #[test]
 fn a_failure_is_not_shown_any_more_when_the_file_is_gone() {
-    let (cluster, nodes, sessions) = two_missing_replicas();
+    let (cluster, nodes, sessions) = missing_replicas(2);
     let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
     cluster.lives(&both, 1);
     assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::SourceSilent)), 2);
@@ -834,7 +823,7 @@ fn a_failure_is_not_shown_any_more_when_the_file_is_gone() {
 
 #[test]
 fn a_copy_of_a_server_that_went_away_is_a_failure_until_it_is_made() {
-    let (cluster, nodes, sessions) = two_missing_replicas();
+    let (cluster, nodes, sessions) = missing_replicas(2);
     let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
     cluster.lives(&both, 1);
     assert_eq!(copies(&cluster.sent(nodes[1])).len(), 2);

@@ -146,9 +146,7 @@ impl Outcome {
             return;
         }
         self.failed += 1;
-        let exit = error.exit();
-        // Several kinds of failure share no specific code.
-        self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
+        self.exit = Some(error.exit().after(self.exit));
         if self.json {
             let to = to.map(CopyPath::to_string);
             let (state, text) = ("failed", error.to_string());

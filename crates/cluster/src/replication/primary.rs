@@ -515,12 +515,13 @@ impl Primary {
         };
         // Without a session the manager would not listen.
         if due && let Some(session) = self.lease.session {
-            let request = self.location(out);
+            let request = self.name_in_sync(out);
             self.standing = SessionCheck::Checking { request, session, since: self.now };
         }
     }
 
-    fn location(&mut self, out: &mut Vec<Effect>) -> u64 {
+    /// Names the in-sync replicas to the manager. Returns the number of the request.
+    fn name_in_sync(&mut self, out: &mut Vec<Effect>) -> u64 {
         self.requests += 1;
         for follower in self.followers.values_mut().filter(|follower| follower.state == State::Leaving) {
             follower.left_out_by.get_or_insert(self.requests);

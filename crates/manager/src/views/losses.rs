@@ -9,7 +9,6 @@ use types::{GroupId, ObjectId, StoreId};
 
 use super::Views;
 use super::missing::{Candidate, Part, candidate};
-use super::overview::COUNT_MAX;
 use crate::coordinator::ClusterView;
 
 /// Objects, or open writes, that are read at a time.
@@ -158,33 +157,6 @@ impl Views {
                 return Ok(Some(found));
             }
         }
-    }
-
-    /// Whether a missing replica can be made now: the store that lacks it is online, and so is one that has it. Examines a bounded number of them.
-    pub(super) fn can_copy(&self) -> Result<bool, NsError> {
-        let (mut after, mut looked) = (None, 0);
-        while looked < COUNT_MAX {
-            let (page, sources) = self.names.read(|read| {
-                let page = namespace::missing_in_all_groups(read, after, PAGE)?;
-                let sources = page.iter().map(|(group, object, _)| namespace::holders(read, *group, *object));
-                let sources = sources.collect::<Result<Vec<_>, _>>()?;
-                Ok::<_, NsError>((page, sources))
-            })?;
-            let view = self.view.get();
-            let online = self.stores_there(&view, self.world.now());
-            let groups = self.coordinator.groups();
-            let can = |store: &StoreId| online.contains(store);
-            let lacks = |group: GroupId, store: &StoreId| can(store) && groups.is_missing(&view.servers, group, *store);
-            let mut both = page.iter().zip(&sources);
-            if both.any(|((group, _, at), from)| at.iter().any(|store| lacks(*group, store)) && from.iter().any(can)) {
-                return Ok(true);
-            }
-            drop(groups);
-            looked += page.len() as u64;
-            let Some((group, object, _)) = page.last() else { break };
-            after = Some((*group, *object));
-        }
-        Ok(false)
     }
 
     fn divided<'a>(&self, view: &ClusterView, leaving: &'a BTreeSet<StoreId>) -> Stores<'a> {

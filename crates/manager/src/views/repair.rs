@@ -9,6 +9,8 @@ use super::Views;
 use super::overview::{COUNT_MAX, Counted, LENGTHS_MAX, MissingCount};
 use crate::jobs::{FailedCopy, Progress};
 
+/// Missing replicas that are read at a time.
+const PAGE: usize = 512;
 /// The most groups beyond repair that a view lists.
 const SHOWN_MAX: usize = 100;
 
@@ -101,7 +103,6 @@ impl Views {
     /// The progress of replacing stores.
     pub(crate) fn repair(&self) -> Result<RepairView, NsError> {
         let missing = self.count_missing(COUNT_MAX, LENGTHS_MAX)?;
-        let can_copy = self.can_copy()?;
         let (cluster, progress) = (self.view.get(), self.copies.progress());
         let (copying, progress) = (progress.under_way as u64, self.copy_progress(&missing, progress));
         let servers = &cluster.servers;
@@ -123,16 +124,46 @@ impl Views {
         };
         let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
         let backfill = groups.all().values().filter(is_backfilling).count() as u64;
+        let lost = servers.removed_as_lost().into_iter().map(view).collect();
+        let draining = servers.draining().into_iter().map(view).collect();
+        drop(groups);
         Ok(RepairView {
-            lost: servers.removed_as_lost().into_iter().map(view).collect(),
-            draining: servers.draining().into_iter().map(view).collect(),
+            lost,
+            draining,
             backfill,
-            is_at_work: backfill > 0 || copying > 0 || can_copy,
+            is_at_work: backfill > 0 || copying > 0 || self.can_copy()?,
             missing: missing.replicas,
             copying,
             stuck,
             progress,
         })
+    }
+
+    /// Whether a missing replica can be made now: the store that lacks it is online, and so is one that has it. Examines a bounded number of them.
+    fn can_copy(&self) -> Result<bool, NsError> {
+        let (mut after, mut looked) = (None, 0);
+        while looked < COUNT_MAX {
+            let (page, sources) = self.names.read(|read| {
+                let page = namespace::missing_in_all_groups(read, after, PAGE)?;
+                let sources = page.iter().map(|(group, object, _)| namespace::holders(read, *group, *object));
+                let sources = sources.collect::<Result<Vec<_>, _>>()?;
+                Ok::<_, NsError>((page, sources))
+            })?;
+            let view = self.view.get();
+            let online = self.stores_there(&view, self.world.now());
+            let groups = self.coordinator.groups();
+            let can = |store: &StoreId| online.contains(store);
+            let lacks = |group: GroupId, store: &StoreId| can(store) && groups.is_missing(&view.servers, group, *store);
+            let mut both = page.iter().zip(&sources);
+            if both.any(|((group, _, at), from)| at.iter().any(|store| lacks(*group, store)) && from.iter().any(can)) {
+                return Ok(true);
+            }
+            drop(groups);
+            looked += page.len() as u64;
+            let Some((group, object, _)) = page.last() else { break };
+            after = Some((*group, *object));
+        }
+        Ok(false)
     }
 
     pub(super) fn copy_progress(&self, missing: &MissingCount, progress: Progress) -> CopyProgress {

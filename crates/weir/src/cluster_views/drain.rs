@@ -1,13 +1,11 @@
 //! `weir drain`.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
-use super::progress::failed;
+use super::progress::{Progress, failed};
 use super::repair::{counted_groups, under_way};
 use super::wrap::wrapped;
 use super::{asked, print, stores_meant};
@@ -15,9 +13,6 @@ use crate::Failure;
 use crate::cli::DrainArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
-
-/// How often the command asks for the progress.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
@@ -38,7 +33,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
 
 /// Waits until the stores are empty. Prints each change of the progress on stderr.
 fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
-    let mut told = Vec::new();
+    let mut progress = Progress::default();
     loop {
         let mut lines = Vec::new();
         let mut left = false;
@@ -56,12 +51,7 @@ fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<Rep
             return Ok(view);
         }
         lines.push(under_way(&view));
-        if lines != told {
-            // Stderr may be closed.
-            let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
-            told = lines;
-        }
-        std::thread::sleep(LOOK);
+        progress.show_and_pause(lines);
         view = asked(data, &ControlRequest::Drain { store: None, stop: false })?;
     }
 }

@@ -1,11 +1,34 @@
 //! How far the copies of missing replicas are, in words.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use manager::{CopyProgress, FailedCopyView};
 
 use super::counted;
+use super::wrap::wrapped;
 use crate::config::units::{show_duration, show_size};
+
+/// How often a command that waits asks for the progress.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The progress that a waiting command shows on stderr.
+#[derive(Default)]
+pub(super) struct Progress {
+    shown: Vec<String>,
+}
+
+impl Progress {
+    /// Prints these lines if they are others than before, and pauses until the next look.
+    pub(super) fn show_and_pause(&mut self, lines: Vec<String>) {
+        if lines != self.shown {
+            // Stderr may be closed.
+            let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
+            self.shown = lines;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
 
 /// What is left to copy, at which rate, and how long that takes. `None`: nothing is left. `more_follows`: not all missing replicas are known yet.
 pub(super) fn left(progress: &CopyProgress, more_follows: bool) -> Option<String> {

@@ -1,12 +1,10 @@
 //! `weir repair`.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use manager::{RepairView, StuckView};
 
-use super::progress::{failed, left};
+use super::progress::{Progress, failed, left};
 use super::wrap::wrapped;
 use super::{asked, counted, print, show};
 use crate::Failure;
@@ -14,8 +12,6 @@ use crate::cli::RepairArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 
-/// How often the command asks for the progress.
-const LOOK: Duration = Duration::from_millis(500);
 /// Repair has ended if it has done nothing in so many looks: it pauses between two steps.
 const LOOKS_AT_REST: u32 = 4;
 
@@ -31,20 +27,14 @@ pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
 
 /// Waits until repair has nothing left that it can do. Prints each change of the progress on stderr.
 fn wait(data: &Path) -> Result<RepairView, Failure> {
-    let (mut told, mut at_rest) = (Vec::new(), 0);
+    let (mut progress, mut at_rest) = (Progress::default(), 0);
     loop {
         let view: RepairView = asked(data, &ControlRequest::Repair)?;
         at_rest = if view.is_at_work { 0 } else { at_rest + 1 };
         if at_rest >= LOOKS_AT_REST {
             return Ok(view);
         }
-        let lines = in_words(&view);
-        if lines != told {
-            // Stderr may be closed.
-            let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
-            told = lines;
-        }
-        std::thread::sleep(LOOK);
+        progress.show_and_pause(in_words(&view));
     }
 }
 

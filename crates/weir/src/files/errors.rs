@@ -52,9 +52,9 @@ impl Errors {
         self.note(error.exit());
     }
 
-    /// Notes an exit code. Several kinds of failure share no specific one.
+    /// Notes an exit code.
     pub fn note(&mut self, exit: Exit) {
-        self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
+        self.exit = Some(exit.after(self.exit));
     }
 
     /// The exit code of the run.

@@ -158,13 +158,13 @@ impl Primary {
                         out.push(Effect::Answer(barrier.ask, Ok(())));
                         return;
                     }
-                    _ => barrier.step = Step::Keeping { request: self.location(out), since: self.now },
+                    _ => barrier.step = Step::Keeping { request: self.name_in_sync(out), since: self.now },
                 }
             }
         }
         match &mut barrier.step {
             Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
-                (*request, *since) = (self.location(out), self.now);
+                (*request, *since) = (self.name_in_sync(out), self.now);
             }
             // Repeats the request whether or not it was done. If it was, the manager finds that.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
