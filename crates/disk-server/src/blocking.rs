@@ -8,7 +8,7 @@ use store::PageSum;
 use types::ErrorCode;
 
 use super::store_shell::Waiter;
-use super::{DiskServer, Placed, PlacedError, WriteGrant};
+use super::{DiskServer, DiskServerError, ReplicatedWriter, WriteGrant};
 
 /// The answer to a request for which a thread waits.
 struct Answer(Receiver<Result<(), ErrorCode>>);
@@ -23,14 +23,14 @@ impl Answer {
         (waiter, Self(receiver))
     }
 
-    fn wait(self, server: &DiskServer) -> Result<(), PlacedError> {
+    fn wait(self, server: &DiskServer) -> Result<(), DiskServerError> {
         self.0.recv().unwrap_or(Err(ErrorCode::Unavailable)).map_err(|code| server.refused(code))
     }
 }
 
 /// A write that the other stores have not answered yet.
 pub struct PendingWrite {
-    placed: Arc<Placed>,
+    replicated: Arc<ReplicatedWriter>,
     answer: Answer,
 }
 
@@ -39,8 +39,8 @@ impl PendingWrite {
     ///
     /// # Errors
     /// It is unknown whether the bytes are written.
-    pub fn wait(self) -> Result<(), PlacedError> {
-        self.answer.wait(&self.placed.server)
+    pub fn wait(self) -> Result<(), DiskServerError> {
+        self.answer.wait(&self.replicated.server)
     }
 }
 
@@ -49,28 +49,28 @@ impl WriteGrant {
     ///
     /// # Errors
     /// Another store is the primary by now, or the store failed.
-    pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
+    pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<ReplicatedWriter>, DiskServerError> {
         let (sender, receiver) = sync_channel(1);
         self.attach_then(path, expected_len, move |attached| {
             // The receiver is there as long as its thread is.
             let _ = sender.send(attached);
         });
-        receiver.recv().unwrap_or(Err(PlacedError::Refused(ErrorCode::Unavailable)))
+        receiver.recv().unwrap_or(Err(DiskServerError::Refused(ErrorCode::Unavailable)))
     }
 }
 
-impl Placed {
-    fn wait_for(&self, begin: impl FnOnce(Waiter)) -> Result<(), PlacedError> {
+impl ReplicatedWriter {
+    fn wait_for(&self, begin: impl FnOnce(Waiter)) -> Result<(), DiskServerError> {
         let (waiter, answer) = Answer::new();
         begin(waiter);
         answer.wait(&self.server)
     }
 
-    /// Calls [`Placed::write_then`] and waits.
+    /// Calls [`ReplicatedWriter::write_then`] and waits.
     ///
     /// # Errors
     /// After an error it is unknown whether the bytes are written.
-    pub fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), PlacedError> {
+    pub fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), DiskServerError> {
         if data.is_empty() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Placed {
     ///
     /// # Errors
     /// Nothing is written.
-    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<PendingWrite>, PlacedError> {
+    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<PendingWrite>, DiskServerError> {
         if data.is_empty() {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ impl Placed {
         // An error on the own store is known already.
         match answer.0.try_recv() {
             Ok(result) => result.map(|()| None).map_err(|code| self.server.refused(code)),
-            Err(_) => Ok(Some(PendingWrite { placed: Arc::clone(self), answer })),
+            Err(_) => Ok(Some(PendingWrite { replicated: Arc::clone(self), answer })),
         }
     }
 
@@ -102,15 +102,15 @@ impl Placed {
     ///
     /// # Errors
     /// After an error it is unknown whether the length has changed.
-    pub fn truncate(&self, len: u64) -> Result<(), PlacedError> {
+    pub fn truncate(&self, len: u64) -> Result<(), DiskServerError> {
         self.wait_for(|waiter| self.begin_truncate(len, waiter))
     }
 
-    /// Calls [`Placed::sync_then`] and waits. Then all acknowledged bytes are durable on all in-sync replicas.
+    /// Calls [`ReplicatedWriter::sync_then`] and waits. Then all acknowledged bytes are durable on all in-sync replicas.
     ///
     /// # Errors
     /// Acknowledged bytes may be lost.
-    pub fn sync(&self) -> Result<(), PlacedError> {
+    pub fn sync(&self) -> Result<(), DiskServerError> {
         self.wait_for(|waiter| self.begin_sync(waiter))
     }
 }

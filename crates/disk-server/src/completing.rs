@@ -57,7 +57,7 @@ impl DiskServer {
         let due = std::mem::take(&mut shell.completing.0.lock().waiting);
         let synced = match due.iter().map(|one| one.completed.seq).max() {
             #[cfg(any(test, feature = "planted"))]
-            Some(_) if self.has(super::Planted::CompleteBeforeSync) => Ok(()),
+            Some(_) if self.has(super::PlantedBug::CompleteBeforeSync) => Ok(()),
             Some(last) => shell.at.store.sync_journal_to(last).map_err(|error| told(&shell.at, &error)),
             None => Ok(()),
         };

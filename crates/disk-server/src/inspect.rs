@@ -4,10 +4,10 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights, ReadView, View};
 use types::{ErrorCode, GroupId, ReplicaId, SessionId, StoreId};
 
-use super::{DiskServer, Planted};
+use super::{DiskServer, PlantedBug};
 
 impl DiskServer {
-    pub(super) fn has(&self, planted: Planted) -> bool {
+    pub(super) fn has(&self, planted: PlantedBug) -> bool {
         self.planted == Some(planted)
     }
 

@@ -12,8 +12,8 @@ mod completing;
 mod disk_node;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
-mod placed;
 mod replica;
+mod replicated_writer;
 mod store_shell;
 mod terms;
 mod verified;
@@ -37,13 +37,13 @@ pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
-pub use placed::{Permit, Placed, PlacedError};
 use replica::Change;
+pub use replicated_writer::{DiskServerError, Permit, ReplicatedWriter};
 pub use store_shell::StoreAt;
 use store_shell::StoreShell;
 pub use terms::DiskTerms;
 #[cfg(any(test, feature = "planted"))]
-pub use terms::Planted;
+pub use terms::PlantedBug;
 pub use verified::{ReadGrant, StripedGrant, VerifiedCapability, WriteGrant};
 
 /// What a disk server is handed from outside: a clock, connections to other nodes, and threads to do disk work in.
@@ -109,7 +109,7 @@ struct ClusterKnowledge {
 pub struct DiskServer {
     settings: DiskSettings,
     #[cfg(any(test, feature = "planted"))]
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
     /// When it started.
     began: Time,
     world: Arc<dyn DiskWorld>,
@@ -290,7 +290,7 @@ impl DiskServer {
                     self.member.lock().registered(&registered, terms, wall);
                 } else {
                     #[cfg(any(test, feature = "planted"))]
-                    if self.has(Planted::OldSessionHeard) {
+                    if self.has(PlantedBug::OldSessionHeard) {
                         self.member.lock().registered(&registered, terms, wall);
                         self.report();
                         return self.tick_stores();
@@ -414,8 +414,8 @@ impl DiskServer {
         match self.verify(end.capability.as_bytes(), &path, None) {
             Ok(VerifiedCapability::Write(grant)) => {
                 let (this, expected_len) = (Arc::clone(self), end.expected_len);
-                grant.attach_to_end(&end.path, expected_len, move |placed| match placed {
-                    Ok(placed) => this.end_placed(&path, expected_len, &placed),
+                grant.attach_to_end(&end.path, expected_len, move |replicated| match replicated {
+                    Ok(replicated) => this.end_replicated(&path, expected_len, &replicated),
                     Err(error) => not_ended(&path, &error),
                 });
             }
@@ -425,10 +425,10 @@ impl DiskServer {
     }
 
     /// Closes the object as complete if all announced bytes are there.
-    fn end_placed(self: &Arc<Self>, path: &NsPath, expected_len: Option<u64>, placed: &Placed) {
-        let is_whole = placed.is_new() && !placed.gaps() && expected_len == Some(placed.len());
-        let (this, store, replica, path) = (Arc::clone(self), placed.store(), placed.replica(), path.clone());
-        let told = move |how: &'static str, result: Result<(), PlacedError>| match result {
+    fn end_replicated(self: &Arc<Self>, path: &NsPath, expected_len: Option<u64>, replicated: &ReplicatedWriter) {
+        let is_whole = replicated.is_new() && !replicated.gaps() && expected_len == Some(replicated.len());
+        let (this, store, replica, path) = (Arc::clone(self), replicated.store(), replicated.replica(), path.clone());
+        let told = move |how: &'static str, result: Result<(), DiskServerError>| match result {
             Ok(()) => {
                 tracing::info!(%path, "{how}: its writer went away");
                 this.world.notice(store, replica, Notice::Ended);
@@ -436,11 +436,11 @@ impl DiskServer {
             Err(error) => not_ended(&path, &error),
         };
         if is_whole {
-            placed.close(None, ClosedBy::GraceEnd, move |result| {
+            replicated.close(None, ClosedBy::GraceEnd, move |result| {
                 told("completed, as all announced bytes are here", result)
             });
         } else {
-            placed.interrupt(move |result| told("interrupted", result.map(drop)));
+            replicated.interrupt(move |result| told("interrupted", result.map(drop)));
         }
     }
 
@@ -463,6 +463,6 @@ impl DiskServer {
 }
 
 /// The manager tries again.
-fn not_ended(path: &NsPath, error: &PlacedError) {
+fn not_ended(path: &NsPath, error: &DiskServerError) {
     tracing::info!(%path, %error, "an open write cannot be ended here");
 }

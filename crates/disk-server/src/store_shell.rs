@@ -205,7 +205,7 @@ impl DiskServer {
         at_hand: Option<ChangeData<'_>>,
     ) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(super::Planted::TurnSkipped) {
+        if self.has(super::PlantedBug::TurnSkipped) {
             replica.skip_turn();
         }
         while let Some((by, work)) = replica.pop() {
@@ -213,7 +213,8 @@ impl DiskServer {
                 self.world.notice(shell.at.store_id, replica.replica, Notice::Emptied);
             }
             #[cfg(any(test, feature = "planted"))]
-            if self.has(super::Planted::CopyNotMade) && matches!((by, &work), (WorkPurpose::Copy(_), Work::Look { .. }))
+            if self.has(super::PlantedBug::CopyNotMade)
+                && matches!((by, &work), (WorkPurpose::Copy(_), Work::Look { .. }))
             {
                 self.step(
                     shell,

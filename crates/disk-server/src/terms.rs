@@ -12,13 +12,13 @@ pub struct DiskTerms {
     pub part: PartTerms,
     /// A planted bug.
     #[cfg(any(test, feature = "planted"))]
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
 }
 
 /// Bugs on purpose, which the simulator has to find.
 #[cfg(any(test, feature = "planted"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
+pub enum PlantedBug {
     /// The server confirms a copy, whatever its disk has.
     CopyNotMade,
     /// The server says that an object is complete before the journal is synced.

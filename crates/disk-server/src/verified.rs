@@ -11,7 +11,7 @@ use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Stripe, Ti
 
 use super::replica::whole_of;
 use super::store_shell::StoreShell;
-use super::{DiskServer, Permit, Placed, PlacedError};
+use super::{DiskServer, DiskServerError, Permit, ReplicatedWriter};
 use node::ReplicaOrigin;
 use node::{Layout, StripedRights, To};
 
@@ -94,7 +94,7 @@ impl DiskServer {
         capability: &[u8],
         path: &NsPath,
         shown_by: Option<PrincipalId>,
-    ) -> Result<VerifiedCapability, PlacedError> {
+    ) -> Result<VerifiedCapability, DiskServerError> {
         let (now, session) = {
             let (member, now) = (self.member.lock(), self.world.now());
             (member.manager_time(now), member.session())
@@ -114,7 +114,7 @@ impl DiskServer {
             ) => {
                 return Err(self.moved());
             }
-            Err(error) => return Err(PlacedError::Permission(error)),
+            Err(error) => return Err(DiskServerError::Permission(error)),
         };
         match session {
             Some(session) if session == capability.session => {}
@@ -147,9 +147,9 @@ impl DiskServer {
 impl DiskServer {
     /// The error that sends the client to the manager. Just after this server's start, the client must wait instead. A manager that has not noticed
     /// the restart would send the client back at once, again and again.
-    fn moved_or_early(&self) -> PlacedError {
+    fn moved_or_early(&self) -> DiskServerError {
         if self.world.now().since(self.began) < EARLY {
-            return PlacedError::Wait {
+            return DiskServerError::Wait {
                 seconds: 1,
                 why: "this server has just started, and has no session with the manager yet",
             };
@@ -169,7 +169,7 @@ impl ReadGrant {
     ///
     /// # Errors
     /// If it may not be shown here any more, or cannot be read.
-    pub fn open(self) -> Result<(Arc<Reader>, Permit), PlacedError> {
+    pub fn open(self) -> Result<(Arc<Reader>, Permit), DiskServerError> {
         let Good { server, shell, replica, grant, .. } = self.0;
         let absent = absent_replica(replica, &grant);
         let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), replica, grant);
@@ -189,7 +189,7 @@ impl ReadGrant {
     ///
     /// # Errors
     /// Those of [`store::Store::verify`] and [`ReadGrant::open`].
-    pub fn verify(self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, PlacedError> {
+    pub fn verify(self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, DiskServerError> {
         let (store, replica) = (Arc::clone(&self.0.shell.at.store), self.0.replica);
         let (_, permit) = self.open()?;
         let verified = store.verify(replica, progress)?;
@@ -233,18 +233,19 @@ impl WriteGrant {
         self,
         path: &[u8],
         expected_len: Option<u64>,
-        then: impl FnOnce(Result<Arc<Placed>, PlacedError>) + Send + 'static,
+        then: impl FnOnce(Result<Arc<ReplicatedWriter>, DiskServerError>) + Send + 'static,
     ) {
         let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new } = self;
         let state = shell.replica(replica);
         state.set_about(ReplicaOrigin { principal, path: path.to_vec(), expected_len });
         let is_shared = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() > 1);
-        let placed = Arc::new(Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared));
-        let attached = Arc::clone(&placed);
+        let replicated =
+            Arc::new(ReplicatedWriter::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared));
+        let attached = Arc::clone(&replicated);
         let waiter = move |result: Result<(), ErrorCode>| {
             then(result.map(|()| attached).map_err(|code| server.refused(code)));
         };
-        placed.then(|by| Input::Attach { by, replica, grant }, Box::new(waiter));
+        replicated.then(|by| Input::Attach { by, replica, grant }, Box::new(waiter));
     }
 
     /// The same, to end the open write. If another object is in its place, the manager learns that nothing of the write is kept.
@@ -252,7 +253,7 @@ impl WriteGrant {
         self,
         path: &[u8],
         expected_len: Option<u64>,
-        then: impl FnOnce(Result<Arc<Placed>, PlacedError>) + Send + 'static,
+        then: impl FnOnce(Result<Arc<ReplicatedWriter>, DiskServerError>) + Send + 'static,
     ) {
         let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
         let (replica, grant) = (self.good.replica, self.good.grant.clone());
@@ -343,7 +344,7 @@ mod tests {
             }
         }
 
-        fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), PlacedError> {
+        fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), DiskServerError> {
             let text = capability.seal(&CapabilityKey::new(1, &SECRET)).unwrap();
             self.server.verify(text.as_bytes(), &path(with), Some(PRINCIPAL)).map(drop)
         }
@@ -378,18 +379,18 @@ mod tests {
     fn a_capability_expires_by_the_managers_clock_whatever_the_servers_shows() {
         let story = Story::begin();
         let fresh = until(WALL.plus(seconds(60)));
-        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Wait { .. })), "no session yet");
+        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(DiskServerError::Wait { .. })), "no session yet");
         story.in_session(SESSION, WALL);
         story.is_shown(&fresh, "/a/file").unwrap();
         *story.world.now.lock() = story.world.now() + seconds(59);
         story.is_shown(&fresh, "/a/file").unwrap();
         *story.world.now.lock() = story.world.now() + seconds(1);
-        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Moved { .. })));
+        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(DiskServerError::Moved { .. })));
         // The manager's clock is corrected by ten minutes in either direction.
         for set in [WALL.plus(seconds(600)), Timestamp(WALL.0 - 600_000_000_000)] {
             story.in_session(SESSION, set);
             story.is_shown(&until(set.plus(seconds(60))), "/a/file").unwrap();
-            assert!(matches!(story.is_shown(&until(set), "/a/file"), Err(PlacedError::Moved { .. })));
+            assert!(matches!(story.is_shown(&until(set), "/a/file"), Err(DiskServerError::Moved { .. })));
         }
     }
 
@@ -403,7 +404,7 @@ mod tests {
         // The new manager's clock is ten minutes behind, so by its time the earlier capabilities are still valid.
         let wall = Timestamp(WALL.0 - 600_000_000_000);
         story.in_session(now, wall);
-        assert!(matches!(story.is_shown(&before, "/a/file"), Err(PlacedError::Moved { .. })));
+        assert!(matches!(story.is_shown(&before, "/a/file"), Err(DiskServerError::Moved { .. })));
         story.is_shown(&Capability { session: now, ..until(wall.plus(seconds(60))) }, "/a/file").unwrap();
     }
 

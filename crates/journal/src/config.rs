@@ -44,7 +44,7 @@ pub struct JournalConfig {
     pub removal: Removal,
     /// A bug for tests to find: it proves that they can.
     #[cfg(any(test, feature = "planted"))]
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
 }
 
 /// Path and size of the ballast.
@@ -68,7 +68,7 @@ pub enum Prepare {
 /// Bugs that the crash tests must find.
 #[cfg(any(test, feature = "planted"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
+pub enum PlantedBug {
     /// `sync_to` returns as soon as the bytes are written.
     AcknowledgeBeforeSync,
     /// The opening scan does not compare checksums.
@@ -107,14 +107,14 @@ impl Default for JournalConfig {
 
 impl JournalConfig {
     #[cfg(any(test, feature = "planted"))]
-    pub(crate) fn has(&self, bug: Planted) -> bool {
+    pub(crate) fn has(&self, bug: PlantedBug) -> bool {
         self.planted == Some(bug)
     }
 
     /// Whether the opening scan compares checksums. Only a planted bug turns it off.
     pub(crate) fn checks_crc(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::SkipCrc) {
+        if self.has(PlantedBug::SkipCrc) {
             return false;
         }
         true
@@ -123,7 +123,7 @@ impl JournalConfig {
     /// Whether the opening scan refuses frames of other journals. Only a planted bug turns it off.
     pub(crate) fn checks_origin(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::AcceptStaleIncarnation) {
+        if self.has(PlantedBug::AcceptStaleIncarnation) {
             return false;
         }
         true
@@ -132,7 +132,7 @@ impl JournalConfig {
     /// Whether opening cuts a broken tail. Only a planted bug turns it off.
     pub(crate) fn cuts_tail(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::LeaveBrokenTail) {
+        if self.has(PlantedBug::LeaveBrokenTail) {
             return false;
         }
         true
@@ -141,7 +141,7 @@ impl JournalConfig {
     /// Whether opening rewrites records that may not be durable. Only a planted bug turns it off.
     pub(crate) fn rewrites_tail(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::BelieveTail) {
+        if self.has(PlantedBug::BelieveTail) {
             return false;
         }
         true
@@ -150,7 +150,7 @@ impl JournalConfig {
     /// Whether a failed write or sync is recorded. Only a planted bug turns it off.
     pub(crate) fn notes_failures(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::ForgetFailure) {
+        if self.has(PlantedBug::ForgetFailure) {
             return false;
         }
         true
@@ -159,7 +159,7 @@ impl JournalConfig {
     /// Whether a sync syncs. Only a planted bug turns it off.
     pub(crate) fn syncs(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::AcknowledgeBeforeSync) {
+        if self.has(PlantedBug::AcknowledgeBeforeSync) {
             return false;
         }
         true
@@ -168,7 +168,7 @@ impl JournalConfig {
     /// The `synced_to` of a new frame: the last durable record. A planted bug says 0.
     pub(crate) fn synced_to(&self, durable: u64) -> u64 {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::ForgetSyncedTo) {
+        if self.has(PlantedBug::ForgetSyncedTo) {
             return 0;
         }
         durable
@@ -178,7 +178,7 @@ impl JournalConfig {
     /// planted bug removes one segment too many.
     pub(crate) fn may_trim(&self, first: u64, last: u64, below: u64) -> bool {
         #[cfg(any(test, feature = "planted"))]
-        if self.has(Planted::TrimTooEarly) {
+        if self.has(PlantedBug::TrimTooEarly) {
             return first < below;
         }
         let _ = first;

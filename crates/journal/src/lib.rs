@@ -51,7 +51,7 @@ mod walk;
 pub use ballast::Ballast;
 pub use commit::WRITER_DIED;
 #[cfg(any(test, feature = "planted"))]
-pub use config::Planted;
+pub use config::PlantedBug;
 pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
 pub use error::{Damage, JournalError};
 pub use interface::{

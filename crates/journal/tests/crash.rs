@@ -10,7 +10,7 @@
 )]
 
 use crate::support::{Hits, Story};
-use journal::Planted;
+use journal::PlantedBug;
 
 fn seeds() -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1200)
@@ -56,7 +56,7 @@ fn acknowledged_records_survive() {
     }
 }
 
-fn is_found(bug: Planted) {
+fn is_found(bug: PlantedBug) {
     let mut hits = Hits::default();
     let found = (0..seeds().max(3000)).find_map(|seed| {
         let broken = Story::new(seed, Some(bug)).run(&mut hits).err()?;
@@ -68,30 +68,30 @@ fn is_found(bug: Planted) {
 
 #[test]
 fn planted_acknowledge_before_sync_is_found() {
-    is_found(Planted::AcknowledgeBeforeSync);
+    is_found(PlantedBug::AcknowledgeBeforeSync);
 }
 
 #[test]
 fn planted_skip_crc_is_found() {
-    is_found(Planted::SkipCrc);
+    is_found(PlantedBug::SkipCrc);
 }
 
 #[test]
 fn planted_trim_too_early_is_found() {
-    is_found(Planted::TrimTooEarly);
+    is_found(PlantedBug::TrimTooEarly);
 }
 
 #[test]
 fn planted_leave_broken_tail_is_found() {
-    is_found(Planted::LeaveBrokenTail);
+    is_found(PlantedBug::LeaveBrokenTail);
 }
 
 #[test]
 fn planted_believe_tail_is_found() {
-    is_found(Planted::BelieveTail);
+    is_found(PlantedBug::BelieveTail);
 }
 
 #[test]
 fn planted_forget_failure_is_found() {
-    is_found(Planted::ForgetFailure);
+    is_found(PlantedBug::ForgetFailure);
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::support::{A, B, config_for, read_all};
 use disk::{Access, CrashFaults, Disk, OpenOptions, SimDisk};
-use journal::{Damage, Journal, JournalConfig, JournalError, Location, Planted, Seq};
+use journal::{Damage, Journal, JournalConfig, JournalError, Location, PlantedBug, Seq};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -53,7 +53,7 @@ fn damage_of(result: Result<Journal, JournalError>) -> Result<Damage, String> {
 }
 
 /// Rot at a random byte of a random durable record. `Err` says what was wrong with the answer.
-fn rot_one(seed: u64, planted: Option<Planted>) -> Result<(), String> {
+fn rot_one(seed: u64, planted: Option<PlantedBug>) -> Result<(), String> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let config = config_for(seed, planted);
     let disk = SimDisk::new(seed);
@@ -85,13 +85,13 @@ fn rot_in_durable_records_is_reported_with_its_offset() {
 
 #[test]
 fn planted_forget_synced_to_is_found() {
-    let found = (0..200).find_map(|seed| rot_one(seed, Some(Planted::ForgetSyncedTo)).err());
+    let found = (0..200).find_map(|seed| rot_one(seed, Some(PlantedBug::ForgetSyncedTo)).err());
     println!("found: {}", found.expect("a log without synced_to takes rot for a tail, and no test saw it"));
 }
 
 #[test]
 fn planted_skip_crc_is_found_by_rot() {
-    let found = (0..200).find_map(|seed| rot_one(seed, Some(Planted::SkipCrc)).err());
+    let found = (0..200).find_map(|seed| rot_one(seed, Some(PlantedBug::SkipCrc)).err());
     println!("found: {}", found.expect("unchecked rot, and no test saw it"));
 }
 
@@ -168,7 +168,7 @@ fn an_unacknowledged_rotten_tail_is_cut() {
 }
 
 /// A journal on a disk whose blocks still hold frames of an earlier one, exactly at the offset of the next frame.
-fn stale_frames(seed: u64, planted: Option<Planted>) -> Result<(), String> {
+fn stale_frames(seed: u64, planted: Option<PlantedBug>) -> Result<(), String> {
     let config = config_for(seed, planted);
     let other = JournalConfig { incarnation: Some(99_999), ..config.clone() };
     let (disk, old) = (SimDisk::new(1), SimDisk::new(2));
@@ -210,7 +210,7 @@ fn frames_of_another_journal_never_count() {
 
 #[test]
 fn planted_accept_stale_incarnation_is_found() {
-    println!("found: {}", stale_frames(0, Some(Planted::AcceptStaleIncarnation)).unwrap_err());
+    println!("found: {}", stale_frames(0, Some(PlantedBug::AcceptStaleIncarnation)).unwrap_err());
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct EmbeddedConfig {
     /// waits only after batches of several operations: a single client never waits.
     pub linger: Duration,
     #[cfg(test)]
-    pub(crate) planted: Option<crate::tests::Planted>,
+    pub(crate) planted: Option<crate::tests::PlantedBug>,
 }
 
 impl Default for EmbeddedConfig {

@@ -71,7 +71,7 @@ pub struct IndexConfig {
     /// How long an append waits for room in the overlay before it fails.
     pub room_wait_max: Duration,
     #[cfg(test)]
-    pub(crate) planted: Option<crate::tests::Planted>,
+    pub(crate) planted: Option<crate::tests::PlantedBug>,
     #[cfg(test)]
     pub(crate) before_verify: crate::tests::BeforeVerify,
 }
@@ -510,7 +510,7 @@ impl Shared {
 
     #[cfg(test)]
     fn forgets_to_invalidate(&self) -> bool {
-        self.config.planted == Some(crate::tests::Planted::CacheNotInvalidated)
+        self.config.planted == Some(crate::tests::PlantedBug::CacheNotInvalidated)
     }
 
     #[cfg(not(test))]

@@ -200,7 +200,7 @@ impl Shared {
 
     #[cfg(test)]
     fn skips_sync(&self) -> bool {
-        self.config.planted == Some(crate::tests::Planted::ApplyBeforeDurable)
+        self.config.planted == Some(crate::tests::PlantedBug::ApplyBeforeDurable)
     }
 
     #[cfg(not(test))]

@@ -7,13 +7,13 @@ use store::Space;
 use types::{Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Timestamp};
 
 use crate::caller::Caller;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::error::Error;
-use crate::making::Making;
 use crate::names::wall_clock;
 use crate::open_file::OpenFile;
 use crate::service::Service;
 use crate::session::Session;
+use crate::write_target::WriteTarget;
 
 /// The type of a file-system entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,7 +170,7 @@ impl Service {
 
     /// The writer of `object`, if `viewer` is its session or a session of the same process. Such a session sees all
     /// written data at once; others see only durable data.
-    pub(crate) fn own_writer(&self, viewer: &Session, object: ObjectId) -> Option<Making> {
+    pub(crate) fn own_writer(&self, viewer: &Session, object: ObjectId) -> Option<WriteTarget> {
         let (owner, lease) = {
             let writers = self.writes.lock();
             (writers.holder(object)?, writers.lease(object)?)
@@ -188,7 +188,7 @@ impl Service {
     fn published_len(&self, object: ObjectId) -> u64 {
         let lease = self.writes.lock().lease(object);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {
-            return if self.settings.has(Planted::ShowUndurable) { writer.len() } else { writer.durable_prefix() };
+            return if self.settings.has(PlantedBug::ShowUndurable) { writer.len() } else { writer.durable_prefix() };
         }
         self.stores.durable_len(ReplicaId::first(object)).ok().flatten().unwrap_or(0)
     }

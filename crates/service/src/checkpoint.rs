@@ -6,8 +6,8 @@ use store::StoreError;
 use types::ErrorCode;
 
 use crate::error::Error;
-use crate::making::MakingError;
 use crate::open_file::{Access, OpenFile};
+use crate::write_target::WriteTargetError;
 
 /// The size of the changes under a checkpoint, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +86,9 @@ impl OpenFile {
         Error::new(ErrorCode::NotFound, text)
     }
 
-    fn no_checkpoint_or(&self, verb: &str, error: &MakingError) -> Error {
+    fn no_checkpoint_or(&self, verb: &str, error: &WriteTargetError) -> Error {
         match error {
-            MakingError::Here(StoreError::NoCheckpoint { .. }) => self.no_checkpoint(),
+            WriteTargetError::Local(StoreError::NoCheckpoint { .. }) => self.no_checkpoint(),
             error => error.told(&format_args!("{verb} {}", self.path)),
         }
     }

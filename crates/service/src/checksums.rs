@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use disk_server::{DiskServer, PlacedError, VerifiedCapability};
+use disk_server::{DiskServer, DiskServerError, VerifiedCapability};
 use manager::{SumError, Unsummed};
 use namespace::{
     Content, DAMAGED_MARK, Durability, FileState, Inode, KeepDigest, KeepSums, NsError, OBJECT_SEPARATOR, Sums,
@@ -188,8 +188,8 @@ impl Shared {
                 let verified = disk.verify(capability.as_bytes(), &path, None);
                 verified.map(|verified| (path, verified))
             }
-            Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
-            Err(_) => Err(PlacedError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
+            Ok(_) => Err(DiskServerError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
+            Err(_) => Err(DiskServerError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
         };
         match verified {
             Ok((path, verified)) => {

@@ -28,7 +28,7 @@ pub struct Config {
     pub digests: Vec<DigestKind>,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
 }
 
 /// See [`Config::pull`].
@@ -53,7 +53,7 @@ impl std::fmt::Debug for PutsTogether {
 
 /// Bugs that the tests must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
+pub enum PlantedBug {
     /// A fenced handle continues to write after another handle has taken its file over.
     ForgetFence,
     /// A close is answered when the commit is in the kernel, but not yet on the disk.
@@ -91,7 +91,7 @@ impl Config {
 
     /// Whether this bug is planted. Always false in a release.
     #[must_use]
-    pub fn has(&self, bug: Planted) -> bool {
+    pub fn has(&self, bug: PlantedBug) -> bool {
         #[cfg(any(test, feature = "planted"))]
         {
             self.planted == Some(bug)

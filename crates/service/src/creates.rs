@@ -3,9 +3,9 @@
 //! a sync of the journal. Each file goes through the same states as a file that a client opens, writes and closes.
 //! After a crash in the middle, the end of the grace period cleans up.
 //!
-//! On a disk server of a cluster the manager has already opened the files ([`placed`]).
+//! On a disk server of a cluster the manager has already opened the files ([`replicated`]).
 
-mod placed;
+mod replicated;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
-use crate::making::{Making, MakingError};
 use crate::names::By;
 use crate::service::Service;
 use crate::session::Session;
+use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writers::Owner;
 
 /// Larger objects get their own file, and a sync each, instead of going to the journal. Several workers write them at
@@ -41,7 +41,7 @@ pub(crate) struct Create<A> {
     pub(crate) answer: A,
 }
 
-pub(crate) use placed::PlacedCreate;
+pub(crate) use replicated::ReplicatedCreate;
 
 /// The new files of one batch.
 pub(crate) struct Creates<A> {
@@ -136,7 +136,7 @@ impl<A: Answer<()>> Creates<A> {
             .stores
             .of_replica(opened.replica)
             .and_then(|store| store.create(opened.replica, new))
-            .map_err(MakingError::Here);
+            .map_err(WriteTargetError::Local);
         let writer = match made {
             Ok(writer) => writer,
             Err(error) => {
@@ -157,7 +157,7 @@ impl<A: Answer<()>> Creates<A> {
         let state = LeaseState {
             owner: Some(self.owner),
             token: opened.writer,
-            writer: Some(Making::Here(Arc::clone(&writer))),
+            writer: Some(WriteTarget::Local(Arc::clone(&writer))),
         };
         let lease = Lease::new((opened.ino, opened.object), facts, state);
         if let Some(mtime) = mtime {

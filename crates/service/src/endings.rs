@@ -5,7 +5,7 @@
 //! These functions block on the disk or on a full queue of the committer. They run on workers, on the keeper, or on
 //! the connection's own thread.
 
-mod placed;
+mod replicated;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,15 +20,15 @@ use types::{ErrorCode, NsPath, ObjectId, ReplicaId, RequestNumber};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::making::Making;
 use crate::names::{By, Names};
 use crate::open_writes::OpenWrites;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::workers::Workers;
+use crate::write_target::WriteTarget;
 use crate::writers::Due;
 
 /// Ends open writes, with the parts that it needs for that.
@@ -59,7 +59,7 @@ impl Endings {
         let short = lease
             .expected_len
             .filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()))
-            .filter(|_| !self.settings.has(Planted::BelieveClose));
+            .filter(|_| !self.settings.has(PlantedBug::BelieveClose));
         let refused = match (doubt, short) {
             (Some(error), _) => Some(error),
             (None, Some(expected)) => {
@@ -91,9 +91,11 @@ impl Endings {
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let completed = match lease.writer() {
-            Some(Making::Placed(placed)) => return self.complete_placed(lease, &placed, closed, then),
-            Some(Making::Striped(striped)) => return self.complete_striped(lease, striped, closed, then),
-            Some(Making::Here(writer)) => writer.complete(),
+            Some(WriteTarget::Replicated(replicated)) => {
+                return self.complete_replicated(lease, &replicated, closed, then);
+            }
+            Some(WriteTarget::Striped(striped)) => return self.complete_striped(lease, striped, closed, then),
+            Some(WriteTarget::Local(writer)) => writer.complete(),
             None => {
                 let replica = ReplicaId::first(lease.object);
                 self.stores
@@ -193,7 +195,7 @@ impl Endings {
         let op = Commit { writer: token, content, completion };
         let (inner, lease) = (Arc::clone(self), Arc::clone(lease));
         let by = By::caller(&lease.caller).numbered(request);
-        let early = self.settings.has(Planted::AcknowledgeBeforeSync);
+        let early = self.settings.has(PlantedBug::AcknowledgeBeforeSync);
         let durability = if early { Durability::Written } else { Durability::Synced };
         self.names.change(by, durability, op, move |result: Result<CommitReply, NsError>| {
             match result {
@@ -265,9 +267,9 @@ impl Endings {
     pub(crate) fn interrupt(self: &Arc<Self>, lease: &Arc<Lease>) {
         lease.fence();
         match lease.writer() {
-            Some(Making::Placed(placed)) => return self.interrupt_placed(lease, &placed),
-            Some(Making::Striped(_)) => return self.give_up_striped(lease),
-            Some(Making::Here(_)) | None => {}
+            Some(WriteTarget::Replicated(replicated)) => return self.interrupt_replicated(lease, &replicated),
+            Some(WriteTarget::Striped(_)) => return self.give_up_striped(lease),
+            Some(WriteTarget::Local(_)) | None => {}
         }
         let replica = ReplicaId::first(lease.object);
         let kept_len = match self.stores.of_replica(replica).and_then(|store| store.interrupt(replica)) {
@@ -367,7 +369,7 @@ impl Endings {
             boot: self.settings.config.boot,
         };
         match namespace::at_grace_end(&facts) {
-            GraceEnd::Interrupt if self.settings.has(Planted::CompleteEverything) => {
+            GraceEnd::Interrupt if self.settings.has(PlantedBug::CompleteEverything) => {
                 self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
             }
             GraceEnd::Complete if !spoiled && lease.fresh => {

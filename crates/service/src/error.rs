@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use disk_server::PlacedError;
+use disk_server::DiskServerError;
 use manager::{OpeningError, SumError};
 use namespace::NsError;
 use store::StoreError;
@@ -181,12 +181,12 @@ impl Error {
     }
 
     /// From an error of a disk server.
-    pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
+    pub(crate) fn of_disk_server(doing: &dyn Display, error: &DiskServerError) -> Self {
         match error {
-            PlacedError::Moved { host, port } | PlacedError::AbsentReplica { host, port, .. } => {
+            DiskServerError::Moved { host, port } | DiskServerError::AbsentReplica { host, port, .. } => {
                 Error::Redirect(Redirect { host: host.clone(), port: *port, words: String::new() })
             }
-            PlacedError::Wait { seconds, .. } => {
+            DiskServerError::Wait { seconds, .. } => {
                 Error::Wait { seconds: *seconds, text: format!("Cannot {doing} now: {error}") }
             }
             error => Self::of_code(error.code(), doing, error),

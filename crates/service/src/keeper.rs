@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use types::{NsPath, ObjectId, ReplicaId, UploadId};
 
 use crate::caller::{Caller, Principal, Rights};
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::{By, wall_clock};
 use crate::service::{Role, Service};
@@ -256,7 +256,7 @@ impl Strays {
 pub(crate) fn find_writers(service: &Arc<Service>) -> Result<usize, NsError> {
     let mut after = None;
     let mut found = 0;
-    if service.settings.has(Planted::ForgetWriters) || !matches!(service.role, Role::Alone { .. }) {
+    if service.settings.has(PlantedBug::ForgetWriters) || !matches!(service.role, Role::Alone { .. }) {
         return Ok(0);
     }
     loop {

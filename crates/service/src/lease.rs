@@ -9,8 +9,8 @@ use types::{BootId, Ino, NsPath, ObjectId, Timestamp};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::making::{Making, MakingError};
 use crate::missing::Missing;
+use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
 use crate::writers::Owner;
 
@@ -99,7 +99,7 @@ pub(crate) struct LeaseState {
     /// The writer's identity in the namespace.
     pub(crate) token: WriterToken,
     /// The store's writer; `None` after a restart, and after a completion that could not be committed.
-    pub(crate) writer: Option<Making>,
+    pub(crate) writer: Option<WriteTarget>,
 }
 
 impl Lease {
@@ -111,7 +111,7 @@ impl Lease {
             path,
             caller,
             fresh,
-            is_striped: matches!(state.writer, Some(Making::Striped(_))),
+            is_striped: matches!(state.writer, Some(WriteTarget::Striped(_))),
             begun,
             changed: AtomicBool::new(false),
             expected_len,
@@ -136,8 +136,8 @@ impl Lease {
         owner: Owner,
         token: WriterToken,
         still: impl FnOnce() -> bool,
-        open: impl FnOnce() -> Result<Making, MakingError>,
-    ) -> Result<Option<Making>, MakingError> {
+        open: impl FnOnce() -> Result<WriteTarget, WriteTargetError>,
+    ) -> Result<Option<WriteTarget>, WriteTargetError> {
         let mut state = self.state.write();
         if !still() {
             return Ok(None);
@@ -160,9 +160,9 @@ impl Lease {
     }
 
     /// Continues under a later capability, which the manager has issued because the owning session reopened the file.
-    /// After the return all its handles write through `making`. XrdCl opens the file once for each waiting write
+    /// After the return all its handles write through `write_target`. XrdCl opens the file once for each waiting write
     /// after an error, and continues with any of the handles.
-    pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, making: &Making) -> GoesOn {
+    pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, write_target: &WriteTarget) -> GoesOn {
         let mut state = self.state.write();
         let before = state.token;
         if state.owner != Some(owner) || before.key != token.key {
@@ -172,14 +172,14 @@ impl Lease {
             return GoesOn::HasLater;
         }
         state.token = token;
-        state.writer = Some(making.clone());
+        state.writer = Some(write_target.clone());
         *self.failure.lock() = None;
         GoesOn::Yes
     }
 
     /// Rolls back the open checkpoint, and forgets the ranges that were refused under it. Returns whether there was
     /// one.
-    fn undo_checkpoint(&self, writer: &Making) -> Result<bool, MakingError> {
+    fn undo_checkpoint(&self, writer: &WriteTarget) -> Result<bool, WriteTargetError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
         let before = self.missing_before.lock().take();
         if let (true, Some(before)) = (undone, before) {
@@ -201,7 +201,7 @@ impl Lease {
     }
 
     /// The end of the writer in the store meets the same failure again and reports it.
-    fn abandon_checkpoint(&self, writer: &Making) {
+    fn abandon_checkpoint(&self, writer: &WriteTarget) {
         match self.undo_checkpoint(writer) {
             Ok(true) => tracing::info!(path = %self.path, "rolled back: its checkpoint was not committed"),
             Ok(false) => {}
@@ -297,7 +297,7 @@ impl Lease {
     }
 
     /// The store's writer, if it is open.
-    pub(crate) fn writer(&self) -> Option<Making> {
+    pub(crate) fn writer(&self) -> Option<WriteTarget> {
         self.state.read().writer.clone()
     }
 
@@ -316,37 +316,37 @@ impl Lease {
 pub(crate) struct Hold<'a> {
     lease: &'a Lease,
     _state: RwLockReadGuard<'a, LeaseState>,
-    writer: Making,
+    writer: WriteTarget,
 }
 
 impl Hold<'_> {
     /// The writer, for operations that change nothing.
-    pub(crate) fn writer(&self) -> &Making {
+    pub(crate) fn writer(&self) -> &WriteTarget {
         &self.writer
     }
 
     /// The writer, for operations that may change the data even if they fail.
-    pub(crate) fn writer_to_change(&self) -> &Making {
+    pub(crate) fn writer_to_change(&self) -> &WriteTarget {
         self.lease.changed.store(true, Ordering::Release);
         &self.writer
     }
 
     /// Begins a checkpoint.
-    pub(crate) fn begin_checkpoint(&self) -> Result<(), MakingError> {
+    pub(crate) fn begin_checkpoint(&self) -> Result<(), WriteTargetError> {
         self.writer.begin_checkpoint()?;
         *self.lease.missing_before.lock() = Some(self.lease.missing.lock().clone());
         Ok(())
     }
 
     /// Commits the checkpoint.
-    pub(crate) fn commit_checkpoint(&self) -> Result<(), MakingError> {
+    pub(crate) fn commit_checkpoint(&self) -> Result<(), WriteTargetError> {
         self.writer.commit_checkpoint()?;
         *self.lease.missing_before.lock() = None;
         Ok(())
     }
 
     /// Rolls back the checkpoint. Returns whether there was one.
-    pub(crate) fn undo_checkpoint(&self) -> Result<bool, MakingError> {
+    pub(crate) fn undo_checkpoint(&self) -> Result<bool, WriteTargetError> {
         self.lease.undo_checkpoint(&self.writer)
     }
 }

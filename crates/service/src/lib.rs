@@ -74,7 +74,6 @@ mod handles;
 mod keeper;
 mod lease;
 mod listing;
-mod making;
 mod missing;
 mod names;
 mod new_files;
@@ -94,6 +93,7 @@ mod striped;
 mod third_party;
 mod transfers;
 mod workers;
+mod write_target;
 mod writer_memory;
 mod writers;
 mod writing;
@@ -137,7 +137,7 @@ pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
 // Configuration, wiring and figures, for `weir`.
 pub use complaints::Complaints;
 pub use config::{
-    Config, Fetcher, Limits, Planted, PutsTogether, READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, Times,
+    Config, Fetcher, Limits, PlantedBug, PutsTogether, READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, Times,
     WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
 pub use disk_server::FrontEndFigures;

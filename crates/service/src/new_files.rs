@@ -14,7 +14,7 @@ use types::{Crc32c, ErrorCode, NsPath, Timestamp};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::creates::{Create, Creates, PlacedCreate};
+use crate::creates::{Create, Creates, ReplicatedCreate};
 use crate::error::{Error, Redirect};
 use crate::opening::{Hints, mode_or_usual, to_manager};
 use crate::service::{Role, Service};
@@ -44,7 +44,7 @@ pub struct NewFiles<A> {
     service: Arc<Service>,
     creates: Arc<Creates<A>>,
     wanted: Vec<Create<A>>,
-    placed: Vec<PlacedCreate<A>>,
+    replicated: Vec<ReplicatedCreate<A>>,
 }
 
 /// A new file whose data the client sends to another server.
@@ -84,7 +84,7 @@ impl Service {
     #[must_use]
     pub fn new_files<A: Answer<()>>(self: &Arc<Self>, session: &Session, buffer: Vec<u8>) -> NewFiles<A> {
         let creates = Creates::new(self, session, buffer);
-        NewFiles { service: Arc::clone(self), creates, wanted: Vec::new(), placed: Vec::new() }
+        NewFiles { service: Arc::clone(self), creates, wanted: Vec::new(), replicated: Vec::new() }
     }
 
     /// Opens a new file on a manager. The client then sends all the data to the server of the redirect, which is the
@@ -138,7 +138,7 @@ impl Service {
                 let text = format!("Cannot make {path}: the capability is for an existing file");
                 Err(Error::new(ErrorCode::Denied, text))
             }
-            Err(error) => Err(Error::of_placed(&format_args!("make {path}"), &error)),
+            Err(error) => Err(Error::of_disk_server(&format_args!("make {path}"), &error)),
         }
     }
 
@@ -193,7 +193,7 @@ impl<A: Answer<()>> NewFiles<A> {
                 return Err((Error::new(ErrorCode::Unsupported, text), answer));
             }
             Role::Disk(disk) => match service.grant_of(disk, caller, &path, capability.as_deref()) {
-                Ok(grant) => self.placed.push(PlacedCreate { path, grant, mtime, data, answer }),
+                Ok(grant) => self.replicated.push(ReplicatedCreate { path, grant, mtime, data, answer }),
                 Err(error) => return Err((error, answer)),
             },
         }
@@ -203,7 +203,7 @@ impl<A: Answer<()>> NewFiles<A> {
     /// Creates the files concurrently.
     pub fn begin(self) {
         self.creates.begin(self.wanted);
-        self.creates.begin_placed(self.placed);
+        self.creates.begin_replicated(self.replicated);
     }
 }
 

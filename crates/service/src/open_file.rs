@@ -9,9 +9,9 @@ use types::{Crc32c, ErrorCode, Ino, NsPath, ObjectId, PAGE_SIZE};
 use crate::error::Error;
 use crate::fair::Class;
 use crate::lease::WriteAccess;
-use crate::making::MakingError;
 use crate::striped::StripedFile;
 use crate::third_party::{PullJob, Registration};
+use crate::write_target::WriteTargetError;
 
 /// Bytes of a page's checksum, where checksums and pages alternate.
 pub const SUM_LEN: usize = 4;
@@ -106,14 +106,14 @@ pub(crate) struct Shown {
 /// The source of the data.
 enum Source {
     /// A store of this node.
-    Here(Arc<Reader>),
+    Local(Arc<Reader>),
     /// The servers of the stripe units.
     Striped(Arc<dyn StripedFile>),
 }
 
 impl Shown {
     pub(crate) fn new(reader: Arc<Reader>, permit: Option<Permit>) -> Self {
-        Self { source: Source::Here(reader), permit }
+        Self { source: Source::Local(reader), permit }
     }
 
     /// A striped file. The servers of its units check whether they may show them.
@@ -127,28 +127,28 @@ impl Shown {
 
     pub(crate) fn len(&self) -> u64 {
         match &self.source {
-            Source::Here(reader) => reader.len(),
+            Source::Local(reader) => reader.len(),
             Source::Striped(file) => file.len(),
         }
     }
 
-    pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, MakingError> {
+    pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, WriteTargetError> {
         match &self.source {
-            Source::Here(reader) => self.still_good(reader.at_rest()?),
+            Source::Local(reader) => self.still_good(reader.at_rest()?),
             Source::Striped(_) => Ok(None),
         }
     }
 
-    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, MakingError> {
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Here(reader) => self.still_good(reader.read(offset, into)?),
+            Source::Local(reader) => self.still_good(reader.read(offset, into)?),
             Source::Striped(file) => Ok(file.read(offset, into)?),
         }
     }
 
-    pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, MakingError> {
+    pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Here(reader) => self.still_good(reader.read_pages_into(offset, len, into)?),
+            Source::Local(reader) => self.still_good(reader.read_pages_into(offset, len, into)?),
             Source::Striped(file) => {
                 let mut data = vec![0; len];
                 let got = file.read(offset, &mut data)?;
@@ -159,10 +159,10 @@ impl Shown {
     }
 
     /// Returns the data `what`, if this server may still show it after the read.
-    pub(crate) fn still_good<T>(&self, what: T) -> Result<T, MakingError> {
+    pub(crate) fn still_good<T>(&self, what: T) -> Result<T, WriteTargetError> {
         match &self.permit {
             None => Ok(what),
-            Some(permit) => permit.check().map(|()| what).map_err(MakingError::Placed),
+            Some(permit) => permit.check().map(|()| what).map_err(WriteTargetError::Replicated),
         }
     }
 }

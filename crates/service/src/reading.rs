@@ -6,8 +6,8 @@ use store::AtRest;
 use types::PAGE_SIZE;
 
 use crate::error::Error;
-use crate::making::MakingError;
 use crate::open_file::{Access, OpenFile, SUM_LEN, with_sums};
+use crate::write_target::WriteTargetError;
 
 impl OpenFile {
     /// The length in bytes, as seen through this handle.
@@ -64,7 +64,7 @@ impl OpenFile {
         }
     }
 
-    fn not_read(&self, error: &MakingError) -> Error {
+    fn not_read(&self, error: &WriteTargetError) -> Error {
         error.told(&format_args!("read {}", self.path))
     }
 }
@@ -113,7 +113,7 @@ impl Vectored {
     /// The read failed. The contents of `room` are invalid.
     pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Error> {
         if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
-            let read = at_rest.read(offset, len, room).map_err(MakingError::from);
+            let read = at_rest.read(offset, len, room).map_err(WriteTargetError::from);
             if read.and_then(|read| shown.still_good(read)).map_err(|error| self.file.not_read(&error))? {
                 return Ok(len);
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::caller::Caller;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::handles::{Handle, Handles};
 use crate::open_file::{Access, OpenFile};
@@ -143,7 +143,7 @@ impl Service {
     /// The session has no such handle.
     pub fn file(&self, session: &Session, handle: Handle) -> Result<Arc<OpenFile>, Error> {
         let file = session.handles.get(handle);
-        if file.is_none() && self.settings.has(Planted::TrustHandles) {
+        if file.is_none() && self.settings.has(PlantedBug::TrustHandles) {
             let found = self.sessions.all().iter().find_map(|other| other.handles.get(handle));
             return found.ok_or_else(Error::not_open);
         }

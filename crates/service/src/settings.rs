@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 
-use crate::config::{Config, Planted, Times};
+use crate::config::{Config, PlantedBug, Times};
 
 /// Settings that all parts share.
 pub(crate) struct Settings {
@@ -27,7 +27,7 @@ impl Settings {
     }
 
     /// See [`Config::has`].
-    pub(crate) fn has(&self, bug: Planted) -> bool {
+    pub(crate) fn has(&self, bug: PlantedBug) -> bool {
         self.config.has(bug)
     }
 }

@@ -31,7 +31,7 @@ pub struct Attributed(Place);
 #[derive(Clone)]
 enum Place {
     /// In the namespace of this node.
-    Here(XattrOf),
+    Local(XattrOf),
     /// In that of the manager. The file is open at this disk server.
     AtManager(Arc<DiskServer>, OpenedFile),
 }
@@ -95,7 +95,7 @@ impl Service {
     /// The path does not exist.
     pub fn attributes_of(&self, caller: &Caller, path: NsPath) -> Result<Attributed, Error> {
         self.inode_at(caller, &VERB, &path)?;
-        Ok(Attributed(Place::Here(path.into())))
+        Ok(Attributed(Place::Local(path.into())))
     }
 
     /// The attributes of an open file, whatever its names are now. `changes` says whether the caller wants to change
@@ -123,7 +123,7 @@ impl Service {
                 if self.has_names()
                     && self.names.read(|read| namespace::is_hidden_upload(read, &token)).map_err(refuse)?
                 {
-                    return Ok(Attributed(Place::Here(XattrOf::Upload(token))));
+                    return Ok(Attributed(Place::Local(XattrOf::Upload(token))));
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Service {
             return Ok(Attributed(Place::AtManager(Arc::clone(disk), OpenedFile { ino: file.ino, writer })));
         }
         self.names.read(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
-        Ok(Attributed(Place::Here(XattrOf::Inode(file.ino))))
+        Ok(Attributed(Place::Local(XattrOf::Inode(file.ino))))
     }
 
     /// The values of the attributes called `names`. On a disk server it may wait for the manager.
@@ -145,7 +145,7 @@ impl Service {
         names: Vec<Vec<u8>>,
     ) -> Result<EachAttribute<Vec<u8>>, Error> {
         let of = match &of.0 {
-            Place::Here(of) => of,
+            Place::Local(of) => of,
             Place::AtManager(disk, file) => {
                 let gets = names.iter().map(|name| AttributeAction::Get(inner_name(name))).collect();
                 let found = ask(disk, *file, gets, "read the attributes of an open file")?;
@@ -175,7 +175,7 @@ impl Service {
     /// The attributes cannot be read.
     pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<NamedValues, Error> {
         let of = match &of.0 {
-            Place::Here(of) => of,
+            Place::Local(of) => of,
             Place::AtManager(disk, file) => return list_at_manager(disk, *file),
         };
         let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), of));
@@ -207,7 +207,7 @@ impl Service {
             return answer.give(Err(Error::new(ErrorCode::Invalid, text)));
         }
         let of = match &of.0 {
-            Place::Here(of) => of,
+            Place::Local(of) => of,
             // The disk server's own request to the manager has no number.
             Place::AtManager(disk, file) => return answer.give(change_at_manager(disk, *file, change)),
         };

@@ -12,7 +12,7 @@ use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::{Grant, PartTerms, ReadView, View};
 use cluster::{ProcessEpoch, Time};
 use disk::SimDisk;
-use disk_server::{DiskServer, DiskSettings, DiskTerms, DiskWorld, Placed, StoreAt, VerifiedCapability};
+use disk_server::{DiskServer, DiskSettings, DiskTerms, DiskWorld, ReplicatedWriter, StoreAt, VerifiedCapability};
 use namespace::AtRest;
 use node::{FromDisk, FromManager};
 use types::{BootId, ErrorCode, NsPath, ObjectId, ReplicaId, SessionId, WriterToken};
@@ -45,7 +45,7 @@ pub(crate) struct Server {
     /// Client requests that no thread has started.
     requests: BTreeMap<u64, (usize, Message)>,
     /// Objects that clients write here, or have written recently.
-    open: BTreeMap<ReplicaId, Arc<Placed>>,
+    open: BTreeMap<ReplicaId, Arc<ReplicatedWriter>>,
     /// The files that clients have open for reading.
     readers: BTreeMap<usize, Held>,
     /// Open writes of vanished clients, and when they end.
@@ -118,8 +118,8 @@ impl Server {
         env.out.append(&mut outside.out);
         self.drained.append(&mut outside.drained);
         let counted = std::mem::take(&mut outside.counted);
-        for placed in outside.attached.drain(..) {
-            self.open.insert(placed.replica(), placed);
+        for replicated in outside.attached.drain(..) {
+            self.open.insert(replicated.replica(), replicated);
         }
         let graces = std::mem::take(&mut outside.graces);
         drop(outside);

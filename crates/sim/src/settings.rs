@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cluster::LeaseTerms;
-use cluster::replication::Planted;
+use cluster::replication::PlantedBug;
 
 /// How often faults happen: mean intervals in true time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -131,9 +131,9 @@ impl Scenario {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// A bug of a state machine.
-    Machine(Planted),
+    Machine(PlantedBug),
     /// A bug of the disk server around the machines.
-    Shell(disk_server::Planted),
+    Shell(disk_server::PlantedBug),
     /// A server confirms a fence and does not keep it.
     FenceNotKept,
     /// A server that deletes a replica deletes another one with it.
@@ -147,23 +147,23 @@ pub enum Bug {
 impl Bug {
     /// All bugs, with their names on the command line.
     pub const ALL: [(Self, &str); 13] = [
-        (Self::Machine(Planted::AnswerBeforeReplicas), "answer-before-replicas"),
-        (Self::Machine(Planted::AnswerBeforeSync), "answer-before-sync"),
-        (Self::Machine(Planted::EpochNotChecked), "epoch-not-checked"),
-        (Self::Machine(Planted::LeaseNotChecked), "lease-not-checked"),
-        (Self::Machine(Planted::LeftOutSilently), "left-out-silently"),
+        (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
+        (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
+        (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
+        (Self::Machine(PlantedBug::LeaseNotChecked), "lease-not-checked"),
+        (Self::Machine(PlantedBug::LeftOutSilently), "left-out-silently"),
         (Self::FenceNotKept, "fence-not-kept"),
-        (Self::Shell(disk_server::Planted::CopyNotMade), "copy-not-made"),
-        (Self::Shell(disk_server::Planted::CompleteBeforeSync), "complete-before-sync"),
-        (Self::Shell(disk_server::Planted::OldSessionHeard), "old-session-heard"),
-        (Self::Shell(disk_server::Planted::TurnSkipped), "turn-skipped"),
+        (Self::Shell(disk_server::PlantedBug::CopyNotMade), "copy-not-made"),
+        (Self::Shell(disk_server::PlantedBug::CompleteBeforeSync), "complete-before-sync"),
+        (Self::Shell(disk_server::PlantedBug::OldSessionHeard), "old-session-heard"),
+        (Self::Shell(disk_server::PlantedBug::TurnSkipped), "turn-skipped"),
         (Self::DeletesAnother, "deletes-another"),
         (Self::FenceNotAwaited, "fence-not-awaited"),
         (Self::TermCutShort, "term-cut-short"),
     ];
 
     /// The planted bug of the state machines.
-    pub(crate) fn of_machine(self) -> Option<Planted> {
+    pub(crate) fn of_machine(self) -> Option<PlantedBug> {
         match self {
             Self::Machine(planted) => Some(planted),
             _ => None,
@@ -171,7 +171,7 @@ impl Bug {
     }
 
     /// The planted bug of the disk server.
-    pub(crate) fn of_shell(self) -> Option<disk_server::Planted> {
+    pub(crate) fn of_shell(self) -> Option<disk_server::PlantedBug> {
         match self {
             Self::Shell(planted) => Some(planted),
             _ => None,

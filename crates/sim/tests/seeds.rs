@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use cluster::replication::Planted;
+use cluster::replication::PlantedBug;
 use sim::{Bug, Counts, Fault, Scenario, Settings, run};
 
 /// The number of seeds to run. `make sim` runs many more (`WEIR_SEEDS`).
@@ -94,9 +94,9 @@ fn planted_bugs_are_found_and_found_again() {
     for (planted, name) in Bug::ALL {
         let scenario = match planted {
             // These do harm only while a server that is cut off has readers.
-            Bug::Machine(Planted::LeaseNotChecked) | Bug::TermCutShort => Scenario::CutOff,
+            Bug::Machine(PlantedBug::LeaseNotChecked) | Bug::TermCutShort => Scenario::CutOff,
             // This does harm only if sessions change while messages are in transit.
-            Bug::Shell(disk_server::Planted::OldSessionHeard) => Scenario::Sessions,
+            Bug::Shell(disk_server::PlantedBug::OldSessionHeard) => Scenario::Sessions,
             _ => Scenario::Everything,
         };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };
@@ -108,7 +108,7 @@ fn planted_bugs_are_found_and_found_again() {
     }
     // With another length, and without some faults.
     let without = |seed| {
-        let (planted, duration) = (Some(Bug::Machine(Planted::AnswerBeforeReplicas)), Duration::from_secs(45));
+        let (planted, duration) = (Some(Bug::Machine(PlantedBug::AnswerBeforeReplicas)), Duration::from_secs(45));
         let mut settings = Settings { planted, duration, ..Settings::new(Scenario::Everything, seed) };
         for fault in [Fault::Disk, Fault::Message] {
             fault.leave_out(&mut settings.faults);

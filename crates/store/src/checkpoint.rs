@@ -17,7 +17,7 @@ use journal::Location;
 use types::{PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::journal_record::JournalRecord;
 use crate::ranges::Ranges;
 use crate::replica::{OpenReplica, State};
@@ -151,7 +151,7 @@ impl Inner {
         }
         // Sync the bytes in the file first: after the record there is no way back.
         let synced = match &files {
-            Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.sync_files(files)),
+            Some(files) if !self.config.has(PlantedBug::CommitBeforeSync) => state.unlocked(|| self.sync_files(files)),
             _ => Ok(()),
         };
         let write_state = replica.write_state(&mut state, generation)?;
@@ -219,7 +219,7 @@ impl Inner {
         end: u64,
     ) -> Result<(), StoreError> {
         let checkpoint = state.write_state.as_ref().and_then(|write_state| write_state.checkpoint.as_ref());
-        let Some(checkpoint) = checkpoint.filter(|_| start < end && !self.config.has(Planted::ForgetUndo)) else {
+        let Some(checkpoint) = checkpoint.filter(|_| start < end && !self.config.has(PlantedBug::ForgetUndo)) else {
             return Ok(());
         };
         let runs = checkpoint.unsaved(start / PAGE, pages_of(end));

@@ -45,7 +45,7 @@ pub struct StoreConfig {
     pub clear_away: bool,
     /// A bug for tests to find: it proves that they can.
     #[cfg(any(test, feature = "planted"))]
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
 }
 
 impl Default for StoreConfig {
@@ -74,7 +74,7 @@ impl Default for StoreConfig {
 /// Bugs that the crash tests must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(any(test, feature = "planted")), allow(dead_code))]
-pub enum Planted {
+pub enum PlantedBug {
     /// `complete` and `sync` do not sync the file.
     AcknowledgeBeforeSync,
     /// Reads return pages without comparing them.
@@ -109,7 +109,7 @@ pub enum Planted {
 
 impl StoreConfig {
     /// Whether the bug is planted. Always false in a release.
-    pub(crate) fn has(&self, bug: Planted) -> bool {
+    pub(crate) fn has(&self, bug: PlantedBug) -> bool {
         #[cfg(any(test, feature = "planted"))]
         {
             self.planted == Some(bug)

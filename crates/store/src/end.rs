@@ -2,7 +2,7 @@
 
 use types::{PAGE_SIZE, ReplicaId};
 
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::journal_record::{BYTES_HEADER, Beginning, JournalRecord};
 use crate::object::ObjectFiles;
 use crate::ranges::Ranges;
@@ -186,7 +186,7 @@ impl Inner {
             crc32c: record.crc32c,
             path_hint: write_state.birth.path_hint.clone(),
         })?;
-        if !self.config.has(Planted::AcknowledgeBeforeSync) {
+        if !self.config.has(PlantedBug::AcknowledgeBeforeSync) {
             let synced = state.unlocked(|| self.sync_files(&files));
             let write_state = replica.write_state(state, generation)?;
             if let Err(e) = synced {

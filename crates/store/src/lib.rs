@@ -74,7 +74,7 @@ pub use disk::AlignedBuf;
 
 pub use at_rest::AtRest;
 pub use checkpoint::CheckpointSize;
-pub use config::{Planted, REPLICA_LEN_MAX, StoreConfig};
+pub use config::{PlantedBug, REPLICA_LEN_MAX, StoreConfig};
 pub use error::StoreError;
 pub use provenance::Provenance;
 pub use reader::Reader;

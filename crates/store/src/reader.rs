@@ -7,7 +7,7 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::at_rest::AtRest;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::journal_record::Beginning;
 use crate::known_sums::Table;
 use crate::object::ObjectFiles;
@@ -218,12 +218,12 @@ impl Reader {
     pub fn at_rest(&self) -> Result<Option<AtRest>, StoreError> {
         let View::Still { files, len, version } = self.view(&mut self.replica.lock())? else { return Ok(None) };
         let table = files.known.table(version, len);
-        let check = !self.inner.config.has(Planted::SkipCrc);
+        let check = !self.inner.config.has(PlantedBug::SkipCrc);
         Ok(Some(AtRest { replica: self.replica.id, files, table, len, check }))
     }
 
     fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange {
-        ReadRange { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
+        ReadRange { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(PlantedBug::SkipCrc) }
     }
 
     /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
@@ -334,7 +334,7 @@ impl Inner {
                 let mut at = start;
                 while at < stop {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
-                    let check = !self.config.has(Planted::SkipCrc);
+                    let check = !self.config.has(PlantedBug::SkipCrc);
                     let stretch = ReadRange { replica, offset: at, len: index(step), end: u64::MAX, check };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::buffers::{BUFFER, Buffers};
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::floor::Floor;
 use crate::journal_record::{Beginning, JournalRecord};
 use crate::journal_references::{JournalReferences, Removal};
@@ -180,7 +180,7 @@ impl Inner {
         }
         let size = |ranges: &Ranges| ranges.as_slice().iter().map(|(start, end)| end - start).sum::<u64>();
         let dropped = size(&before) - size(&write_state.written);
-        if dropped > 0 && !self.config.has(Planted::ForgetLoss) {
+        if dropped > 0 && !self.config.has(PlantedBug::ForgetLoss) {
             // Before the journal records the rest as complete.
             self.journal.count_loss()?;
         }
@@ -219,7 +219,8 @@ impl Inner {
         unsynced: &BTreeMap<u64, (u64, u32)>,
     ) -> Result<(), StoreError> {
         let direct = self.objects.direct(files)?;
-        let rewrites = (!direct.is_direct() || self.journal.is_in_doubt()) && !self.config.has(Planted::BelieveCache);
+        let rewrites =
+            (!direct.is_direct() || self.journal.is_in_doubt()) && !self.config.has(PlantedBug::BelieveCache);
         let mut buffer = self.buffers.take();
         let mut pages = unsynced.iter().filter(|(page, _)| !write_state.held.contains_key(page)).peekable();
         let mut bad = Vec::new();
@@ -237,7 +238,7 @@ impl Inner {
             let bad_before = bad.len();
             for ((page, bytes), crc) in (first..).zip(bytes.chunks(PAGE_SIZE)).zip(expected) {
                 let sum = PageSum::of(bytes);
-                if sum.crc32c == Crc32c(crc) || self.config.has(Planted::BelieveRanges) {
+                if sum.crc32c == Crc32c(crc) || self.config.has(PlantedBug::BelieveRanges) {
                     files.write_sums(page, &[sum])?;
                 } else {
                     bad.push(page);

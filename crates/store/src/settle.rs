@@ -10,7 +10,7 @@ use kv::Batch;
 use types::ReplicaId;
 
 use crate::StoreError;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::record::{ByteLocation, ReplicaRecord, SegmentStat, replica_key, segment_key};
 use crate::segment::{FILE_HEADER, record_header, scan};
 use crate::segments::ActiveSegment;
@@ -135,7 +135,7 @@ impl Inner {
                 return Err(e);
             }
         };
-        if !self.config.has(Planted::UnlinkBeforeRecord) {
+        if !self.config.has(PlantedBug::UnlinkBeforeRecord) {
             self.journal.sync_to(seq)?;
         }
         self.segments.remove(number)
@@ -206,7 +206,7 @@ impl Inner {
                 at += 1;
             }
             file.write_at(&out, start)?;
-            if !self.config.has(Planted::SettleBeforeSegmentSync) {
+            if !self.config.has(PlantedBug::SettleBeforeSegmentSync) {
                 file.sync_data()?;
             }
             newest.end = end;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::record::{ByteLocation, ReplicaRecord};
 use crate::replica::State;
 use crate::segment::read_record;
@@ -28,7 +28,7 @@ impl Inner {
             let mut content: Arc<[u8]> = std::iter::repeat_n(0, index(record.len)).collect();
             let read = Arc::get_mut(&mut content).map_or(Ok(()), |bytes| self.small_bytes_into(record, bytes));
             result = read.and_then(|()| {
-                if !self.config.has(Planted::SkipCrc) {
+                if !self.config.has(PlantedBug::SkipCrc) {
                     check(replica, record, &content)?;
                 }
                 Ok(content)

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use types::{Incarnation, ObjectId, ReplicaId};
 
 use crate::buffers::Buffers;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::floor::Floor;
 use crate::journal_record::{Beginning, GenerationStart, JournalRecord, Subject};
 use crate::journal_references::{JournalReferences, Removal};
@@ -233,7 +233,8 @@ impl Store {
         inner.check_incarnation(new.incarnation)?;
         let appended = {
             let mut memory = inner.seen.lock();
-            let is_used = !is_recreated && memory.seen.has(replica.object) && !inner.config.has(Planted::ReuseObject);
+            let is_used =
+                !is_recreated && memory.seen.has(replica.object) && !inner.config.has(PlantedBug::ReuseObject);
             if replica.object == ObjectId(0) || is_used {
                 return Err(StoreError::ObjectUsed { object: replica.object });
             }
@@ -337,7 +338,7 @@ impl Store {
             table.remove(&replica);
         }
         drop(table);
-        if inner.config.has(Planted::UnlinkBeforeRecord) {
+        if inner.config.has(PlantedBug::UnlinkBeforeRecord) {
             inner.remove_files(Seq(u64::MAX))?;
         }
         Ok(())

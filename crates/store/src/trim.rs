@@ -6,7 +6,7 @@ use journal::{Seq, StreamId};
 use kv::Batch;
 
 use crate::StoreError;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::record::SEEN_KEY;
 use crate::store::Inner;
 
@@ -45,7 +45,7 @@ impl Inner {
             drop(memory);
             self.journal.sync_to(seq)?;
         }
-        let below = if self.config.has(Planted::TrimTooEarly) { self.journal.appended().next() } else { below };
+        let below = if self.config.has(PlantedBug::TrimTooEarly) { self.journal.appended().next() } else { below };
         Ok(self.journal.set_trim(StreamId::STORE_DATA, below)?)
     }
 }

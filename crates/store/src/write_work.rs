@@ -9,7 +9,7 @@ use types::{PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::buffers::BUFFER;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::journal_record::{Beginning, GenerationStart, JournalRecord};
 use crate::object::ObjectFiles;
 use crate::ranges::Ranges;
@@ -46,7 +46,7 @@ impl Inner {
     /// the kernel treats the unwritten bytes as written, and the next sync succeeds.
     pub(crate) fn sync_files(&self, files: &ObjectFiles) -> Result<(), disk::DiskError> {
         let synced = self.objects.sync(files);
-        if synced.is_err() && !self.config.has(Planted::ForgetFailure) {
+        if synced.is_err() && !self.config.has(PlantedBug::ForgetFailure) {
             self.journal.note_failed_sync();
         }
         synced
@@ -87,7 +87,7 @@ impl Inner {
     pub(crate) fn flush(&self, replica: ReplicaId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
         if let Some(write_state) = &state.write_state
             && write_state.held.values().any(|held| held.image)
-            && !self.config.has(Planted::OverwriteBeforeJournal)
+            && !self.config.has(PlantedBug::OverwriteBeforeJournal)
         {
             self.journal.sync_to(write_state.last)?;
         }
@@ -108,7 +108,7 @@ impl Inner {
         let direct = self.objects.direct(&files)?;
         let counted_on = |page: u64| {
             let (start, end) = (page * PAGE, (page + 1) * PAGE);
-            !self.config.has(Planted::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
+            !self.config.has(PlantedBug::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
         };
         let Some(write_state) = &mut state.write_state else { return Ok(()) };
         // They stay held until they are in the file, whatever happens.
@@ -175,7 +175,7 @@ impl Inner {
         write_state.dirty = false;
         let (synced, logged) = state.while_syncing(|| {
             let synced = match &files {
-                Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.sync_files(files),
+                Some(files) if !self.config.has(PlantedBug::AcknowledgeBeforeSync) => self.sync_files(files),
                 _ => Ok(()),
             };
             let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };

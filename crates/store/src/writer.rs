@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::ReplicaId;
 
-use crate::config::{Planted, REPLICA_LEN_MAX};
+use crate::config::{PlantedBug, REPLICA_LEN_MAX};
 use crate::journal_record::{BYTES_HEADER, JournalRecord, Subject};
 use crate::object::ObjectFiles;
 use crate::plan::{Part, plan};
@@ -218,7 +218,7 @@ impl Writer {
         files.write_sums(first_page, &sums)?;
         let crcs = sums.iter().map(|sum| sum.crc32c.0).collect();
         let count = sums.len() as u64;
-        let seq = if inner.config.has(Planted::ForgetRange) {
+        let seq = if inner.config.has(PlantedBug::ForgetRange) {
             inner.journal.appended()
         } else {
             inner.log(self.subject(), &JournalRecord::InFile { first_page, crcs })?.seq

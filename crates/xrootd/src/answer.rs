@@ -9,7 +9,7 @@ use crate::gather::Gather;
 use crate::input::is_half_closed;
 use crate::meter::{Began, Meter};
 use crate::outgoing::Outgoing;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// Appends one frame, whose body `write` appends.
 pub(crate) fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus, write: impl FnOnce(&mut Vec<u8>)) {
@@ -29,18 +29,18 @@ pub(crate) fn ok(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Ve
 }
 
 /// Appends an error, wait or redirect.
-pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
-    match refusal {
-        Refusal::Error { number, text } => frame(out, stream, ResponseStatus::Error, |body| {
+pub(crate) fn request_error(out: &mut Vec<u8>, stream: StreamId, request_error: &RequestError) {
+    match request_error {
+        RequestError::Error { number, text } => frame(out, stream, ResponseStatus::Error, |body| {
             body.extend_from_slice(&number.0.to_be_bytes());
             put_text(text, body);
         }),
-        Refusal::Wait { seconds, text } => frame(out, stream, ResponseStatus::Wait, |body| {
+        RequestError::Wait { seconds, text } => frame(out, stream, ResponseStatus::Wait, |body| {
             body.extend_from_slice(&seconds.to_be_bytes());
             put_text(text, body);
         }),
         // XProtocol.hh, ServerResponseBody_Redirect: the port, then host and opaque data without a terminator.
-        Refusal::Redirect(to) => frame(out, stream, ResponseStatus::Redirect, |body| {
+        RequestError::Redirect(to) => frame(out, stream, ResponseStatus::Redirect, |body| {
             body.extend_from_slice(&u32::from(to.port).to_be_bytes());
             body.extend_from_slice(to.host.as_bytes());
             if !to.words.is_empty() {
@@ -100,7 +100,7 @@ impl Reply {
     /// The same; `write` appends the body.
     pub(crate) fn encoded<T, F>(self, write: F) -> Encoded<F>
     where
-        F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static,
+        F: FnOnce(T, &mut Vec<u8>) -> Result<(), RequestError> + Send + 'static,
     {
         Encoded { reply: self, write }
     }
@@ -130,11 +130,11 @@ impl Reply {
     }
 
     /// Answers with an error, wait or redirect.
-    pub(crate) fn refuse(mut self, reason: &Refusal) {
+    pub(crate) fn refuse(mut self, reason: &RequestError) {
         if let Some((to, _)) = &self.duty {
             to.meter().refused(reason);
         }
-        self.complete(|out, stream| refusal(out, stream, reason));
+        self.complete(|out, stream| request_error(out, stream, reason));
     }
 
     /// Whether the client is gone.
@@ -191,11 +191,11 @@ pub(crate) struct Encoded<F> {
     write: F,
 }
 
-impl<T, F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static> Answer<T> for Encoded<F> {
+impl<T, F: FnOnce(T, &mut Vec<u8>) -> Result<(), RequestError> + Send + 'static> Answer<T> for Encoded<F> {
     fn give(self, outcome: Result<T, Error>) {
         let Self { reply, write } = self;
         let mut body = Vec::new();
-        match outcome.map_err(Refusal::from).and_then(|outcome| write(outcome, &mut body)) {
+        match outcome.map_err(RequestError::from).and_then(|outcome| write(outcome, &mut body)) {
             Ok(()) => reply.ok(|out| out.extend_from_slice(&body)),
             Err(why) => reply.refuse(&why),
         }
@@ -257,12 +257,12 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if self.duty.is_some() {
             let lost =
-                Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
+                RequestError::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
             tracing::error!("a request was dropped without an answer");
             if let Some((to, _)) = &self.duty {
                 to.meter().refused(&lost);
             }
-            self.complete(|out, stream| refusal(out, stream, &lost));
+            self.complete(|out, stream| request_error(out, stream, &lost));
         }
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         let meter = Arc::new(Meter::new());
         let outgoing = Outgoing::new(socket, Arc::clone(&drainer), Arc::clone(&meter), 1, 1);
         let reply = || Reply::new(Arc::clone(&outgoing), StreamId::default(), None);
-        let too_long = || Refusal::new(ErrorNumber::ARG_TOO_LONG, "it is too long");
+        let too_long = || RequestError::new(ErrorNumber::ARG_TOO_LONG, "it is too long");
         reply().encoded(|(), _: &mut Vec<u8>| Ok(())).give(Ok(()));
         assert_eq!(meter.errors(), []);
         reply().encoded(move |(), _: &mut Vec<u8>| Err(too_long())).give(Ok(()));

@@ -16,7 +16,7 @@ use crate::answer::Reply;
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{capability_of, hints_of, mtime_of, parse_new_path, parse_path};
 use crate::gather::Gather;
-use crate::to_wire::{Refusal, stat_reply};
+use crate::to_wire::{RequestError, stat_reply};
 
 /// Maximum length of an entry's answer: the text of an error, with its frame.
 const ANSWER_MAX: u64 = 1100;
@@ -46,12 +46,12 @@ fn memory_of(batch: &Batch) -> u64 {
 impl Connection {
     /// Handles a batch. Its answer is sent when all of its entries are done.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn batch(&mut self, stream: StreamId, r: &Batch) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn batch(&mut self, stream: StreamId, r: &Batch) -> Result<Result<(), RequestError>, Stop> {
         let room = match self.room_for(r) {
             Ok(room) => room,
-            Err(refusal) => {
+            Err(request_error) => {
                 self.skip(u64::from(r.len))?;
-                return Ok(Err(refusal));
+                return Ok(Err(request_error));
             }
         };
         let mut behind = vec![0; r.len as usize];
@@ -63,28 +63,28 @@ impl Connection {
         self.out.back();
         let entries = match batch::entries(r, &behind) {
             Ok(entries) => entries,
-            Err(error) => return Ok(Err(Refusal::of_wire(&error))),
+            Err(error) => return Ok(Err(RequestError::of_wire(&error))),
         };
         service.counters().written(entries.iter().map(|entry| entry.data.len() as u64).sum());
         let gather = Gather::new(Arc::clone(&self.front.meter), self.hand_on(stream)?, entries.len(), room);
         let mut files = service.new_files(&session, behind);
         for (number, entry) in entries.into_iter().enumerate() {
             let reply = Reply::of_entry(Arc::clone(&gather), batch::stream_of(number));
-            if let Err((refusal, reply)) = begin(&service, &session, &mut files, entry, reply) {
-                reply.refuse(&refusal);
+            if let Err((request_error, reply)) = begin(&service, &session, &mut files, entry, reply) {
+                reply.refuse(&request_error);
             }
         }
         files.begin();
         Ok(Ok(()))
     }
 
-    fn room_for(&self, r: &Batch) -> Result<Room, Refusal> {
+    fn room_for(&self, r: &Batch) -> Result<Room, RequestError> {
         let Some(limits) = limits(&self.front.service) else {
-            return Err(Refusal::unsupported("A batch"));
+            return Err(RequestError::unsupported("A batch"));
         };
         if r.len > limits.bytes {
             let text = format!("A batch of {} bytes is refused: {} is the limit here", r.len, limits.bytes);
-            return Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text));
+            return Err(RequestError::new(ErrorNumber::ARG_TOO_LONG, text));
         }
         Ok(self.front.service.room_for(&self.session.open.caller(), memory_of(r))?)
     }
@@ -97,15 +97,15 @@ fn begin(
     files: &mut NewFiles<Reply>,
     entry: Entry,
     reply: Reply,
-) -> Result<(), (Refusal, Reply)> {
+) -> Result<(), (RequestError, Reply)> {
     let target = match PathArg::parse(&files.buffer()[entry.path.clone()]) {
         Ok(target) => target,
-        Err(error) => return Err((Refusal::of_wire(&error), reply)),
+        Err(error) => return Err((RequestError::of_wire(&error), reply)),
     };
     let makes = matches!(entry.op, Op::Create { .. } | Op::Open { .. });
     let path = match if makes { parse_new_path(&target.path) } else { parse_path(&target.path) } {
         Ok(path) => path,
-        Err(refusal) => return Err((refusal, reply)),
+        Err(request_error) => return Err((request_error, reply)),
     };
     if let (Some(elsewhere), false) = (service.names_elsewhere(), matches!(entry.op, Op::Create { .. })) {
         return Err((elsewhere.into(), reply));
@@ -118,7 +118,7 @@ fn begin(
         Op::Remove => service.change(&session.caller(), Change::Remove(path), None, reply),
         Op::Open { len, .. } if len > DATA_MAX && matches!(service.role(), Role::Manager(_)) => {
             let text = format!("Cannot make {path} in a batch: it is {len} bytes long, and {DATA_MAX} is the limit");
-            return Err((Refusal::new(ErrorNumber::ARG_TOO_LONG, text), reply));
+            return Err((RequestError::new(ErrorNumber::ARG_TOO_LONG, text), reply));
         }
         Op::Open { replace, mode, len } => {
             let open = OpenAtOnce { path, replace, mode, len: u64::from(len), hints: hints_of(&target) };
@@ -131,7 +131,7 @@ fn begin(
         }
         Op::Unknown(other) => {
             let text = format!("Operation {other} of a batch is not known to version {} of it", batch::VERSION);
-            return Err((Refusal::new(ErrorNumber::UNSUPPORTED, text), reply));
+            return Err((RequestError::new(ErrorNumber::UNSUPPORTED, text), reply));
         }
     }
     Ok(())

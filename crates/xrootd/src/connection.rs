@@ -19,7 +19,7 @@ use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended};
 use crate::outgoing::{Gone, Outgoing};
 use crate::session::Session;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// Maximum payload of fattr, in bytes: the maximum number of attributes, each of the maximum length.
 const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
@@ -214,7 +214,7 @@ impl Connection {
             Ok(request) => request,
             Err(error) => {
                 self.complain(header.kind, &error);
-                self.refuse(stream, &Refusal::of_wire(&error));
+                self.refuse(stream, &RequestError::of_wire(&error));
                 // For some requests the malformed part says how much data follows.
                 if error.closes() || (header.kind.closes_if_malformed() && header.dlen > 0) {
                     return Err(error.into());
@@ -229,7 +229,7 @@ impl Connection {
         if !self.logged_in && !allowed_before_login(header.kind) {
             let text = format!("{} request refused: log in first", header.kind.name());
             self.complain(header.kind, &text);
-            self.refuse(stream, &Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+            self.refuse(stream, &RequestError::new(ErrorNumber::INVALID_REQUEST, text));
             return self.skip(request.following());
         }
         // Before anything is looked up for it: a cluster's disk server must not redirect it to the manager either.
@@ -243,7 +243,7 @@ impl Connection {
     /// Handles a payload over the request's limit. A moderate excess is discarded and the connection continues.
     /// Otherwise the connection ends, and also where more data follows than the header says.
     fn over_long(&mut self, header: &RequestHeader, error: WireError) -> Result<(), Stop> {
-        self.refuse(header.stream, &Refusal::of_wire(&error));
+        self.refuse(header.stream, &RequestError::of_wire(&error));
         match error {
             WireError::PayloadTooLong { len, .. } | WireError::ListTooLong { len, .. }
                 if len <= EXCESS_MAX && header.kind != RequestKind::Writev =>
@@ -325,25 +325,25 @@ impl Connection {
             Request::Prepare(r) => self.prepare(stream, &r),
             // Signatures are not required. A sigver has no answer; the request that it signs follows.
             Request::Sigver(r) if !r.signature.is_empty() => Ok(()),
-            Request::Sigver(_) => Err(Refusal::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
+            Request::Sigver(_) => Err(RequestError::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
             Request::Unknown(r) => {
                 let text = format!("Request code {} is not known to this protocol", r.code);
                 self.complain(RequestKind::Unknown(r.code), &text);
-                Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
+                Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text))
             }
             other => {
                 self.skip(other.following())?;
-                Err(Refusal::unsupported(&format!("The request {}", other.kind().name())))
+                Err(RequestError::unsupported(&format!("The request {}", other.kind().name())))
             }
         };
-        if let Err(refusal) = result {
-            self.refuse(stream, &refusal);
+        if let Err(request_error) = result {
+            self.refuse(stream, &request_error);
         }
         Ok(())
     }
 
     /// Answers at once with kXR_ok.
-    pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Refusal> {
+    pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RequestError> {
         self.out.answer(|out| answer::ok(out, stream, write));
         Ok(())
     }
@@ -363,9 +363,9 @@ impl Connection {
     }
 
     /// Answers at once with an error, wait or redirect.
-    pub(crate) fn refuse(&self, stream: StreamId, refusal: &Refusal) {
-        self.front.meter.refused(refusal);
-        self.out.answer(|out| answer::refusal(out, stream, refusal));
+    pub(crate) fn refuse(&self, stream: StreamId, request_error: &RequestError) {
+        self.front.meter.refused(request_error);
+        self.out.answer(|out| answer::request_error(out, stream, request_error));
     }
 
     /// Prepares an answer that another thread gives.
@@ -398,7 +398,7 @@ impl Connection {
     }
 
     /// The open file behind `handle`.
-    pub(crate) fn file(&self, handle: wire::FileHandle) -> Result<Arc<OpenFile>, Refusal> {
+    pub(crate) fn file(&self, handle: wire::FileHandle) -> Result<Arc<OpenFile>, RequestError> {
         Ok(self.front.service.file(&self.session.open, from_wire::handle(handle))?)
     }
 }

@@ -13,7 +13,7 @@ use wire::{ErrorNumber, StreamId};
 use crate::connection::{Connection, Stop};
 use crate::input::InputEnd;
 use crate::meter::Began;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// Maximum number of data streams of a session, as in the stock server (`maxStreams` less the first).
 pub(crate) const STREAMS_MAX: usize = 15;
@@ -53,15 +53,15 @@ struct Slots {
 
 impl DataStreams {
     /// Adds a stream. Returns its path and the queue of its tasks.
-    fn add(&self) -> Result<(u8, Receiver<Numbered>), Refusal> {
+    fn add(&self) -> Result<(u8, Receiver<Numbered>), RequestError> {
         let mut slots = self.slots.lock();
         if slots.ended {
-            return Err(Refusal::new(ErrorNumber::NOT_FOUND, "The session to bind to has just ended"));
+            return Err(RequestError::new(ErrorNumber::NOT_FOUND, "The session to bind to has just ended"));
         }
         let free = (1_u8..).zip(slots.tasks.iter_mut()).find(|(_, slot)| slot.is_none());
         let Some((path_id, slot)) = free else {
             let text = format!("A session has at most {STREAMS_MAX} further connections");
-            return Err(Refusal::new(ErrorNumber::NO_MEMORY, text));
+            return Err(RequestError::new(ErrorNumber::NO_MEMORY, text));
         };
         let (sender, receiver) = sync_channel(WAITING_MAX);
         *slot = Some(sender);
@@ -83,9 +83,15 @@ impl DataStreams {
     }
 
     /// Queues a request for the stream `path_id`; waits while its queue is full.
-    pub(crate) fn hand(&self, path_id: u8, stream: StreamId, task: Task, began: Option<Began>) -> Result<(), Refusal> {
+    pub(crate) fn hand(
+        &self,
+        path_id: u8,
+        stream: StreamId,
+        task: Task,
+        began: Option<Began>,
+    ) -> Result<(), RequestError> {
         let slot = self.slots.lock().tasks.get(usize::from(path_id).wrapping_sub(1)).cloned().flatten();
-        let none = || Refusal::new(ErrorNumber::ARG_INVALID, format!("This session has no data stream {path_id}"));
+        let none = || RequestError::new(ErrorNumber::ARG_INVALID, format!("This session has no data stream {path_id}"));
         slot.ok_or_else(none)?.send((stream, task, began)).map_err(|_| none())
     }
 }
@@ -95,21 +101,21 @@ impl Connection {
     /// Returns when the stream has ended, or why it could not begin.
     // Not inlined for the same reason as `open`: it is rare and uses much stack.
     #[inline(never)]
-    pub(crate) fn bind(&mut self, stream: StreamId, r: &Bind) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn bind(&mut self, stream: StreamId, r: &Bind) -> Result<Result<(), RequestError>, Stop> {
         if self.logged_in {
             let text = "This connection has logged in; only a fresh one can be bound to a session";
-            return Ok(Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text)));
+            return Ok(Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text)));
         }
         let Some(parent) = self.front.session(r.session) else {
-            return Ok(Err(Refusal::new(ErrorNumber::NOT_FOUND, "There is no such session to bind to")));
+            return Ok(Err(RequestError::new(ErrorNumber::NOT_FOUND, "There is no such session to bind to")));
         };
         if parent.peer.ip() != self.session.peer.ip() {
             let text = "A session takes further connections from its own host only";
-            return Ok(Err(Refusal::new(ErrorNumber::NOT_AUTHORIZED, text)));
+            return Ok(Err(RequestError::new(ErrorNumber::NOT_AUTHORIZED, text)));
         }
         let (path_id, tasks) = match parent.streams.add() {
             Ok(added) => added,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         tracing::debug!(client = %parent, path_id, "data stream bound");
         // From here on it uses the files of that session.
@@ -156,8 +162,8 @@ impl Connection {
             Task::Write(r) => self.write(stream, &Write { path_id: 0, ..r })?,
             Task::Pgwrite(r) => self.pgwrite(stream, &Pgwrite { path_id: 0, ..r })?,
         };
-        if let Err(refusal) = result {
-            self.refuse(stream, &refusal);
+        if let Err(request_error) = result {
+            self.refuse(stream, &request_error);
         }
         self.input.frame_done();
         Ok(())
@@ -169,7 +175,7 @@ impl Connection {
         stream: StreamId,
         path_id: u8,
         task: impl FnOnce() -> Task,
-    ) -> Option<Result<(), Refusal>> {
+    ) -> Option<Result<(), RequestError>> {
         // For "any" the server chooses the connection on which the request arrived.
         if path_id == 0 || path_id == wire::request::BIND_ANY_PATH {
             return None;

@@ -12,7 +12,7 @@ use wire::request::{self, Login, OpenOptions};
 use wire::{ErrorNumber, FileHandle, PathArg};
 
 use crate::third_party::part_of;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// The key of a modification time. The config query of the same name tells a client that the server supports it.
 pub(crate) const MTIME: &[u8] = b"weir.mtime";
@@ -20,21 +20,21 @@ pub(crate) const MTIME: &[u8] = b"weir.mtime";
 const WORD_MAX: usize = 256;
 
 /// Checks a path from a request.
-pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
-    NsPath::parse(path).map_err(|error| Refusal::of_name(path, error))
+pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, RequestError> {
+    NsPath::parse(path).map_err(|error| RequestError::of_name(path, error))
 }
 
 /// The same as [`parse_path`], for a line of a list, which may include opaque words.
-pub(crate) fn parse_line(line: &[u8]) -> Result<NsPath, Refusal> {
+pub(crate) fn parse_line(line: &[u8]) -> Result<NsPath, RequestError> {
     parse_path(line.split(|&b| b == b'?').next().unwrap_or(line))
 }
 
 /// The same as [`parse_path`], for a new name. Listings of this protocol end names with a line end, so this front end
 /// creates no name that contains one.
-pub(crate) fn parse_new_path(path: &[u8]) -> Result<NsPath, Refusal> {
+pub(crate) fn parse_new_path(path: &[u8]) -> Result<NsPath, RequestError> {
     if path.contains(&b'\n') {
         let text = "A name with a line end cannot be listed over root://, so it cannot be made over it either";
-        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+        return Err(RequestError::new(ErrorNumber::ARG_INVALID, text));
     }
     parse_path(path)
 }
@@ -118,7 +118,7 @@ pub(crate) fn open_of(
     path: NsPath,
     with_stat: bool,
     template: Option<Arc<OpenFile>>,
-) -> Result<Open, Refusal> {
+) -> Result<Open, RequestError> {
     let has = |option| r.options.has(option);
     let upload = r.target.get(b"weir.upload").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let go_on = match upload {
@@ -155,7 +155,7 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// The algorithm that a request names; by default adler32. `offered` are those that are computed on demand.
-    pub(crate) fn named(name: Option<&[u8]>, offered: &[DigestKind]) -> Result<Self, Refusal> {
+    pub(crate) fn named(name: Option<&[u8]>, offered: &[DigestKind]) -> Result<Self, RequestError> {
         let Some(name) = name else { return Ok(Self::Adler32) };
         // gfal2 passes on names in the case that its user wrote.
         let lower = name.to_ascii_lowercase();
@@ -168,7 +168,7 @@ impl Algorithm {
             name.escape_ascii(),
             names.join(", ")
         );
-        Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
+        Err(RequestError::new(ErrorNumber::UNSUPPORTED, text))
     }
 
     /// All that a server offers, in the order in which it announces them.

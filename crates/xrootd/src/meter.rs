@@ -10,7 +10,7 @@ use std::time::Instant;
 use types::Histogram;
 use wire::{ErrorNumber, RequestKind};
 
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// The number of stripes.
 const STRIPES: usize = 16;
@@ -115,16 +115,16 @@ impl Meter {
     }
 
     /// Counts an error, wait or redirect.
-    pub(crate) fn refused(&self, refusal: &Refusal) {
-        match refusal {
-            Refusal::Error { number, .. } => {
+    pub(crate) fn refused(&self, request_error: &RequestError) {
+        match request_error {
+            RequestError::Error { number, .. } => {
                 let place = number.0.wrapping_sub(ERRORS_FROM) as usize;
                 self.errors[place.min(ERRORS - 1)].fetch_add(1, Ordering::Relaxed);
             }
-            Refusal::Wait { .. } => {
+            RequestError::Wait { .. } => {
                 self.waits.fetch_add(1, Ordering::Relaxed);
             }
-            Refusal::Redirect(_) => {
+            RequestError::Redirect(_) => {
                 self.redirects.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -194,10 +194,10 @@ mod tests {
     #[test]
     fn errors_are_counted_by_number_and_waits_separately() {
         let meter = Meter::new();
-        meter.refused(&Refusal::new(ErrorNumber::NOT_FOUND, "no"));
-        meter.refused(&Refusal::new(ErrorNumber::NOT_FOUND, "no"));
-        meter.refused(&Refusal::new(ErrorNumber(99_999), "no"));
-        meter.refused(&Refusal::Wait { seconds: 1, text: "later".into() });
+        meter.refused(&RequestError::new(ErrorNumber::NOT_FOUND, "no"));
+        meter.refused(&RequestError::new(ErrorNumber::NOT_FOUND, "no"));
+        meter.refused(&RequestError::new(ErrorNumber(99_999), "no"));
+        meter.refused(&RequestError::Wait { seconds: 1, text: "later".into() });
         assert_eq!(meter.errors(), [(ErrorNumber::NOT_FOUND, 2), (ErrorNumber(ERRORS_FROM + 63), 1)]);
         assert_eq!(meter.waits(), 1);
         meter.ended(Ended::MadeRoom);

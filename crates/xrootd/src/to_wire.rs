@@ -7,7 +7,7 @@ use wire::{ErrorNumber, FileHandle, WireError};
 
 /// An answer other than success.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RequestError {
     /// kXR_error.
     Error {
         /// The protocol's number.
@@ -26,22 +26,22 @@ pub(crate) enum Refusal {
     Redirect(service::Redirect),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Refused { code, text } => Refusal::Error { number: ErrorNumber::from(code), text },
-            Error::Wait { seconds, text } => Refusal::Wait { seconds, text },
-            Error::Redirect(to) => Refusal::Redirect(to),
+            Error::Refused { code, text } => RequestError::Error { number: ErrorNumber::from(code), text },
+            Error::Wait { seconds, text } => RequestError::Wait { seconds, text },
+            Error::Redirect(to) => RequestError::Redirect(to),
         }
     }
 }
 
-impl Refusal {
+impl RequestError {
     /// An error that exists only in this protocol.
     pub(crate) fn new(number: ErrorNumber, text: impl Into<String>) -> Self {
         // This cuts the text in the same way as all others.
         match Error::new(types::ErrorCode::Invalid, text) {
-            Error::Refused { text, .. } => Refusal::Error { number, text },
+            Error::Refused { text, .. } => RequestError::Error { number, text },
             other => other.into(),
         }
     }
@@ -49,16 +49,16 @@ impl Refusal {
     /// The protocol's number. Waits and redirects count as overload.
     pub(crate) fn number(&self) -> ErrorNumber {
         match self {
-            Refusal::Error { number, .. } => *number,
-            Refusal::Wait { .. } | Refusal::Redirect(_) => ErrorNumber::OVERLOADED,
+            RequestError::Error { number, .. } => *number,
+            RequestError::Wait { .. } | RequestError::Redirect(_) => ErrorNumber::OVERLOADED,
         }
     }
 
     /// The text for the user.
     pub(crate) fn text(&self) -> &str {
         match self {
-            Refusal::Error { text, .. } | Refusal::Wait { text, .. } => text,
-            Refusal::Redirect(_) => "another server is to be asked",
+            RequestError::Error { text, .. } | RequestError::Wait { text, .. } => text,
+            RequestError::Redirect(_) => "another server is to be asked",
         }
     }
 

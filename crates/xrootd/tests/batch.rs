@@ -40,7 +40,7 @@ fn ask(client: &mut Client, wishes: &[Wish<'_>]) -> Vec<Response> {
     batch::answers(&body, wishes.len()).unwrap()
 }
 
-fn refusal(answer: &Response) -> (E, String) {
+fn request_error(answer: &Response) -> (E, String) {
     match answer {
         Response::Error { number, text } => (*number, String::from_utf8_lossy(text).into_owned()),
         other => panic!("not refused: {other:?}"),
@@ -114,10 +114,10 @@ fn a_refused_entry_does_not_fail_the_others() {
     for (n, (answer, expected)) in answers.iter().zip(expected).enumerate() {
         match expected {
             None => assert!(matches!(answer, Response::Ok(_)), "{n}: {answer:?}"),
-            Some(number) => assert_eq!(refusal(answer).0, number, "{n}: {answer:?}"),
+            Some(number) => assert_eq!(request_error(answer).0, number, "{n}: {answer:?}"),
         }
     }
-    assert!(refusal(&answers[1]).1.contains("/taken"), "it is said of which");
+    assert!(request_error(&answers[1]).1.contains("/taken"), "it is said of which");
     let Response::Ok(stat) = &answers[9] else { panic!() };
     assert_eq!(StatReply::decode(stat).unwrap().size, 14);
     assert_eq!(
@@ -163,7 +163,7 @@ fn acknowledged_files_survive_a_power_failure_and_a_kill() {
     assert!(survives(&mut World::with(quiet)));
     let lies = World::with(|config| {
         quiet(config);
-        config.service.planted = Some(service::Planted::AcknowledgeBeforeSync);
+        config.service.planted = Some(service::PlantedBug::AcknowledgeBeforeSync);
     });
     let mut lies = lies;
     assert!(!survives(&mut lies), "the test would not notice a loss");
@@ -184,7 +184,7 @@ fn a_batch_whose_answer_is_lost_can_be_repeated() {
     world.until("it is done all the same", || world.connect().checksum("/g").is_ok());
     let mut me = world.connect();
     let answers = ask(&mut me, &[create("/f", b"once"), replace("/g", b"too")]);
-    assert_eq!((refusal(&answers[0]).0, &answers[1]), (E::EXISTS, &Response::Ok(Vec::new())));
+    assert_eq!((request_error(&answers[0]).0, &answers[1]), (E::EXISTS, &Response::Ok(Vec::new())));
     assert_eq!((me.get("/f"), me.get("/g")), (b"once".into(), b"too".into()));
     // An incomplete batch has no effect.
     let mut me = world.connect();
@@ -294,10 +294,10 @@ fn a_file_that_cannot_be_written_leaves_no_name() {
     for op in [DiskOp::Write, DiskOp::Create] {
         world.disk.fail_next_under(op, "store/objects/", 1, ErrorKind::StorageFull);
         let answers = ask(&mut me, &[create("/d/new", &large), create("/d/beside", &small)]);
-        assert_eq!((refusal(&answers[0]).0, &answers[1]), (E::NO_SPACE, &Response::Ok(Vec::new())), "{op:?}");
+        assert_eq!((request_error(&answers[0]).0, &answers[1]), (E::NO_SPACE, &Response::Ok(Vec::new())), "{op:?}");
         assert_eq!(me.stat("/d/new").unwrap_err(), E::NOT_FOUND, "{op:?}: it was never there");
         world.disk.fail_next_under(op, "store/objects/", 1, ErrorKind::StorageFull);
-        assert_eq!(refusal(&ask(&mut me, &[replace("/there", &large)])[0]).0, E::NO_SPACE, "{op:?}");
+        assert_eq!(request_error(&ask(&mut me, &[replace("/there", &large)])[0]).0, E::NO_SPACE, "{op:?}");
         assert_eq!((me.get("/d/beside"), me.get("/there")), (small.clone(), small.clone()));
         assert_eq!(world.server().watch().figures().writers, 0, "nothing is left open");
         assert_eq!(ask(&mut me, &[create("/d/new", &large)]), [Response::Ok(Vec::new())], "{op:?}");

@@ -128,8 +128,13 @@ fn what_is_answered_at_once_does_not_wait_for_requests_that_are_handed_on() {
     // With a second one the connection reads no further.
     let second = me.send(&Request::Mkdir(mkdir("/two")), &[]);
     let ping = me.send(&Request::Ping, &[]);
+    me.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let answered = me.frame();
+    assert!(answered.is_err(), "the ping was read while both requests waited: {answered:?}");
+    me.socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     drop(go_on);
-    let mut answered: Vec<_> = (0..3).map(|_| me.answer().0).collect();
-    assert_eq!(answered.pop(), Some(ping), "it was read when one of the two was answered");
-    assert_eq!(answered, [first, second]);
+    assert_eq!(me.answer().0, first);
+    // The answer to the first makes room. Which of the other two is answered first depends on the committer.
+    let others = [me.answer().0, me.answer().0];
+    assert!([[second, ping], [ping, second]].contains(&others), "{others:?}");
 }

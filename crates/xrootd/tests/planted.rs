@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use crate::world::client::{Answer, NEW, READ, UPDATE};
 use crate::world::{GRACE, World, content};
-use service::Planted;
+use service::PlantedBug;
 use wire::request::PgFlags;
 
 /// Runs a scenario on a server with `bug`. Returns whether it passed.
-fn ends_well(bug: Option<Planted>, story: fn(&mut World) -> bool) -> bool {
+fn ends_well(bug: Option<PlantedBug>, story: fn(&mut World) -> bool) -> bool {
     let mut world = World::with(|config| config.service.planted = bug);
     story(&mut world)
 }
 
-fn found(bug: Planted, story: fn(&mut World) -> bool) {
+fn found(bug: PlantedBug, story: fn(&mut World) -> bool) {
     assert!(ends_well(None, story), "the story fails without a bug: {bug:?}");
     assert!(!ends_well(Some(bug), story), "not found: {bug:?}");
 }
 
 #[test]
 fn forget_fence() {
-    found(Planted::ForgetFence, |world| {
+    found(PlantedBug::ForgetFence, |world| {
         let mut old = world.connect();
         let first = old.open("/f", NEW);
         old.write(first, 0, b"old bytes").ok();
@@ -36,7 +36,7 @@ fn forget_fence() {
 
 #[test]
 fn acknowledge_before_sync() {
-    found(Planted::AcknowledgeBeforeSync, |world| {
+    found(PlantedBug::AcknowledgeBeforeSync, |world| {
         world.config.service.times.keeper = Duration::from_secs(60);
         let mut me = world.connect();
         me.put("/f", NEW, b"acknowledged");
@@ -48,7 +48,7 @@ fn acknowledge_before_sync() {
 
 #[test]
 fn store_bad_pages() {
-    found(Planted::StoreBadPages, |world| {
+    found(PlantedBug::StoreBadPages, |world| {
         let mut me = world.connect();
         let handle = me.open("/f", NEW);
         let mut wire = Vec::new();
@@ -61,7 +61,7 @@ fn store_bad_pages() {
 
 #[test]
 fn believe_close() {
-    found(Planted::BelieveClose, |world| {
+    found(PlantedBug::BelieveClose, |world| {
         let mut me = world.connect();
         let handle = me.open("/f?oss.asize=100", NEW);
         me.write(handle, 0, b"not a hundred bytes").ok();
@@ -71,7 +71,7 @@ fn believe_close() {
 
 #[test]
 fn complete_everything() {
-    found(Planted::CompleteEverything, |world| {
+    found(PlantedBug::CompleteEverything, |world| {
         let mut me = world.connect();
         let handle = me.open("/f?oss.asize=100", NEW);
         me.write(handle, 0, b"not a hundred bytes").ok();
@@ -83,7 +83,7 @@ fn complete_everything() {
 
 #[test]
 fn show_undurable() {
-    found(Planted::ShowUndurable, |world| {
+    found(PlantedBug::ShowUndurable, |world| {
         let mut me = world.connect();
         let handle = me.open("/f", NEW);
         me.write(handle, 1_000_000, b"a size is not a prefix").ok();
@@ -93,7 +93,7 @@ fn show_undurable() {
 
 #[test]
 fn forget_writers() {
-    found(Planted::ForgetWriters, |world| {
+    found(PlantedBug::ForgetWriters, |world| {
         let mut me = world.connect();
         let handle = me.open("/f?oss.asize=5", NEW);
         me.write(handle, 0, b"whole").ok();
@@ -105,7 +105,7 @@ fn forget_writers() {
 
 #[test]
 fn trust_handles() {
-    found(Planted::TrustHandles, |world| {
+    found(PlantedBug::TrustHandles, |world| {
         world.connect().put("/f", NEW, b"private");
         let mut owner = world.connect();
         let handle = owner.open("/f", READ);

@@ -181,7 +181,7 @@ pub struct LeaseView {
 
 /// Deliberate bugs, which the simulator must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
+pub enum PlantedBug {
     /// Answer changes when only the primary has applied them.
     AnswerBeforeReplicas,
     /// Answer a close although the replicas are not durable.

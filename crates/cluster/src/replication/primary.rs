@@ -8,7 +8,7 @@ use std::time::Duration;
 use types::{BootGeneration, ErrorCode, InSyncReplica, SessionId, StoreId};
 
 use self::ending::{Barrier, Flushed, Interruption, Kind, Step};
-use super::{Epoch, FromReplica, LeaseView, ObjectDigest, Planted, Seq, Stream, ToReplica};
+use super::{Epoch, FromReplica, LeaseView, ObjectDigest, PlantedBug, Seq, Stream, ToReplica};
 use crate::{ProcessEpoch, Time};
 
 /// The number that the shell gives to a client's request.
@@ -152,7 +152,7 @@ pub struct Primary {
     process_epoch: ProcessEpoch,
     epoch: Epoch,
     patience: ReplicaTimeouts,
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
     standing: SessionCheck,
     /// Unanswered changes, in order. The first is `answered + 1`.
     changes: VecDeque<Ask>,
@@ -184,7 +184,7 @@ impl Primary {
         lease: LeaseView,
         takes: Promotion,
         patience: ReplicaTimeouts,
-        planted: Option<Planted>,
+        planted: Option<PlantedBug>,
         out: &mut Vec<Effect>,
     ) -> Result<Self, ErrorCode> {
         let me = InSyncReplica { store: takes.me, boot_generation: takes.boot_generation };
@@ -245,7 +245,7 @@ impl Primary {
     pub fn may_show(&self, lease: LeaseView) -> bool {
         // An interruption may keep fewer bytes than were acknowledged.
         self.interruption.is_none()
-            && (self.planted == Some(Planted::LeaseNotChecked) || lease.is_valid && self.is_sure(lease))
+            && (self.planted == Some(PlantedBug::LeaseNotChecked) || lease.is_valid && self.is_sure(lease))
     }
 
     /// Returns the number of unanswered changes, which the shell bounds.
@@ -476,7 +476,7 @@ impl Primary {
             }
         }
         again.into_iter().for_each(|in_sync_replica| self.follow(in_sync_replica));
-        if self.planted == Some(Planted::LeftOutSilently) {
+        if self.planted == Some(PlantedBug::LeftOutSilently) {
             self.followers.retain(|_, follower| follower.state != State::Leaving);
         }
     }
@@ -534,7 +534,7 @@ impl Primary {
 
     /// The last change that all in-sync replicas have applied.
     fn applied_by_all(&self) -> Seq {
-        if self.planted == Some(Planted::AnswerBeforeReplicas) {
+        if self.planted == Some(PlantedBug::AnswerBeforeReplicas) {
             return self.own;
         }
         self.followers.values().map(|follower| follower.acked).fold(self.own, Seq::min)

@@ -2,7 +2,7 @@
 
 use types::{BootGeneration, ErrorCode};
 
-use super::{Epoch, FromReplica, ObjectDigest, Planted, Seq, Stream, ToReplica};
+use super::{Epoch, FromReplica, ObjectDigest, PlantedBug, Seq, Stream, ToReplica};
 use crate::Time;
 
 /// The events that a secondary takes.
@@ -51,7 +51,7 @@ enum Flush {
 pub struct Replica {
     /// The boot generation of its node.
     boot_generation: BootGeneration,
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
     /// Lower epochs are refused.
     floor: Epoch,
     stream: Option<Stream>,
@@ -67,7 +67,7 @@ pub struct Replica {
 impl Replica {
     /// Makes the secondary for a node with this boot generation.
     #[must_use]
-    pub fn new(now: Time, boot_generation: BootGeneration, planted: Option<Planted>) -> Self {
+    pub fn new(now: Time, boot_generation: BootGeneration, planted: Option<PlantedBug>) -> Self {
         Self {
             boot_generation,
             planted,
@@ -84,7 +84,8 @@ impl Replica {
     /// Refuses lower epochs from now on.
     pub fn fence(&mut self, epoch: Epoch) {
         self.floor = self.floor.max(epoch);
-        if self.stream.is_some_and(|stream| stream.epoch < self.floor) && self.planted != Some(Planted::EpochNotChecked)
+        if self.stream.is_some_and(|stream| stream.epoch < self.floor)
+            && self.planted != Some(PlantedBug::EpochNotChecked)
         {
             self.stream = None;
         }
@@ -150,7 +151,7 @@ impl Replica {
 
     fn told(&mut self, told: ToReplica, out: &mut Vec<Effect>) {
         let stream = told.stream();
-        if stream.epoch < self.floor && self.planted != Some(Planted::EpochNotChecked) {
+        if stream.epoch < self.floor && self.planted != Some(PlantedBug::EpochNotChecked) {
             out.push(Effect::Say(FromReplica::Fenced { stream, epoch: self.floor }));
             return;
         }
@@ -193,7 +194,7 @@ impl Replica {
         may_make: bool,
         out: &mut Vec<Effect>,
     ) {
-        if self.stream.is_some_and(|current| current > stream) && self.planted != Some(Planted::EpochNotChecked) {
+        if self.stream.is_some_and(|current| current > stream) && self.planted != Some(PlantedBug::EpochNotChecked) {
             return;
         }
         if self.is_of(stream) {

@@ -5,7 +5,7 @@ use types::{ReplicaId, StoreId};
 use super::part::StepContext;
 use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::BetweenStores;
-use crate::replication::{Planted, Replica, ReplicaEffect, ReplicaInput, Stream, ToReplica};
+use crate::replication::{PlantedBug, Replica, ReplicaEffect, ReplicaInput, Stream, ToReplica};
 
 /// A replica that follows a primary.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         let stream = told.stream();
         let planted = self.terms.planted;
         // A message with a higher epoch fences writers and readers with a lower one.
-        if stream.epoch >= self.floor(replica).writes && !self.has(Planted::EpochNotChecked) {
+        if stream.epoch >= self.floor(replica).writes && !self.has(PlantedBug::EpochNotChecked) {
             self.fence(replica, stream.epoch, at);
         }
         let writes = self.floor(replica).writes;

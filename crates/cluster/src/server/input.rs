@@ -6,7 +6,7 @@ use types::{ErrorCode, ReplicaId, StoreId, Timestamp};
 
 use super::{Grant, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, ClosedBy, FromStore, ToStore};
-use crate::replication::{Epoch, ObjectDigest, Planted, ReplicaTimeouts};
+use crate::replication::{Epoch, ObjectDigest, PlantedBug, ReplicaTimeouts};
 
 /// The limits of a store's machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub struct PartTerms {
     /// way.
     pub kept: Duration,
     /// A deliberate bug.
-    pub planted: Option<Planted>,
+    pub planted: Option<PlantedBug>,
 }
 
 impl Default for PartTerms {

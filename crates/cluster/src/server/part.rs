@@ -9,7 +9,7 @@ use super::follow::SecondaryReplica;
 use super::primary_replica::PrimaryReplica;
 use super::{Effect, Grant, GrantRights, Input, Note, PartTerms, ReadView, View, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, CopyFailure, FromStore, REPLICAS_MAX, ToStore};
-use crate::replication::{Epoch, Planted, Primary, PrimaryInput};
+use crate::replication::{Epoch, PlantedBug, Primary, PrimaryInput};
 use crate::{Fence, Time};
 
 /// One store of a disk server. See the module.
@@ -161,7 +161,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             GrantRights::Follow if !has_ended => return Err(ErrorCode::Overloaded),
             GrantRights::Write { .. } | GrantRights::Follow => return Err(ErrorCode::Stale),
         };
-        let may_show = view.lease.is_valid || self.terms.planted == Some(Planted::LeaseNotChecked);
+        let may_show = view.lease.is_valid || self.terms.planted == Some(PlantedBug::LeaseNotChecked);
         // Floors of an earlier session may still exist. The grant's floor is that of the present session.
         let is_fenced = self.session == view.lease.session && epoch < self.floor(replica).reads;
         if may_show && !is_fenced { Ok(shows) } else { Err(ErrorCode::Stale) }
@@ -352,7 +352,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     }
 
     /// Whether the deliberate bug is this one.
-    pub(super) fn has(&self, planted: Planted) -> bool {
+    pub(super) fn has(&self, planted: PlantedBug) -> bool {
         self.terms.planted == Some(planted)
     }
 

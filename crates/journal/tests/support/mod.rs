@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use disk::{CrashFaults, CrashReport, DiskOp, SimDisk};
-use journal::{BallastConfig, Journal, JournalConfig, JournalError, Planted, Seq, StreamId};
+use journal::{BallastConfig, Journal, JournalConfig, JournalError, PlantedBug, Seq, StreamId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -71,7 +71,7 @@ pub struct Story {
     power_lost: bool,
 }
 
-pub fn config_for(seed: u64, planted: Option<Planted>) -> JournalConfig {
+pub fn config_for(seed: u64, planted: Option<PlantedBug>) -> JournalConfig {
     JournalConfig {
         segment_bytes: if seed % 4 < 2 { 16 << 10 } else { 64 << 10 },
         direct: seed % 2 == 0,
@@ -84,7 +84,7 @@ pub fn config_for(seed: u64, planted: Option<Planted>) -> JournalConfig {
 }
 
 impl Story {
-    pub fn new(seed: u64, planted: Option<Planted>) -> Self {
+    pub fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let disk = SimDisk::new(seed);
         if seed % 3 == 0 {
             disk.refuse_direct();

@@ -61,7 +61,7 @@ pub(crate) struct CheckpointSet {
     /// Replaced files that were pinned. They are removed when no reader is left.
     gone: Vec<String>,
     #[cfg(test)]
-    pub(crate) planted: Option<crate::tests::Planted>,
+    pub(crate) planted: Option<crate::tests::PlantedBug>,
     #[cfg(test)]
     pub(crate) before_verify: crate::tests::BeforeVerify,
 }
@@ -248,7 +248,7 @@ impl CheckpointSet {
             before_verify(temporary);
         }
         #[cfg(test)]
-        if self.planted == Some(crate::tests::Planted::SkipCheckpointVerify) {
+        if self.planted == Some(crate::tests::PlantedBug::SkipCheckpointVerify) {
             return Ok(totals);
         }
         let found = Reader::open(&*self.disk, temporary)?.verify(&self.cancel)?;
@@ -326,7 +326,7 @@ impl CheckpointSet {
     fn make_merged(&self, kind: Kind, after: Seq, upto: Seq, members: &[Member]) -> Result<Member, KvError> {
         let deletions = kind == Kind::Delta;
         #[cfg(test)]
-        let deletions = deletions && self.planted != Some(crate::tests::Planted::LoseTombstoneInMerge);
+        let deletions = deletions && self.planted != Some(crate::tests::PlantedBug::LoseTombstoneInMerge);
         let mut merge = self.merge(members, deletions)?;
         self.make(kind, after, upto, &mut |writer| {
             while let Some((key, value)) = merge.next()? {

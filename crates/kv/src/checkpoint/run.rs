@@ -161,7 +161,7 @@ impl Shared {
         let below = checkpointed.min(flushed.seq).next().min(self.journal.durable());
         #[cfg(test)]
         let below = match self.config.planted {
-            Some(crate::tests::Planted::TrimTooEarly) => flushed.seq.next(),
+            Some(crate::tests::PlantedBug::TrimTooEarly) => flushed.seq.next(),
             _ => below,
         };
         self.journal.set_trim(self.stream, below).map_err(from_journal)

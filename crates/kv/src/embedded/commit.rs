@@ -144,7 +144,7 @@ impl Committer {
         let committed = batch.iter().zip(ran).filter(|(_, ran)| matches!(ran, OpResult::Committed));
         let synced = committed.clone().any(|(request, _)| request.durability == Durability::Synced);
         #[cfg(test)]
-        if self.config.planted == Some(crate::tests::Planted::AcknowledgeBeforeSync) {
+        if self.config.planted == Some(crate::tests::PlantedBug::AcknowledgeBeforeSync) {
             self.index.publish(self.last);
             return Ok(());
         }

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use rand::Rng;
 
 use super::world::{Kind, Map, content, crash_image, open, rng};
-use super::{Planted, seeds};
+use super::{PlantedBug, seeds};
 use crate::{Durability, Embedded, EmbeddedConfig, IndexConfig, Kv, KvError, OpOutcome, transact};
 
-fn embedded(sim: &SimDisk, planted: Option<Planted>) -> Embedded {
+fn embedded(sim: &SimDisk, planted: Option<PlantedBug>) -> Embedded {
     let index = IndexConfig { background: true, sweep_interval: Duration::from_millis(3), ..IndexConfig::small() };
     let (_, index, ..) = open(sim, &Kind::Lost, &index).unwrap();
     Embedded::new(index, EmbeddedConfig { planted, ..EmbeddedConfig::default() }).unwrap()
@@ -241,7 +241,7 @@ fn after_a_stop_every_operation_is_answered() {
 
 /// Several threads commit while images of crashes are taken. An image must contain every operation that was answered
 /// before it, complete, and without a gap for each thread.
-fn crash_while_committing(seed: u64, planted: Option<Planted>, faults: &mut CrashReport) -> Result<u64, String> {
+fn crash_while_committing(seed: u64, planted: Option<PlantedBug>, faults: &mut CrashReport) -> Result<u64, String> {
     let mut rng = rng(seed);
     let sim = SimDisk::new(seed);
     let kv = Arc::new(embedded(&sim, planted));
@@ -329,7 +329,9 @@ fn answered_operations_survive_a_crash() {
 fn acknowledging_before_the_sync_is_found() {
     let mut faults = CrashReport::default();
     let found = (0..100).find_map(|seed| {
-        crash_while_committing(seed, Some(Planted::AcknowledgeBeforeSync), &mut faults).err().map(|what| (seed, what))
+        crash_while_committing(seed, Some(PlantedBug::AcknowledgeBeforeSync), &mut faults)
+            .err()
+            .map(|what| (seed, what))
     });
     println!("AcknowledgeBeforeSync: {:?}", found.expect("it was not found"));
 }

@@ -76,7 +76,7 @@ pub(crate) mod child {
 
 /// Bugs that the tests must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Planted {
+pub(crate) enum PlantedBug {
     /// The committer answers when the record is appended.
     AcknowledgeBeforeSync,
     /// The journal is trimmed by the engine's position alone, without a checkpoint.

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::world::{Kind, Map, OTHER, SurvivingEngine, World, compare_reads, content, crash_image, random_batch, rng};
-use super::{Planted, range_of_seeds};
+use super::{PlantedBug, range_of_seeds};
 use crate::{IndexStats, Rebuilt};
 
 /// How often the test reached each case.
@@ -34,7 +34,7 @@ impl CaseCounts {
     }
 }
 
-fn run(seed: u64, planted: Option<Planted>, counts: &mut CaseCounts) -> Result<(), String> {
+fn run(seed: u64, planted: Option<PlantedBug>, counts: &mut CaseCounts) -> Result<(), String> {
     let mut rng = rng(seed);
     let kind = if rng.random_bool(0.5) { Kind::Lost } else { Kind::Surviving(SurvivingEngine::new(4)) };
     let mut world = World::new(seed, kind, planted);
@@ -171,7 +171,7 @@ fn an_index_equals_its_journal() {
 }
 
 /// The seed that finds a planted bug.
-fn found_by(planted: Planted) -> Option<(u64, String)> {
+fn found_by(planted: PlantedBug) -> Option<(u64, String)> {
     let mut counts = CaseCounts::default();
     (0..300).find_map(|seed| run(seed, Some(planted), &mut counts).err().map(|what| (seed, what)))
 }
@@ -179,10 +179,10 @@ fn found_by(planted: Planted) -> Option<(u64, String)> {
 #[test]
 fn planted_bugs_are_found() {
     let bugs = [
-        Planted::TrimTooEarly,
-        Planted::ApplyBeforeDurable,
-        Planted::LoseTombstoneInMerge,
-        Planted::CacheNotInvalidated,
+        PlantedBug::TrimTooEarly,
+        PlantedBug::ApplyBeforeDurable,
+        PlantedBug::LoseTombstoneInMerge,
+        PlantedBug::CacheNotInvalidated,
     ];
     for planted in bugs {
         let (seed, what) = found_by(planted).unwrap_or_else(|| panic!("{planted:?} was not found"));

@@ -9,12 +9,12 @@ use rand::Rng;
 
 use super::fragile::Fragile;
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, crash_image, open, random_batch, rng};
-use super::{BeforeVerify, Planted, seeds};
+use super::{BeforeVerify, PlantedBug, seeds};
 use crate::engine::Engine;
 use crate::{IndexConfig, JournaledIndex, KvError, Rebuilt};
 
 /// A world whose checkpoint files sometimes rot just after they were written.
-fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
+fn rotting(seed: u64, planted: Option<PlantedBug>) -> Result<u64, String> {
     let mut rng = rng(seed);
     let mut world = World::new(seed, Kind::Lost, planted);
     let sim = world.sim.clone();
@@ -58,7 +58,7 @@ fn a_checkpoint_that_fails_verification_does_not_count() {
 #[test]
 fn skipping_the_verification_is_found() {
     let found =
-        (0..25).find_map(|seed| rotting(seed, Some(Planted::SkipCheckpointVerify)).err().map(|what| (seed, what)));
+        (0..25).find_map(|seed| rotting(seed, Some(PlantedBug::SkipCheckpointVerify)).err().map(|what| (seed, what)));
     println!("SkipCheckpointVerify: {:?}", found.expect("it was not found"));
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::Planted;
+use super::PlantedBug;
 use crate::engine::{Applied, Engine, EntrySource, MapSnapshot};
 use crate::{Batch, IndexConfig, JournaledIndex, KvError, MemoryEngine, Read, Recovery, ScanOrder};
 
@@ -175,7 +175,7 @@ pub(crate) fn open(
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, kind: Kind, planted: Option<Planted>) -> Self {
+    pub(crate) fn new(seed: u64, kind: Kind, planted: Option<PlantedBug>) -> Self {
         let sim = SimDisk::new(seed);
         let small = IndexConfig::small();
         // Half of the worlds have no cache: cached keys are not looked up.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use disk_server::{PlacedError, StripedGrant, VerifiedCapability};
+use disk_server::{DiskServerError, StripedGrant, VerifiedCapability};
 use node::{ChecksumFailure, ObjectDigest, StripedRights, Summed};
 use types::{DigestKind, ErrorCode, NsPath};
 
@@ -31,7 +31,7 @@ pub(super) fn read_granted(
         VerifiedCapability::Read(reading) => {
             let (reader, permit) = reading.open().map_err(|error| not_summed(&error))?;
             let read = |offset: u64, into: &mut [u8]| {
-                let got = reader.read(offset, into).map_err(PlacedError::from)?;
+                let got = reader.read(offset, into).map_err(DiskServerError::from)?;
                 permit.check().map(|()| got)
             };
             read_through(kind, is_wanted, read).map_err(|error| not_summed(&error))?.ok_or_else(unwanted)
@@ -61,10 +61,12 @@ fn open_striped(node: &Readers, path: &NsPath, grant: StripedGrant) -> Result<Ar
     striper.0.open(&open).map_err(|error| failed(ErrorCode::Io, error.to_string()))
 }
 
-pub(super) fn not_summed(error: &PlacedError) -> ChecksumFailure {
+pub(super) fn not_summed(error: &DiskServerError) -> ChecksumFailure {
     let code = match error {
         // The manager decides again when the client repeats the request.
-        PlacedError::Moved { .. } | PlacedError::Wait { .. } | PlacedError::Permission(_) => ErrorCode::Overloaded,
+        DiskServerError::Moved { .. } | DiskServerError::Wait { .. } | DiskServerError::Permission(_) => {
+            ErrorCode::Overloaded
+        }
         error => error.code(),
     };
     ChecksumFailure { code, text: error.to_string() }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use disk_server::{DiskServer, Placed, PlacedError, ReadGrant, StripedGrant, VerifiedCapability};
+use disk_server::{DiskServer, DiskServerError, ReadGrant, ReplicatedWriter, StripedGrant, VerifiedCapability};
 use node::StripedRights;
 use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
 use types::{Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
@@ -15,7 +15,6 @@ use crate::attributes::Stat;
 use crate::caller::Caller;
 use crate::error::{Error, Redirect};
 use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
-use crate::making::{Making, MakingError};
 use crate::missing::Missing;
 use crate::names::wall_clock;
 use crate::open_file::{Access, Copying, OpenFile, Shown};
@@ -25,6 +24,7 @@ use crate::session::Session;
 use crate::striped::{StripedOpen, Striper};
 use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::workers::apart;
+use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writers::{Begin, Owner, TakeUp};
 
 /// An open on a disk server.
@@ -62,7 +62,7 @@ impl Service {
         let capability = open.hints.capability.take().unwrap_or_default();
         let verified = match disk.verify(&capability, &open.path, Some(caller.principal)) {
             Ok(verified) => verified,
-            Err(error) => return answer.give(Err(Error::of_placed(&format_args!("open {}", open.path), &error))),
+            Err(error) => return answer.give(Err(Error::of_disk_server(&format_args!("open {}", open.path), &error))),
         };
         if verified.is_to_write()
             && let Err(error) = caller.may_change(&format_args!("open {} for writing", open.path))
@@ -101,9 +101,9 @@ impl Service {
             VerifiedCapability::Striped(grant) => opening.striped_apart(grant, answer),
             VerifiedCapability::Write(writing) => self.workers.on_worker(answer, move |answer| {
                 match writing.attach(opening.path.as_bytes(), opening.expected_len) {
-                    Ok(placed) => opening.write(placed, answer),
+                    Ok(replicated) => opening.write(replicated, answer),
                     Err(error) => {
-                        answer.give(Err(Error::of_placed(&format_args!("open {}", opening.path), &error)));
+                        answer.give(Err(Error::of_disk_server(&format_args!("open {}", opening.path), &error)));
                     }
                 }
             }),
@@ -163,7 +163,7 @@ impl Service {
                 return answer.give(Err(Error::unsupported("To cut a striped file by its name")));
             }
             Ok(_) => return answer.give(Err(Error::read_only(&path))),
-            Err(error) => return answer.give(Err(Error::of_placed(&format_args!("truncate {path}"), &error))),
+            Err(error) => return answer.give(Err(Error::of_disk_server(&format_args!("truncate {path}"), &error))),
         };
         let opening = AtDisk {
             service: Arc::clone(self),
@@ -180,8 +180,8 @@ impl Service {
         };
         let request = hints.request;
         self.workers.on_worker(answer, move |answer| match writing.attach(opening.path.as_bytes(), None) {
-            Ok(placed) => opening.cut(&placed, len, request, answer),
-            Err(error) => answer.give(Err(Error::of_placed(&format_args!("truncate {}", opening.path), &error))),
+            Ok(replicated) => opening.cut(&replicated, len, request, answer),
+            Err(error) => answer.give(Err(Error::of_disk_server(&format_args!("truncate {}", opening.path), &error))),
         });
     }
 }
@@ -210,9 +210,9 @@ impl AtDisk {
 
     /// Sends the client back to the manager. The redirect lists the absent replica here and those that the client has
     /// met elsewhere, so that the manager avoids them.
-    fn not_shown(&self, error: &PlacedError) -> Error {
-        match (Error::of_placed(&format_args!("open {}", self.path), error), error) {
-            (Error::Redirect(to), PlacedError::AbsentReplica { absent, .. }) => {
+    fn not_shown(&self, error: &DiskServerError) -> Error {
+        match (Error::of_disk_server(&format_args!("open {}", self.path), error), error) {
+            (Error::Redirect(to), DiskServerError::AbsentReplica { absent, .. }) => {
                 tracing::warn!(path = %self.path, object = %absent.object, store = %absent.store, "a reader was sent here for an object that is not here");
                 let words = format!("{ABSENT_REPLICAS_KEY}={}", absent.show(&self.absent_replicas));
                 Error::Redirect(Redirect { words, ..to })
@@ -251,11 +251,18 @@ impl AtDisk {
 
     /// Truncates, on a worker. The file is in the state `Closing` from the beginning, so nobody can take it over
     /// before it ends.
-    fn cut(self, placed: &Arc<Placed>, len: u64, request: Option<RequestNumber>, answer: impl Answer<()>) {
+    fn cut(
+        self,
+        replicated: &Arc<ReplicatedWriter>,
+        len: u64,
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) {
         let owner = self.session.owner();
-        let object = placed.replica().object;
-        let known = (placed.ino(), object, placed.writer());
-        let lease = match self.lease(owner, known, placed.is_new(), Making::Placed(Arc::clone(placed))) {
+        let object = replicated.replica().object;
+        let known = (replicated.ino(), object, replicated.writer());
+        let lease = match self.lease(owner, known, replicated.is_new(), WriteTarget::Replicated(Arc::clone(replicated)))
+        {
             Ok(lease) => lease,
             Err(error) => return answer.give(Err(error)),
         };
@@ -263,20 +270,20 @@ impl AtDisk {
             let text = format!("{} is being closed at this moment", self.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         }
-        self.service.endings.truncate_placed(&lease, placed, len, request, answer);
+        self.service.endings.truncate_replicated(&lease, replicated, len, request, answer);
     }
 
     /// Opens for writing, on a worker.
-    fn write(self, placed: Arc<Placed>, answer: impl Answer<Opened>) {
+    fn write(self, replicated: Arc<ReplicatedWriter>, answer: impl Answer<Opened>) {
         let owner = self.session.owner();
-        let object = placed.replica().object;
+        let object = replicated.replica().object;
         match self.lease(
             owner,
-            (placed.ino(), object, placed.writer()),
-            placed.is_new(),
-            Making::Placed(Arc::clone(&placed)),
+            (replicated.ino(), object, replicated.writer()),
+            replicated.is_new(),
+            WriteTarget::Replicated(Arc::clone(&replicated)),
         ) {
-            Ok(lease) => self.insert_writer(owner, lease, placed.len(), answer),
+            Ok(lease) => self.insert_writer(owner, lease, replicated.len(), answer),
             Err(error) => answer.give(Err(error)),
         }
     }
@@ -304,7 +311,7 @@ impl AtDisk {
     fn striped(self, striper: &dyn Striper, open: StripedOpen, answer: impl Answer<Opened>) {
         let grant = open.grant;
         let opened = || {
-            let refused = |error| MakingError::from(error).told(&format_args!("open {}", self.path));
+            let refused = |error| WriteTargetError::from(error).told(&format_args!("open {}", self.path));
             striper.open(&open).map_err(refused)
         };
         let StripedRights::Write { writing, .. } = grant.rights else {
@@ -323,14 +330,16 @@ impl AtDisk {
         let leased = match before.map(|lease| (lease.token(), lease.writer())) {
             // The same open write again: its units are open. Opening them again would fence the writer that uses the
             // other handle.
-            Some((token, Some(making))) if token == writing.writer => self.lease(owner, known, true, making),
+            Some((token, Some(write_target))) if token == writing.writer => {
+                self.lease(owner, known, true, write_target)
+            }
             Some((token, _)) if token.epoch > writing.writer.epoch => Err(Error::fenced(&self.path)),
-            _ => opened().and_then(|file| self.lease(owner, known, true, Making::Striped(file))),
+            _ => opened().and_then(|file| self.lease(owner, known, true, WriteTarget::Striped(file))),
         };
         drop(opening);
         match leased {
             Ok(lease) => {
-                let len = lease.writer().map_or(0, |making| making.len());
+                let len = lease.writer().map_or(0, |write_target| write_target.len());
                 self.insert_writer(owner, lease, len, answer);
             }
             Err(error) => answer.give(Err(error)),
@@ -349,7 +358,7 @@ impl AtDisk {
         owner: Owner,
         (ino, object, writer): (Ino, ObjectId, WriterToken),
         fresh: bool,
-        making: Making,
+        write_target: WriteTarget,
     ) -> Result<Arc<Lease>, Error> {
         let before = match self.service.writes.lock().take_up(object, owner) {
             TakeUp::Yours(lease) => Some(lease),
@@ -360,14 +369,14 @@ impl AtDisk {
         if let Some(lease) = before {
             if lease.token() == writer {
                 let still = || self.service.writes.lock().is_attached(object, owner);
-                let open = || Ok(making.clone());
+                let open = || Ok(write_target.clone());
                 return match lease.hand_over(owner, writer, still, open) {
                     Ok(Some(_)) => Ok(lease),
                     Ok(None) => Err(Error::fenced(&self.path)),
                     Err(error) => Err(error.told(&format_args!("open {}", self.path))),
                 };
             }
-            match lease.go_on_with(owner, writer, &making) {
+            match lease.go_on_with(owner, writer, &write_target) {
                 GoesOn::Yes => return Ok(lease),
                 GoesOn::HasLater => return Err(Error::fenced(&self.path)),
                 GoesOn::NotHere => lease.fence(),
@@ -384,7 +393,7 @@ impl AtDisk {
             boot: self.service.settings.config.boot,
             room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
         };
-        let state = LeaseState { owner: Some(owner), token: writer, writer: Some(making) };
+        let state = LeaseState { owner: Some(owner), token: writer, writer: Some(write_target) };
         let lease = Lease::new((ino, object), facts, state);
         *lease.missing.lock() = missing;
         self.service.writes.lock().attach(object, owner, Arc::clone(&lease));

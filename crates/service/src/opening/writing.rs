@@ -13,15 +13,15 @@ use super::Opened;
 use crate::answer::Answer;
 use crate::attributes::Stat;
 use crate::caller::Caller;
-use crate::config::Planted;
+use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
-use crate::making::{Making, MakingError};
 use crate::names::{By, wall_clock};
 use crate::open_file::{Access, Copying, OpenFile};
 use crate::service::Service;
 use crate::session::Session;
 use crate::third_party::{PullJob, PullSource};
+use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
 use crate::writers::{Owner, TakeUp};
 
@@ -186,14 +186,14 @@ impl<A: Answer<Opened>> Opening<A> {
         }
     }
 
-    fn create(&self, replica: ReplicaId) -> Result<Making, MakingError> {
+    fn create(&self, replica: ReplicaId) -> Result<WriteTarget, WriteTargetError> {
         let path_hint = self.op.path.as_bytes();
         let incarnation = self.service.names.incarnation();
         let new = NewReplica { path_hint, expected_len: self.announced(), incarnation };
-        Ok(Making::Here(self.service.stores.of_replica(replica)?.create(replica, new)?))
+        Ok(WriteTarget::Local(self.service.stores.of_replica(replica)?.create(replica, new)?))
     }
 
-    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Making>) -> Arc<Lease> {
+    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<WriteTarget>) -> Arc<Lease> {
         // The caller expected to continue an open write, which has ended or is unknown here. So no memory is reserved
         // for it yet.
         let room = self
@@ -221,7 +221,7 @@ impl<A: Answer<Opened>> Opening<A> {
             || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
                 // The server stopped between the records of the namespace and of the store.
                 Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
-                result => Ok(Making::Here(result?)),
+                result => Ok(WriteTarget::Local(result?)),
             };
         match lease.hand_over(owner, opened.writer, still, open) {
             Ok(Some(writer)) => {
@@ -254,7 +254,7 @@ impl<A: Answer<Opened>> Opening<A> {
             // Until the copy is done, nobody can close the file as complete.
             lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         }
-        let unfenced = self.service.settings.has(Planted::ForgetFence);
+        let unfenced = self.service.settings.has(PlantedBug::ForgetFence);
         let copying = match self.fetched {
             Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
             None => Copying::No,

@@ -1,4 +1,4 @@
-//! The requests of clients, as a disk server's front end handles them. Objects are written with [`Placed`], and readers have a permit to show what
+//! The requests of clients, as a disk server's front end handles them. Objects are written with [`ReplicatedWriter`], and readers have a permit to show what
 //! they read. Each request is a job; the jobs of one client run in order.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::Time;
 use cluster::replication::Epoch;
-use disk_server::{ClosedBy, Permit, Placed, PlacedError, VerifiedCapability};
+use disk_server::{ClosedBy, DiskServerError, Permit, ReplicatedWriter, VerifiedCapability};
 use store::Reader;
 use types::{ErrorCode, ReplicaId};
 
@@ -38,23 +38,23 @@ impl Server {
             Message::Attach { number, capability } => self.attach(client, number, &capability, env),
             Message::Write { number, replica, epoch, bytes } => {
                 let done = self.done(client, number);
-                match self.placed(replica, epoch) {
-                    Some(placed) => placed.write_then(bytes.offset, &bytes.bytes, None, done),
-                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                match self.replicated(replica, epoch) {
+                    Some(replicated) => replicated.write_then(bytes.offset, &bytes.bytes, None, done),
+                    None => done(Err(DiskServerError::Refused(ErrorCode::Stale))),
                 }
             }
             Message::Sync { number, replica, epoch } => {
                 let done = self.done(client, number);
-                match self.placed(replica, epoch) {
-                    Some(placed) => placed.sync_then(done),
-                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                match self.replicated(replica, epoch) {
+                    Some(replicated) => replicated.sync_then(done),
+                    None => done(Err(DiskServerError::Refused(ErrorCode::Stale))),
                 }
             }
             Message::Close { number, replica, epoch } => {
                 let done = self.done(client, number);
-                match self.placed(replica, epoch) {
-                    Some(placed) => placed.close(None, ClosedBy::Client { request: None }, done),
-                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                match self.replicated(replica, epoch) {
+                    Some(replicated) => replicated.close(None, ClosedBy::Client { request: None }, done),
+                    None => done(Err(DiskServerError::Refused(ErrorCode::Stale))),
                 }
             }
             Message::Get { number, capability } => {
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Tells a client the outcome of its request.
-    fn done(&self, client: usize, number: Number) -> impl FnOnce(Result<(), PlacedError>) + Send + use<> {
+    fn done(&self, client: usize, number: Number) -> impl FnOnce(Result<(), DiskServerError>) + Send + use<> {
         let outside = Arc::clone(&self.outside);
         move |result| {
             let result = result.map_err(|error| error.code());
@@ -78,33 +78,33 @@ impl Server {
     }
 
     /// The open write that is attached with this epoch.
-    fn placed(&self, replica: ReplicaId, epoch: Epoch) -> Option<&Arc<Placed>> {
-        self.open.get(&replica).filter(|placed| placed.writer().epoch == epoch.0)
+    fn replicated(&self, replica: ReplicaId, epoch: Epoch) -> Option<&Arc<ReplicatedWriter>> {
+        self.open.get(&replica).filter(|replicated| replicated.writer().epoch == epoch.0)
     }
 
     fn attach(&mut self, client: usize, number: Number, capability: &Capability, env: &Env<'_>) {
         let done = self.done(client, number);
         let grant = match self.shell.verify(capability.sealed.as_bytes(), &capability.path, None) {
             Ok(VerifiedCapability::Write(grant)) => grant,
-            Ok(_) => return done(Err(PlacedError::Refused(ErrorCode::Stale))),
+            Ok(_) => return done(Err(DiskServerError::Refused(ErrorCode::Stale))),
             Err(error) => return done(Err(error)),
         };
         self.writers.insert(grant.replica(), (grant.writer(), env.now));
         let outside = Arc::clone(&self.outside);
         grant.attach_then(capability.path.to_string().as_bytes(), None, move |attached| {
-            done(attached.map(|placed| lock(&outside).attached.push(placed)));
+            done(attached.map(|replicated| lock(&outside).attached.push(replicated)));
         });
     }
 
     /// Reads a whole file that a client has open, or opens it first.
-    fn read(&mut self, client: usize, capability: &Capability) -> Result<Arc<[u8]>, PlacedError> {
+    fn read(&mut self, client: usize, capability: &Capability) -> Result<Arc<[u8]>, DiskServerError> {
         let held = self.readers.remove(&client).filter(|held| held.capability == *capability);
         let held = match held {
             Some(held) => held,
             None => {
                 let grant = match self.shell.verify(capability.sealed.as_bytes(), &capability.path, None)? {
                     VerifiedCapability::Read(grant) => grant,
-                    _ => return Err(PlacedError::Refused(ErrorCode::Stale)),
+                    _ => return Err(DiskServerError::Refused(ErrorCode::Stale)),
                 };
                 let (reader, permit) = grant.open()?;
                 Held { capability: capability.clone(), reader, permit }
@@ -133,9 +133,9 @@ impl Server {
             } else {
                 self.gone.remove(&replica);
             }
-            let Some(placed) = self.placed(replica, epoch).cloned() else { continue };
+            let Some(replicated) = self.replicated(replica, epoch).cloned() else { continue };
             let outside = Arc::clone(&self.outside);
-            placed.interrupt(move |result| {
+            replicated.interrupt(move |result| {
                 let result = result.map(drop).map_err(|error| error.code());
                 lock(&outside).graces.push((replica, result));
             });

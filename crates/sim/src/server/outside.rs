@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::Time;
-use disk_server::{DiskWorld, Notice, Placed};
+use disk_server::{DiskWorld, Notice, ReplicatedWriter};
 use node::{BulkBytes, FromDisk, PeerMessage};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -34,7 +34,7 @@ pub(super) struct Outside {
     pub(super) jobs: BTreeMap<u64, Job>,
     pub(super) due: Vec<Due>,
     /// Writing clients that have attached.
-    pub(super) attached: Vec<Arc<Placed>>,
+    pub(super) attached: Vec<Arc<ReplicatedWriter>>,
     /// The outcome of ending open writes of vanished clients.
     pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
     pub(super) drained: Vec<ReplicaId>,

@@ -1,7 +1,7 @@
 //! Short reads of one state of a large replica.
 
 use super::world::{World, bytes, replica, small_config, with};
-use crate::{AtRest, Planted, StoreConfig, StoreError};
+use crate::{AtRest, PlantedBug, StoreConfig, StoreError};
 
 const LEN: usize = 300_001;
 
@@ -61,7 +61,7 @@ fn rot_in_any_touched_page_is_found() {
     }
     assert!(read(&at_rest, 5000, 8192).is_some());
     // Only the comparison finds it.
-    let careless = World::open(world.disk.kill(), with(Some(Planted::SkipCrc))).unwrap();
+    let careless = World::open(world.disk.kill(), with(Some(PlantedBug::SkipCrc))).unwrap();
     careless.disk.rot(&object_file(&careless), 5000);
     let at_rest = careless.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
     assert!(read(&at_rest, 5000, 8192).is_some_and(|found| found != content[5000..13_192]));

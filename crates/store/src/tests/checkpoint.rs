@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::world::{World, bytes, replica, with};
-use crate::{Planted, ReplicaState, StoreConfig, StoreError, Writer};
+use crate::{PlantedBug, ReplicaState, StoreConfig, StoreError, Writer};
 
 const OBJECT: u64 = 1;
 /// The longest replica of the tests.
@@ -157,20 +157,20 @@ struct Counts {
 }
 
 /// So little journal that checkpoints are often written again.
-fn config(planted: Option<Planted>) -> StoreConfig {
+fn config(planted: Option<PlantedBug>) -> StoreConfig {
     StoreConfig { snapshot_after_bytes: 16 << 10, ..with(planted) }
 }
 
 struct Run {
     world: World,
     rng: SmallRng,
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
     next_object: u64,
     counts: Counts,
 }
 
 impl Run {
-    fn new(seed: u64, planted: Option<Planted>) -> Self {
+    fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let world = World::open(SimDisk::new(rng.random()), config(planted)).unwrap();
         let old = bytes(seed, [0, 3_000, 8_192, 20_000, 50_000][rng.random_range(0..5)]);
@@ -305,7 +305,7 @@ impl Run {
     }
 }
 
-fn runs(planted: Option<Planted>, seeds: std::ops::Range<u64>) -> Counts {
+fn runs(planted: Option<PlantedBug>, seeds: std::ops::Range<u64>) -> Counts {
     let mut counts = Counts::default();
     for seed in seeds {
         let run = std::panic::catch_unwind(|| {
@@ -356,12 +356,13 @@ fn a_checkpoint_is_all_or_nothing_at_any_stop() {
 fn planted_bugs_of_checkpoints_are_found() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let missed: Vec<Planted> = [Planted::ForgetUndo, Planted::CommitBeforeSync, Planted::OverwriteBeforeJournal]
-        .into_iter()
-        .filter(|planted| {
-            !(0..200).any(|seed| std::panic::catch_unwind(|| runs(Some(*planted), seed..seed + 1)).is_err())
-        })
-        .collect();
+    let missed: Vec<PlantedBug> =
+        [PlantedBug::ForgetUndo, PlantedBug::CommitBeforeSync, PlantedBug::OverwriteBeforeJournal]
+            .into_iter()
+            .filter(|planted| {
+                !(0..200).any(|seed| std::panic::catch_unwind(|| runs(Some(*planted), seed..seed + 1)).is_err())
+            })
+            .collect();
     std::panic::set_hook(hook);
     assert!(missed.is_empty(), "{missed:?}");
 }

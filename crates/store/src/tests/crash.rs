@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::model::{Change, Content, Kind, Model, Stop};
 use super::world::{World, bytes, new_replica, replica, with};
-use crate::{Planted, ReplicaState, StoreError};
+use crate::{PlantedBug, ReplicaState, StoreError};
 
 /// How often a run reached each case, to show that it tested anything.
 #[derive(Default, Debug)]
@@ -31,7 +31,7 @@ struct Counts {
 /// The options of a run.
 #[derive(Clone, Copy)]
 struct Plan {
-    planted: Option<Planted>,
+    planted: Option<PlantedBug>,
     errors: bool,
 }
 
@@ -513,7 +513,7 @@ impl Run {
 }
 
 /// Segments so small that they are often compacted.
-fn config(planted: Option<Planted>) -> crate::StoreConfig {
+fn config(planted: Option<PlantedBug>) -> crate::StoreConfig {
     crate::StoreConfig { segment_bytes: 12 << 10, ..with(planted) }
 }
 
@@ -594,7 +594,7 @@ fn failing_disks_lose_no_acknowledged_data() {
 }
 
 /// Tries seeds until the bug is found, or the bound.
-fn found_by(planted: Planted, errors: bool, bound: u64) {
+fn found_by(planted: PlantedBug, errors: bool, bound: u64) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let plan = Plan { planted: Some(planted), errors };
@@ -606,18 +606,18 @@ fn found_by(planted: Planted, errors: bool, bound: u64) {
 #[test]
 fn planted_bugs_are_found() {
     for planted in [
-        Planted::AcknowledgeBeforeSync,
-        Planted::ForgetRange,
-        Planted::ReuseObject,
-        Planted::TrimTooEarly,
-        Planted::SettleBeforeSegmentSync,
-        Planted::UnlinkBeforeRecord,
-        Planted::OverwriteBeforeJournal,
-        Planted::BelieveRanges,
+        PlantedBug::AcknowledgeBeforeSync,
+        PlantedBug::ForgetRange,
+        PlantedBug::ReuseObject,
+        PlantedBug::TrimTooEarly,
+        PlantedBug::SettleBeforeSegmentSync,
+        PlantedBug::UnlinkBeforeRecord,
+        PlantedBug::OverwriteBeforeJournal,
+        PlantedBug::BelieveRanges,
     ] {
         found_by(planted, false, 300);
     }
-    for planted in [Planted::ForgetFailure, Planted::BelieveCache] {
+    for planted in [PlantedBug::ForgetFailure, PlantedBug::BelieveCache] {
         found_by(planted, true, 3000);
     }
 }

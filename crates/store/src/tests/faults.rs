@@ -7,7 +7,7 @@ use types::ErrorCode;
 
 use super::basic::object_files;
 use super::world::{World, bytes, new_replica, replica, small_config, with};
-use crate::{Planted, Reader, ReplicaState, StoreConfig, StoreError};
+use crate::{PlantedBug, Reader, ReplicaState, StoreConfig, StoreError};
 
 /// Reads everything in all ways. Returns whether all of it was right, or the error.
 fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError> {
@@ -20,7 +20,7 @@ fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError>
 }
 
 /// Flips bits everywhere in the files of one replica; the store must fail or be right.
-fn rot_everywhere(planted: Option<Planted>) -> (u64, u64) {
+fn rot_everywhere(planted: Option<PlantedBug>) -> (u64, u64) {
     let (mut refused, mut served_wrong) = (0, 0);
     for (len, settled) in [(3000usize, false), (3000, true), (6000, true), (30_000, true)] {
         let content = bytes(5, len);
@@ -65,7 +65,7 @@ fn no_damaged_page_is_served() {
     let (refused, served_wrong) = rot_everywhere(None);
     assert!(refused > 200, "only {refused} refused");
     assert_eq!(served_wrong, 0);
-    let (_, served_wrong) = rot_everywhere(Some(Planted::SkipCrc));
+    let (_, served_wrong) = rot_everywhere(Some(PlantedBug::SkipCrc));
     assert!(served_wrong > 0, "the planted bug was not found");
 }
 
@@ -165,7 +165,7 @@ fn a_failed_sync_stops_the_writer_and_keeps_durable_bytes() {
 
 /// A sync of a replica fails, and so does recording the failure; then comes a kill. Returns whether the opening counted
 /// every loss exactly once.
-fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
+fn losses_found_are_counted(planted: Option<PlantedBug>) -> (u64, bool) {
     let (mut found, mut counted) = (0, true);
     for seed in 0..30 {
         let world = World::new(seed);
@@ -197,7 +197,7 @@ fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
 fn data_missing_at_recovery_counts_as_a_loss() {
     let (found, counted) = losses_found_are_counted(None);
     assert!(found > 5 && counted, "{found}");
-    assert!(!losses_found_are_counted(Some(Planted::ForgetLoss)).1, "the planted bug was not found");
+    assert!(!losses_found_are_counted(Some(PlantedBug::ForgetLoss)).1, "the planted bug was not found");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use super::basic::LENGTHS;
 use super::world::{World, bytes, new_replica, replica, small_config, with};
-use crate::{Planted, Rebuilt, Store, StoreError};
+use crate::{PlantedBug, Rebuilt, Store, StoreError};
 
 /// Replaces journal and index beside the same files.
 fn lose_journal_and_index(disk: &SimDisk) {
@@ -113,7 +113,7 @@ fn upkeep(world: &World) {
 
 /// A power failure somewhere in compaction, then the loss of the index. Returns whether the journal had been trimmed,
 /// and the missing replicas.
-fn lose_index_in_compaction(seed: u64, planted: Option<Planted>) -> (bool, Vec<u64>) {
+fn lose_index_in_compaction(seed: u64, planted: Option<PlantedBug>) -> (bool, Vec<u64>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let world = World::open(SimDisk::new(seed), with(planted)).unwrap();
     let len = |object: u64| 500 + usize::try_from(object).unwrap() * 37 % 6000;
@@ -164,7 +164,7 @@ fn a_power_failure_in_compaction_and_a_lost_index_lose_nothing() {
 #[test]
 fn planted_settle_before_segment_sync_is_found_by_a_rebuild() {
     let found =
-        (0..60).find(|seed| !lose_index_in_compaction(*seed, Some(Planted::SettleBeforeSegmentSync)).1.is_empty());
+        (0..60).find(|seed| !lose_index_in_compaction(*seed, Some(PlantedBug::SettleBeforeSegmentSync)).1.is_empty());
     println!("found with seed {found:?}");
     assert!(found.is_some());
 }

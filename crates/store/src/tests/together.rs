@@ -8,7 +8,7 @@ use disk::DiskOp;
 use parking_lot::Mutex;
 
 use super::world::{World, bytes, replica, with};
-use crate::{Planted, StoreError};
+use crate::{PlantedBug, StoreError};
 
 #[test]
 fn a_concurrent_failed_sync_fails_the_close() {
@@ -33,7 +33,7 @@ fn a_concurrent_failed_sync_fails_the_close() {
 }
 
 /// Another thread wants to flush a page in the middle of a write to it.
-fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, bool) {
+fn flushed_under_a_write(planted: Option<PlantedBug>) -> (Result<(), StoreError>, bool) {
     let world = World::open(disk::SimDisk::new(1), with(planted)).unwrap();
     let writer = world.create(1, Some(100_000));
     let mut expected = vec![0; 100_000];
@@ -68,7 +68,7 @@ fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, b
 fn a_page_that_a_write_depends_on_is_not_flushed() {
     let (wrote, right) = flushed_under_a_write(None);
     assert!(right, "{wrote:?}");
-    let (wrote, right) = flushed_under_a_write(Some(Planted::FlushUnderWrite));
+    let (wrote, right) = flushed_under_a_write(Some(PlantedBug::FlushUnderWrite));
     assert!(!right && matches!(wrote, Err(StoreError::Damaged { .. })), "the planted bug was not found: {wrote:?}");
 }
 

@@ -7,7 +7,7 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use types::{Incarnation, ObjectId, ReplicaId};
 
-use crate::{NewReplica, Planted, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
+use crate::{NewReplica, PlantedBug, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
 
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
@@ -40,7 +40,7 @@ pub(crate) fn small_config() -> StoreConfig {
     }
 }
 
-pub(crate) fn with(planted: Option<Planted>) -> StoreConfig {
+pub(crate) fn with(planted: Option<PlantedBug>) -> StoreConfig {
     StoreConfig { planted, ..small_config() }
 }
 

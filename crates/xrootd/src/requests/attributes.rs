@@ -7,13 +7,13 @@ use wire::response::{StatFlags, VfsReply};
 
 use crate::connection::Connection;
 use crate::from_wire::{parse_line, parse_path};
-use crate::to_wire::{Refusal, stat_reply};
+use crate::to_wire::{RequestError, stat_reply};
 
 const MIB: u64 = 1 << 20;
 
 impl Connection {
     /// kXR_stat of a path, of a handle, or of the file system.
-    pub(crate) fn stat(&mut self, stream: StreamId, r: &Stat) -> Result<(), Refusal> {
+    pub(crate) fn stat(&mut self, stream: StreamId, r: &Stat) -> Result<(), RequestError> {
         let (service, session) = (&self.front.service, &self.session.open);
         if r.options.has(StatOptions::VFS) {
             let space = service.space(&"stat the file system")?;
@@ -36,7 +36,7 @@ impl Connection {
     /// kXR_statx: one byte per path, which gives only its type. Clients compare it, so it must equal the byte of the
     /// stock server.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
+    pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), RequestError> {
         let caller = self.session.open.caller();
         let mut flags = Vec::new();
         for line in r.lines() {

@@ -8,18 +8,18 @@ use wire::response::ChkpointReply;
 use wire::{ErrorNumber, FileHandle, Request, RequestHeader, RequestKind, StreamId};
 
 use crate::connection::{Connection, Stop};
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 impl Connection {
     /// kXR_chkpoint.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn chkpoint(&mut self, stream: StreamId, r: &Chkpoint) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn chkpoint(&mut self, stream: StreamId, r: &Chkpoint) -> Result<Result<(), RequestError>, Stop> {
         if let ChkpointOp::Execute(inner) = &r.op {
             return self.chkpoint_execute(stream, inner);
         }
         let file = match self.file(r.handle) {
             Ok(file) => file,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         // This waits for the disk.
         self.out.leave()?;
@@ -32,7 +32,7 @@ impl Connection {
     }
 
     /// kXR_ckpXeq: contains another request, whose data follows on the connection.
-    fn chkpoint_execute(&mut self, stream: StreamId, inner: &RequestHeader) -> Result<Result<(), Refusal>, Stop> {
+    fn chkpoint_execute(&mut self, stream: StreamId, inner: &RequestHeader) -> Result<Result<(), RequestError>, Stop> {
         if inner.kind == RequestKind::Writev && inner.dlen == 0 {
             return Ok(self.ok(stream, |_| ()));
         }
@@ -44,7 +44,7 @@ impl Connection {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                self.refuse(stream, &Refusal::of_wire(&error));
+                self.refuse(stream, &RequestError::of_wire(&error));
                 if inner.kind == RequestKind::Writev {
                     return Err(error.into());
                 }
@@ -52,9 +52,11 @@ impl Connection {
                 return Ok(Ok(()));
             }
         };
-        if let Err(refusal) = one_file(&request).and_then(|handle| Ok(self.file(handle)?.must_have_checkpoint()?)) {
+        if let Err(request_error) =
+            one_file(&request).and_then(|handle| Ok(self.file(handle)?.must_have_checkpoint()?))
+        {
             self.skip(request.following())?;
-            return Ok(Err(refusal));
+            return Ok(Err(request_error));
         }
         match request {
             Request::Write(r) => self.write(stream, &r),
@@ -67,7 +69,7 @@ impl Connection {
 }
 
 /// The file that the contained request changes.
-fn one_file(request: &Request) -> Result<FileHandle, Refusal> {
+fn one_file(request: &Request) -> Result<FileHandle, RequestError> {
     match request {
         Request::Write(r) => Ok(r.handle),
         Request::Pgwrite(r) => Ok(r.handle),
@@ -77,19 +79,19 @@ fn one_file(request: &Request) -> Result<FileHandle, Refusal> {
         },
         Request::Writev(r) => match r.segments.split_first() {
             Some((first, rest)) if rest.iter().all(|segment| segment.handle == first.handle) => Ok(first.handle),
-            _ => Err(Refusal::unsupported("A writev to several files under the checkpoint of one")),
+            _ => Err(RequestError::unsupported("A writev to several files under the checkpoint of one")),
         },
         other => Err(not_inside(other.kind())),
     }
 }
 
-fn not_inside(kind: RequestKind) -> Refusal {
+fn not_inside(kind: RequestKind) -> RequestError {
     let text = format!("The request {} cannot be done under a checkpoint", kind.name());
-    Refusal::new(ErrorNumber::ARG_INVALID, text)
+    RequestError::new(ErrorNumber::ARG_INVALID, text)
 }
 
 /// Handles an operation other than `Execute`. Returns the sizes for a query.
-fn end_or_begin(file: &OpenFile, op: &ChkpointOp) -> Result<Option<ChkpointReply>, Refusal> {
+fn end_or_begin(file: &OpenFile, op: &ChkpointOp) -> Result<Option<ChkpointReply>, RequestError> {
     match op {
         ChkpointOp::Begin => file.begin_checkpoint()?,
         ChkpointOp::Commit => file.commit_checkpoint()?,

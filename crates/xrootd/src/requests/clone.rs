@@ -10,23 +10,23 @@ use wire::request::CloneRanges;
 
 use crate::answer::WhileListening;
 use crate::connection::{Connection, Stop};
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 impl Connection {
     /// kXR_clone. If a range is invalid, nothing is copied.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), RequestError>, Stop> {
         let target = match self.writable(r.target) {
             Ok(target) => target,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let ranges = r.ranges.iter().map(|range| {
             let source = self.file(range.source)?;
             Ok(CopyRange { source, from: range.source_offset, len: range.len, to: range.target_offset })
         });
-        let ranges = match ranges.collect::<Result<Vec<_>, Refusal>>() {
+        let ranges = match ranges.collect::<Result<Vec<_>, RequestError>>() {
             Ok(ranges) => ranges,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let answer = WhileListening { answer: self.hand_on(stream)?, outgoing: Arc::clone(&self.out) };
         self.out.leave()?;

@@ -7,13 +7,13 @@ use wire::request::{Query, QueryKind, Request, StatOptions, Target};
 use crate::connection::Connection;
 use crate::from_wire::capability_of;
 use crate::third_party::part_of;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it. A request that names
     /// a handle is answered here or refused: the handle is of this server, and a client that is sent away with it opens
     /// the file here again, without end.
-    pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
+    pub(crate) fn at_manager(&self, request: &Request) -> Option<RequestError> {
         if self.front.service.has_names() {
             return None;
         }

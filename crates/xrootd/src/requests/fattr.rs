@@ -8,7 +8,7 @@ use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::from_wire::parse_path;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// A longer list of attributes is sent in several frames.
 const FRAME_BYTES: usize = 1 << 20;
@@ -21,14 +21,14 @@ fn number_of(number: ErrorNumber) -> u16 {
     u16::try_from(number.0).unwrap_or(u16::MAX)
 }
 
-fn encode(results: Vec<FattrResult>, body: &mut Vec<u8>) -> Result<(), Refusal> {
-    FattrReply { results }.encode(body).map_err(|error| Refusal::of_wire(&error))
+fn encode(results: Vec<FattrResult>, body: &mut Vec<u8>) -> Result<(), RequestError> {
+    FattrReply { results }.encode(body).map_err(|error| RequestError::of_wire(&error))
 }
 
 impl Connection {
     /// kXR_fattr. As in the stock server, each attribute has its own result, even if the file does not exist.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), RequestError>, Stop> {
         if self.front.service.has_names() {
             return self.fattr_now(stream, r);
         }
@@ -39,11 +39,11 @@ impl Connection {
         result
     }
 
-    fn fattr_now(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
+    fn fattr_now(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), RequestError>, Stop> {
         let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
         let of = match self.fattr_of(&r.target, changes) {
             Ok(of) => of,
-            Err(refusal) => return Ok(self.fattr_of_nothing(stream, r.op, refusal)),
+            Err(request_error) => return Ok(self.fattr_of_nothing(stream, r.op, request_error)),
         };
         match r.op {
             FattrOp::Get(names) => Ok(self.fattr_get(stream, &of, names)),
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// The file of the request. If it does not exist, the whole request fails.
-    fn fattr_of(&self, target: &Target, changes: bool) -> Result<Attributed, Refusal> {
+    fn fattr_of(&self, target: &Target, changes: bool) -> Result<Attributed, RequestError> {
         let service = &self.front.service;
         Ok(match target {
             Target::Path(target) => service.attributes_of(&self.session.open.caller(), parse_path(&target.path)?)?,
@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Like the stock server, reports the error as the result of each named attribute.
-    fn fattr_of_nothing(&self, stream: StreamId, op: FattrOp, why: Refusal) -> Result<(), Refusal> {
+    fn fattr_of_nothing(&self, stream: StreamId, op: FattrOp, why: RequestError) -> Result<(), RequestError> {
         let (names, gets) = match op {
             FattrOp::Get(names) => (names, true),
             FattrOp::Del(names) => (names, false),
@@ -86,7 +86,7 @@ impl Connection {
         self.ok(stream, |out| out.extend_from_slice(&body))
     }
 
-    fn fattr_get(&self, stream: StreamId, of: &Attributed, names: Vec<Vec<u8>>) -> Result<(), Refusal> {
+    fn fattr_get(&self, stream: StreamId, of: &Attributed, names: Vec<Vec<u8>>) -> Result<(), RequestError> {
         let found = self.front.service.get_attributes(&self.session.open.caller(), of, names)?;
         let result = |(name, value): (Vec<u8>, Result<Vec<u8>, ErrorCode>)| {
             let (number, value) = value.map_or_else(|code| (number(code), Vec::new()), |value| (0, value));
@@ -102,7 +102,7 @@ impl Connection {
         stream: StreamId,
         of: &Attributed,
         with_values: bool,
-    ) -> Result<Result<(), Refusal>, Stop> {
+    ) -> Result<Result<(), RequestError>, Stop> {
         let listed = match self.front.service.list_attributes(&self.session.open.caller(), of) {
             Ok(listed) => listed,
             Err(error) => return Ok(Err(error.into())),
@@ -124,7 +124,7 @@ impl Connection {
         stream: StreamId,
         of: &Attributed,
         change: AttributeChange,
-    ) -> Result<Result<(), Refusal>, Stop> {
+    ) -> Result<Result<(), RequestError>, Stop> {
         let reply = self.hand_on(stream)?.encoded(|done: EachAttribute<()>, body| {
             let result = |(name, result): (Vec<u8>, Result<(), ErrorCode>)| FattrResult {
                 number: result.map_or_else(number, |()| 0),

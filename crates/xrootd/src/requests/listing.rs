@@ -10,7 +10,7 @@ use wire::{ResponseStatus, StreamId};
 use crate::answer;
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{Algorithm, hex, parse_path};
-use crate::to_wire::{Refusal, stat_reply};
+use crate::to_wire::{RequestError, stat_reply};
 
 /// Approximate size of a frame of a listing, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
@@ -25,12 +25,12 @@ fn shown(algorithm: Algorithm, sums: Option<FileSums>, digest: Option<&[u8]>) ->
 impl Connection {
     /// kXR_dirlist.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn dirlist(&mut self, stream: StreamId, r: &Dirlist) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn dirlist(&mut self, stream: StreamId, r: &Dirlist) -> Result<Result<(), RequestError>, Stop> {
         let with_sums = r.options.has(DirlistOptions::DCKSM);
         let with_stat = with_sums || r.options.has(DirlistOptions::DSTAT);
         let path = match parse_path(&r.target.path) {
             Ok(path) => path,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let mut listing = match self.front.service.list(&self.session.open.caller(), path.clone(), with_stat) {
             Ok(listing) => listing,
@@ -39,7 +39,7 @@ impl Connection {
         let asked = if with_sums { r.target.get(b"cks.type") } else { None };
         let algorithm = match Algorithm::named(asked, self.front.service.digests()) {
             Ok(algorithm) => algorithm,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         if let (true, Algorithm::Digest(kind)) = (with_sums, algorithm) {
             listing = listing.with_digests(kind);

@@ -9,7 +9,7 @@ use wire::{ErrorNumber, StreamId};
 use crate::answer::{self, WhileListening};
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{open_of, parse_new_path, parse_path};
-use crate::to_wire::{Refusal, open_reply};
+use crate::to_wire::{RequestError, open_reply};
 
 /// From this version on, the reserved bytes of an open have a meaning.
 const OPTIONS2_VERSION: u32 = 0x520;
@@ -18,7 +18,7 @@ impl Connection {
     /// kXR_open.
     // Not inlined: otherwise its stack frame would be part of every connection's stack, even of idle ones.
     #[inline(never)]
-    pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), RequestError>, Stop> {
         let makes = r.options.has(OpenOptions::NEW) || r.options.has(OpenOptions::DELETE);
         let path = if makes { parse_new_path(&r.target.path) } else { parse_path(&r.target.path) };
         let open = path.and_then(|path| {
@@ -31,7 +31,7 @@ impl Connection {
         });
         let open = match open {
             Ok(open) => open,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let reply = self.hand_on(stream)?.framed(|opened: Opened, out, stream| {
             answer::ok(out, stream, |out| open_reply(&opened).encode(out));
@@ -64,13 +64,13 @@ impl Connection {
 
     /// The file whose data the new file gets, checked as in the stock server. A request for the same file system as
     /// an open file is always met: there is only one.
-    fn template_of(&self, r: &Open) -> Result<Option<Arc<OpenFile>>, Refusal> {
+    fn template_of(&self, r: &Open) -> Result<Option<Arc<OpenFile>>, RequestError> {
         let options = self.options2(r);
         let dup = options.has(OpenOptions2::DUP);
         if !self.has_template(r) {
             return Ok(None);
         }
-        let invalid = |text| Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+        let invalid = |text| Err(RequestError::new(ErrorNumber::ARG_INVALID, text));
         if dup && !r.options.has(OpenOptions::UPDATE) && !r.options.has(OpenOptions::WRITE_ONLY) {
             return invalid("A file that gets the data of another one must be opened for writing");
         }
@@ -83,7 +83,7 @@ impl Connection {
 }
 
 /// A client sends such an open to the server of the file that it names, and follows no redirect from there.
-fn template_in_cluster() -> Refusal {
+fn template_in_cluster() -> RequestError {
     let text = "A new file cannot be opened with another open file as its template (kXR_dup, kXR_samefs) here: this is one server of a cluster, and the manager says where a new file is; open the file without a template and copy the data, or copy by third party (xrdcp --tpc only)";
-    Refusal::new(ErrorNumber::UNSUPPORTED, text)
+    RequestError::new(ErrorNumber::UNSUPPORTED, text)
 }

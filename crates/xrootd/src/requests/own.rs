@@ -17,26 +17,26 @@ use wire::{ErrorNumber, PathArg, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{mtime_of, parse_new_path, parse_path};
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// The text before the target.
 const TARGET: &[u8] = b"&weir.target=";
 
 impl Connection {
     /// kXR_query with kXR_Qopaquf.
-    pub(crate) fn own_operation(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn own_operation(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), RequestError>, Stop> {
         let (args, given) = split_target(&r.args);
         let target = match PathArg::parse(args) {
             Ok(target) => target,
-            Err(error) => return Ok(Err(Refusal::of_wire(&error))),
+            Err(error) => return Ok(Err(RequestError::of_wire(&error))),
         };
         let change = change_of(&target, given);
         self.change(stream, change)
     }
 }
 
-fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, Refusal> {
-    let missing = || Refusal::new(ErrorNumber::ARG_MISSING, "Cannot make a link: weir.target is missing");
+fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestError> {
+    let missing = || RequestError::new(ErrorNumber::ARG_MISSING, "Cannot make a link: weir.target is missing");
     match target.get(b"weir.op") {
         Some(b"link") => {
             let new = parse_new_path(&target.path)?;
@@ -56,14 +56,14 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, Refusal> 
             parse_path(&target.path)?;
             let writing = writer_of(target).ok_or_else(|| {
                 let text = format!("Cannot close a striped file: {UNIT_WRITER_KEY} is missing or not valid");
-                Refusal::new(ErrorNumber::ARG_MISSING, text)
+                RequestError::new(ErrorNumber::ARG_MISSING, text)
             })?;
             let (sums, unit_sums) = (sums_of(target), unit_sums_of(target));
             Ok(Change::CloseStriped { writing, mtime: mtime_of(target), sums, unit_sums })
         }
         _ => {
             parse_path(&target.path)?;
-            Err(Refusal::unsupported("A query of the implementation's own kind"))
+            Err(RequestError::unsupported("A query of the implementation's own kind"))
         }
     }
 }

@@ -11,7 +11,7 @@ use wire::{ErrorNumber, StreamId};
 
 use crate::connection::Connection;
 use crate::from_wire::parse_line;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// The prefix of a request's id.
 const ID_PREFIX: &str = "weir-";
@@ -23,15 +23,15 @@ fn fresh_id() -> String {
     format!("{ID_PREFIX}{:016x}", RandomState::new().hash_one(0_u8))
 }
 
-fn no_id() -> Refusal {
-    Refusal::new(ErrorNumber::ARG_MISSING, "The request names no id; give the one that prepare answered")
+fn no_id() -> RequestError {
+    RequestError::new(ErrorNumber::ARG_MISSING, "The request names no id; give the one that prepare answered")
 }
 
 impl Connection {
     /// kXR_prepare. Staging is answered with the id of the request, and cancelling with the given id. Other requests
     /// (eviction, hints) are also answered with an id, because XrdCl's Python bindings cannot handle an empty answer.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn prepare(&self, stream: StreamId, r: &Prepare) -> Result<(), Refusal> {
+    pub(crate) fn prepare(&self, stream: StreamId, r: &Prepare) -> Result<(), RequestError> {
         let mut lines = r.lines();
         let id = if r.options.has(PrepareOptions::CANCEL) {
             let id = lines.next().ok_or_else(no_id)?;
@@ -43,7 +43,7 @@ impl Connection {
                 any = true;
             }
             if !any {
-                return Err(Refusal::new(ErrorNumber::ARG_MISSING, "The request names no files"));
+                return Err(RequestError::new(ErrorNumber::ARG_MISSING, "The request names no files"));
             }
             fresh_id().into_bytes()
         };
@@ -54,7 +54,7 @@ impl Connection {
     }
 
     /// Query of prepare: an id and paths, one per line. The answer has the form that gfal2 and FTS read.
-    pub(crate) fn query_prepare(&self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
+    pub(crate) fn query_prepare(&self, stream: StreamId, r: &Query) -> Result<(), RequestError> {
         let mut lines = r.args.split(|&b| b == b'\n' || b == 0).filter(|line| !line.is_empty());
         let id = lines.next().ok_or_else(no_id)?;
         let ours = id.starts_with(ID_PREFIX.as_bytes());
@@ -64,7 +64,7 @@ impl Connection {
             let found = parse_line(line).and_then(|path| Ok(self.front.service.kind(&caller, &"find", &path)?));
             let error_text = match &found {
                 Ok(_) => String::new(),
-                Err(refusal) => refusal.text().to_owned(),
+                Err(request_error) => request_error.text().to_owned(),
             };
             responses.push(json!({
                 "path": String::from_utf8_lossy(line),

@@ -15,12 +15,12 @@ use crate::connection::{Connection, Stop};
 use crate::data_streams::STREAMS_MAX;
 use crate::from_wire::{Algorithm, MTIME, hex, parse_path};
 use crate::front_end::FrontEnd;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 impl Connection {
     /// kXR_query.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn query(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn query(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), RequestError>, Stop> {
         let result = match r.kind {
             QueryKind::Checksum => return self.query_checksum(stream, r),
             QueryKind::Config => {
@@ -38,37 +38,37 @@ impl Connection {
             QueryKind::Prepare => self.query_prepare(stream, r),
             QueryKind::Xattr => self.query_xattr(stream, r),
             // weir has no queries of this kind, but their arguments are still checked.
-            QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
+            QueryKind::Opaque => Err(RequestError::unsupported("A query of the implementation's own kind")),
             QueryKind::OpaqueFile => return self.own_operation(stream, r),
             QueryKind::FsInfo => {
-                let known = r.path().map_err(|error| Refusal::of_wire(&error)).and_then(|at| parse_path(&at.path));
-                known.and(Err(Refusal::unsupported("A query of the implementation's own kind")))
+                let known = r.path().map_err(|error| RequestError::of_wire(&error)).and_then(|at| parse_path(&at.path));
+                known.and(Err(RequestError::unsupported("A query of the implementation's own kind")))
             }
             QueryKind::OpaqueHandle if r.args.starts_with(b"ofs.tpc cancel") => self.file(r.handle).and_then(|file| {
                 file.stop_copying();
                 self.ok(stream, |_| ())
             }),
             QueryKind::OpaqueHandle | QueryKind::Visa | QueryKind::FileInfo => {
-                let refusal = Refusal::unsupported("A query of the implementation's own kind");
-                self.file(r.handle).and(Err(refusal))
+                let request_error = RequestError::unsupported("A query of the implementation's own kind");
+                self.file(r.handle).and(Err(request_error))
             }
             // Cancels a computation of checksums. Others might wait for it, so it continues.
             QueryKind::ChecksumScan => self.ok(stream, |_| ()),
             // as the stock server
             QueryKind::Other(_) => {
                 let text = format!("A query of kind {} is not known to this protocol", r.kind.code());
-                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+                Err(RequestError::new(ErrorNumber::ARG_INVALID, text))
             }
         };
         Ok(result)
     }
 
-    fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+    fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), RequestError>, Stop> {
         let (service, caller) = (std::sync::Arc::clone(&self.front.service), self.session.open.caller());
         if names_a_handle(r) {
             let file = match self.file(r.handle) {
                 Ok(file) => file,
-                Err(refusal) => return Ok(Err(refusal)),
+                Err(request_error) => return Ok(Err(request_error)),
             };
             let reply = self.hand_on(stream)?.encoded(|sums: FileSums, out| {
                 told("adler32", checksum_text(sums.adler32.0), out);
@@ -79,7 +79,7 @@ impl Connection {
         }
         let (path, algorithm) = match checksum_target(r, service.digests()) {
             Ok(target) => target,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let (reply, name) = (self.hand_on(stream)?, algorithm.name());
         if let Algorithm::Digest(kind) = algorithm {
@@ -98,7 +98,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {
+    fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), RequestError> {
         let space = self.front.service.space(&"query the space")?;
         let free = space.free.saturating_sub(space.floor);
         let reply = SpaceReply {
@@ -113,8 +113,8 @@ impl Connection {
     }
 
     /// The few attributes that the stock server shows.
-    fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
-        let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
+    fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), RequestError> {
+        let target = r.path().map_err(|error| RequestError::of_wire(&error))?;
         let path = parse_path(&target.path)?;
         let stat = self.front.service.published_stat(&self.session.open.caller(), &"query the attributes of", &path)?;
         let kind = if stat.kind == FileKind::Directory { 'd' } else { 'f' };
@@ -136,7 +136,7 @@ impl Connection {
 }
 
 /// The argument is `path` or `path?cks.type=name`; older clients write `name path`.
-fn checksum_target(r: &Query, offered: &[DigestKind]) -> Result<(types::NsPath, Algorithm), Refusal> {
+fn checksum_target(r: &Query, offered: &[DigestKind]) -> Result<(types::NsPath, Algorithm), RequestError> {
     let mut args = r.args.as_slice();
     let mut named = None;
     if !args.starts_with(b"/")
@@ -145,7 +145,7 @@ fn checksum_target(r: &Query, offered: &[DigestKind]) -> Result<(types::NsPath, 
         named = Some(&args[..space]);
         args = &args[space + 1..];
     }
-    let target = PathArg::parse(args).map_err(|error| Refusal::of_wire(&error))?;
+    let target = PathArg::parse(args).map_err(|error| RequestError::of_wire(&error))?;
     let algorithm = Algorithm::named(target.get(b"cks.type").or(named), offered)?;
     Ok((parse_path(&target.path)?, algorithm))
 }

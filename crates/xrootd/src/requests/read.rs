@@ -11,7 +11,7 @@ use wire::{ErrorNumber, FileHandle, ResponseHeader, ResponseStatus, StreamId, re
 
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// Maximum length of a readv segment, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
 pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
@@ -39,7 +39,7 @@ impl Form {
     }
 
     /// Reads `len` bytes at `offset` into `into`. Returns the number of bytes, which is lower at the end of the file.
-    fn read(self, file: &OpenFile, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, Refusal> {
+    fn read(self, file: &OpenFile, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, RequestError> {
         Ok(match self {
             Form::Plain => file.read(offset, &mut into[..len])?,
             Form::Pages => file.read_pages(offset, len, into)?,
@@ -65,7 +65,7 @@ impl Form {
 
 impl Connection {
     /// kXR_read.
-    pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id.unwrap_or(0), || Task::Read(r.clone())) {
             return Ok(handed);
         }
@@ -73,7 +73,7 @@ impl Connection {
     }
 
     /// kXR_pgread: pages with their checksums.
-    pub(crate) fn pgread(&mut self, stream: StreamId, r: &Pgread) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn pgread(&mut self, stream: StreamId, r: &Pgread) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgread(r.clone())) {
             return Ok(handed);
         }
@@ -86,10 +86,10 @@ impl Connection {
         handle: FileHandle,
         (offset, len): (u64, u32),
         form: Form,
-    ) -> Result<Result<(), Refusal>, Stop> {
+    ) -> Result<Result<(), RequestError>, Stop> {
         let file = match self.file(handle) {
             Ok(file) => file,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         let wanted = file.bounded(offset, len);
         if wanted <= SMALL_TRANSFER_BYTES {
@@ -116,7 +116,7 @@ impl Connection {
         file: &OpenFile,
         (offset, wanted): (u64, usize),
         form: Form,
-    ) -> Result<Result<(), Refusal>, Stop> {
+    ) -> Result<Result<(), RequestError>, Stop> {
         let service = &self.front.service;
         let mut buffer = service.buffers().take(wanted);
         let mut turn = service.transfers().of(&*self.session.open, self.number, file.class(), file.in_turns(wanted));
@@ -128,7 +128,7 @@ impl Connection {
             turn.take(|| step as u64);
             let n = match form.read(file, at, step, buffer.with_sums_room()) {
                 Ok(n) => n,
-                Err(refusal) => return Ok(Err(refusal)),
+                Err(request_error) => return Ok(Err(request_error)),
             };
             left -= n;
             let is_last = left == 0 || n < step;
@@ -145,7 +145,7 @@ impl Connection {
     }
 
     /// kXR_readv. Every segment must lie within its file; a segment is never answered in part.
-    pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Readv(r.clone())) {
             return Ok(handed);
         }
@@ -163,16 +163,16 @@ impl Connection {
                 Some((_, from)) => from,
                 None => match self.file(segment.handle).and_then(|file| Ok(Vectored::new(file)?)) {
                     Ok(from) => from,
-                    Err(refusal) => {
+                    Err(request_error) => {
                         self.out.back();
-                        return Ok(Err(refusal));
+                        return Ok(Err(request_error));
                     }
                 },
             };
             let from = &known.insert((segment.handle, from)).1;
-            if let Err(refusal) = self.read_segment(stream, from, segment, &mut answer, &mut turn)? {
+            if let Err(request_error) = self.read_segment(stream, from, segment, &mut answer, &mut turn)? {
                 self.out.back();
-                return Ok(Err(refusal));
+                return Ok(Err(request_error));
             }
             self.front.service.counters().read(u64::from(segment.len));
         }
@@ -190,18 +190,18 @@ impl Connection {
         segment: &Segment,
         answer: &mut GrowingBuffer,
         turn: &mut TransferSlot<'_>,
-    ) -> Result<Result<(), Refusal>, Stop> {
+    ) -> Result<Result<(), RequestError>, Stop> {
         if segment.len > READV_SEGMENT_MAX {
             let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
             // as the stock server
-            return Ok(Err(Refusal::new(ErrorNumber::NO_MEMORY, text)));
+            return Ok(Err(RequestError::new(ErrorNumber::NO_MEMORY, text)));
         }
         let len = segment.len as usize;
         let past_end = || {
             let text =
                 format!("Cannot read {}: {len} bytes at {} reach past its end", from.file().path, segment.offset);
             // as the stock server
-            Refusal::new(ErrorNumber::FS_ERROR, text)
+            RequestError::new(ErrorNumber::FS_ERROR, text)
         };
         if from.bounded(segment.offset, segment.len) < len {
             return Ok(Err(past_end()));
@@ -215,7 +215,7 @@ impl Connection {
         turn.take(|| block);
         if SEGMENT_HEADER + len > answer.step && !self.front.service.buffers().may_grow(answer) {
             let text = "Too many long reads are under way at the moment".into();
-            return Ok(Err(Refusal::Wait { seconds: 1, text }));
+            return Ok(Err(RequestError::Wait { seconds: 1, text }));
         }
         let (header, data) = answer.more(SEGMENT_HEADER + len, Vectored::MARGIN).split_at_mut(SEGMENT_HEADER);
         header.copy_from_slice(&ReadvSegment(*segment).to_bytes());

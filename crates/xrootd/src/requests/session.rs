@@ -10,11 +10,11 @@ use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
 
 use crate::connection::Connection;
 use crate::from_wire::{hints_of, parse_path, process_of};
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 impl Connection {
     /// kXR_protocol.
-    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), Refusal> {
+    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), RequestError> {
         let what = match self.front.service.role() {
             Role::Manager(_) => ServerFlags::IS_MANAGER,
             Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
@@ -29,7 +29,7 @@ impl Connection {
 
     /// kXR_login. There is no authentication yet.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
+    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), RequestError> {
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
         let open = &self.session.open;
@@ -50,7 +50,7 @@ impl Connection {
     /// kXR_endsess. For its own session, the client closes all files. An abandoned session of the same client is
     /// ended, so that its writers are detached at once. The connection stays until the client closes it.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), Refusal> {
+    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), RequestError> {
         if r.session == SessionId([0; 16]) || r.session == self.session.id {
             self.front.service.let_go(&self.session.open);
         } else {
@@ -68,7 +68,7 @@ impl Connection {
 
     /// kXR_set: settings that only identify the client for monitoring.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
+    pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), RequestError> {
         let shown = &r.args[..r.args.len().min(200)];
         tracing::debug!(client = %self.session, text = %shown.escape_ascii(), "set");
         let mut words = r.args.split(|&b| matches!(b, b' ' | 0)).filter(|word| !word.is_empty());
@@ -76,20 +76,20 @@ impl Connection {
             (Some(b"appid"), _) | (Some(b"monitor"), Some(b"on" | b"off")) => self.ok(stream, |_| ()),
             // The number of the text in monitoring: none.
             (Some(b"monitor"), Some(b"info")) => self.ok(stream, |out| out.extend_from_slice(&[0; 4])),
-            (None, _) | (Some(b"monitor"), None) => Err(Refusal::new(
+            (None, _) | (Some(b"monitor"), None) => Err(RequestError::new(
                 ErrorNumber::ARG_MISSING,
                 "The request names nothing to set; appid and monitor can be",
             )),
             _ => {
                 let text = format!("'{}' cannot be set here; appid and monitor can", shown.escape_ascii());
-                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+                Err(RequestError::new(ErrorNumber::ARG_INVALID, text))
             }
         }
     }
 
     /// kXR_locate.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), Refusal> {
+    pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), RequestError> {
         let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
         if !path.is_empty() {
             let path = parse_path(path)?;

@@ -4,7 +4,9 @@
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use service::{Answer, Class, Error, Judged, OpenFile, PageSum, Planted, TransferSlot, WritePart, lead_of, pages_in};
+use service::{
+    Answer, Class, Error, Judged, OpenFile, PageSum, PlantedBug, TransferSlot, WritePart, lead_of, pages_in,
+};
 use types::{ErrorCode, PAGE_SIZE};
 use wire::request::{Pgwrite, Sync, Write, Writev, WritevOptions};
 use wire::response::BadPages;
@@ -16,7 +18,7 @@ use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
 use crate::from_wire;
 use crate::input::{Input, InputEnd};
-use crate::to_wire::Refusal;
+use crate::to_wire::RequestError;
 
 /// Maximum number of uncorrected ranges of a file (kXR_pgMaxEos of XProtocol.hh).
 const BAD_PAGES_MAX: usize = 256;
@@ -49,19 +51,19 @@ struct Pages {
 
 impl Connection {
     /// kXR_write.
-    pub(crate) fn write(&mut self, stream: StreamId, r: &Write) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn write(&mut self, stream: StreamId, r: &Write) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Write(r.clone())) {
             return Ok(handed);
         }
         let file = match self.writable(r.handle) {
             Ok(file) => file,
-            Err(refusal) => {
+            Err(request_error) => {
                 self.skip(u64::from(r.len))?;
-                return Ok(Err(refusal));
+                return Ok(Err(request_error));
             }
         };
         match self.write_range(&file, r.offset, r.len, Some(stream))? {
-            Stored::Now(result) => Ok(result.map_err(Refusal::from).and_then(|()| self.ok(stream, |_| ()))),
+            Stored::Now(result) => Ok(result.map_err(RequestError::from).and_then(|()| self.ok(stream, |_| ()))),
             Stored::Later => Ok(Ok(())),
         }
     }
@@ -111,7 +113,7 @@ impl Connection {
             lead = 0;
             result = result.and(self.wait_behind(&mut turn));
             match &result {
-                Err(refusal) => part.refuse(refusal),
+                Err(request_error) => part.refuse(request_error),
                 Ok(()) if n < BEHIND_MIN => {
                     turn.take(|| n as u64);
                     result = part.store();
@@ -156,15 +158,15 @@ impl Connection {
 
     /// kXR_pgwrite: pages with their checksums. Pages that do not match are reported instead of written. The file
     /// cannot be closed until the client has sent them again.
-    pub(crate) fn pgwrite(&mut self, stream: StreamId, r: &Pgwrite) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn pgwrite(&mut self, stream: StreamId, r: &Pgwrite) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgwrite(r.clone())) {
             return Ok(handed);
         }
         let file = match self.writable(r.handle) {
             Ok(file) => file,
-            Err(refusal) => {
+            Err(request_error) => {
                 self.skip(u64::from(r.wire_len))?;
-                return Ok(Err(refusal));
+                return Ok(Err(request_error));
             }
         };
         self.front.service.counters().written(u64::from(r.wire_len));
@@ -204,7 +206,7 @@ impl Connection {
         wire_len: usize,
     ) -> Result<Option<Pages>, Stop> {
         let mut pages = Pages { judged: Judged::new(BadPages::MAX), refused: None };
-        let believe = self.front.service.config().has(Planted::StoreBadPages);
+        let believe = self.front.service.config().has(PlantedBug::StoreBadPages);
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
         let mut turn = service.transfers().of(&*session, self.number, Class::Record, file.in_turns(wire_len));
         let mut lead = lead_of(offset);
@@ -251,8 +253,8 @@ impl Connection {
             if pages.refused.is_none() && !believe {
                 pages.refused = part.judge(&claimed, &mut pages.judged).err();
             }
-            if let Some(refusal) = &pages.refused {
-                part.refuse(refusal);
+            if let Some(request_error) = &pages.refused {
+                part.refuse(request_error);
             } else if n < BEHIND_MIN || pages.judged.too_many() {
                 turn.take(|| n as u64);
                 pages.refused = part.store().err();
@@ -278,7 +280,7 @@ impl Connection {
     }
 
     /// kXR_writev: a list of ranges, then their data.
-    pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), RequestError>, Stop> {
         // Check all ranges before the first byte is written.
         let found: Vec<_> = r.segments.iter().map(|segment| self.writable_file(segment.handle)).collect();
         let mut result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
@@ -307,15 +309,15 @@ impl Connection {
             result = files.iter().try_for_each(|file| file.sync());
             self.out.back();
         }
-        Ok(result.map_err(Refusal::from).and_then(|()| self.ok(stream, |_| ())))
+        Ok(result.map_err(RequestError::from).and_then(|()| self.ok(stream, |_| ())))
     }
 
     /// kXR_sync: when it is answered, all acknowledged data of the handle is on the disk.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn sync(&mut self, stream: StreamId, r: &Sync) -> Result<Result<(), Refusal>, Stop> {
+    pub(crate) fn sync(&mut self, stream: StreamId, r: &Sync) -> Result<Result<(), RequestError>, Stop> {
         let file = match self.file(r.handle) {
             Ok(file) => file,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(request_error) => return Ok(Err(request_error)),
         };
         if file.is_fetched() {
             let reply = self.hand_on(stream)?;
@@ -325,11 +327,11 @@ impl Connection {
         self.out.leave()?;
         let result = file.sync();
         self.out.back();
-        Ok(result.map_err(Refusal::from).and_then(|()| self.ok(stream, |_| ())))
+        Ok(result.map_err(RequestError::from).and_then(|()| self.ok(stream, |_| ())))
     }
 
     /// The open file of `handle`, if the handle can change it.
-    pub(super) fn writable(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Refusal> {
+    pub(super) fn writable(&self, handle: FileHandle) -> Result<Arc<OpenFile>, RequestError> {
         Ok(self.writable_file(handle)?)
     }
 
@@ -361,9 +363,9 @@ fn receive_units(
     input.fill_slices(&mut slices, Some(turn))
 }
 
-fn too_many_bad(file: &OpenFile) -> Refusal {
+fn too_many_bad(file: &OpenFile) -> RequestError {
     let text = format!("Cannot write {}: too many checksum errors in the pages that arrived", file.path);
-    Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)
+    RequestError::new(ErrorNumber::TOO_MANY_ERRORS, text)
 }
 
 /// The answer to a pgwrite after its last pages are stored.

@@ -4,7 +4,7 @@ use types::{ErrorCode, StoreId};
 
 use super::{Ask, Effect, Primary, State};
 use crate::Time;
-use crate::replication::{ObjectDigest, Planted, Seq, ToReplica};
+use crate::replication::{ObjectDigest, PlantedBug, Seq, ToReplica};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flushed {
@@ -193,7 +193,7 @@ impl Primary {
     }
 
     fn all_are_flushed(&self, kind: Kind) -> bool {
-        self.planted == Some(Planted::AnswerBeforeSync)
+        self.planted == Some(PlantedBug::AnswerBeforeSync)
             || self.followers.values().all(|follower| match kind {
                 Kind::Sync => follower.flushed == Some(Flushed::Synced),
                 Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),

@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disk_server::{PendingWrite, PlacedError, WriteGrant};
+use disk_server::{DiskServerError, PendingWrite, WriteGrant};
 use types::{NsPath, Timestamp};
 
 use super::{Creates, SIDE_BY_SIDE};
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
-use crate::making::Making;
+use crate::write_target::WriteTarget;
 
 /// Maximum number of unacknowledged bytes of one batch at other stores. All senders together have a limited window
 /// for each node.
@@ -26,7 +26,7 @@ const CONTENTS_ON_THEIR_WAY: usize = 32;
 const SILENT: Duration = Duration::from_secs(1);
 
 /// A new file that the manager has opened.
-pub(crate) struct PlacedCreate<A> {
+pub(crate) struct ReplicatedCreate<A> {
     pub(crate) path: NsPath,
     /// The permission to write it.
     pub(crate) grant: WriteGrant,
@@ -40,12 +40,12 @@ pub(crate) struct PlacedCreate<A> {
 
 impl<A: Answer<()>> Creates<A> {
     /// Writes and closes all files.
-    pub(crate) fn begin_placed(self: &Arc<Self>, wanted: Vec<PlacedCreate<A>>) {
-        self.on_workers(wanted, |one| one.data.len(), |this, job| this.fill_placed(job));
+    pub(crate) fn begin_replicated(self: &Arc<Self>, wanted: Vec<ReplicatedCreate<A>>) {
+        self.on_workers(wanted, |one| one.data.len(), |this, job| this.fill_replicated(job));
     }
 
     /// Writes and closes some of the files, on a worker.
-    fn fill_placed(&self, job: Vec<PlacedCreate<A>>) {
+    fn fill_replicated(&self, job: Vec<ReplicatedCreate<A>>) {
         let (mut on_their_way, mut bytes) = (VecDeque::new(), 0);
         // A silent store is removed from each object separately, which takes time. Do not block this thread for that:
         // others need it.
@@ -63,27 +63,27 @@ impl<A: Answer<()>> Creates<A> {
                 let begun = Instant::now();
                 if is_patient {
                     // The client gets the result from the close.
-                    let _: Result<(), PlacedError> = PendingWrite::wait(oldest);
+                    let _: Result<(), DiskServerError> = PendingWrite::wait(oldest);
                 }
                 is_patient &= begun.elapsed() < SILENT;
             }
         }
         // A large file has its own job, so the number of workers limits how many are written at a time.
         for (writing, _) in on_their_way.into_iter().filter(|(_, len)| *len > SIDE_BY_SIDE) {
-            let _: Result<(), PlacedError> = writing.wait();
+            let _: Result<(), DiskServerError> = writing.wait();
         }
     }
 
     /// Writes and closes one file. Returns the write that other stores have not yet acknowledged.
-    fn fill_one(&self, create: PlacedCreate<A>) -> Option<PendingWrite> {
-        let PlacedCreate { path, grant, mtime, data, answer } = create;
+    fn fill_one(&self, create: ReplicatedCreate<A>) -> Option<PendingWrite> {
+        let ReplicatedCreate { path, grant, mtime, data, answer } = create;
         let node = &self.node;
         let doing = format!("make {path}");
         let len = data.len() as u64;
-        let placed = match grant.attach(path.as_bytes(), Some(len)) {
-            Ok(placed) => placed,
+        let replicated = match grant.attach(path.as_bytes(), Some(len)) {
+            Ok(replicated) => replicated,
             Err(error) => {
-                answer.give(Err(Error::of_placed(&doing, &error)));
+                answer.give(Err(Error::of_disk_server(&doing, &error)));
                 return None;
             }
         };
@@ -97,10 +97,10 @@ impl<A: Answer<()>> Creates<A> {
             // The batch has reserved the memory for all of its files.
             room: None,
         };
-        let making = Some(Making::Placed(Arc::clone(&placed)));
-        let state = LeaseState { owner: Some(self.owner), token: placed.writer(), writer: making };
-        let object = placed.replica().object;
-        let lease = Lease::new((placed.ino(), object), facts, state);
+        let write_target = Some(WriteTarget::Replicated(Arc::clone(&replicated)));
+        let state = LeaseState { owner: Some(self.owner), token: replicated.writer(), writer: write_target };
+        let object = replicated.replica().object;
+        let lease = Lease::new((replicated.ino(), object), facts, state);
         if let Some(mtime) = mtime {
             lease.set_mtime(mtime);
         }
@@ -116,11 +116,11 @@ impl<A: Answer<()>> Creates<A> {
             writers.attach(object, self.owner, Arc::clone(&lease));
             writers.begin_close(object, self.owner);
         }
-        let (writing, doubt) = match placed.write_whole(&self.behind[data]) {
+        let (writing, doubt) = match replicated.write_whole(&self.behind[data]) {
             Ok(writing) => (writing, None),
-            Err(error) => (None, Some(Error::of_placed(&doing, &error))),
+            Err(error) => (None, Some(Error::of_disk_server(&doing, &error))),
         };
-        drop(placed);
+        drop(replicated);
         node.endings.close(&lease, doubt, None, answer);
         writing
     }

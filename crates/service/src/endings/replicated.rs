@@ -3,28 +3,28 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use disk_server::{ClosedBy, Placed};
+use disk_server::{ClosedBy, ReplicatedWriter};
 use types::RequestNumber;
 
 use super::Endings;
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::making::MakingError;
 use crate::striped::{StripedError, StripedFile};
 use crate::workers::apart;
+use crate::write_target::WriteTargetError;
 
 impl Endings {
     /// Completes an object in a cluster: all in-sync replicas make it durable, and the manager commits it.
-    pub(super) fn complete_placed(
+    pub(super) fn complete_replicated(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        placed: &Arc<Placed>,
+        replicated: &Arc<ReplicatedWriter>,
         closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        placed.close(lease.mtime(), closed, move |result| {
+        replicated.close(lease.mtime(), closed, move |result| {
             let error = match result {
                 Ok(()) => {
                     kept.drop_writer();
@@ -32,7 +32,7 @@ impl Endings {
                     inner.writes.lock().forget(kept.object);
                     return then(Ok(()));
                 }
-                Err(error) => Error::of_placed(&format_args!("close {}", kept.path), &error),
+                Err(error) => Error::of_disk_server(&format_args!("close {}", kept.path), &error),
             };
             kept.set_failure(&error);
             inner.ended_or_waits(&kept, &error);
@@ -55,7 +55,7 @@ impl Endings {
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
         apart(then, move |then| {
             let done = striped.complete(kept.mtime());
-            let failed = |error: StripedError| MakingError::from(error).told(&format_args!("close {}", kept.path));
+            let failed = |error: StripedError| WriteTargetError::from(error).told(&format_args!("close {}", kept.path));
             let result = done.map_err(failed);
             match &result {
                 Ok(()) => {
@@ -89,16 +89,16 @@ impl Endings {
         }
     }
 
-    pub(super) fn interrupt_placed(self: &Arc<Self>, lease: &Arc<Lease>, placed: &Arc<Placed>) {
+    pub(super) fn interrupt_replicated(self: &Arc<Self>, lease: &Arc<Lease>, replicated: &Arc<ReplicatedWriter>) {
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
-        placed.interrupt(move |result| match result {
+        replicated.interrupt(move |result| match result {
             Ok(kept_len) => {
                 tracing::info!(path = %kept.path, kept_len, client = %kept.caller, "interrupted: its writer went away");
                 kept.drop_writer();
                 inner.writes.lock().forget(kept.object);
             }
             Err(error) => {
-                let error = Error::of_placed(&format_args!("interrupt {}", kept.path), &error);
+                let error = Error::of_disk_server(&format_args!("interrupt {}", kept.path), &error);
                 tracing::info!(path = %kept.path, %error, "cannot interrupt a file");
                 inner.ended_or_waits(&kept, &error);
             }
@@ -106,21 +106,21 @@ impl Endings {
     }
 
     /// The same as [`Endings::truncate`] in a cluster: on all in-sync replicas.
-    pub(crate) fn truncate_placed(
+    pub(crate) fn truncate_replicated(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        placed: &Arc<Placed>,
+        replicated: &Arc<ReplicatedWriter>,
         len: u64,
         request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) {
         let closed = ClosedBy::Client { request };
-        match placed.truncate(len) {
-            Ok(()) => self.complete_placed(lease, placed, closed, move |result| answer.give(result)),
+        match replicated.truncate(len) {
+            Ok(()) => self.complete_replicated(lease, replicated, closed, move |result| answer.give(result)),
             Err(error) => {
                 // The truncation may be incomplete, so the file keeps its present data, without checksums.
                 self.interrupt(lease);
-                answer.give(Err(Error::of_placed(&format_args!("truncate {}", lease.path), &error)));
+                answer.give(Err(Error::of_disk_server(&format_args!("truncate {}", lease.path), &error)));
             }
         }
     }

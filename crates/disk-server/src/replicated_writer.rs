@@ -18,7 +18,7 @@ use node::ChangeHead;
 
 /// Why a disk server did not carry out a request.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum PlacedError {
+pub enum DiskServerError {
     /// The store failed.
     #[error("{1}")]
     Store(ErrorCode, String),
@@ -70,7 +70,7 @@ fn in_words(code: ErrorCode) -> &'static str {
     }
 }
 
-impl PlacedError {
+impl DiskServerError {
     /// The error code for protocols.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
@@ -85,7 +85,7 @@ impl PlacedError {
     }
 }
 
-impl From<StoreError> for PlacedError {
+impl From<StoreError> for DiskServerError {
     fn from(error: StoreError) -> Self {
         Self::Store(error.code(), error.to_string())
     }
@@ -93,29 +93,29 @@ impl From<StoreError> for PlacedError {
 
 impl DiskServer {
     /// The error that sends the client to the manager.
-    pub(super) fn moved(&self) -> PlacedError {
+    pub(super) fn moved(&self) -> DiskServerError {
         match self.manager() {
-            Some((host, port)) => PlacedError::Moved { host, port },
-            None => PlacedError::Wait { seconds: 1, why: "this server has not heard of its manager yet" },
+            Some((host, port)) => DiskServerError::Moved { host, port },
+            None => DiskServerError::Wait { seconds: 1, why: "this server has not heard of its manager yet" },
         }
     }
 
     /// The error that sends the client to the manager with an absent replica to report.
-    pub(super) fn lacks(&self, absent: AbsentReplica) -> PlacedError {
+    pub(super) fn lacks(&self, absent: AbsentReplica) -> DiskServerError {
         match self.moved() {
-            PlacedError::Moved { host, port } => PlacedError::AbsentReplica { host, port, absent },
+            DiskServerError::Moved { host, port } => DiskServerError::AbsentReplica { host, port, absent },
             wait => wait,
         }
     }
 
-    pub(super) fn refused(&self, code: ErrorCode) -> PlacedError {
+    pub(super) fn refused(&self, code: ErrorCode) -> DiskServerError {
         match code {
             ErrorCode::Stale => self.moved(),
-            ErrorCode::Overloaded => PlacedError::Wait {
+            ErrorCode::Overloaded => DiskServerError::Wait {
                 seconds: 1,
                 why: "its writer must (re)connect first, or this server cannot be sure at the moment that it may still answer",
             },
-            code => PlacedError::Refused(code),
+            code => DiskServerError::Refused(code),
         }
     }
 }
@@ -133,7 +133,7 @@ impl Permit {
         Self { server, shell, replica, grant }
     }
 
-    pub(super) fn shows(&self) -> Result<ReadView, PlacedError> {
+    pub(super) fn shows(&self) -> Result<ReadView, DiskServerError> {
         let now = self.server.world.now();
         let view = self.server.view(now);
         let shows = self.shell.machine.lock().may_read(view, self.replica, &self.grant);
@@ -144,13 +144,13 @@ impl Permit {
     ///
     /// # Errors
     /// If they may not; the client must ask elsewhere.
-    pub fn check(&self) -> Result<(), PlacedError> {
+    pub fn check(&self) -> Result<(), DiskServerError> {
         self.shows().map(drop)
     }
 }
 
 /// An open write of an object. See the module.
-pub struct Placed {
+pub struct ReplicatedWriter {
     pub(super) server: Arc<DiskServer>,
     pub(super) shell: Arc<StoreShell>,
     state: Arc<Replica>,
@@ -161,7 +161,7 @@ pub struct Placed {
     pub(super) is_shared: bool,
 }
 
-impl Placed {
+impl ReplicatedWriter {
     pub(super) fn new(
         server: Arc<DiskServer>,
         shell: Arc<StoreShell>,
@@ -217,7 +217,7 @@ impl Placed {
     }
 
     /// Passes an answer on, with the errors of front ends.
-    fn waiter(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) -> Waiter {
+    fn waiter(&self, then: impl FnOnce(Result<(), DiskServerError>) + Send + 'static) -> Waiter {
         let server = Arc::clone(&self.server);
         Box::new(move |result| then(result.map_err(|code| server.refused(code))))
     }
@@ -229,7 +229,7 @@ impl Placed {
         offset: u64,
         data: &[u8],
         sums: Option<&[PageSum]>,
-        then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
+        then: impl FnOnce(Result<(), DiskServerError>) + Send + 'static,
     ) {
         if data.is_empty() {
             return then(Ok(()));
@@ -270,7 +270,7 @@ impl Placed {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, PlacedError> {
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskServerError> {
         match self.state.writer() {
             Some(writer) => Ok(writer.read(offset, into)?),
             None => Ok(self.shell.at.store.open_read(self.replica())?.read(offset, into)?),
@@ -278,7 +278,7 @@ impl Placed {
     }
 
     /// Calls `then` with success when all acknowledged bytes are durable on all in-sync replicas. After an error they may be lost.
-    pub fn sync_then(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) {
+    pub fn sync_then(&self, then: impl FnOnce(Result<(), DiskServerError>) + Send + 'static) {
         self.begin_sync(self.waiter(then));
     }
 
@@ -292,7 +292,7 @@ impl Placed {
         &self,
         mtime: Option<Timestamp>,
         closed: ClosedBy,
-        then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
+        then: impl FnOnce(Result<(), DiskServerError>) + Send + 'static,
     ) {
         self.then(
             |by| Input::Close { by, replica: self.replica(), epoch: self.epoch(), mtime, closed },
@@ -301,7 +301,7 @@ impl Placed {
     }
 
     /// Keeps the bytes written so far and marks the file as interrupted. Calls `then` once with their number.
-    pub fn interrupt(&self, then: impl FnOnce(Result<u64, PlacedError>) + Send + 'static) {
+    pub fn interrupt(&self, then: impl FnOnce(Result<u64, DiskServerError>) + Send + 'static) {
         let (server, shell, replica) = (Arc::clone(&self.server), Arc::clone(&self.shell), self.replica());
         self.then(
             |by| Input::Interrupt { by, replica, epoch: self.epoch() },
