@@ -16,6 +16,7 @@ passed=0
 failed=0
 missing=0
 summary=()
+failed_parts=()
 
 # run NAME COMMAND...: runs a part, and keeps its output, its exit status and its duration.
 run() {
@@ -44,6 +45,7 @@ count() {
     one) [[ $status == 0 ]] && good=1 ;;
     esac
     [[ $status != 0 && $bad == 0 ]] && bad=1
+    ((bad == 0)) || failed_parts+=("$name")
     passed=$((passed + good))
     failed=$((failed + bad))
     missing=$((missing + skipped))
@@ -92,6 +94,11 @@ echo
 printf '%s\n' "${summary[@]}"
 echo "The slowest tests:"
 sort -rn "$WEIR_TEST_TIMES" | head -n 10 | awk '{printf "%8.1f s  ", $1; $1 = ""; print substr($0, 2)}'
+# Their names are repeated here: what comes from the start of a long output is easily cut off.
+((failed == 0)) || echo "What failed:"
+for name in "${failed_parts[@]}"; do
+    grep -hE '^(FAILED|ERROR) |^test .* \.\.\. FAILED|^error(\[|:)' "$logs/$name" | sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
+done
 ((missing == 0)) || echo "$missing tests could not run here; the reasons are above (SKIPPED)"
 echo "$passed passed, $failed failed in $SECONDS s"
 [[ $failed == 0 && $passed -gt 0 ]]
