@@ -142,7 +142,7 @@ impl Copying {
         self.is_looking = false;
         self.looked = end;
         if end.is_none() {
-            // While copies are under way, more are likely to follow soon: members in backfill get their missing
+            // While copies are in progress, more are likely to follow soon: members in backfill get their missing
             // replicas in parts.
             let is_busy = missing.iter().any(|one| !self.resting.contains_key(&(one.object, one.to)));
             let pause = if is_busy { self.rate.look_every.min(LOOK_WHILE_BUSY) } else { self.rate.look_every };
