@@ -1,7 +1,7 @@
-//! How a group replaces a store that leaves it. Another store joins in its place, and receives the objects that the
-//! group already had. The old store leaves when the other members have all that it had.
+//! How a group replaces a store that leaves it. Another store joins in its place, and receives the group's existing
+//! objects. The old store leaves when the other members have replicas of all its objects.
 //!
-//! The namespace records how far a group has got, so this module keeps no state.
+//! The namespace records a group's progress, so this module keeps no state.
 
 use types::{Group, StoreId};
 
@@ -40,7 +40,7 @@ pub struct MemberStates<'a> {
     pub is_to_leave: &'a dyn Fn(StoreId) -> bool,
     /// Whether a store is removed as lost.
     pub is_removed_as_lost: &'a dyn Fn(StoreId) -> bool,
-    /// Whether a store must stay for now, because it has something that must be copied first or would be lost
+    /// Whether a store must stay for now, because it has objects that must be copied first, or that would be lost
     /// without it.
     pub is_kept: &'a dyn Fn(StoreId) -> bool,
 }
@@ -68,16 +68,16 @@ pub fn next(
         // A store that leaves cannot join again before it has left.
         let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
         match choose(&stay, lost.store) {
-            // This member never had everything. Its replacement waits until other stores have the objects of which
-            // it was the first holder.
+            // This member never had all objects. Its replacement waits until other stores have the objects of which it
+            // was the first holder.
             Ok(_) if !lost.is_current() && (member_states.is_kept)(lost.store) => {}
             Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
             Ok(_) => {}
             Err(error) => without_location = Some(Next::NoLocation(lost.store, error)),
         }
     }
-    // A draining store, or one removed as lost, may have objects that no other store has. It receives the rest
-    // first, and is replaced then.
+    // A draining store, or one removed as lost, may have objects that no other store has. It first receives the
+    // remaining objects, and is replaced after that.
     let is_filled = |store: StoreId| !(member_states.is_removed_as_lost)(store) || (member_states.is_kept)(store);
     let backfill = members.iter().find(|member| !member.is_current() && is_filled(member.store));
     let mut leaving = members.iter().filter(|member| member.is_leaving()).peekable();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn objects_lost_with_one_store_do_not_keep_another() {
-        // Store 2 is removed as lost and has something that no other store has. Store 4 is draining.
+        // Store 2 is removed as lost and has an object that no other store has. Store 4 is draining.
         let both = MemberStates { is_to_leave: &|store| [2, 4].contains(&store.0), is_kept: &is_two, ..LOST };
         let members =
             |through| vec![member(2, 1, LEAVES), member(3, 100, 99), member(4, 1, LEAVES), member(5, 100, through)];
@@ -163,8 +163,8 @@ mod tests {
     fn a_lost_replacement_is_replaced_when_it_alone_has_nothing() {
         let members = || vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(decide(members(), 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        // It has something that no other store has, so it is treated like an original member and gets nearly
-        // everything.
+        // It has an object that no other store has, so it is treated like an original member and gets nearly all
+        // objects.
         assert_eq!(decide(members(), 1), Next::Fill(StoreId(2)));
         let filled = vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 99)];
         assert_eq!(decide(filled, 1), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
@@ -181,7 +181,7 @@ mod tests {
         // The steps that are possible are still taken.
         assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)], &LOST), Next::Fill(StoreId(3)));
         assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)], &LOST), Next::Nothing);
-        // A store that must leave itself replaced this one. The old store stays as long as it alone has something.
+        // The store that replaced this one must leave, too. The old store stays as long as it alone has some object.
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 99)];
         assert_eq!(none(members(), &MemberStates { is_kept: &|store| store == StoreId(4), ..LOST }), stuck);
         assert_eq!(none(members(), &LOST), Next::Leave(StoreId(4)));

@@ -1,5 +1,5 @@
-//! Repair: which missing replica is made next, at a bounded rate. The namespace records the missing replicas, so
-//! nothing is lost when this state is.
+//! Repair: which missing replica is made next, at a bounded rate. The namespace records the missing replicas, so the
+//! manager may lose the state in this module.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::Time;
 pub struct CopyRate {
     /// Bytes a second, for all copies together.
     pub bytes_per_second: u64,
-    /// The number of copies under way at a time.
+    /// The number of copies in progress at a time.
     pub at_once: usize,
     /// A copy is treated as failed after this time plus the time that its length takes at [`SLOWEST`].
     pub patience: Duration,
@@ -64,7 +64,7 @@ pub struct MissingReplicaPage {
     pub end: Option<(GroupId, ObjectId)>,
 }
 
-/// The number of a copy under way.
+/// The number of a copy in progress.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct CopyId(pub u64);
 
@@ -117,7 +117,7 @@ impl Copying {
         }
     }
 
-    /// Returns the number of copies under way.
+    /// Returns the number of copies in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.len()
@@ -142,7 +142,7 @@ impl Copying {
         self.is_looking = false;
         self.looked = end;
         if end.is_none() {
-            // While copies are under way, more are likely to follow soon: members in backfill get their missing
+            // While copies are in progress, more are likely to follow soon: members in backfill get their missing
             // replicas in parts.
             let is_busy = missing.iter().any(|one| !self.resting.contains_key(&(one.object, one.to)));
             let pause = if is_busy { self.rate.look_every.min(LOOK_WHILE_BUSY) } else { self.rate.look_every };
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(out, [CopyEffect::Make(CopyId(3), missing(3, 10))]);
         copying.done(at(30), CopyId(3), true);
         out.clear();
-        // The next search finds the failed copy, and the one still under way.
+        // The next search finds the failed copy, and the one still in progress.
         copying.tick(at(5000), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
         copying.found(at(5000), page(vec![missing(1, 10), missing(2, 10)], None));

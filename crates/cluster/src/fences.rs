@@ -2,9 +2,8 @@
 //! that is left out and could show old bytes. Such a store has stopped when it says so, or when its session has
 //! ended.
 //!
-//! Until the manager has recorded the change that the fence protects, it confirms no primary of that replica,
-//! because a node whose session has ended may get another one by then. Nor does it give a new capability to read
-//! the replica.
+//! Until the manager has recorded the change that the fence protects, it confirms no primary of that replica, and
+//! gives no new capability to read it. The reason is that a node whose session has ended may have a new one by then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Leases: how long a disk server may answer without hearing from the manager, and when the manager may be sure
 //! that it has stopped.
 //!
-//! The server counts from the moment at which it *sent* the request that was granted. The manager counts from the
-//! moment at which it *answered*. The server stops earlier and the manager waits longer, by the stated bound on the
-//! drift of clocks. So whatever the network and the clocks do within that bound, a server has stopped when the
-//! manager takes it for stopped.
+//! The server counts from the moment at which it *sent* the request that the manager granted. The manager counts from
+//! the moment at which it *answered*. The server stops earlier and the manager waits longer, by the stated bound on the
+//! drift of clocks. So within that bound, whatever the network does, a server has stopped when the manager assumes that
+//! it has.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -42,15 +42,15 @@ impl LeaseTerms {
             && self.renew_every.saturating_mul(2) <= self.at_server()
     }
 
-    /// Returns the lease's length on the server's clock, from the request. If true time passes at 1, the server's
-    /// clock runs at no less than `1 - drift`: it sees `term * (1 - drift)` pass in at most `term`.
+    /// Returns the lease's length on the server's clock, from the request. The server's clock runs at a rate of at
+    /// least `1 - drift` of true time, so it shows that `term * (1 - drift)` has passed after at most `term`.
     #[must_use]
     pub fn at_server(&self) -> Duration {
         self.term.saturating_sub(self.part(self.term))
     }
 
-    /// Returns how long the manager waits on its own clock, from its answer. That clock runs at no more than `1 +
-    /// drift`: `term * (1 + drift)` on it are at least `term`.
+    /// Returns how long the manager waits on its own clock, from its answer. That clock runs at a rate of at most
+    /// `1 + drift` of true time, so `term * (1 + drift)` on it are at least `term`.
     #[must_use]
     pub fn at_manager(&self) -> Duration {
         self.term.saturating_add(self.part(self.term)).saturating_add(Duration::from_micros(1))

@@ -15,9 +15,9 @@
 //!
 //! # Invariants
 //!
-//! - A change is answered when every in-sync replica has applied it, under a lease that is valid after the I/O.
-//! - A replica is left out only after the manager has recorded that.
-//! - A store that takes over knows everything that was answered, and the old primary has stopped.
+//! - A primary answers a change when every in-sync replica has applied it, under a lease that is valid after the I/O.
+//! - A primary leaves a replica out only after the manager has recorded that.
+//! - A store that takes over has every acknowledged change, and the old primary has stopped.
 //! - A replica counts when the namespace has recorded it, never earlier.
 //!
 //! `docs/explanation/cluster.md` has the reasons and the cases.

@@ -1,8 +1,8 @@
-//! The messages between the nodes of a cluster, as plain data. The shell decides how they become bytes and which
-//! connection carries them.
+//! The messages between the nodes of a cluster, as plain data. The shell encodes them as bytes, and chooses the
+//! connection.
 //!
-//! Any message may be lost, late or repeated. The connection tells who sends it; a manager compares that with the
-//! node and the store in the message. The bytes of an object are never in a message. They travel beside it.
+//! Any message may be lost, late or repeated. The connection identifies the sender; a manager compares it with the
+//! node and the store in the message. The bytes of an object are never in a message, but are sent with it.
 
 use serde::{Deserialize, Serialize};
 use types::{
@@ -15,7 +15,7 @@ use crate::{CopyId, Fence, LeaseTerms, Register, Registered};
 /// The most replicas that one [`ToStore::Delete`] or [`FromStore::Deleted`] names.
 pub const REPLICAS_MAX: usize = 256;
 
-/// What a copy must be equal to.
+/// The version that a copy must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Original {
     /// A complete object.
@@ -69,7 +69,7 @@ pub enum CopyFailure {
     Differs,
 }
 
-/// What a store's disk met, for people.
+/// An error of a store's disk, as text for the administrator.
 fn on_disk(code: ErrorCode) -> String {
     match code {
         ErrorCode::NotFound => "it does not have this version of the object".into(),
@@ -88,8 +88,8 @@ pub enum ClosedBy {
         /// The number of its request, if it numbers its requests.
         request: Option<RequestNumber>,
     },
-    /// The server, at the end of the grace period. All announced bytes are there, and the client may believe that
-    /// it has closed the file.
+    /// The server, at the end of the grace period. The file has all announced bytes, so the client may have sent a
+    /// close.
     GraceEnd,
 }
 
@@ -255,7 +255,7 @@ pub enum ToStore {
         replica: ReplicaId,
         /// The epoch of the object's last writer.
         epoch: Epoch,
-        /// What the copy must be equal to.
+        /// The version that the copy must have.
         original: Original,
         /// The store that has it.
         from: StoreId,
@@ -296,7 +296,7 @@ pub enum BetweenStores {
         copy: CopyId,
         /// The replica.
         replica: ReplicaId,
-        /// What the replica must be equal to.
+        /// The version that the replica must have.
         original: Original,
         /// The start of the part, in bytes.
         offset: u64,

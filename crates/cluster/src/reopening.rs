@@ -7,7 +7,7 @@ use crate::Presence;
 /// The state of a store, as far as the manager knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreStatus {
-    /// Whether its node is there.
+    /// Whether its node is online.
     pub presence: Presence,
     /// The boot generation of its node.
     pub boot_generation: BootGeneration,
@@ -23,10 +23,10 @@ pub enum Reopening {
     /// This store takes over alone, once the primary is fenced. If an existing file is being changed, the other
     /// holders must be fenced too, because they could show its old bytes.
     TakeOver(InSyncReplica),
-    /// The stores that know everything that was acknowledged are away, and may return.
+    /// All stores with every acknowledged write are away, and may return.
     Wait,
-    /// No store has surely kept everything that was acknowledged, because the nodes have a new boot generation. The
-    /// client must write the file again.
+    /// No store has surely kept every acknowledged write, because the nodes have a new boot generation. The client
+    /// must write the file again.
     Lost,
 }
 
@@ -50,8 +50,8 @@ pub fn reopening(
     let can = |one: &&InSyncReplica| knows_all(one) && is_online(one);
     let is_removed_as_lost =
         |one: &InSyncReplica| standing(one.store).is_some_and(|standing| standing.is_removed_as_lost);
-    // The store that takes over is the only one. A leaving store takes over only if no remaining store knows
-    // everything.
+    // The store that takes over is then the only in-sync replica. A leaving store takes over only if no remaining
+    // store has every acknowledged write.
     let somebody_stays = in_sync.iter().any(|one| knows_all(one) && !is_removed_as_lost(one));
     let takes = |one: &&InSyncReplica| can(one) && !(somebody_stays && is_removed_as_lost(one));
     let mut others = in_sync[1..].iter().filter(takes);

@@ -1,4 +1,4 @@
-//! The manager's knowledge of its disk servers: which are there, whose lease may still run, and which have surely
+//! The manager's knowledge of its disk servers: which are online, which may still have a lease, and which have surely
 //! stopped.
 
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use types::{BootGeneration, BootId, NodeId, NodeRecord, SessionId};
 
 use crate::{LeaseTerms, Time};
 
-/// The number of one run of a node's process. The node counts its runs durably, so that of two runs the later one
-/// is known. A run starts only when the earlier one has ended, because the node's directory is locked.
+/// The number of one run of a node's process. The node counts its runs durably, so the higher of two numbers is the
+/// later run. A run starts only when the earlier one has ended, because the node's directory is locked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct ProcessEpoch(pub u64);
 
@@ -22,7 +22,7 @@ pub enum Presence {
     Online,
     /// The manager has not heard from it for some time. Its lease may still run.
     Suspect,
-    /// Its lease has run out, or it has never been here. It answers nobody.
+    /// Its lease has run out, or it has never registered. It answers nobody.
     Away,
 }
 
@@ -86,7 +86,7 @@ pub struct Sessions {
     /// The latest moment at which a node may hold a lease of an earlier manager.
     others_until: Time,
     nodes: BTreeMap<NodeId, Node>,
-    /// The highest boot generation that was given, or will be.
+    /// The highest boot generation that a record has, durable or not yet.
     last_boot_generation: BootGeneration,
     /// Records of nodes that are not durable yet.
     being_kept: BTreeMap<NodeId, NodeRecord>,
@@ -113,9 +113,9 @@ impl Sessions {
         }
     }
 
-    /// Begins the numbers of sessions at a random distance. A manager that was restored from an old copy counts its runs from there, so it repeats
-    /// the number of a run. Without this, a disk server could get the number of a session that it had with the lost manager, and would keep what it
-    /// was told in that session.
+    /// Begins the numbers of sessions at a random distance. A manager that was restored from an old copy counts its
+    /// runs from there, so it repeats the number of a run. Without this, a disk server could get the number of a
+    /// session that it had with the lost manager, and would keep the state of that session.
     #[must_use]
     pub fn at_random_distance(mut self, random: u64) -> Self {
         // Half of the numbers of this run are left.
@@ -181,7 +181,7 @@ impl Sessions {
     pub fn renew(&mut self, now: Time, node: NodeId, session: SessionId) -> bool {
         let expires = now + self.terms.at_manager();
         let Some(current) = self.nodes.get_mut(&node).and_then(|node| node.session.as_mut()) else { return false };
-        // A session that has run out stays so, because others may have been told.
+        // A session that has run out is not extended, because the manager may have acted on its end already.
         if current.id != session || now >= current.expires {
             return false;
         }
@@ -189,16 +189,16 @@ impl Sessions {
         true
     }
 
-    /// Forgets a node that has left the cluster. The caller has seen that it is away, and gives it no session from
-    /// then on. Its boot generation stays known: the question of what its stores may have forgotten stays open
-    /// until another node has brought them.
+    /// Forgets a node that has left the cluster. The caller has checked that it is away, and gives it no session after
+    /// that. Its boot generation stays known, because its stores may have forgotten writes until another node has
+    /// registered them.
     pub fn removed(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.session = None;
         }
     }
 
-    /// Returns the session of a node that may be valid there.
+    /// Returns the session that a node may hold as valid.
     #[must_use]
     pub fn session(&self, now: Time, node: NodeId) -> Option<SessionId> {
         let session = self.nodes.get(&node)?.session.as_ref()?;
@@ -240,8 +240,8 @@ impl Sessions {
         }
     }
 
-    /// Whether a node may return soon. That is so if it has a session, or had one that ended less than `patience`
-    /// ago. It is also so if the node has not registered with this manager, which started less than that time ago.
+    /// Whether a node may return soon: it has a session, or had one that ended less than `patience` ago. This is also
+    /// true if the node has not registered with this manager, and the manager started less than `patience` ago.
     #[must_use]
     pub fn may_return(&self, now: Time, node: NodeId, patience: Duration) -> bool {
         let session = self.nodes.get(&node).and_then(|node| node.session.as_ref());

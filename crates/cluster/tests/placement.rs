@@ -1,4 +1,4 @@
-//! Placement: what a policy demands and wishes, and what is refused.
+//! Placement: the demands and preferences of a policy, and refusals.
 
 #![allow(
     clippy::unwrap_used,
@@ -124,7 +124,7 @@ fn on_any_small_cluster_groups_meet_the_demands_and_refusals_are_right() {
 
 #[test]
 fn every_possible_primary_is_chosen() {
-    // The only store of class t1 lies on site a; so the others on site a cannot hold the first copy.
+    // The only store of class t1 is on site a, so the other stores on site a cannot have the first replica.
     let stores = vec![store(1, "a/r/h1", "t1"), store(2, "a/r/h2", ""), store(3, "b/r/h3", ""), store(4, "c/r/h4", "")];
     let map = map(stores);
     let got = drawn(&map, &policy("replica(2) spread=site class=t1:1"), 3_000);

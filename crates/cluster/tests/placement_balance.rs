@@ -1,4 +1,4 @@
-//! Placement over many stores: balance, few and steady groups, speed.
+//! Placement over many stores: balance, few groups that rarely change, speed.
 
 #![allow(
     clippy::unwrap_used,

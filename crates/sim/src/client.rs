@@ -30,7 +30,7 @@ struct Writing {
     step: Step,
     /// The replica that it writes to, once it is attached.
     at: Option<(StoreId, ReplicaId, Epoch)>,
-    /// The replica that it wrote to last: that server notices the end of the client's process.
+    /// The replica that it wrote to last. The server of this replica notices the end of the client's process.
     was_at: Option<(StoreId, ReplicaId, Epoch)>,
     /// The remaining writes. Each has its number in the model once it was sent.
     left: VecDeque<(Bytes, Option<usize>)>,
@@ -113,7 +113,8 @@ impl Client {
         }
     }
 
-    /// What a success confirms for the request of this number. `None` if the client no longer waits for it, or the success confirms nothing lasting.
+    /// What the success of the request with this number confirms. `None` if the client no longer waits for it, or the success confirms
+    /// nothing lasting.
     pub(crate) fn promised(&self, answered: Number) -> Option<Promise> {
         match &self.state {
             State::Remove { file, number, .. } if *number == answered => Some(Promise::Removed { file: *file }),
@@ -162,7 +163,7 @@ impl Client {
                     self.remove(file, model, env);
                 }
             }
-            // Sometimes the client's process ends, and its successor knows nothing of its work.
+            // Sometimes the client's process ends, and the next process knows nothing of its work.
             State::Write(_) if !is_calm && env.rng.random_ratio(1, 3000) => self.vanish(model, env),
             State::Write(writing) => match writing.step {
                 Step::Wait { until } if now >= until => self.open(model, env),
@@ -228,7 +229,7 @@ impl Client {
         let mut end = if is_update { 0 } else { u64::MAX };
         for _ in 0..count {
             let len = [1, 700, 4096, 9000][env.rng.random_range(0..4)];
-            // Mostly the next bytes, sometimes bytes that exist, sometimes after a gap.
+            // Mostly writes the next bytes, sometimes overwrites existing bytes, and sometimes leaves a gap.
             let offset = match (end, env.rng.random_range(0..6)) {
                 (u64::MAX, _) => 0,
                 (end, 0) => env.rng.random_range(0..=end),
@@ -417,7 +418,7 @@ impl Client {
             return;
         }
         if result.is_err() {
-            // The manager knows the present primary. A server that refuses is no worse than another.
+            // The manager knows the present primary. A refusal is no reason to avoid a server.
             let until = env.now + Duration::from_millis(100);
             let store = writing.at.take().map(|(store, _, _)| store);
             writing.step = Step::Wait { until };

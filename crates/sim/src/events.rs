@@ -1,4 +1,4 @@
-//! The planned events in the order of time. Events at the same moment keep the order in which they were planned.
+//! The planned events in the order of their times. Events at the same moment keep the order in which they were planned.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

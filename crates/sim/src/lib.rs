@@ -14,12 +14,13 @@
 //!
 //! # What is checked
 //!
-//! - After each event: which stores answer for which replicas. Also whether all data exists that a client was told of, or that a node relies on.
+//! - After each event: which stores answer for which replicas; and that all data exists that was acknowledged to a client, or that a node
+//!   needs.
 //! - At each read: the bytes that the reader sees.
 //! - After all repairs: every client has finished. Each closed file is complete on each of its holders. The bytes kept for a vanished client are
 //!   those that it wrote. Removed files are deleted everywhere. The namespace passes its own check.
 //!
-//! `weir-sim --seed N --tell` prints the story of a seed. A violation prints the command that repeats the run.
+//! `weir-sim --seed N --tell` prints the events of a seed. A violation prints the command that repeats the run.
 
 mod client;
 mod events;

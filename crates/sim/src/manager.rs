@@ -1,4 +1,4 @@
-//! The real manager on a disk of its own. Its clock, randomness and connections are simulated.
+//! The real manager on its own disk. Its clock, randomness and connections are simulated.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ impl Env<'_> {
     }
 }
 
-/// A server's store has the server's index plus one as its number. Its node has the next number, since the first node is the manager.
+/// A server's store has the server's index plus one as its number. The number of its node is higher by one, because node 1 is the manager.
 pub(crate) fn store_of(server: usize) -> StoreId {
     StoreId(server as u64 + 1)
 }
@@ -70,7 +70,7 @@ fn host_of(store: StoreId) -> String {
     format!("10.0.0.{}", store.0)
 }
 
-/// Fast, as all files are small here.
+/// Fast, because all files are small here.
 const COPIES: CopyRate = CopyRate {
     bytes_per_second: 4 << 20,
     at_once: 4,
@@ -103,7 +103,7 @@ struct Opened {
 struct World(Arc<Mutex<Outside>>);
 
 fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
-    // A run whose manager has panicked is over.
+    // After a panic of the manager the run is over.
     outside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -124,7 +124,7 @@ impl manager::World for World {
         Some(lock(&self.0).rng.random())
     }
 
-    /// The manager notices a lost connection only when it is told.
+    /// The manager notices a lost connection only through this call.
     fn is_up(&self, _node: NodeId) -> bool {
         true
     }
@@ -211,7 +211,7 @@ impl Manager {
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
         self.ticks += 1;
         if self.ticks.is_multiple_of(50) {
-            // Sweep what has piled up. The next change reports a disk error.
+            // Move the changes from memory to the index. The next change reports a disk error.
             let _ = self.index.sweep_now().and_then(|_| self.index.checkpoint_now());
         }
         self.enter(env);
@@ -321,7 +321,7 @@ impl Manager {
             Want::New { restarted } => (WriteMode::NewOnly, *restarted),
             Want::Update => (WriteMode::Update, false),
         };
-        // Each client is a principal of its own. The administrator asks on its behalf.
+        // Each client has its own principal. The administrator sends the request on its behalf.
         let pid = u32::try_from(client).unwrap_or(0) + 1;
         let own = ClientIdentity { principal: PrincipalId(pid), user: "sim".into(), pid, host: "here".into() };
         if how == WriteMode::Update {
@@ -371,7 +371,7 @@ impl Manager {
         for Opened { client, number, path, result } in opened {
             let result = match result.map(|redirect| self.read(redirect, path, env)) {
                 Ok(Some(capability)) => Ok(capability),
-                // No client can use it, so the client asks again.
+                // No client can use this answer, so the client asks again.
                 Ok(None) => Err(ErrorCode::Overloaded),
                 // The outcome is unknown.
                 Err(OpeningError::Names(NsError::Kv(_))) => continue,
@@ -399,7 +399,7 @@ impl Manager {
         }
     }
 
-    /// Decodes a redirect. Clients here look into the capability to learn which server they are sent to.
+    /// Decodes a redirect. Clients here read the capability to learn to which server the redirect sends them.
     fn read(&mut self, redirect: Redirect, path: NsPath, env: &mut Env<'_>) -> Option<Capability> {
         let keys = self.keys.get(&redirect.node)?;
         let server = redirect.node;
@@ -420,7 +420,7 @@ impl Manager {
     }
 }
 
-/// Founds the cluster. Keeps what exists already.
+/// Creates the cluster, and keeps everything that exists already.
 fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
     change(ns, FoundCluster { roles: 1, name: "manager".into(), key: [0; 32] })?;
     for store in (0..settings.servers).map(store_of) {

@@ -30,7 +30,7 @@ pub(crate) struct Bytes {
 pub(crate) struct Capability {
     /// The capability's text.
     pub(crate) sealed: String,
-    /// The path to show with it.
+    /// The path that the client must present with it.
     pub(crate) path: NsPath,
     /// The replica that it names.
     pub(crate) replica: ReplicaId,
@@ -49,9 +49,9 @@ pub(crate) enum Want {
 pub(crate) enum Message {
     FromDisk(FromDisk),
     FromManager(FromManager),
-    /// The bytes of the change, or of the part of a copy, go beside it.
+    /// With the bytes of the change, or of the part of a copy.
     Peer(PeerMessage, Option<Arc<BulkBytes>>),
-    /// A disk server ends its connection with another one. It is said to the network alone.
+    /// A disk server ends its connection with another one. Only the simulated network gets this message.
     HangUp,
     // Between client and manager.
     Open {
@@ -113,8 +113,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Whether the message is for the state machines, which must tolerate late and repeated messages. Other messages use a connection, which is made
-    /// again when a message on it is lost.
+    /// Whether the message is for the state machines, which must tolerate late and repeated messages. Other messages use a connection. When
+    /// the network loses a message on it, the nodes connect again.
     pub(crate) fn is_of_machines(&self) -> bool {
         matches!(
             self,

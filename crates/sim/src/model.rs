@@ -40,7 +40,7 @@ pub(crate) enum FileStage {
     Removed,
     /// Its client vanished during the write.
     Vanished,
-    /// Its client was told that bytes may be lost, or cannot continue.
+    /// Its client was told that bytes may be lost, or that it cannot continue.
     Abandoned,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct File {
     acked: Vec<u8>,
     /// All writes that were ever sent, in order, and whether each was acknowledged.
     sent: Vec<(Bytes, bool)>,
-    /// The bytes that no crash can undo, and the first write that may cover them.
+    /// The bytes that no crash can undo, and the first later write that may overwrite them.
     synced: (Vec<u8>, usize),
     /// The file was closed once, so gaps in it are zeros.
     was_closed: bool,
@@ -218,11 +218,11 @@ impl Model {
         Glimpse { file, acked, synced, from, was: of.stage, was_closed: of.was_closed }
     }
 
-    /// Compares the bytes read with those that may be seen. Returns `false` if there was nothing to compare.
+    /// Compares the bytes read with those that a reader may see. Returns `false` if there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
         let is_abandoned = file.stage == FileStage::Abandoned || glimpse.was == FileStage::Abandoned;
-        // A power failure takes unsynced bytes from an open file. All stores with a file that is removed as lost may be gone.
+        // A power failure destroys unsynced bytes of an open file. All stores of a file may be removed as lost.
         if is_abandoned || glimpse.was == FileStage::Making && self.losses != file.losses_before {
             let synced = if is_abandoned { &(Vec::new(), 0) } else { &glimpse.synced };
             if let Err(what) = file.is_of_it(read, synced) {
@@ -264,8 +264,8 @@ impl Model {
         self.files[file].stage = FileStage::Vanished;
     }
 
-    /// Checks the bytes kept of a file whose client vanished. All of them come from a write, and all synced bytes are among them. Unless a machine
-    /// has restarted, so are all acknowledged bytes before the first gap.
+    /// Checks the bytes kept of a file whose client vanished. All of them come from a write, and include all synced bytes. Unless a machine
+    /// has restarted, they also include all acknowledged bytes before the first gap.
     pub(crate) fn kept(&self, file: usize, kept: &[u8]) -> Result<(), String> {
         let of = &self.files[file];
         of.is_of_it(kept, &of.synced)?;
@@ -314,7 +314,7 @@ fn put(into: &mut Vec<u8>, bytes: &Bytes) {
     into[start..start + bytes.bytes.len()].copy_from_slice(&bytes.bytes);
 }
 
-/// Bytes that identify their position: of write `seed` at `offset`.
+/// The bytes of write `seed` at `offset`. They identify both.
 pub(crate) fn bytes(seed: u64, offset: u64, len: usize) -> Bytes {
     let byte = |at: u64| {
         let mixed = (offset + at) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);

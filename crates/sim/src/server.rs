@@ -24,7 +24,7 @@ use crate::stored::Stored;
 use front::Held;
 use outside::{Outside, World, lock};
 
-/// How long a writer is remembered after it attached, whatever happens to it.
+/// The server remembers a writer for this time after it attached, even if its write has ended.
 const WRITERS_KEPT: Duration = Duration::from_secs(10);
 
 /// A job for a thread of a server.
@@ -68,7 +68,7 @@ impl Server {
         settings: &Settings,
     ) -> Result<Self, String> {
         let stored = Stored::open(disk).map_err(|error| format!("server {index} does not start: {error}"))?;
-        // Fast, as all files are small here.
+        // Fast, because all files are small here.
         let part = PartTerms {
             fetch: 16 << 10,
             fetch_patience: Duration::from_secs(2),
@@ -127,7 +127,7 @@ impl Server {
         env.counts.differing += counted.differing;
         env.counts.interrupted += counted.ended;
         for (replica, result) in graces {
-            // A busy server is asked again: a close, or the same request, may be in progress.
+            // If the server is busy, a close or the same request may be in progress. A later tick asks again.
             if result != Err(ErrorCode::Busy) {
                 self.gone.remove(&replica);
             }
@@ -316,7 +316,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// The process ends: its jobs are not done, and it answers nobody.
+    /// The process ends: it does no more jobs, and answers nobody.
     fn drop(&mut self) {
         self.shell.let_go();
         let mut outside = lock(&self.outside);

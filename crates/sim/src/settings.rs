@@ -13,7 +13,7 @@ pub struct Faults {
     pub server_every: Option<Duration>,
     /// Between two ends of the manager's process.
     pub manager_every: Option<Duration>,
-    /// The percentage of these ends that hit the whole machine, so that unsynced bytes are lost.
+    /// The percentage of these ends that end the whole machine, so that unsynced bytes are lost.
     pub power_percent: u32,
     /// Between two partitions between nodes.
     pub partition_every: Option<Duration>,
@@ -138,7 +138,8 @@ pub enum Bug {
     FenceNotKept,
     /// A server that deletes a replica deletes another one with it.
     DeletesAnother,
-    /// The manager takes each fence for confirmed as soon as it is sent. So a store takes over, or is left out, before the other store has stopped.
+    /// The manager treats each fence as confirmed when it sends it. So a store takes over, or is left out, before the other store has
+    /// stopped.
     FenceNotAwaited,
     /// The manager considers a session ended after half of its term.
     TermCutShort,
@@ -233,7 +234,7 @@ impl Settings {
         }
     }
 
-    /// The command that repeats the run, in the repository. If the command line cannot express the settings, the nearest one.
+    /// The command, run in the repository, that repeats the run. If the command line cannot express the settings, the most similar command.
     #[must_use]
     pub fn command(&self) -> String {
         let base = Self::new(self.scenario, self.seed);
@@ -261,7 +262,7 @@ impl Settings {
 
     fn everything(seed: u64) -> Self {
         let replicas = 1 + usize::try_from(seed % 3).unwrap_or(0);
-        // When stores leave, others must be there.
+        // When stores leave, others must remain.
         let (servers, decision_every) = if seed % 2 == 1 { (6, Some(Duration::from_secs(8))) } else { (4, None) };
         Self {
             scenario: Scenario::Everything,
@@ -280,7 +281,7 @@ impl Settings {
     }
 }
 
-/// Counts of what happened, to show that enough did.
+/// Counts of events, which show whether enough happened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// All events.

@@ -50,7 +50,7 @@ impl Stored {
         &self.store
     }
 
-    /// The boot generation of this disk. It changes once unsynced bytes may be gone.
+    /// The boot generation of this disk. It changes when unsynced bytes may be lost.
     pub(crate) fn boot(&self, kernel: BootId) -> BootId {
         self.journal.boot(kernel)
     }
@@ -85,7 +85,7 @@ impl Stored {
         Ok(replicas.into_iter().map(|(replica, _)| replica).collect())
     }
 
-    /// Checks that the replica is complete and has this digest. The error says what it is instead.
+    /// Checks that the replica is complete and has this digest. The error describes the replica as it is.
     pub(crate) fn holds(&self, replica: ReplicaId, whole: ObjectDigest) -> Result<(), String> {
         if self.whole(replica) == Ok(Some(whole)) {
             return Ok(());
@@ -104,7 +104,7 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// Checks that an object at rest is here.
+    /// Checks that an object at rest is on this disk.
     pub(crate) fn keeps(&self, replica: ReplicaId, at_rest: &AtRest) -> Result<(), String> {
         let status = self.store.status(replica).map_err(|error| error.to_string())?;
         let is_it = status.as_ref().is_some_and(|status| match (&status.state, at_rest.sums) {

@@ -87,8 +87,8 @@ fn messages_of_an_earlier_session_do_no_harm() {
     assert!(all.kills > 4 * seeds && all.left_out > seeds && all.closed > 8 * seeds, "{all}");
 }
 
-/// Each bug is found within this many seeds, when it does its harm and not only at the end of the run. The printed command finds it again, at the
-/// same moment and with the same text.
+/// Each bug is found within this many seeds, at the moment of the violation and not only at the end of the run. The printed
+/// command finds it again, at the same moment and with the same text.
 #[test]
 fn planted_bugs_are_found_and_found_again() {
     for (planted, name) in Bug::ALL {

@@ -19,7 +19,7 @@ pub enum First {
     NearClient(Shared),
     /// The policy prefers this location.
     Preferred,
-    /// The policy wished for no location, or none of the wishes was possible.
+    /// The policy has no preference, or none of its preferences was possible.
     Anywhere,
 }
 

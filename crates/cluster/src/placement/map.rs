@@ -28,11 +28,11 @@ pub enum StoreState {
     Offline,
     /// An administrator has removed it as lost. Other stores replace it.
     Removed,
-    /// It was removed as lost, and its node serves it again. Readers may use it until others have what it has.
+    /// It was removed as lost, and its node serves it again. Readers may use it until others have its objects.
     Returned,
     /// It was removed as lost, and no group depends on it any more.
     Replaced,
-    /// The store serves its objects and takes no new ones, so that it can be taken away.
+    /// The store serves its objects and takes no new ones, so that its disk can be removed later.
     Draining,
     /// The store serves its objects and takes no new ones.
     ReadOnly,
@@ -260,7 +260,7 @@ impl Map {
         if let Some((_, built)) = lock().iter().find(|(shape, _)| shape.is_of(policy)) {
             return built.clone();
         }
-        // The build runs outside the lock, so that other policies go on meanwhile. Two threads that build the same
+        // The build runs outside the lock, so that other policies do not wait. Two threads that build the same
         // table get equal ones.
         let shape = Shape::of(policy);
         let built = Table::build(self, &shape).map(Arc::new);

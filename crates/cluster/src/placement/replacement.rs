@@ -6,8 +6,8 @@ use super::PlacementError;
 use super::map::{Map, RINGS};
 use super::random::{Random, mix2};
 
-/// Returns the store that replaces `lost` in the group that `members` remain of. It shares no failure domain with
-/// any of them. If fewer members of a class remain than the policy demands, it is of that class.
+/// Returns the store that replaces `lost` in its group, whose remaining members are `members`. It shares no failure
+/// domain with any of them. If fewer members of a class remain than the policy demands, it is of that class.
 ///
 /// It follows the group's first member on one of the rings that groups come from, so that the number of different
 /// groups stays small. The choice of ring also depends on the lost store, so that the groups of one store go to

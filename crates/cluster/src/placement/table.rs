@@ -1,12 +1,12 @@
 //! For each store, the groups of which it can be the primary, and how often each is used.
 //!
-//! Groups: all stores stand on some random orders (rings). On each ring a store's group consists of the stores that
-//! follow it, skipping those that the policy's spread and classes exclude. As every store follows about one other
-//! on each ring, all stores have about the same number of partners. One store more or less changes only the groups
-//! of its neighbours.
+//! Groups: all stores are in several random orders (rings). On each ring a store's group consists of the stores that
+//! follow it, except those that the policy's spread and classes exclude. On each ring every store follows about one
+//! other store, so all stores have about the same number of partners. Adding or removing a store changes only the
+//! groups of its neighbours.
 //!
-//! Frequencies: the chances are fitted so that each store gets its proportion of the further replicas too, as far
-//! as locations allow it (Sinkhorn's scaling of a matrix's rows and columns).
+//! Frequencies: the table fits the chances of groups, so that each store gets its proportion of the further replicas
+//! too, if locations allow it. The method is Sinkhorn's scaling of a matrix's rows and columns.
 
 use std::ops::Range;
 
@@ -140,8 +140,8 @@ impl Table {
         chances.partition_point(|chance| *chance <= drawn).min(self.choices - 1)
     }
 
-    /// Fits a factor for each store. If a primary uses its groups in proportion to their members' factors, all
-    /// stores get further replicas in proportion to their weight, as far as locations allow it.
+    /// Fits a factor for each store. Primaries use their groups in proportion to their members' factors. Then all
+    /// stores get further replicas in proportion to their weight, if locations allow it.
     fn fit(&mut self, map: &Map) {
         let stores = map.stores().len();
         let mut factors = vec![1.0_f64; stores];
@@ -312,7 +312,7 @@ struct Filtered {
     skip: Vec<usize>,
     /// By domain, in the ring's order within each.
     by_domain: Vec<(u32, u64, u32)>,
-    /// The domains in a random order of their own.
+    /// The domains in a separate random order.
     domains: Vec<(u64, u32)>,
 }
 
@@ -331,7 +331,7 @@ impl Filtered {
         }
         let mut by_domain: Vec<_> = stores.iter().map(|(hash, at)| (map.domain(spread, *at), *hash, *at)).collect();
         by_domain.sort_unstable();
-        // A domain's number changes as others come and go. Its first store on the ring stays the same.
+        // A domain's number changes when others are added or removed. Its first store on the ring stays the same.
         let mut domains: Vec<_> =
             by_domain.chunk_by(|a, b| a.0 == b.0).map(|stores| (mix2(stores[0].1, ring as u64), stores[0].0)).collect();
         domains.sort_unstable();

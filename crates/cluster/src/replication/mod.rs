@@ -1,11 +1,11 @@
-//! Writes to several stores. The primary orders all changes of a replica, and the secondaries repeat them.
+//! Writes to several stores. The primary orders all changes of an object, and the secondaries apply them.
 //!
 //! Promises:
 //! - The primary answers a change when every in-sync replica has applied it. Only an in-sync replica can become the
 //!   primary.
 //! - A primary answers only under a lease that is valid after the I/O, and only if the manager has confirmed it in
 //!   its present session.
-//! - A store that does not answer is left out when the manager has recorded that, not earlier. Then the write
+//! - The primary leaves out a store that does not answer, but only after the manager has recorded that. Then the write
 //!   continues without it.
 //! - A replica applies changes in the primary's order, without gaps, even if messages are repeated or late. It
 //!   refuses lower epochs.
@@ -48,7 +48,7 @@ impl Epoch {
     }
 }
 
-/// A stream of changes from a primary to a secondary. A secondary follows the greatest stream that it has heard of.
+/// A stream of changes from a primary to a secondary. A secondary follows the highest stream that it has seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Stream {
     /// The writer's epoch.
@@ -59,10 +59,10 @@ pub struct Stream {
     pub number: u64,
 }
 
-/// A message from a primary to a secondary. The bytes of a change travel beside it.
+/// A message from a primary to a secondary. The bytes of a change are sent with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToReplica {
-    /// Repeat the changes from `from` on.
+    /// Apply the changes that follow, from `from` on.
     Begin {
         /// The stream.
         stream: Stream,
@@ -70,7 +70,7 @@ pub enum ToReplica {
         boot_generation: BootGeneration,
         /// The first change that will come.
         from: Seq,
-        /// The replica may be new: no acknowledged change is missing from it.
+        /// The replica may be new: even an empty one lacks no acknowledged change.
         may_make: bool,
     },
     /// Apply a change.

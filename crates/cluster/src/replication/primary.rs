@@ -18,7 +18,7 @@ pub struct Ask(pub u64);
 /// How long the primary waits for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaTimeouts {
-    /// A secondary that owes an answer and is silent for this time is left out.
+    /// The primary leaves a secondary out if it waits for its answer and hears nothing from it for this time.
     pub replica: Duration,
     /// How often the primary repeats a message to a silent secondary, or a request to the manager.
     pub again: Duration,
@@ -45,7 +45,7 @@ pub struct Promotion {
     pub session: SessionId,
     /// All in-sync replicas, including this store.
     pub in_sync: Vec<InSyncReplica>,
-    /// The object is new: a store without a replica has missed no acknowledged change.
+    /// The object is new: a store without a replica lacks no acknowledged change.
     pub may_make: bool,
 }
 
@@ -98,7 +98,7 @@ pub enum Effect {
     CompleteOwn,
     /// Ask the manager to commit the object with this digest, which these stores hold.
     Commit(u64, ObjectDigest, Vec<StoreId>),
-    /// End the own replica without making it complete, after the work given before.
+    /// End the own replica without making it complete, after all earlier work.
     InterruptOwn,
     /// Ask the manager to mark the file interrupted. This number of bytes was kept, and these stores hold them.
     Interrupt(u64, u64, Vec<StoreId>),
@@ -108,9 +108,9 @@ pub enum Effect {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The secondary must be told to begin, or was told and has not answered.
+    /// The primary has not sent a begin yet, or the secondary has not answered it.
     Beginning,
-    /// The secondary repeats the changes.
+    /// The secondary applies the changes.
     Following,
     /// The secondary is left out as soon as the manager has recorded that.
     Leaving,
@@ -125,7 +125,7 @@ struct Follower {
     is_told: bool,
     sent: Seq,
     acked: Seq,
-    /// When its last message came, or when it began to owe an answer.
+    /// When its last message came, or when the primary began to wait for its answer.
     heard: Time,
     /// When it was told to begin.
     begun: Time,
@@ -357,8 +357,8 @@ impl Primary {
     }
 
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
-        // After the end, a late message must not start anything again; nor may a secondary begin again whose
-        // replica is complete.
+        // After the end, a late message must not start anything again. A secondary with a complete replica must not
+        // begin again either.
         let is_over = self.is_over() || self.interruption.is_some();
         let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
@@ -437,7 +437,7 @@ impl Primary {
         }
     }
 
-    /// Does everything that the present state allows.
+    /// Takes all steps that the present state allows.
     fn go_on(&mut self, out: &mut Vec<Effect>) {
         if self.is_over() {
             return;

@@ -1,4 +1,4 @@
-//! A secondary, which repeats a primary's changes.
+//! A secondary, which applies a primary's changes.
 
 use types::{BootGeneration, ErrorCode};
 
@@ -23,7 +23,7 @@ pub enum Input {
 /// What the caller must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Open the replica for writing, after all work given before. With `may_make`, create it if it does not exist.
+    /// Open the replica for writing, after all earlier work. With `may_make`, create it if it does not exist.
     Open {
         /// The stream that needs it.
         stream: Stream,
@@ -160,7 +160,7 @@ impl Replica {
             return;
         }
         if !self.is_of(stream) || !self.is_open {
-            // A message on an older stream is useless. Of a newer stream the beginning is missing.
+            // A message of an older stream is useless. A newer stream has begun with messages that are missing here.
             if self.stream.is_none_or(|current| current < stream) {
                 out.push(Effect::Say(FromReplica::Missing { stream }));
             }

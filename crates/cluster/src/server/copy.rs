@@ -11,10 +11,10 @@ use crate::message::{BetweenStores, CopyFailure, FromStore, Original};
 use crate::replication::{Epoch, Seq};
 use crate::{CopyId, Time};
 
-/// A copy under way.
+/// A copy in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copy {
-    /// The number that its disk work carries.
+    /// The number that marks its disk work.
     by: CopyId,
     /// The manager's latest order for it.
     order: CopyId,
@@ -47,9 +47,9 @@ pub(super) struct EndedCopy {
 enum Step {
     /// The disk checks whether the replica already exists.
     Looking,
-    /// A part is on its way.
+    /// A part was requested and has not arrived.
     Fetching,
-    /// The own disk is at work on a part of this many bytes.
+    /// The own disk is writing a part of this many bytes.
     Putting(u64),
 }
 
@@ -75,7 +75,7 @@ impl Copy {
 
 impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     pub(super) fn copy(&mut self, copy: Copy, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
-        // The order is repeated or late. The copy that it ordered may count already, and must not start again.
+        // The order is repeated or late. The manager may have recorded its copy already, so it must not start again.
         if let Some(ended) = self.ended_copies.get(&replica).filter(|ended| ended.order >= copy.order) {
             if ended.order == copy.order {
                 Self::copied(&copy, ended.result, at);
@@ -95,14 +95,14 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         if self.copies.contains_key(&replica) {
             self.end_copy(replica, Err(CopyFailure::Replaced), at);
         }
-        // All writes up to this epoch are over. Their messages that are still on the way come too late.
+        // All writes up to this epoch are over. Messages of them that are still in transit come too late.
         self.fence(replica, copy.epoch, at);
         self.raise(replica, copy.epoch, copy.epoch.next(), at.now);
         self.follows.remove(&replica);
         self.copies.insert(replica, copy);
         match copy.original {
             Original::Whole(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
-            // Without a checksum, nothing shows whether the existing bytes are right.
+            // Without a checksum the store cannot tell whether the existing bytes are right.
             Original::Kept { .. } => self.go_on_copying(replica, at),
         }
     }

@@ -7,7 +7,7 @@ use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::BetweenStores;
 use crate::replication::{PlantedBug, Replica, ReplicaEffect, ReplicaInput, Stream, ToReplica};
 
-/// A replica that follows a primary.
+/// A replica that follows a primary on another store.
 #[derive(Clone, Debug)]
 pub(super) struct SecondaryReplica {
     pub(super) machine: Replica,

@@ -11,7 +11,7 @@ use crate::replication::{Epoch, ObjectDigest};
 pub struct Grant {
     /// The store that it is for.
     pub store: StoreId,
-    /// The disk server's session when it was given. It is valid in that session only.
+    /// The disk server's session when the manager gave it. It is valid in that session only.
     pub session: SessionId,
     /// The group of the object.
     pub group: GroupId,
@@ -28,7 +28,7 @@ pub enum GrantRights {
         writer: WriterToken,
         /// All in-sync replicas, the primary first.
         in_sync: Vec<InSyncReplica>,
-        /// The object is new, and may have no replica yet.
+        /// The object is new, and this store may have no replica yet.
         may_make: bool,
     },
     /// Reading a complete object.

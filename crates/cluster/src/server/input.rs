@@ -19,12 +19,12 @@ pub struct PartTerms {
     ///
     /// [`CopyRate::at_once`]: crate::CopyRate::at_once
     pub fetch: u32,
-    /// A part that has not come after this time is asked for again. Each further pause is twice as long.
+    /// A store requests a part again if it has not arrived in this time. Each further pause is twice as long.
     pub fetch_again: Duration,
-    /// A copy is abandoned if a part does not come in this time.
+    /// A store abandons a copy if a part does not arrive in this time.
     pub fetch_patience: Duration,
-    /// How long ended work is remembered. It is longer than a capability is valid, and than a message may be on its
-    /// way.
+    /// A store remembers ended work for this time. It is longer than a capability is valid, and longer than a message
+    /// can be in transit.
     pub kept: Duration,
     /// A deliberate bug.
     pub planted: Option<PlantedBug>,
@@ -48,9 +48,9 @@ impl Default for PartTerms {
 pub enum Input<C, B> {
     /// A message from the manager.
     OfManager(ToStore),
-    /// A message from another store, with the change or the part of a copy that came beside it.
+    /// A message from another store, with the change or the part of a copy that came with it.
     OfStore(BetweenStores, Option<B>),
-    /// A client presents its grant to write. With the same grant it continues where it was.
+    /// A client presents its grant to write. If it presents the same grant again, it continues its write.
     Attach {
         /// Its request.
         by: C,
@@ -92,9 +92,8 @@ pub enum Input<C, B> {
         /// Who closes the file.
         closed: ClosedBy,
     },
-    /// The client has gone, or wrote something other than it announced. The open write ends here, and its bytes are
-    /// kept. Unanswered changes and syncs are refused. The result is [`ErrorCode::Busy`] if the open write is
-    /// ending already.
+    /// The client has gone, or has not written what it announced. The open write ends here, and its bytes are kept.
+    /// Unanswered changes and syncs are refused. The result is [`ErrorCode::Busy`] if the open write is ending already.
     Interrupt {
         /// The shell's request.
         by: C,
@@ -103,9 +102,9 @@ pub enum Input<C, B> {
         /// The writer's epoch.
         epoch: Epoch,
     },
-    /// The shell wanted to end an open write here with a grant for that, and attaching returned
-    /// [`ErrorCode::Exists`]. No record here names that write, so nothing of it was ever acknowledged, and the
-    /// object in its place stays untouched. The open write ends with no bytes.
+    /// The shell tried to end an open write here with a grant for that, and the attach returned
+    /// [`ErrorCode::Exists`]. This store has no record of that write, so it has never acknowledged any of its bytes.
+    /// The existing object stays untouched, and the open write ends with no bytes.
     NothingKept {
         /// The replica.
         replica: ReplicaId,
@@ -137,7 +136,7 @@ pub enum Effect<C, B> {
         to: StoreId,
         /// The message.
         message: BetweenStores,
-        /// The bytes that travel beside it.
+        /// The bytes that are sent with it.
         change: Option<B>,
     },
     /// Answer a request.

@@ -4,10 +4,10 @@
 //! The shell around them keeps a queue of disk work for each replica, the connections and the buffers. It must
 //! ensure the following:
 //! - It does the works of one replica in the order in which they were given, and answers each.
-//! - It takes a new [`View`] for each step, because a view is true for one moment only.
-//! - It ends a connection from another store when nothing has moved on it for [`PartTerms::kept`]. It ends all of
-//!   them before it hands in a view with another session. Messages on these connections must not arrive later,
-//!   because the state that would show their age is forgotten then.
+//! - It passes a new [`View`] to each step, because a view is true for one moment only.
+//! - It ends a connection from another store when no message has arrived on it for [`PartTerms::kept`]. It ends all
+//!   such connections before it passes a view with another session. Messages on these connections must not arrive
+//!   later, because by then the store has forgotten the state that would show their age.
 //! - For a file that was opened with a capability, it keeps the [`Grant`], and calls [`StorePart::may_read`] for
 //!   each read, before and after the I/O.
 //! - It bounds the unanswered changes of clients ([`StorePart::pending`]).

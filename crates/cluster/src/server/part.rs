@@ -15,17 +15,16 @@ use crate::{Fence, Time};
 /// One store of a disk server. See the module.
 ///
 /// Its memory is bounded by the present and the recent activity:
-/// - A primary or secondary is forgotten [`PartTerms::kept`] after its end, or after its last message. A primary
-///   that continues begins with the secondary again.
-/// - A floor is forgotten after the same time. It refuses capabilities given earlier, which are valid for a minute,
-///   and late messages from other stores, which the shell does not deliver after that time. A reader that has kept
-///   its file open for longer is refused because the replica has changed since. If the change left this store out,
-///   the replica has not changed, but then the manager has sent a fence. Such floors record a failure each, and are
-///   kept as long as the session.
-/// - With another session all floors and secondaries go. Capabilities of the earlier session are refused for that
-///   reason alone, and the manager gives new ones that are right. The shell has ended the connections with late
-///   messages. An old primary sends nothing any more, because it needs a valid lease for that, and the manager has
-///   waited for the lease to end.
+/// - A primary or secondary is forgotten [`PartTerms::kept`] after its end, or after its last message. If the
+///   primary continues later, it starts the secondary again.
+/// - A floor is forgotten after the same time. It refuses two things: capabilities given earlier, which are valid for
+///   a minute, and late messages from other stores, which the shell does not deliver after that time. A reader that
+///   has kept its file open for longer is refused because the replica has changed since. If the change left this
+///   store out, the replica has not changed, but then the manager has sent a fence. Each floor of a fence records a
+///   failure, and is kept as long as the session.
+/// - A new session forgets all floors and secondaries. The store refuses all capabilities of the earlier session, and
+///   the manager gives correct new ones. The shell has ended the connections that could bring late messages. An old
+///   primary sends nothing any more: it needs a valid lease to send, and the manager has waited for its lease to end.
 #[derive(Clone, Debug)]
 pub struct StorePart<C, B> {
     pub(super) store: StoreId,
@@ -39,7 +38,7 @@ pub struct StorePart<C, B> {
     pub(super) floors: BTreeMap<ReplicaId, Floor>,
     /// Replicas that the disk must delete.
     deleting: BTreeSet<ReplicaId>,
-    /// Deleted replicas of which the manager must be told.
+    /// Deleted replicas that must be reported to the manager.
     deleted: Vec<ReplicaId>,
     swept: Time,
 }
@@ -141,8 +140,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     /// Returns what a reader with this grant may see of a replica now. The shell asks before and after the I/O.
     ///
     /// # Errors
-    /// [`ErrorCode::Stale`]: the client must ask the manager again. [`ErrorCode::Overloaded`]: it is not clear now
-    /// which store may serve the replica; the client must try again later.
+    /// [`ErrorCode::Stale`]: the client must ask the manager again. [`ErrorCode::Overloaded`]: the store
+    /// does not know now whether it may serve the replica; the client must try again later.
     pub fn may_read(&self, view: View, replica: ReplicaId, grant: &Grant) -> Result<ReadView, ErrorCode> {
         if view.lease.session != Some(grant.session) || grant.store != self.store {
             return Err(ErrorCode::Stale);
@@ -156,8 +155,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         let (epoch, shows) = match grant.rights {
             GrantRights::Read { epoch, whole } => (epoch, ReadView::Whole(whole)),
             GrantRights::Kept { epoch } => (epoch, ReadView::Kept),
-            // The manager knows how the write ended. If the writer has not arrived here yet or not returned, the
-            // manager would only send the reader here again.
+            // If the write has ended, the manager knows how. If the writer has not attached here yet, or has not
+            // returned, the manager would only send the reader here again.
             GrantRights::Follow if !has_ended => return Err(ErrorCode::Overloaded),
             GrantRights::Write { .. } | GrantRights::Follow => return Err(ErrorCode::Stale),
         };
@@ -167,7 +166,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         if may_show && !is_fenced { Ok(shows) } else { Err(ErrorCode::Stale) }
     }
 
-    /// Returns the number of unanswered changes of a replica. Their bytes are held.
+    /// Returns the number of unanswered changes of a replica. The shell holds their bytes.
     #[must_use]
     pub fn pending(&self, replica: ReplicaId) -> usize {
         self.leads.get(&replica).map_or(0, |primary_replica| primary_replica.changes.len())
@@ -234,7 +233,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     // No reader may see a deleted replica. It may exist again when the store is used again.
                     let floor = self.floors.entry(replica).or_default();
                     floor.is_told = floor.reads != Epoch(u32::MAX);
-                    // Another session forgets the floor, and a reader may have a grant for that session already.
+                    // A new session forgets the floor, and a reader may already have a grant for that session.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
                         at.tell_manager(FromStore::Fenced(fence));
                     }
@@ -285,7 +284,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// Deletes a replica even if it is in use. Nobody needs it, and its number is never used again.
+    /// Deletes a replica even if it is in use. The manager no longer needs it, and never uses its number again.
     fn delete(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
         self.fence(replica, Epoch(u32::MAX), at);
         self.floors.entry(replica).or_default().is_told = false;

@@ -54,7 +54,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         } else {
             match self.leads.get(&replica) {
                 Some(primary_replica) if primary_replica.epoch() > epoch => Some(ErrorCode::Stale),
-                // The same grant again: the client continues where it was.
+                // The same grant again: the client continues its write.
                 Some(primary_replica) if primary_replica.epoch() == epoch => match &primary_replica.machine {
                     Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
                     Some(_) => return at.answer(by, Ok(())),
@@ -175,9 +175,9 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             primary_replica.ended = Some(at.now);
         }
         if machine.is_fenced() {
-            // A client that repeats its request learns the result from the manager. The floor sends it there, so
-            // nothing else is kept. When many small files are written, more writes end than each tick could
-            // examine.
+            // A client that repeats its request learns the result from the manager. The floor sends it there, so this
+            // store keeps nothing else. When clients write many small files, more writes end between two ticks than
+            // one tick could examine.
             let epoch = primary_replica.epoch();
             self.leads.remove(&replica);
             if self.floor(replica).writes <= epoch {

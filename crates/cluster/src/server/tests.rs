@@ -1,4 +1,4 @@
-//! A store driven by hand: how requests are answered, and what is forgotten.
+//! A store driven by hand: how it answers requests, and what it forgets.
 
 use std::time::Duration;
 
@@ -130,12 +130,12 @@ fn an_open_write_from_open_to_close_and_the_requests_after_it() {
     assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Applied(Seq(1), Ok(()))), [answer(3, Ok(()))]);
     assert_eq!(story.part.pending(replica()), 0);
     story.close(1);
-    // The write is over. The same capability opens nothing, and readers get the complete object.
+    // The write is over. The same capability opens nothing any more, and readers get the complete object.
     assert_eq!(story.step(change), [answer(3, Err(ErrorCode::Stale))]);
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
     assert_eq!(story.reads(&to_read(1)), Ok(ReadView::Whole(WHOLE)));
     assert_eq!(story.reads(&follow), Err(ErrorCode::Stale), "the manager knows what became of it");
-    // Only the floor is remembered, and later not even that.
+    // The store remembers only the floor, and later not even that.
     assert_eq!(story.part.remembered(), [0, 0, 0, 1]);
     story.wait(story.terms.kept);
     assert_eq!(story.part.remembered(), [0; 4]);
@@ -190,7 +190,7 @@ fn an_open_write_whose_client_is_gone_is_ended_and_marked() {
     let ended = ToStore::Ended { replica: replica(), epoch: Epoch(1), request, result: Ok(()) };
     assert_eq!(story.manager(ended), [answer(4, Ok(()))]);
     assert_eq!(story.attach(6, 1), [answer(6, Err(ErrorCode::Stale))]);
-    // A close that is under way decides.
+    // If a close is in progress, its result counts.
     story.open(2);
     let (mtime, closed) = (None, ClosedBy::Client { request: None });
     story.step(Input::Close { by: 8, replica: replica(), epoch: Epoch(2), mtime, closed });
@@ -220,7 +220,7 @@ fn a_replica_in_use_is_deleted_on_request() {
     let said = FromReplica::Fenced { stream, epoch: Epoch(u32::MAX) };
     let message = BetweenStores::FromReplica { from: ME, replica: replica(), said };
     assert_eq!(out, [Effect::ToStore { to: OTHER, message, change: None }]);
-    // The manager did not get the message, and asks again. If the disk fails, nothing is said.
+    // The manager did not get the message, and asks again. If the disk fails, the store sends nothing.
     assert_eq!(story.manager(delete.clone()), [work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Err(ErrorCode::Io))), []);
     let mut restarted = Story::new();
@@ -273,7 +273,7 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
     assert_eq!(story.step(fetched(8, Some("89"))), [apply(3, "89")]);
     assert_eq!(story.did(by, WorkResult::Applied(Seq(3), Ok(()))), [work(by, Work::Complete)]);
     assert_eq!(story.did(by, WorkResult::Completed(Ok(WHOLE))), [copied(71, true)]);
-    // An object that differs is not a replica. Nor is one that does not come.
+    // A copy that differs from the original is not a replica, and neither is one that does not arrive.
     story.manager(order(72));
     story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(false)));
     let patience = story.terms.fetch_patience;
@@ -374,7 +374,7 @@ fn an_object_without_a_checksum_is_copied_from_the_start() {
             story.did(by, WorkResult::Opened(Ok(())));
         }
         assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [compared(number, kept == len)]);
-        // The order is repeated. The replica that counts by now stays untouched.
+        // The order is repeated. The replica, which the manager has recorded by now, stays untouched.
         assert_eq!(story.manager(order_of(number, original)), [compared(number, kept == len)]);
         assert_eq!(story.manager(order_of(number - 1, original)), [], "one that comes late");
     }
@@ -410,7 +410,7 @@ fn a_store_that_was_left_out_shows_no_old_bytes_during_the_session() {
     }
     let elsewhere = Fence { store: OTHER, ..fence };
     assert_eq!(story.manager(ToStore::Fence(elsewhere)), [], "of another store of the same node");
-    // In another session the manager gives new capabilities that are right. The earlier ones do not count.
+    // In a new session the manager gives new, correct capabilities. The earlier ones are invalid.
     story.session = SessionId(10);
     story.step(Input::Tick);
     assert_eq!((story.part.remembered(), story.reads(&to_read(1))), ([0; 4], Err(ErrorCode::Stale)));

@@ -41,7 +41,7 @@ pub enum Work<B> {
     },
     /// Open the replica for writing, empty, even if it exists.
     Renew,
-    /// Apply this change. The result must be such that killing the process cannot undo it.
+    /// Apply this change, so that killing the process cannot undo it.
     Apply {
         /// Its number.
         seq: Seq,
@@ -63,7 +63,7 @@ pub enum Work<B> {
     /// Read a part of the replica, and return it as a change that writes it. If the replica is not the expected
     /// one, return [`ErrorCode::NotFound`].
     Read {
-        /// What it must be equal to.
+        /// The version that the replica must have.
         original: Original,
         /// The start of the part, in bytes.
         offset: u64,

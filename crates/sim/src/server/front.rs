@@ -15,7 +15,7 @@ use super::outside::lock;
 use crate::manager::Env;
 use crate::message::{Addr, Capability, Message, Number};
 
-/// How long after its client vanished an open write ends.
+/// An open write ends this long after its client vanished.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A file that a client has open for reading.
@@ -127,7 +127,7 @@ impl Server {
             .map(|(replica, (epoch, _))| (*replica, *epoch))
             .collect();
         for (replica, epoch) in due {
-            // Its attach may still be in progress.
+            // The open write's attach may still be in progress.
             if self.writers.contains_key(&replica) {
                 self.gone.insert(replica, (epoch, now + GRACE));
             } else {

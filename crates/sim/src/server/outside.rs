@@ -67,7 +67,7 @@ impl Outside {
 }
 
 pub(super) fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
-    // A run whose server has panicked is over.
+    // After a panic of the server the run is over.
     outside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! Rules for the end, when all faults are repaired and nothing is in progress.
+//! Rules that hold at the end, when all faults are repaired and nothing is in progress.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::server::Server;
 const SHOWN_MAX: usize = 6;
 
 impl World {
-    /// Checks that all clients have finished and all data is there, after all repairs.
+    /// Checks that after all repairs all clients have finished, and all data exists.
     pub(super) fn finish(&mut self) {
         let mut wrong = Vec::new();
         for (at, machine) in self.clients.iter().enumerate() {
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that no group counts on a store that is drained or removed as lost. Also checks that drained stores are empty.
+    /// Checks that no group has a member that is drained or removed as lost. Also checks that drained stores are empty.
     fn drained(&self) -> Vec<Result<(), String>> {
         let Some(manager) = &self.manager.process else { return Vec::new() };
         let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
@@ -135,8 +135,8 @@ impl World {
         for (server, process) in
             self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.process.as_ref()?)))
         {
-            // A store that is removed as lost gets no orders. A store that is used again before its drain ended may have replicas that no group
-            // counts on.
+            // A store that is removed as lost gets no orders. A store that is used again before its drain ended may have replicas of groups
+            // to which it no longer belongs.
             if self.decided[server] == Decision::GiveUp
                 || self.has_drained[server] && self.decided[server] != Decision::Drain
             {
@@ -144,7 +144,7 @@ impl World {
             }
             match process.replicas() {
                 Ok(replicas) => {
-                    // A manager that has lost power may not know files that were opened shortly before. Such replicas are left to an audit.
+                    // A manager that has lost power may not know files that were opened shortly before. An audit finds such replicas later.
                     let strange = replicas
                         .into_iter()
                         .filter(|replica| self.manager.boot == 1 && !known.contains(&replica.object));

@@ -1,4 +1,4 @@
-//! Faults, and an administrator's decisions meanwhile.
+//! Faults, and the decisions of an administrator while they last.
 
 use std::time::Duration;
 

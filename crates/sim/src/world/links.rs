@@ -7,10 +7,11 @@ use super::World;
 use crate::events::{Connection, Event};
 use crate::message::{Addr, Message};
 
-/// A silent connection is closed after this time.
+/// A connection is closed after this time without messages.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How old a held message may become. Messages wait here while their route is cut. Servers forget a finished open write only after a longer time.
+/// The greatest age of a held message. Messages wait here while their route is cut. Servers remember a finished open write for longer than
+/// that.
 const HELD_MAX: Duration = Duration::from_secs(7);
 
 /// A server's connection with the manager.
@@ -102,7 +103,7 @@ impl Links {
 }
 
 impl World {
-    /// The present connection. It lasts as long as both processes. Between two servers it lasts until one of them closes it.
+    /// The present connection. It lasts until one of the processes ends; between two servers, until one of them closes it.
     pub(super) fn connection(&self, from: Addr, to: Addr) -> Connection {
         let number = match (from, to) {
             (Addr::Server(one), Addr::Server(other)) => self.links.of(one, other).number,

@@ -25,7 +25,7 @@ use links::Links;
 use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
-/// How long after all repairs every client must have finished.
+/// Within this time after all repairs every client must finish.
 const CALM: Duration = Duration::from_secs(150);
 
 /// A machine. Its disk outlasts its process.
@@ -79,7 +79,7 @@ struct World {
     arrives: BTreeMap<(Addr, Addr), Duration>,
     /// When the last request of a client at a server is done.
     answered: BTreeMap<(usize, usize), Duration>,
-    /// Servers whose disks have had an error since they started, or are about to have one.
+    /// Servers whose disks have had an error since their start, or for which one is planned.
     is_failing: Vec<bool>,
     watched: Watched,
     is_calm: bool,
@@ -156,7 +156,7 @@ impl World {
         self.start(Addr::Manager);
         (0..self.servers.len()).for_each(|at| self.start(Addr::Server(at)));
         for at in 0..self.clients.len() {
-            // Clients start when the servers are known.
+            // Clients start when the manager knows the servers.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
         for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Decision] {
@@ -272,7 +272,7 @@ impl World {
         let (mut counts, mut rng) = (self.counts, self.rng.clone());
         let wall = self.wall();
         work(self, &mut Env { now, wall, out: &mut out, counts: &mut counts, rng: &mut rng });
-        // Until the manager notices, it may send clients to a server that is gone.
+        // Until the manager notices that a server is gone, it may redirect clients there.
         self.model.losses += counts.booted - self.counts.booted;
         (self.counts, self.rng) = (counts, rng);
         for (to, message) in out {
@@ -336,7 +336,7 @@ impl World {
             Duration::from_micros(self.rng.random_range(30..500))
         };
         let connection = self.connection(from, to);
-        // A very late message of the state machines comes after later ones, as if from an earlier connection.
+        // A very late message of the state machines arrives after newer ones, as if it came from an earlier connection.
         let at = if late && is_of_machines {
             self.now + took
         } else {

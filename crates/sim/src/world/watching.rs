@@ -1,10 +1,13 @@
-//! Rules for every moment. They are checked after each event that can break them, so a violation is found near its cause.
+//! Rules that hold at every moment. The simulation checks a rule after each event that can break it, so it finds a violation near its
+//! cause.
 //!
 //! - At most one store answers as the primary of an open write, and never one that the manager has replaced.
 //! - An acknowledged write is on all in-sync replicas whose servers are up and have lost nothing.
-//! - From then on no store shows the older bytes.
-//! - A file that was reported closed is closed in the namespace, and all its holders have it. A file that was reported removed does not exist.
-//! - A store whose copy begins to count has the copy. Nobody counts on a replica that a store deletes.
+//! - After the acknowledgement no store shows the older bytes.
+//! - A file whose client was told that it is closed is closed in the namespace, and all its holders have it. A file whose client was told
+//!   that it is removed does not exist.
+//! - When the manager records a copy as made, the store has it. When a store deletes a replica, the namespace no longer names the
+//!   store as a holder.
 //! - When a node has restarted, all closed files are unchanged, and the namespace passes its own check.
 
 use std::collections::BTreeMap;
@@ -25,7 +28,7 @@ use crate::message::{Addr, Capability, Message};
 use crate::model::FileStage;
 use crate::server::Server;
 
-/// A capability to read an object that has been changed since.
+/// A capability to read an object that was changed after the capability was given.
 #[derive(Debug)]
 struct Stale {
     file: usize,
@@ -179,13 +182,13 @@ impl World {
         self.wrong(found);
     }
 
-    /// Whether an earlier primary has a complete replica and only has not heard yet that its close counts. Its bytes are the present ones until a
-    /// client is told of a change.
+    /// Whether an earlier primary has a complete replica, and only does not know yet that the manager has recorded its close. Its bytes are
+    /// the present ones until a client is told of a change.
     fn has_ended(&self, server: usize, replica: ReplicaId, epoch: Epoch, than: Epoch) -> bool {
         epoch < than && self.servers[server].process.as_ref().is_some_and(|process| process.is_whole(replica))
     }
 
-    /// A server whose disk can be checked: it has had no error and is about to have none.
+    /// A server whose disk can be checked: the disk has had no error, and no error is planned.
     fn sound(&self, server: usize) -> Option<&Server> {
         let process = self.servers[server].process.as_ref()?;
         (!self.is_failing[server] && !process.has_failed()).then_some(process)
@@ -211,7 +214,7 @@ impl World {
         }
     }
 
-    /// Checks that all in-sync replicas have a write that its client was told is done.
+    /// Checks that all in-sync replicas have a write that was acknowledged to its client.
     fn look_at_written(&self, file: usize, number: usize, replica: ReplicaId, epoch: Epoch) -> Result<(), String> {
         let Some(manager) = &self.manager.process else { return Ok(()) };
         let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(replica, epoch));
@@ -272,7 +275,7 @@ impl World {
             return Ok(());
         };
         let (session, model) = (process.last_session(), &self.model);
-        // If bytes were lost, the older version may be what is left.
+        // If bytes were lost, only the older version may be left.
         let is_good = |stale: &Stale| {
             let file = &model.files[stale.file];
             stale.grant.session >= session && file.losses_before == model.losses && file.stage != FileStage::Abandoned
@@ -280,7 +283,7 @@ impl World {
         self.watched.stale[server].retain(is_good);
         for Stale { file, replica, grant } in &self.watched.stale[server] {
             let Ok(ReadView::Whole(whole)) = process.may_read(*replica, grant, now) else { continue };
-            // A change may leave all bytes as they were.
+            // A change may write the bytes that were there before.
             if process.holds(*replica, whole).is_ok() && model.whole(*file) != whole {
                 let path = &self.model.files[*file].path;
                 return Err(format!("{path}: server {server} shows what was there before it was changed: {whole:?}"));
@@ -289,7 +292,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that nobody counts on a replica that a store has deleted.
+    /// Checks that the namespace does not name a store as a holder of a replica that the store has deleted.
     fn look_at_drained(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
         match self.counted(server, replica) {
             Ok(Some(_)) => Err(format!("server {server} has taken away replica {replica}, which is counted on")),
@@ -297,7 +300,7 @@ impl World {
         }
     }
 
-    /// The object at rest that a store is counted on for.
+    /// The object at rest, if the namespace names the store as one of its holders.
     fn counted(&self, server: usize, replica: ReplicaId) -> Result<Option<namespace::AtRest>, NsError> {
         let Some(manager) = &self.manager.process else { return Ok(None) };
         manager.ns.read(|read| {
@@ -312,7 +315,7 @@ impl World {
         })
     }
 
-    /// Checks that a store has the replica for which it counts from now on.
+    /// Checks that a store has the replica that the manager has just recorded.
     pub(super) fn look_at_copy(&mut self, store: StoreId, replica: ReplicaId) {
         let Addr::Server(server) = server_of(store) else { return };
         let counted = self.counted(server, replica);

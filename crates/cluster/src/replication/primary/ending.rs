@@ -21,7 +21,7 @@ pub(super) enum Kind {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Changes before the barrier are under way.
+    /// Changes before the barrier are in progress.
     Waiting,
     /// All replicas are being made durable.
     Flushing { own: Option<Flushed> },
@@ -43,7 +43,7 @@ pub(super) struct Barrier {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InterruptStep {
-    /// The own replica is being ended.
+    /// The own store is ending its replica.
     Own,
     /// The primary has asked the manager to mark the file.
     Marking { request: u64, since: Time, kept_len: u64 },
@@ -67,7 +67,7 @@ impl Primary {
     }
 
     pub(super) fn interrupt(&mut self, ask: Ask, out: &mut Vec<Effect>) {
-        // A close that is under way decides. If this store has failed, another one may have more bytes.
+        // If a close is in progress, its result counts. If this store has failed, another one may have more bytes.
         let refusal = if self.is_closing { Some(ErrorCode::Busy) } else { self.refusal() };
         if let Some(why) = refusal {
             out.push(Effect::Answer(ask, Err(why)));
@@ -93,8 +93,7 @@ impl Primary {
         }
     }
 
-    /// Repeats the request to the manager. If the earlier request was done, the manager finds that the writer has
-    /// ended.
+    /// Repeats the request to the manager. If the manager has already done it, it finds that the writer has ended.
     pub(super) fn go_on_interrupting(&mut self, out: &mut Vec<Effect>) {
         if let Some(Interruption { step: InterruptStep::Marking { request, since, kept_len }, .. }) =
             &mut self.interruption
@@ -166,7 +165,7 @@ impl Primary {
             Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
                 (*request, *since) = (self.name_in_sync(out), self.now);
             }
-            // Repeats the request whether or not it was done. If it was, the manager finds that.
+            // Repeats the request, because it may not have been done. If it was, the manager notices.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
                 *since = self.now;
                 out.push(Effect::Commit(*request, *whole, holders.clone()));
@@ -176,7 +175,7 @@ impl Primary {
         self.barriers.push_front(barrier);
     }
 
-    /// Tells those secondaries to flush that have all changes before the barrier and were not told yet.
+    /// Sends a flush to each secondary that has all changes before the barrier and has not got it yet.
     fn tell_to_flush(&mut self, barrier: &Barrier, out: &mut Vec<Effect>) {
         let upto = barrier.upto;
         for (store, follower) in &mut self.followers {
