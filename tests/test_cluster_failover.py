@@ -106,7 +106,12 @@ def test_a_change_in_place_without_a_holder_shows_nothing_old_later(cluster, tmp
     changed = b"b" * MB + b"a" * 2 * MB
     away.start()
     end = time.monotonic() + 40
-    while "missing" in cluster.weir("file", "/file", "--data", str(cluster.manager.home / "data")):
+
+    def states() -> set[str]:
+        return {replica["replica"] for replica in cluster.asked("file", "/file")["object"]["replicas"]}
+
+    # A replica that is missing is "copying" while it is made.
+    while states() != {"complete"}:
         xrdcp("-f", cluster.url + "/file", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == changed
         assert time.monotonic() < end, "the missing replica was not made"
