@@ -13,7 +13,7 @@ use types::striping::{
     SUMS_KEY, StripedOpenWrite, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
     show_writer,
 };
-use types::{Crc32c, ObjectId, Run, Stripe, Timestamp};
+use types::{Crc32c, ObjectId, REQUEST_KEY, RequestNumber, Run, Stripe, Timestamp};
 use wire::request::{OpenOptions, QueryKind};
 
 use crate::units_writer::UnitsWriter;
@@ -433,11 +433,11 @@ impl StripedWriter {
     }
 
     /// Closes the units, and asks the manager to make the file of them. The manager checks the units, and makes the
-    /// file only if all of them are complete.
+    /// file only if all of them are complete. A request with a number is done once, however often it is repeated.
     ///
     /// # Errors
     /// The file is not complete, or the result is unknown.
-    pub fn complete(&self, mtime: Option<Timestamp>) -> Result<(), ClientError> {
+    pub fn complete(&self, mtime: Option<Timestamp>, request: Option<RequestNumber>) -> Result<(), ClientError> {
         if *self.is_spoiled.lock() {
             let what = format!("to close {}: cutting it has failed before", self.at.url);
             return Err(ClientError::Unexpected { server: self.at.url.server.clone(), what });
@@ -445,7 +445,7 @@ impl StripedWriter {
         let len = self.len();
         at_once(self.at.numbers(), |unit| self.close(unit, self.at.stripe.unit_len(unit, len)))?;
         let sums = self.sums.lock().whole(len);
-        say_complete(&self.at, self.of, &self.settings, &WriteSummary { len, sums, unit_sums: None, mtime })
+        say_complete(&self.at, self.of, &self.settings, &WriteSummary { len, sums, unit_sums: None, mtime, request })
     }
 
     /// Closes a unit of `len` bytes. If the result is unknown, the manager will find it out.
@@ -480,6 +480,8 @@ pub(crate) struct WriteSummary {
     pub(crate) sums: Option<WrittenSums>,
     pub(crate) unit_sums: Option<Vec<Crc32c>>,
     pub(crate) mtime: Option<Timestamp>,
+    /// The number of the close, if it has one.
+    pub(crate) request: Option<RequestNumber>,
 }
 
 /// Asks the manager to make the file, after the units are closed.
@@ -498,6 +500,9 @@ pub(crate) fn say_complete(
     }
     if let Some(mtime) = summary.mtime {
         args.push_str(&format!("&weir.mtime={}", mtime.0));
+    }
+    if let Some(request) = summary.request {
+        args.push_str(&format!("&{REQUEST_KEY}={}", request.show()));
     }
     let mut client = Client::new(settings.clone());
     client.query(&at.url, "close", QueryKind::OpaqueFile, args.into_bytes()).map(drop)

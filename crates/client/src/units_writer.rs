@@ -204,7 +204,7 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
             }
         }
         let unit_sums = unit_sums.into_iter().collect::<Option<Vec<Crc32c>>>();
-        let summary = WriteSummary { len, sums: self.sums.whole(len), unit_sums, mtime };
+        let summary = WriteSummary { len, sums: self.sums.whole(len), unit_sums, mtime, request: None };
         say_complete(&self.at, self.of, &self.settings, &summary)
     }
 }

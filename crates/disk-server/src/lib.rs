@@ -12,6 +12,7 @@ mod completing;
 mod disk_node;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
+mod open_writes;
 mod replica;
 mod replicated_writer;
 mod store_shell;
@@ -37,6 +38,7 @@ pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
+pub use open_writes::NotAgreed;
 use replica::Change;
 pub use replicated_writer::{DiskServerError, Permit, ReplicatedWriter};
 pub use store_shell::StoreAt;
@@ -122,6 +124,7 @@ pub struct DiskServer {
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
     questions: attributes::AttributeQuestions,
+    open_write_requests: open_writes::OpenWriteRequests,
     /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
 }
@@ -170,6 +173,7 @@ impl DiskServer {
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
+            open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
             bulk: BulkPool::default(),
             began: world.now(),
             settings,
@@ -233,6 +237,7 @@ impl DiskServer {
         if let Some(message) = message {
             self.world.to_manager(FromDisk::Cluster(message));
         }
+        self.give_up_open_write_requests(now);
         self.look_how_busy();
         self.tick_stores();
     }
@@ -285,6 +290,7 @@ impl DiskServer {
             }
             FromManager::Sum(request) => self.sum(request),
             FromManager::Attribute(answer) => self.attribute_answered(answer),
+            FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

@@ -119,6 +119,7 @@ impl DiskServer {
     /// those nodes could answer.
     pub fn let_go(&self) {
         self.stores.values().for_each(|shell| shell.let_go());
+        self.let_go_of_open_write_requests();
     }
 
     /// Steps the machine of a store and carries out its effects. `turn`: the replica whose work the caller does itself.

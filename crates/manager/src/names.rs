@@ -41,6 +41,18 @@ impl Names {
         self.0.change(durability, self.0.context(now, actor, number), op, done);
     }
 
+    /// The same, for changes that free space ([`Namespace::change_urgent`]).
+    pub(crate) fn change_urgently<O: Operation + Send + 'static>(
+        &self,
+        (now, actor): (Timestamp, &Actor),
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        assert_none_held("the namespace is changed");
+        self.0.change_urgent(durability, self.0.context(now, actor, None), op, done);
+    }
+
     /// Queues a change that the manager makes of its own accord.
     pub(crate) fn change_as_manager<O: Operation + Send + 'static>(
         &self,

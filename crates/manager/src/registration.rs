@@ -9,7 +9,7 @@ use link::{Authority, PeerIdentity};
 use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
-use types::{Location, NodeId, StoreClass, Timestamp};
+use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
 
 use crate::names::Names;
 use crate::tracked::Tracked;
@@ -98,9 +98,16 @@ impl ManagerRegistration {
                 "another process runs as node {node}, with the same identity: if its data directory was copied, take one of the copies away"
             )));
         }
-        if let Some(wrong) = for_nodes.iter().chain(&for_clients).find(|address| !is_address(address)) {
+        let is_for_clients = |text: &str| {
+            ClientAddress::parse(text).is_some()
+                && is_address(text.split_once("://").map_or(text, |(_, address)| address))
+        };
+        let wrong = for_nodes.iter().find(|address| !is_address(address));
+        if let Some(wrong) = wrong.or_else(|| for_clients.iter().find(|address| !is_for_clients(address))) {
             let wrong = link::printable(wrong.as_bytes());
-            return Err(refused(format!("`{wrong}` is not an address of a node; write `host:port`")));
+            return Err(refused(format!(
+                "`{wrong}` is not an address of a node; write `host:port`, or `protocol://host:port` for clients of another protocol than root"
+            )));
         }
         let mut puts = Vec::with_capacity(stores.len());
         for StoreClaim { store, location, class } in stores {

@@ -14,11 +14,13 @@ use namespace::{
     Actor, Durability, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
     Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
 };
-use node::{FromDisk, FromManager, Hello, StoreAddressPage, StoreReport};
+use node::{
+    FromDisk, FromManager, Hello, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, StoreAddressPage, StoreReport,
+};
 use parking_lot::Mutex;
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId,
-    Placement, PrincipalId, SessionId, StoreId, Timestamp, WriterToken,
+    Placement, PrincipalId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -863,4 +865,92 @@ fn a_repeated_request_of_another_principal_gets_no_redirect_to_an_open_write() {
     // The file's own client is recognised: it waits for the store that has its bytes.
     let waits = ask(5, client(5), false).unwrap_err().to_string();
     assert!(waits.contains("the in-sync stores are away"), "{waits}");
+}
+
+impl Cluster {
+    /// A node asks about an open write. Returns the manager's answer.
+    fn asks(&self, node: NodeId, writer: WriterToken, action: OpenWriteAction) -> Result<(), ErrorCode> {
+        self.sent(node);
+        self.manager.receive(node, FromDisk::OpenWrite(OpenWriteRequest { number: 5, writer, action }));
+        let answer = self.sent(node).into_iter().find_map(|message| match message {
+            FromManager::OpenWrite(OpenWriteAnswer { number: 5, result }) => Some(result),
+            _ => None,
+        });
+        answer.unwrap().map_err(|refusal| refusal.code)
+    }
+
+    fn begins_numbering(&self, principal: u32) -> SessionId {
+        let principal = PrincipalId(principal);
+        let client = ClientIdentity { principal, user: "u".into(), pid: 1, host: "h".into() };
+        change(&self.namespace, namespace::OpenSession { client })
+    }
+
+    fn commits(&self, node: NodeId, writer: WriterToken, number: Option<RequestNumber>) -> Option<ErrorCode> {
+        let whole =
+            cluster::replication::ObjectDigest { len: 1, crc32c: types::Crc32c::of(b"x"), adler32: types::Adler32(0) };
+        let message = FromStore::Commit {
+            replica: types::ReplicaId::first(writer.object),
+            group: GROUP,
+            writer,
+            whole,
+            holders: vec![StoreId(1), StoreId(2)],
+            mtime: None,
+            by: cluster::message::ClosedBy::Client { request: number },
+            request: 1,
+        };
+        refusal(&self.says(node, 1, message))
+    }
+}
+
+#[test]
+fn a_close_is_announced_with_its_number_and_refused_before_it_begins_if_that_cannot_be_used() {
+    let cluster = Cluster::new();
+    let nodes = [1, 2, 3].map(|number| cluster.disk(number).0);
+    cluster.groups(&[1, 2, 3]);
+    let [f, g] = ["/f", "/g"].map(|path| cluster.opens(path, &[1, 2]).writer);
+    let session = cluster.begins_numbering(0);
+    let number = |number| RequestNumber { session, number };
+    let announces = |writer, number| cluster.asks(nodes[0], writer, OpenWriteAction::Close(number));
+    let of_another = RequestNumber { session: cluster.begins_numbering(9), number: 1 };
+    assert_eq!(announces(f, number(0)), Err(ErrorCode::Invalid));
+    assert_eq!(announces(f, RequestNumber { session: SessionId(9_999), number: 1 }), Err(ErrorCode::Stale));
+    let writers_number = cluster.namespace.read(|read| namespace::writer_of(read, f.key, f.object)).unwrap().unwrap();
+    assert_eq!(writers_number.client.principal, PrincipalId(0), "the administrator may use every session");
+    assert_eq!(announces(f, of_another), Ok(()));
+    assert!(!cluster.manager.is_closing(number(1)).unwrap());
+
+    assert_eq!(announces(f, number(1)), Ok(()));
+    assert_eq!(announces(f, number(1)), Ok(()), "the answer was lost");
+    assert!(cluster.manager.is_closing(number(1)).unwrap());
+    assert!(!cluster.manager.is_closing(of_another).unwrap(), "an open write closes once");
+    assert_eq!(announces(g, number(1)), Err(ErrorCode::Invalid), "it closes another file at this moment");
+    assert_eq!(cluster.commits(nodes[0], f, Some(number(1))), None);
+    assert!(!cluster.manager.is_closing(number(1)).unwrap());
+    assert_eq!(announces(g, number(1)), Err(ErrorCode::Invalid), "it has closed another file");
+    assert_eq!(announces(g, number(2)), Ok(()));
+    assert_eq!(cluster.writers(), [g], "nothing has ended that was refused");
+
+    // Its client has opened the file again: the announced close does not come any more.
+    let again = cluster.updates("/g").recv().unwrap();
+    assert!(again.is_ok());
+    assert!(!cluster.manager.is_closing(number(2)).unwrap());
+}
+
+#[test]
+fn only_the_server_that_leads_an_open_write_can_have_it_discarded() {
+    let cluster = Cluster::new();
+    let nodes = [1, 2, 3].map(|number| cluster.disk(number).0);
+    let opened = cluster.writes(&[1, 2]);
+    let writer = opened.writer;
+    assert_eq!(cluster.asks(nodes[1], writer, OpenWriteAction::Discard), Err(ErrorCode::Stale));
+    let fenced = WriterToken { epoch: writer.epoch + 1, ..writer };
+    assert_eq!(cluster.asks(nodes[0], fenced, OpenWriteAction::Discard), Err(ErrorCode::Stale));
+    assert_eq!(cluster.writers(), [writer]);
+    assert_eq!(cluster.asks(nodes[0], writer, OpenWriteAction::Discard), Ok(()));
+    assert!(cluster.writers().is_empty());
+    let due = cluster.namespace.read(|read| namespace::due_deletions(read, None, 10)).unwrap();
+    assert_eq!(due.iter().map(|due| due.object).collect::<Vec<_>>(), [opened.object]);
+    let path = NsPath::parse(b"/f").unwrap();
+    let gone = cluster.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path));
+    assert_eq!(gone.unwrap_err().code(), ErrorCode::NotFound);
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stderr)] // figures
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use kv::{Kv, MemoryKv, Op, OpDone, Read};
 use manager::{Manager, ManagerSettings, OpenRequest, OpeningError, Redirect, World};
 use namespace::{
     Actor, Commit, CommitPlaced, Committed, Completion, Durability, FoundCluster, JoinNode, MakeToken, Namespace,
-    NamespaceConfig, OpenWrite, Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
+    NamespaceConfig, OpenSession, OpenWrite, Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
 };
 use node::{FromDisk, FromManager, Hello, Keys, StoreReport};
 use parking_lot::Mutex;
 use types::capability::{Capability, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights};
 use types::{
     BootGeneration, BootId, ClientIdentity, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId, Placement,
-    SessionId, StoreId, Timestamp,
+    RequestNumber, SessionId, StoreId, Timestamp,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -68,6 +68,8 @@ impl Kv for SlowKv {
 struct Told {
     now: Mutex<Time>,
     sent: Mutex<Vec<(NodeId, FromManager)>>,
+    /// No node has a connection.
+    is_cut_off: AtomicBool,
 }
 
 struct Outside(Arc<Told>);
@@ -86,7 +88,7 @@ impl World for Outside {
         Some([9; 32])
     }
     fn is_up(&self, _: NodeId) -> bool {
-        true
+        !self.0.is_cut_off.load(Ordering::Relaxed)
     }
     fn send(&self, to: NodeId, message: FromManager) -> bool {
         self.0.sent.lock().push((to, message));
@@ -383,4 +385,30 @@ fn lease_renewals_reach_the_view_without_other_events() {
     // A lapsed lease is noticed at once.
     renew(40);
     assert_eq!(presences(), [Presence::Online; 2]);
+}
+
+#[test]
+fn a_numbered_open_that_is_told_to_wait_can_be_repeated_with_its_number() {
+    let cluster = Cluster::new();
+    let session = change(&cluster.namespace, OpenSession { client: client() });
+    let open = || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let op = OpenWrite::new(ns_path("/f"), WriteMode::NewOnly, client(), BootId(1));
+        let number = Some(RequestNumber { session, number: 1 });
+        let open_request = OpenRequest { number, ..open_request("/f") };
+        cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result)));
+        receiver.recv().unwrap()
+    };
+    cluster.told.is_cut_off.store(true, Ordering::Relaxed);
+    assert!(matches!(open(), Err(OpeningError::Wait { .. })));
+    let found = cluster.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+    assert!(found.is_empty(), "the open was taken back");
+    let asks = |number| {
+        let number = RequestNumber { session, number };
+        cluster.namespace.read(|read| namespace::answer_to::<OpenWrite>(read, &Actor::admin(), number)).unwrap()
+    };
+    assert!(asks(1).is_none(), "the number stays usable");
+    cluster.told.is_cut_off.store(false, Ordering::Relaxed);
+    open().unwrap();
+    assert!(asks(1).is_some());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kv::Txn;
+use kv::{Read, Txn};
 use types::{RequestNumber, SessionId, SnapshotEpoch, Timestamp};
 
 use crate::{Actor, IdSource, NsError};
@@ -28,6 +28,12 @@ pub struct Limits {
     pub total_shards: u16,
     /// Request numbers remembered per session.
     pub request_window: u16,
+    /// Most sessions of numbered requests.
+    pub sessions_max: u32,
+    /// Most of them of one principal.
+    pub sessions_of_principal_max: u32,
+    /// How long a session is kept after its last numbered change. Afterwards it gives way to a new one.
+    pub session_keep: Duration,
 }
 
 impl Default for Limits {
@@ -41,6 +47,9 @@ impl Default for Limits {
             mkpath_mode: 0o755,
             total_shards: 1,
             request_window: 64,
+            sessions_max: 4_096,
+            sessions_of_principal_max: 1_024,
+            session_keep: Duration::from_secs(86_400),
         }
     }
 }
@@ -169,6 +178,12 @@ pub trait Operation {
     fn is_remembered(result: &Result<Self::Reply, NsError>) -> bool {
         let _ = result;
         true
+    }
+    /// Whether the request is certainly not done yet, although its number has an answer. Then a client has used the number twice, and the answer is
+    /// for the other request. By default it is unknown.
+    fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {
+        let _ = read;
+        Ok(false)
     }
 }
 

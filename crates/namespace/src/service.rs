@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
-use types::{Incarnation, ObjectId, SessionId, Timestamp};
+use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
 
 use crate::format::format_or_open;
 use crate::ids::take_range;
 use crate::writers::session::perform;
+use crate::writers::session_record::room_for_session;
 use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber};
 
 /// Settings.
@@ -113,6 +114,15 @@ impl Namespace {
             limits: self.config.limits,
             ids: Arc::clone(&self.ids),
         }
+    }
+
+    /// Whether `client` may begin a session of numbered requests now. This reads a view, so that a refused client does not occupy the committer. The
+    /// operation itself checks it again.
+    ///
+    /// # Errors
+    /// [`NsError::TooMany`]: too many sessions are in use.
+    pub fn has_room_for_session(&self, now: Timestamp, client: &ClientIdentity) -> Result<(), NsError> {
+        self.read(|read| room_for_session(read, (&self.config.limits, now), client).map(drop))
     }
 
     /// Reads on a consistent view of committed state.

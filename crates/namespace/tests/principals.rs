@@ -112,7 +112,7 @@ fn naming_another_principals_client_is_denied() {
             assert_eq!(world.refusal(EVE, restart(ANN, at, how)), ErrorCode::Denied, "{at} {how:?}");
         }
     }
-    let cut = ns::Truncate { path: path("/d/f"), len: 0, client: client(ANN), boot: BootId(1) };
+    let cut = ns::Truncate { path: path("/d/f"), len: 0, client: client(ANN), boot: BootId(1), request: None };
     assert_eq!(world.refusal(EVE, cut), ErrorCode::Denied);
     // The administrator may, to end abandoned writes.
     let ends = world.change(PrincipalId(0), open(ANN, "/d/f", WriteMode::Update)).unwrap();

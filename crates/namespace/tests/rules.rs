@@ -677,6 +677,108 @@ fn numbered_requests_run_once() {
     assert!(left.is_empty(), "a closed session leaves nothing: {left:?}");
 }
 
+fn numbered(session: SessionId, number: u64) -> Option<RequestNumber> {
+    Some(RequestNumber { session, number })
+}
+
+#[test]
+fn a_number_that_has_closed_one_file_does_not_close_another() {
+    let w = World::new();
+    let session = w.change(ns::OpenSession { client: client(1) }).unwrap();
+    let [f, g] = ["/f", "/g"].map(|at| w.change(open(at, WriteMode::NewOnly, 1)).unwrap().writer);
+    let close = |number, writer| {
+        let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), numbered(session, number));
+        w.ns.change_wait(Durability::Synced, ctx, World::commit_op(writer, 5)).map_err(|error| error.code())
+    };
+    close(1, f).unwrap();
+    close(1, f).unwrap();
+    assert_eq!(close(1, g), Err(ErrorCode::Invalid), "it was not answered as closed");
+    assert!(w.ns.read(|read| ns::writer_of(read, g.key, g.object)).unwrap().is_some());
+    close(2, g).unwrap();
+    close(2, g).unwrap();
+    assert_eq!(w.stat("/g").unwrap().len(), 5);
+}
+
+#[test]
+fn the_number_of_an_open_that_was_taken_back_can_be_used_again() {
+    let w = World::new();
+    let session = w.change(ns::OpenSession { client: client(1) }).unwrap();
+    let number = numbered(session, 1);
+    let opens = || {
+        let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), number);
+        w.ns.change_wait(Durability::Synced, ctx, open("/f", WriteMode::NewOnly, 1)).unwrap()
+    };
+    let first = opens();
+    assert_eq!(opens().writer, first.writer);
+    w.change(ns::Abandon { writer: first.writer, request: number }).unwrap();
+    assert_eq!(w.stat("/f").unwrap_err().code(), ErrorCode::NotFound);
+    let second = opens();
+    assert_ne!(second.object, first.object);
+    assert_eq!(second.kind, OpenKind::New);
+    w.change(World::commit_op(second.writer, 3)).unwrap();
+    // The number of another open stays.
+    let third = w.change(open("/g", WriteMode::NewOnly, 1)).unwrap();
+    w.change(ns::Abandon { writer: third.writer, request: numbered(session, 65) }).unwrap();
+    assert_eq!(opens().writer, second.writer, "its answer is still known");
+}
+
+#[test]
+fn taking_back_leaves_nothing_of_an_upload_and_refuses_a_change_in_place() {
+    let w = World::new();
+    let old = w.file("/f", 3).object;
+    let over = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
+    w.change(ns::Abandon { writer: over.writer, request: None }).unwrap();
+    assert_eq!((w.object("/f"), w.stat("/f").unwrap().len()), (old, 3));
+    assert_eq!(w.queue(), [over.object]);
+    assert!(w.ns.read(|read| ns::uploads(read, None, 10)).unwrap().is_empty());
+    let update = w.change(open("/f", WriteMode::Update, 2)).unwrap();
+    assert_eq!(w.refusal(ns::Abandon { writer: update.writer, request: None }), ErrorCode::Invalid);
+    w.change(World::commit_op(update.writer, 4)).unwrap();
+    assert_eq!(w.stat("/f").unwrap().len(), 4);
+}
+
+#[test]
+fn sessions_are_limited_and_unused_ones_give_way() {
+    const DAY: i64 = 86_400_000_000_000;
+    let limits = ns::Limits { sessions_max: 5, sessions_of_principal_max: 3, ..ns::Limits::default() };
+    let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+    let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), NamespaceConfig { limits, ..NamespaceConfig::default() });
+    let ns = ns.unwrap();
+    let begin = |principal, at: i64| {
+        let actor = Actor { principal: PrincipalId(principal), groups: Arc::from([PrincipalId(principal)]) };
+        let ctx = ns.context(Timestamp(at), &actor, None);
+        let room = ns.has_room_for_session(Timestamp(at), &client_of(principal, 1)).map_err(|error| error.code());
+        let begun = ns.change_wait(Durability::Synced, ctx, ns::OpenSession { client: client_of(principal, 1) });
+        let begun = begun.map_err(|error| (error.code(), error.to_string()));
+        assert_eq!(begun.as_ref().map(|_| ()).map_err(|(code, _)| *code), room);
+        begun
+    };
+    let own: Vec<SessionId> = (0..3).map(|at| begin(7, at).unwrap()).collect();
+    let (code, text) = begin(7, 3).unwrap_err();
+    assert_eq!(code, ErrorCode::TooMany);
+    assert!(text.contains("of this principal") && text.contains("3 is the limit"), "{text}");
+    begin(8, 4).unwrap();
+    begin(8, 4).unwrap();
+    let (code, text) = begin(9, 5).unwrap_err();
+    assert_eq!(code, ErrorCode::TooMany);
+    assert!(text.contains("5 is the limit"), "{text}");
+    // One that is used stays, the others give way. An ended one makes room as well.
+    let mkdir = |at: i64, session| {
+        let ctx = ns.context(Timestamp(at), &Actor::admin(), numbered(session, u64::try_from(at).unwrap()));
+        let op = ns::Mkdir { path: path(format!("/d{at}")), mode: 0o755, parents: false };
+        ns.change_wait(Durability::Synced, ctx, op).map_err(|error| error.code())
+    };
+    mkdir(DAY / 2, own[1]).unwrap();
+    begin(9, DAY + 2).unwrap();
+    assert_eq!(mkdir(DAY + 3, own[0]), Err(ErrorCode::Stale), "it has given way");
+    mkdir(DAY + 3, own[1]).unwrap();
+    let ctx = ns.context(Timestamp(DAY + 4), &Actor::admin(), None);
+    for session in [own[1], own[2]] {
+        let gone = ns.change_wait(Durability::Synced, ctx.clone(), ns::CloseSession { session });
+        assert_eq!(gone.is_ok(), session == own[1]);
+    }
+}
+
 #[test]
 fn each_denial_names_its_rule() {
     let w = World::new();

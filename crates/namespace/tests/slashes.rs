@@ -171,7 +171,7 @@ fn files_are_not_changed_by_the_name_of_a_directory() {
         assert_eq!(w.code(ns::Remove { path: path(&format!("/to-f{end}")) }), not_a_directory, "{end}");
         assert_eq!(w.code(ns::Chmod { path: at(), mode: 0o600 }), not_a_directory, "{end}");
         assert_eq!(w.code(ns::Utimes { path: at(), mtime: Some(Timestamp(5)), atime: None }), not_a_directory, "{end}");
-        let cut = ns::Truncate { path: at(), len: 1, client: client(), boot: BootId(1) };
+        let cut = ns::Truncate { path: at(), len: 1, client: client(), boot: BootId(1), request: None };
         assert_eq!(w.code(cut), not_a_directory, "{end}");
         let of = || ns::XattrOf::Path(at());
         let set = ns::SetXattr { of: of(), name: b"a".into(), value: b"b".into(), mode: XattrMode::Set };

@@ -414,3 +414,32 @@ fn restarting_client_drops_its_earlier_units() {
     world.change(close(again.writer)).unwrap();
     assert_eq!(world.content("/f").len, 8);
 }
+
+#[test]
+fn a_striped_upload_that_is_taken_back_leaves_neither_units_nor_their_writers() {
+    let world = World::new();
+    for how in [WriteMode::NewOnly, WriteMode::Replace] {
+        let due = world.due().len();
+        let opened = world.change(open("/f", how)).unwrap();
+        let parts: Vec<_> = (0..3).map(|unit| world.open_unit(opened.writer, unit).unwrap()).collect();
+        // One unit is complete, one is interrupted, one is being written.
+        world.close_unit(&parts[0], CHUNK);
+        world.interrupt_unit(&parts[1], 5);
+        let abandon = ns::Abandon { writer: opened.writer, request: None };
+        assert_eq!(world.change(abandon).unwrap(), ns::InterruptReply::Unlinked);
+        assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
+        assert_eq!(world.due().len(), due + 3, "{how:?}");
+        assert!(world.0.read(|read| ns::writers(read, None, 10)).unwrap().is_empty(), "{how:?}");
+        assert!(world.0.read(|read| ns::stripe_of(read, opened.object)).unwrap().is_none());
+        match how {
+            WriteMode::NewOnly => {
+                let gone = world.0.read(|read| ns::stat(read, &Actor::admin(), &path("/f")));
+                assert_eq!(gone.unwrap_err().code(), ErrorCode::NotFound);
+                let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
+                world.write_units(opened.writer, 10);
+                world.change(close(opened.writer)).unwrap();
+            }
+            _ => assert_eq!(world.content("/f").len, 10, "the old file stays"),
+        }
+    }
+}

@@ -1,7 +1,10 @@
 //! The messages between managers and disk servers, as plain data. [`link::encode`] encodes them.
 
 use serde::{Deserialize, Serialize};
-use types::{DigestKind, ErrorCode, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, StoreId, WriterToken};
+use types::{
+    DigestKind, ErrorCode, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, RequestNumber, StoreId,
+    WriterToken,
+};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
@@ -42,6 +45,8 @@ pub enum FromDisk {
     },
     /// Asks about an extended attribute of a file that a client has open there.
     Attribute(AttributeRequest),
+    /// Asks about an open write that this server leads.
+    OpenWrite(OpenWriteRequest),
 }
 
 /// The beginning of the names of those extended attributes that clients can reach.
@@ -105,6 +110,45 @@ pub struct AttributeAnswer {
     pub number: u64,
     /// The result. [`ErrorCode::NoAttribute`] if there is no such attribute.
     pub result: Result<AttributeResult, ErrorCode>,
+}
+
+/// A request about an open write. The disk server has its primary, or puts its stripe units together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenWriteRequest {
+    /// The disk server's number of this request.
+    pub number: u64,
+    /// The open write.
+    pub writer: WriterToken,
+    /// What is asked.
+    pub action: OpenWriteAction,
+}
+
+/// What is asked about an open write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OpenWriteAction {
+    /// Announces that the client closes the file in a request with this number. It is refused if the number cannot be used; then the open write goes on.
+    Close(RequestNumber),
+    /// Discards what was written: a new file goes, and a file that was to be replaced stays.
+    Discard,
+}
+
+/// The answer to an [`OpenWriteRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenWriteAnswer {
+    /// The number of the request.
+    pub number: u64,
+    /// The result.
+    pub result: Result<(), Refusal>,
+}
+
+/// Why a manager refuses a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// The code.
+    pub code: ErrorCode,
+    /// The reason, for people.
+    pub text: String,
 }
 
 /// The checksums of an object that was read through.
@@ -202,6 +246,8 @@ pub enum FromManager {
     Sum(SumRequest),
     /// The answer to [`FromDisk::Attribute`].
     Attribute(AttributeAnswer),
+    /// The answer to [`FromDisk::OpenWrite`].
+    OpenWrite(OpenWriteAnswer),
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -51,7 +51,7 @@ pub struct Caller {
     pub peer: SocketAddr,
     /// What the client says about itself. The service recognises a returning writer by this *and* its principal.
     pub client: ClientIdentity,
-    /// The front end ("root", "http"), for logs.
+    /// The protocol, as in a URL ("root", "http"). The caller is sent only to servers that have an address for it.
     pub protocol: &'static str,
 }
 

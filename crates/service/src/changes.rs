@@ -15,6 +15,7 @@ use crate::caller::{Caller, Rights};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::By;
+use crate::numbers::{self, Numbered};
 use crate::opening::Hints;
 use crate::service::{Role, Service};
 use crate::session::Session;
@@ -141,29 +142,35 @@ impl Service {
     }
 
     /// Truncates or extends the file at `path` to `len` bytes, as an update in place by the server. `hints` may
-    /// contain the client's capability and the number of the request.
+    /// contain the client's capability. `request` is the number of the request, if the client numbers its requests.
     pub fn truncate(
         self: &Arc<Self>,
         session: &Arc<Session>,
         path: NsPath,
         len: u64,
         hints: &Hints,
+        request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) {
         let caller = session.caller();
         if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
             return answer.give(Err(error));
         }
+        let under_way = match request.map(|request| self.numbers.begin(request).ok_or(request)).transpose() {
+            Ok(under_way) => under_way,
+            Err(request) => return answer.give(Err(numbers::under_way(request))),
+        };
+        let answer = Numbered::new(answer, under_way);
         // A disk server cannot tell whether the request is a repeated one.
-        if let (Some(request), true) = (hints.request, self.has_names()) {
-            match self.closed_by(&caller, request) {
+        if let (Some(request), true) = (request, self.has_names()) {
+            match self.truncated_by(&caller, request) {
                 Ok(None) => {}
                 Ok(Some(outcome)) => return answer.give(outcome),
                 Err(error) => return answer.give(Err(error)),
             }
         }
         match &self.role {
-            Role::Alone { .. } => self.truncate_here(session, caller, (path, len), hints.request, answer),
+            Role::Alone { .. } => self.truncate_here(session, caller, (path, len), request, answer),
             Role::Manager(manager) => {
                 let manager = Arc::clone(manager);
                 let op = OpenWrite::new(
@@ -174,7 +181,7 @@ impl Service {
                 );
                 self.redirect_truncate(&manager, &caller, hints, op, answer);
             }
-            Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, hints, path, len, answer),
+            Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, (hints, request), path, len, answer),
         }
     }
 
@@ -189,7 +196,7 @@ impl Service {
     ) {
         let owner = session.owner();
         let boot = self.settings.config.boot;
-        let op = namespace::Truncate { path: path.clone(), len, client: caller.client.clone(), boot };
+        let op = namespace::Truncate { path: path.clone(), len, client: caller.client.clone(), boot, request };
         let (endings, writes) = (Arc::clone(&self.endings), Arc::clone(&self.writes));
         let by = By::caller(&caller);
         let done = move |result: Result<Option<OpenedWrite>, NsError>| match result {

@@ -140,7 +140,7 @@ impl<A: Answer<()>> Creates<A> {
         let writer = match made {
             Ok(writer) => writer,
             Err(error) => {
-                node.endings.abandon(opened.writer);
+                node.endings.abandon(opened.writer, None, || ());
                 return answer.give(Err(error.told(&format_args!("make {}", op.path))));
             }
         };

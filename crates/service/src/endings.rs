@@ -5,12 +5,13 @@
 //! These functions block on the disk or on a full queue of the committer. They run on workers, on the keeper, or on
 //! the connection's own thread.
 
+mod discarded;
 mod replicated;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use disk_server::ClosedBy;
+use disk_server::{ClosedBy, DiskServer};
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
     NsError, Sums, WriterToken,
@@ -38,6 +39,8 @@ pub(crate) struct Endings {
     pub(crate) stores: Stores,
     pub(crate) writes: Arc<OpenWrites>,
     pub(crate) workers: Arc<Workers>,
+    /// In a cluster: this node's stores and its connection with the manager.
+    pub(crate) disk: Option<Arc<DiskServer>>,
 }
 
 impl Endings {
@@ -335,6 +338,9 @@ impl Endings {
     /// Ends an open write whose writer has not returned within the grace period.
     pub(crate) fn end_of_grace(self: &Arc<Self>, due: &Due<Arc<Lease>>) {
         let lease = &due.lease;
+        if lease.is_discarded() {
+            return self.discard(lease, log_end(lease));
+        }
         lease.fence();
         lease.end_checkpoint();
         let spoiled = due.spoiled || lease.doubt().is_some();
@@ -391,12 +397,20 @@ impl Endings {
         }
     }
 
-    /// Takes back an open in the namespace that the store then refused. Nothing was written.
-    pub(crate) fn abandon(self: &Arc<Self>, token: WriterToken) {
-        self.names.change(By::service().urgently(), Durability::Written, Abandon { writer: token }, |result| {
+    /// Takes back an open in the namespace that the store then refused. Nothing was written. `request` is the number of
+    /// the open, which can then be repeated. `then` is called once, on the responder.
+    pub(crate) fn abandon(
+        self: &Arc<Self>,
+        token: WriterToken,
+        request: Option<RequestNumber>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let op = Abandon { writer: token, request };
+        self.names.change(By::service().urgently(), Durability::Written, op, move |result| {
             if let Err(error) = result {
                 tracing::error!(%error, "cannot take back an open");
             }
+            then();
         });
     }
 
@@ -407,7 +421,7 @@ impl Endings {
         lease.drop_writer();
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
         let by = By::caller(&lease.caller).urgently();
-        self.names.change(by, Durability::Written, Abandon { writer: lease.token() }, move |result| {
+        self.names.change(by, Durability::Written, Abandon { writer: lease.token(), request: None }, move |result| {
             match result {
                 Ok(_) => inner.writes.lock().forget(kept.object),
                 Err(error) => {

@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Display};
 
-use disk_server::DiskServerError;
+use disk_server::{DiskServerError, NotAgreed};
 use manager::{OpeningError, SumError};
 use namespace::NsError;
 use store::StoreError;
-use types::direct::{STRIPED_KEY, UNITS_KEY, UnitAddress};
-use types::{ErrorCode, NsPath};
+use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
+use types::capability::{OBJECT_KEY, OPAQUE_KEY};
+use types::direct::{STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
+use types::{ClientAddress, ErrorCode, NodeId, NsPath, ObjectId};
 
 /// Maximum length of an error text, in bytes.
 const TEXT_MAX: usize = 1024;
@@ -30,46 +32,83 @@ pub enum Error {
         text: String,
     },
     /// Another server handles this request.
-    Redirect(Redirect),
+    Redirect(Box<Redirect>),
 }
 
-/// The server that the client should contact.
+/// The server that the client should contact. A front end makes a URL of its protocol from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// Host name or address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// What the client must present there, as `key=value&key=value`; may be empty. Never log it: it contains a
-    /// capability.
-    pub words: String,
+    /// The server; `None`: the manager of the cluster.
+    pub node: Option<NodeId>,
+    /// Where clients reach it, for each protocol that it speaks.
+    pub(crate) addresses: Vec<ClientAddress>,
+    /// The capability that the client must show there, and the object that it is for. Never log it.
+    pub capability: Option<(String, ObjectId)>,
+    /// Stale replicas that the client has met, which it must report there.
+    pub absent_replicas: Vec<AbsentReplica>,
+    /// The striped file, for a client that can access its stripe units directly.
+    pub striped: Option<StripedFile>,
+    /// Where to read its first stripe units, for such a client. The addresses are for the client's protocol.
+    pub units: Vec<UnitAddress>,
 }
 
 impl fmt::Debug for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redirect({}:{})", self.host, self.port)
+        f.debug_struct("Redirect").field("node", &self.node).field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
 impl From<manager::Redirect> for Redirect {
     fn from(to: manager::Redirect) -> Self {
-        let words = types::capability::words(&to.capability, to.object);
-        Self { host: to.host, port: to.port, words }
+        let manager::Redirect { node, addresses, capability, object, striped, units } = to;
+        let capability = Some((capability, object));
+        Self { node: Some(node), addresses, capability, absent_replicas: Vec::new(), striped, units }
     }
 }
 
 impl Redirect {
-    /// A redirect that also describes the striped file, for a client that can access its stripe units directly.
-    pub(crate) fn with_units(to: manager::Redirect) -> Self {
-        let (striped, units) = (to.striped, UnitAddress::show_all(&to.units));
-        let mut to = Self::from(to);
-        if let Some(striped) = striped {
-            to.words.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
+    /// Sends the client to the manager. Disk servers know only its address for `root://`.
+    pub(crate) fn to_manager(host: String, port: u16) -> Self {
+        Self {
+            node: None,
+            addresses: vec![ClientAddress::root(host, port)],
+            capability: None,
+            absent_replicas: Vec::new(),
+            striped: None,
+            units: Vec::new(),
         }
-        if let Some(units) = units {
-            to.words.push_str(&format!("&{UNITS_KEY}={units}"));
+    }
+
+    /// Where clients of `protocol` reach the server.
+    ///
+    /// # Errors
+    /// The server has no address for them.
+    pub fn address(&self, protocol: &str) -> Result<&ClientAddress, Error> {
+        self.addresses.iter().find(|address| address.protocol == protocol).ok_or_else(|| {
+            let who = self.node.map_or_else(|| "the cluster's manager".to_owned(), |node| format!("node {node}"));
+            let others: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "Cannot send you on: {who} handles this request and has no address for clients of {protocol}://; it can be reached at {}",
+                others.join(", ")
+            );
+            Error::new(ErrorCode::Unsupported, text)
+        })
+    }
+
+    /// What the client must show at the server, as keys and values. They have no characters that a URL must escape.
+    #[must_use]
+    pub fn shows(&self) -> Vec<(&'static str, String)> {
+        let mut shows = Vec::new();
+        if let Some((capability, object)) = &self.capability {
+            shows.push((OPAQUE_KEY, capability.clone()));
+            shows.push((OBJECT_KEY, format!("{:016x}", object.0)));
         }
-        to
+        if let Some((last, before)) = self.absent_replicas.split_last() {
+            shows.push((ABSENT_REPLICAS_KEY, last.show(before)));
+        }
+        shows.extend(self.striped.map(|striped| (STRIPED_KEY, striped.show())));
+        shows.extend(UnitAddress::show_all(&self.units).map(|units| (UNITS_KEY, units)));
+        shows
     }
 }
 
@@ -93,6 +132,11 @@ impl Error {
             text.truncate(end);
         }
         Error::Refused { code, text }
+    }
+
+    /// Another server handles this request.
+    pub(crate) fn redirect(to: impl Into<Redirect>) -> Self {
+        Error::Redirect(Box::new(to.into()))
     }
 
     /// The code of the error. Waits and redirects count as [`ErrorCode::Overloaded`].
@@ -184,12 +228,20 @@ impl Error {
     pub(crate) fn of_disk_server(doing: &dyn Display, error: &DiskServerError) -> Self {
         match error {
             DiskServerError::Moved { host, port } | DiskServerError::AbsentReplica { host, port, .. } => {
-                Error::Redirect(Redirect { host: host.clone(), port: *port, words: String::new() })
+                Error::redirect(Redirect::to_manager(host.clone(), *port))
             }
             DiskServerError::Wait { seconds, .. } => {
                 Error::Wait { seconds: *seconds, text: format!("Cannot {doing} now: {error}") }
             }
             error => Self::of_code(error.code(), doing, error),
+        }
+    }
+
+    /// From the manager's answer to a disk server's request about an open write. Nothing has ended.
+    pub(crate) fn of_manager(doing: &dyn Display, error: &NotAgreed) -> Self {
+        match Self::of_code(error.code(), doing, error) {
+            Error::Refused { code, text } => Self::new(code, format!("{text}; the file stays open")),
+            other => other,
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Lease {
     failure: Failure,
     /// The object has been committed: a client that closes another handle of it has lost nothing.
     committed: AtomicBool,
+    /// What was written is to be discarded: nobody continues or completes it.
+    discarded: AtomicBool,
     /// Locked for reading during each write, so that a fence waits for writes that have begun.
     state: RwLock<LeaseState>,
 }
@@ -124,6 +126,7 @@ impl Lease {
             _room: room,
             failure: Failure::default(),
             committed: AtomicBool::new(false),
+            discarded: AtomicBool::new(false),
             state: RwLock::new(state),
         })
     }
@@ -277,6 +280,16 @@ impl Lease {
     /// Whether the object has been committed.
     pub(crate) fn is_committed(&self) -> bool {
         self.committed.load(Ordering::Acquire)
+    }
+
+    /// What was written is to be discarded.
+    pub(crate) fn set_discarded(&self) {
+        self.discarded.store(true, Ordering::Release);
+    }
+
+    /// Whether what was written is to be discarded.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.discarded.load(Ordering::Acquire)
     }
 
     /// Forgets the store's writer, which has ended.

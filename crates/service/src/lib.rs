@@ -11,7 +11,8 @@
 //!   [`OpenFile::bounded`] and [`OpenFile::read`] for each part, and [`Service::close`]. Data is checked before it is
 //!   handed out. [`OpenFile::read`] runs on the calling thread.
 //! - Writing: [`Service::open`] with [`Intent::Write`], [`OpenFile::write`] or [`WritePart::store`] for each part, and
-//!   [`Service::close`]. The file is safe when the close is answered, not before.
+//!   [`Service::close`]. The file is safe when the close is answered, not before. [`Service::discard`] instead of the
+//!   close leaves nothing of a new file, and the old file of an overwrite.
 //! - Names: [`Service::change`], [`Service::stat`], [`Service::list`], the attributes and the checksums. They need no
 //!   open file.
 //!
@@ -29,19 +30,46 @@
 //! 3. **Answers.** Most calls that change something answer through an [`Answer`], perhaps later and on another thread.
 //!    That thread must not wait: hand the answer on. Run a [`LongWork`] on a thread that may wait.
 //! 4. **Errors.** Match the variant: [`Error::Redirect`] sends the client to another node, [`Error::Wait`] asks it to
-//!    repeat the request, and only the others are final. A redirected client must bring the redirect's words back in
-//!    its [`Hints`].
+//!    repeat the request, and only the others are final. Make the URL of a redirect from [`Redirect::address`], which
+//!    fails if the node has no address for your protocol, and [`Redirect::shows`]. A redirected client must bring what
+//!    it shows back in its [`Hints`]. Opens for writing and reading are sent only to nodes that have an address for
+//!    [`Caller::protocol`].
 //! 5. **Fairness.** Take a slot of [`Service::transfers`] for each part above [`SMALL_TRANSFER_BYTES`], and give it back
 //!    while you wait for the client. Take memory for data from [`Service::buffers`] alone. Bound your connections with
 //!    [`Shares`].
 //! 6. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
 //!    [`Service::alarms`]. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
 //!    take, so that it never completes the file.
-//! 7. **Stopping.** When [`Service::is_stopping`], take no new requests. `weir` stops the front ends before the service.
+//! 7. **Aborted uploads.** When a client aborts, or its data breaks off and your protocol has no way to continue, call
+//!    [`Service::discard`]. Otherwise what was written waits for the client during the grace period, and is then kept as
+//!    interrupted.
+//! 8. **Stopping.** When [`Service::is_stopping`], take no new requests. `weir` stops the front ends before the service.
+//!
+//! # Request numbers
+//!
+//! A protocol whose clients repeat a request when its answer was lost can give it a number ([`RequestNumber`], in a
+//! session of [`Service::begin_numbering`]). The request is then done once. The rules:
+//! - Opens for writing ([`Open::request`]), closes, truncations and changes by name take a number, also of striped files.
+//!   An attribute change takes one number for each attribute. Reads need none. [`Service::discard`] takes none: repeated,
+//!   it finds no open file, and nothing is left to discard.
+//! - Batches ([`NewFiles`], [`OpenAtOnce`]) have no numbers, and their types have no place for one. A client repeats the
+//!   batch; files that exist by then are reported as existing.
+//! - A number is good for one request. It stays usable after [`Error::Wait`]: repeat the same request. After any other
+//!   answer the client uses the next number.
+//! - A repeated request whose first one is still under way is told to wait, and then gets its outcome.
+//! - A number that is too old, of an unknown session or used for another request is refused in words, and nothing has
+//!   happened: a file whose close is refused for that stays open.
+//! - In a cluster the client repeats a request where it began, at the manager. If a manager restarts while a close is
+//!   under way, it does not know of the close until that is done: it answers that the file is not open. The client then
+//!   opens the file again for update, which continues the write or shows that it has ended.
+//! - A node keeps 4,096 sessions, of which one principal has at most 1,024. A session that had no change for a day gives
+//!   way to a new one; its client is told to begin a new session. A client over the limit is refused with
+//!   [`types::ErrorCode::TooMany`]. End sessions with [`Service::end_numbering`].
 //!
 //! # Promises
 //!
 //! - A close succeeds only when the object and its name are on the disk.
+//! - A discard succeeds only when a power failure cannot bring anything of the write back.
 //! - A writer that lost its connection can return during the grace period, even after a restart of the server. Its
 //!   old handles are fenced before the new one can write. If it does not return, the service completes a file that is
 //!   known to be whole, and marks any other file as interrupted.
@@ -66,6 +94,7 @@ mod complaints;
 mod config;
 mod copying;
 mod creates;
+mod discarding;
 mod endings;
 mod error;
 mod fair;
@@ -78,6 +107,7 @@ mod missing;
 mod names;
 mod new_files;
 mod numbered;
+mod numbers;
 mod open_file;
 mod open_writes;
 mod opening;
@@ -115,7 +145,7 @@ pub use service::{Role, Service, StartError};
 pub use session::{Process, Session};
 pub use shares::{Shares, network};
 pub use store::Space;
-pub use types::RequestNumber;
+pub use types::{ClientAddress, RequestNumber};
 pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};
 
 // Bulk data: parts of writes, reads of many ranges, buffers, transfer slots, and many small files at a time.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use namespace::{Actor, Context, Durability, Namespace, NsError, Operation};
-use types::{Incarnation, RequestNumber, Timestamp};
+use types::{ClientIdentity, Incarnation, RequestNumber, Timestamp};
 
 use crate::caller::Caller;
 use crate::service::Role;
@@ -65,6 +65,11 @@ impl Names {
         reading: impl FnOnce(&dyn namespace::Read) -> Result<T, NsError>,
     ) -> Result<T, NsError> {
         self.here()?.read(reading)
+    }
+
+    /// See [`Namespace::has_room_for_session`].
+    pub(crate) fn has_room_for_session(&self, now: Timestamp, client: &ClientIdentity) -> Result<(), NsError> {
+        self.here()?.has_room_for_session(now, client)
     }
 
     /// See [`Namespace::change`] and [`Namespace::change_urgent`].

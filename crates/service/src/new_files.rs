@@ -1,6 +1,9 @@
 //! Creates many small files at once, with the data of all in one buffer. Batches of requests use this. Each file is
 //! checked separately and has its own result.
 //!
+//! The files of a batch have no request numbers. A client that lost the answers repeats the batch: a file that exists
+//! by then is reported as existing, and it compares what is there with what it has sent.
+//!
 //! In a cluster the manager opens a new file ([`Service::open_at_once`]), and the disk server of the redirect creates
 //! it.
 
@@ -15,7 +18,7 @@ use types::{Crc32c, ErrorCode, NsPath, Timestamp};
 use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::creates::{Create, Creates, ReplicatedCreate};
-use crate::error::{Error, Redirect};
+use crate::error::Error;
 use crate::opening::{Hints, mode_or_usual, to_manager};
 use crate::service::{Role, Service};
 use crate::session::Session;
@@ -90,7 +93,7 @@ impl Service {
     /// Opens a new file on a manager. The client then sends all the data to the server of the redirect, which is the
     /// answer.
     pub fn open_at_once(&self, caller: &Caller, open: OpenAtOnce, answer: impl Answer<()>) {
-        let OpenAtOnce { path, replace, mode, len, mut hints } = open;
+        let OpenAtOnce { path, replace, mode, len, hints } = open;
         let Role::Manager(manager) = &self.role else {
             let error = self
                 .names_elsewhere()
@@ -103,20 +106,17 @@ impl Service {
         if self.stores.floor_reached() {
             return answer.give(Err(no_space(&path)));
         }
-        let mut op = OpenWrite {
+        let op = OpenWrite {
             mkpath: true,
             mode: mode_or_usual(mode),
             expected_len: Some(len),
             ..OpenWrite::new(path, how(replace), caller.client.clone(), self.settings.config.boot)
         };
-        if let Err(error) = self.go_on_if_repeated(caller, &mut hints.request, &mut op) {
-            return answer.give(Err(error));
-        }
         let open_request = OpenRequest { announced: Some(len), at_once: true, ..hints.open_request(caller, &op.path) };
         let path = op.path.clone();
         Arc::clone(manager).open_write(open_request, op, move |result| {
             answer.give(Err(match result {
-                Ok(to) => Error::Redirect(Redirect::from(to)),
+                Ok(to) => Error::redirect(to),
                 Err(error) => Error::of_opening(&path, &error),
             }));
         });

@@ -2,25 +2,32 @@
 //!
 //! A client begins a session ([`Service::begin_numbering`]) and numbers its changes from 1. The namespace remembers the
 //! answers to the last requests of each session, with the changes themselves. Rules for clients:
-//! - Each request has its own number. The client repeats a number only for the same request, when its answer was lost.
-//!   After any other answer than a wait it uses the next number.
+//! - Each request has its own number. The client repeats a number only for the same request, when its answer was lost or
+//!   it was told to wait. After any other answer it uses the next number.
 //! - In a cluster it repeats the request where it began: at the manager. A disk server sends it there.
 //! - At most as many requests are in progress as a session remembers ([`namespace::Limits`], 64 by default).
+//! - Sessions are limited, and unused ones give way to new ones ([`namespace::Limits`]).
 //!
 //! A repeated open for writing continues the open write that the first one has begun. A repeated close is answered even
-//! though its handle is gone. Clients that send no numbers cost no record.
+//! though its handle is gone. A close whose number cannot be used is refused before it begins. A disk server asks the
+//! manager for that, which then also knows that the close is under way. Clients that send no numbers cost no record, and
+//! their closes cost no question.
 
+use manager::Manager;
 use namespace::{CloseSession, Durability, NsError, OpTag, OpenSession, OpenWrite, WriteMode, WriterToken};
 use types::{ErrorCode, RequestNumber, SessionId};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::names::By;
-use crate::service::Service;
+use crate::names::{By, wall_clock};
+use crate::numbers::under_way;
+use crate::service::{Role, Service};
 
 /// The operations that complete a file.
-const CLOSES: [OpTag; 3] = [OpTag::Commit, OpTag::CommitPlaced, OpTag::EndUnchanged];
+const CLOSES: [OpTag; 4] = [OpTag::Commit, OpTag::CommitPlaced, OpTag::CommitStriped, OpTag::EndUnchanged];
+/// The operations that complete a truncation by name. The last one finds that the file has that length.
+const TRUNCATIONS: [OpTag; 4] = [OpTag::Commit, OpTag::CommitPlaced, OpTag::EndUnchanged, OpTag::Truncate];
 
 impl Service {
     /// Begins a session of numbered requests for the client of `caller`. It is durable, and outlives connections and
@@ -29,10 +36,12 @@ impl Service {
         if let Some(elsewhere) = self.names_elsewhere() {
             return answer.give(Err(elsewhere));
         }
+        let refused = |error: NsError| Error::of_namespace(&"begin a session of numbered requests:", &error);
+        if let Err(error) = self.names.has_room_for_session(wall_clock(), &caller.client) {
+            return answer.give(Err(refused(error)));
+        }
         let op = OpenSession { client: caller.client.clone() };
-        let done = move |result: Result<SessionId, NsError>| {
-            answer.give(result.map_err(|error| Error::of_namespace(&"begin a session of numbered requests", &error)));
-        };
+        let done = move |result: Result<SessionId, NsError>| answer.give(result.map_err(refused));
         self.names.change(By::caller(caller), Durability::Synced, op, done);
     }
 
@@ -79,19 +88,46 @@ impl Service {
     /// The outcome of the close with this number; `None`: it is not known.
     ///
     /// # Errors
-    /// The session is unknown, or the number was used for another request. On a disk server: the redirect to the
-    /// manager, which knows.
+    /// The session is unknown, the number was used for another request, or the close is still under way. On a disk
+    /// server: the redirect to the manager, which knows.
     pub(crate) fn closed_by(
         &self,
         caller: &Caller,
         request: RequestNumber,
     ) -> Result<Option<Result<(), Error>>, Error> {
+        self.ended_by(caller, request, ("close", &CLOSES), Manager::may_be_closing)
+    }
+
+    /// The outcome of the truncation by name with this number. The same as [`Service::closed_by`].
+    pub(crate) fn truncated_by(
+        &self,
+        caller: &Caller,
+        request: RequestNumber,
+    ) -> Result<Option<Result<(), Error>>, Error> {
+        self.ended_by(caller, request, ("truncate", &TRUNCATIONS), Manager::is_closing)
+    }
+
+    fn ended_by(
+        &self,
+        caller: &Caller,
+        request: RequestNumber,
+        (doing, tags): (&'static str, &[OpTag]),
+        is_under_way: fn(&Manager, RequestNumber) -> Result<bool, NsError>,
+    ) -> Result<Option<Result<(), Error>>, Error> {
         if let Some(elsewhere) = self.names_elsewhere() {
             return Err(elsewhere);
         }
-        let refused = |error: NsError| Error::of_namespace(&"close", &error);
-        let outcome = self.names.read(|read| namespace::outcome_of(read, &caller.actor(), request, &CLOSES));
-        Ok(outcome.map_err(refused)?.map(|outcome| outcome.map_err(refused)))
+        let refused = |error: NsError| Error::of_namespace(&doing, &error);
+        // First whether it is under way: it may end meanwhile, and then its outcome is there.
+        let is_under_way = match &self.role {
+            Role::Manager(manager) => is_under_way(manager, request).map_err(refused)?,
+            Role::Alone { .. } | Role::Disk(_) => false,
+        };
+        let outcome = self.names.read(|read| namespace::outcome_of(read, &caller.actor(), request, tags));
+        match outcome.map_err(refused)? {
+            None if is_under_way => Err(under_way(request)),
+            outcome => Ok(outcome.map(|outcome| outcome.map_err(refused))),
+        }
     }
 
     /// Fails unless the number of this close can be used: its session is known, and nothing was done for it yet. On a

@@ -18,6 +18,7 @@ use crate::endings::Endings;
 use crate::figures::Counters;
 use crate::keeper::{self, Keeper};
 use crate::names::{Names, wall_clock};
+use crate::numbers::Numbers;
 use crate::open_writes::OpenWrites;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
@@ -69,6 +70,8 @@ pub struct Service {
     pub(crate) writes: Arc<OpenWrites>,
     pub(crate) writer_memory: Arc<WriterMemory>,
     pub(crate) endings: Arc<Endings>,
+    /// Numbered requests that are under way.
+    pub(crate) numbers: Arc<Numbers>,
     pub(crate) workers: Arc<Workers>,
     /// Threads that store received data while its connection receives more.
     pub(crate) storers: Arc<Workers>,
@@ -111,6 +114,10 @@ impl Service {
             stores: stores.clone(),
             writes: Arc::clone(&writes),
             workers: Arc::clone(&workers),
+            disk: match &role {
+                Role::Disk(disk) => Some(Arc::clone(disk)),
+                Role::Alone { .. } | Role::Manager(_) => None,
+            },
         });
         let transfers = Arc::new(Transfers::new(limits.transfers_max));
         let counters = Arc::new(Counters::default());
@@ -122,6 +129,7 @@ impl Service {
             buffers: Buffers::new(limits.transfer_buffers_max),
             checksums: Checksums::new(&settings, &role, names.clone(), stores.clone()),
             striped_opens: StripedOpens::default(),
+            numbers: Arc::default(),
             alarms: Arc::new(Complaints::new(Instant::now())),
             started: wall_clock(),
             stopping: Arc::default(),

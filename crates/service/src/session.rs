@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::handles::{Handle, Handles};
+use crate::lease::WriteAccess;
 use crate::open_file::{Access, OpenFile};
 use crate::service::Service;
 use crate::shares::network;
@@ -126,14 +127,19 @@ impl Service {
         for file in session.handles.drain() {
             file.stop_copying();
             if let Access::Write(write) = &file.access {
-                write.abandon_checkpoint();
-                // A client that takes the file over in the meantime may need the lock on the writers.
-                if write.lease.waits_for_its_client() {
-                    self.writes.lock().detach(file.object, write.key, false, now);
-                } else {
-                    self.writes.lock().detach_for_good(file.object, write.key, now);
-                }
+                self.detach(&file, write, now);
             }
+        }
+    }
+
+    /// Detaches a writer whose handle is gone without a close.
+    pub(crate) fn detach(&self, file: &OpenFile, write: &WriteAccess, now: Instant) {
+        write.abandon_checkpoint();
+        // A client that takes the file over in the meantime may need the lock on the writers.
+        if write.lease.waits_for_its_client() {
+            self.writes.lock().detach(file.object, write.key, false, now);
+        } else {
+            self.writes.lock().detach_for_good(file.object, write.key, now);
         }
     }
 

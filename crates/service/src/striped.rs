@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disk_server::StripedGrant;
-use types::{ErrorCode, NsPath, Timestamp};
+use types::{ErrorCode, NsPath, RequestNumber, Timestamp};
 
 /// Opens striped files.
 pub trait Striper: Send + Sync {
@@ -58,11 +58,11 @@ pub trait StripedFile: Send + Sync {
     /// # Errors
     /// Acknowledged data may be lost.
     fn sync(&self) -> Result<(), StripedError>;
-    /// Completes the file after the client has written everything.
+    /// Completes the file after the client has written everything, in a request of the client with this number.
     ///
     /// # Errors
     /// The file is not complete, or its state is unknown.
-    fn complete(&self, mtime: Option<Timestamp>) -> Result<(), StripedError>;
+    fn complete(&self, mtime: Option<Timestamp>, request: Option<RequestNumber>) -> Result<(), StripedError>;
 }
 
 /// Why an operation on a striped file failed.

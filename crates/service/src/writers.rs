@@ -148,6 +148,15 @@ impl<L: Clone> Writers<L> {
         }
     }
 
+    /// The close by `key` does not take place: the file stays open for it.
+    pub(crate) fn stays_open(&mut self, object: ObjectId, key: Owner) {
+        if let Some(entry) = self.entries.get_mut(&object)
+            && entry.standing == Standing::Closing(key)
+        {
+            entry.standing = Standing::Attached(key);
+        }
+    }
+
     /// A close, takeover or end has failed: the file waits for another grace period.
     pub(crate) fn failed(&mut self, object: ObjectId, spoiled: bool, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&object) {

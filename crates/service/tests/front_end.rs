@@ -296,8 +296,7 @@ fn a_number_is_good_for_one_request_of_a_known_session_of_the_same_principal() {
         assert!(ana.ask(&format!("#{s}:1 create f /d/a")).starts_with("error Invalid"));
         assert_eq!(ana.ask(&format!("#{s}:2 create f /d/a")), "ok 0");
         assert!(ana.ask(&format!("#{s}:1 close f")).starts_with("error"), "a close has its own number");
-        // On a disk server the handle is gone by then. The client continues as after any failed close.
-        assert_eq!(ana.ask("update f /d/a"), "ok 0");
+        assert_eq!(ana.ask("write f 0 more"), "ok", "the file is still open");
         assert_eq!(ana.ask(&format!("#{s}:3 close f")), "ok");
         assert_eq!(ana.ask("create g /d/b"), "ok 0");
         let answer = ana.ask(&format!("#{s}:3 close g"));
@@ -308,4 +307,254 @@ fn a_number_is_good_for_one_request_of_a_known_session_of_the_same_principal() {
         assert_eq!(mallory.ask("create h /m"), "ok 0");
         assert!(!mallory.ask(&format!("#{s}:5 close h")).starts_with("ok"));
     });
+}
+
+#[test]
+fn a_close_whose_number_cannot_be_used_is_refused_in_words_and_the_file_stays_open() {
+    everywhere(|nodes| {
+        let (mut ana, mut mallory) = (nodes.connect(1), nodes.connect_as(&mallory(), 1));
+        assert_eq!(ana.ask("chmod / 777"), "ok");
+        let (s, of_mallory) = (session(&mut ana), session(&mut mallory));
+        assert_eq!(ana.ask(&format!("#{s}:100 mkdir /d")), "ok");
+        assert_eq!(mallory.ask("create f /m"), "ok 0");
+        assert_eq!(mallory.ask("write f 0 some"), "ok");
+        for (number, code, why) in [
+            (format!("{s}:36"), "Stale", "older than what is remembered"),
+            (format!("{s}:100"), "Invalid", "was used for another request"),
+            (format!("{s}:0"), "Invalid", "numbered from 1"),
+            ("987654321:1".to_owned(), "Stale", "begin a new session"),
+            (of_mallory.clone() + ":0", "Invalid", "numbered from 1"),
+        ] {
+            let answer = ana.ask("create f /a");
+            assert_eq!(answer, "ok 0", "{number}");
+            assert_eq!(ana.ask("write f 0 some"), "ok", "{number}");
+            let answer = ana.ask(&format!("#{number} close f"));
+            assert!(answer.starts_with(&format!("error {code} Cannot close")), "{number}: {answer}");
+            assert!(answer.contains(why), "{number}: {answer}");
+            assert_eq!(ana.ask("write f 4 -more"), "ok", "{number}: nothing has ended");
+            assert_eq!(ana.ask("close f"), "ok", "{number}");
+            assert_eq!(ana.ask("stat /a"), "ok 9 644", "{number}");
+            assert_eq!(ana.ask("remove /a"), "ok", "{number}");
+        }
+        let answer = mallory.ask(&format!("#{s}:101 close f"));
+        assert!(answer.starts_with("error Denied"), "another principal's session: {answer}");
+        assert_eq!(mallory.ask(&format!("#{of_mallory}:1 close f")), "ok");
+    });
+}
+
+#[test]
+fn one_number_closes_one_file_even_if_it_is_used_for_two_at_once() {
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        let s = session(&mut ana);
+        for round in (1..40).step_by(2) {
+            for name in ["f", "g"] {
+                assert_eq!(ana.ask(&format!("create {name} /{name}{round}")), "ok 0");
+                assert_eq!(ana.ask(&format!("write {name} 0 some")), "ok");
+            }
+            for name in ["f", "g"] {
+                assert_eq!(ana.ask(&format!("#{s}:{round} begin {name}")), "ok");
+            }
+            let ended = ["f", "g"].map(|name| ana.ask(&format!("ended {name}")));
+            // On two disk servers either may come first.
+            let (closed, other) = if ended[0] == "ok" { ("f", "g") } else { ("g", "f") };
+            let refused = ended.iter().filter(|answer| {
+                *answer == "ok later" || answer.starts_with("error Invalid") && answer.contains("next number")
+            });
+            assert_eq!((refused.count(), ended.contains(&"ok".to_owned())), (1, true), "round {round}: {ended:?}");
+            let again = ana.ask(&format!("#{s}:{round} close {other}"));
+            assert!(again.starts_with("error Invalid") && again.contains("next number"), "round {round}: {again}");
+            assert_eq!(ana.ask(&format!("write {other} 4 -more")), "ok", "it stays open");
+            assert_eq!(ana.ask(&format!("#{s}:{} close {other}", round + 1)), "ok");
+            assert_eq!(ana.ask(&format!("stat /{other}{round}")), "ok 9 644");
+            assert_eq!(ana.ask(&format!("stat /{closed}{round}")), "ok 4 644");
+        }
+    });
+}
+
+#[test]
+fn a_close_that_is_repeated_while_the_first_one_is_under_way_gets_its_outcome() {
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        let s = session(&mut ana);
+        for round in 1..=20 {
+            assert_eq!(ana.ask(&format!("create f /f{round}")), "ok 0");
+            assert_eq!(ana.ask(&format!("write f 0 {}", "x".repeat(200_000))), "ok");
+            assert_eq!(ana.ask(&format!("#{s}:{round} begin f")), "ok");
+            let answer;
+            (ana, answer) = again(nodes, ana, &format!("#{s}:{round} close f"));
+            assert_eq!(answer, "ok", "round {round}");
+            assert_eq!(ana.ask(&format!("stat /f{round}")), "ok 200000 644");
+        }
+    });
+}
+
+#[test]
+fn the_reason_of_a_failed_close_is_given_again() {
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        let s = session(&mut ana);
+        assert_eq!(ana.ask("create f /a size=100"), "ok 0");
+        assert_eq!(ana.ask("write f 0 some"), "ok");
+        let close = format!("#{s}:1 close f");
+        let first = ana.ask(&close);
+        assert!(first.starts_with("error Incomplete"), "{first}");
+        assert_eq!(ana.ask(&close), first);
+        assert_eq!(ana.ask("close f"), first);
+    });
+}
+
+#[test]
+fn a_repeated_truncation_that_changed_nothing_changes_nothing() {
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        let s = session(&mut ana);
+        assert_eq!(ana.ask("create f /a"), "ok 0");
+        assert_eq!(ana.ask("write f 0 some-bytes"), "ok");
+        assert_eq!(ana.ask("close f"), "ok");
+        let truncate = format!("#{s}:1 truncate /a 10");
+        assert_eq!(ana.ask(&truncate), "ok");
+        assert_eq!(ana.ask("truncate /a 7"), "ok");
+        let (mut ana, answer) = again(nodes, ana, &truncate);
+        assert_eq!((answer, ana.ask("stat /a")), ("ok".to_owned(), "ok 7 644".to_owned()));
+    });
+}
+
+#[test]
+fn a_discarded_new_file_leaves_nothing_and_its_name_is_free_at_once() {
+    everywhere(|nodes| {
+        let (mut ana, mut other) = (nodes.connect(1), nodes.connect(2));
+        let before = nodes.objects();
+        assert_eq!(ana.ask("create f /a size=1000000"), "ok 0");
+        assert_eq!(ana.ask(&format!("write f 0 {}", "x".repeat(200_000))), "ok");
+        assert_eq!(ana.ask("discard f"), "ok");
+        assert!(other.ask("stat /a").starts_with("error NotFound"));
+        assert_eq!(other.ask("list /"), "ok");
+        assert!(ana.ask("write f 0 x").starts_with("error Stale"), "the handle is gone");
+        assert!(ana.ask("close f").starts_with("error Stale"));
+        assert!(ana.ask("update f /a").starts_with("error"), "nobody continues it");
+        assert_eq!(other.ask("create g /a"), "ok 0", "no lease is left");
+        assert_eq!(other.ask("write g 0 other"), "ok");
+        assert_eq!(other.ask("close g"), "ok");
+        assert_eq!(other.ask("stat /a"), "ok 5 644");
+        assert_eq!(other.ask("remove /a"), "ok");
+        nodes.wait_for_objects(before);
+    });
+}
+
+#[test]
+fn a_discarded_overwrite_leaves_the_old_file() {
+    everywhere(|nodes| {
+        let (mut ana, mut other) = (nodes.connect(1), nodes.connect(2));
+        assert_eq!(ana.ask("create f /a"), "ok 0");
+        assert_eq!(ana.ask("write f 0 old"), "ok");
+        assert_eq!(ana.ask("close f"), "ok");
+        let before = nodes.objects();
+        assert_eq!(ana.ask("replace f /a"), "ok 0");
+        assert_eq!(ana.ask(&format!("write f 0 {}", "x".repeat(200_000))), "ok");
+        assert_eq!(ana.ask("discard f"), "ok");
+        assert_eq!(other.ask("stat /a"), "ok 3 644");
+        assert_eq!(other.ask("open r /a"), "ok 3");
+        assert_eq!(other.ask("read r 0 100"), "ok old");
+        assert_eq!(other.ask("close r"), "ok");
+        assert!(ana.ask("close f").starts_with("error Stale"));
+        nodes.wait_for_objects(before);
+        assert_eq!(ana.ask("replace f /a"), "ok 0");
+        assert_eq!(ana.ask("write f 0 newer"), "ok");
+        assert_eq!(ana.ask("close f"), "ok");
+        assert_eq!(other.ask("stat /a"), "ok 5 644");
+    });
+}
+
+#[test]
+fn only_what_is_open_for_writing_can_be_discarded_and_a_change_in_place_cannot() {
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        assert_eq!(ana.ask("create f /a"), "ok 0");
+        assert_eq!(ana.ask("write f 0 old"), "ok");
+        assert_eq!(ana.ask("close f"), "ok");
+        assert!(ana.ask("discard f").starts_with("error Stale"), "it is closed");
+        assert_eq!(ana.ask("open r /a"), "ok 3");
+        assert!(ana.ask("discard r").starts_with("error NotAllowedNow"));
+        assert_eq!(ana.ask("read r 0 3"), "ok old");
+        assert_eq!(ana.ask("update f /a"), "ok 3");
+        assert_eq!(ana.ask("write f 0 new"), "ok");
+        let answer = ana.ask("discard f");
+        assert!(answer.starts_with("error NotAllowedNow Cannot discard /a: it is changed in place"), "{answer}");
+        assert_eq!(ana.ask("write f 3 -more"), "ok", "it is still open");
+        assert_eq!(ana.ask("close f"), "ok");
+        assert_eq!(ana.ask("stat /a"), "ok 8 644");
+        assert_eq!(ana.ask("update f /a"), "ok 8");
+        assert_eq!(ana.ask("discard f"), "ok", "nothing was changed");
+        assert_eq!(ana.ask("stat /a"), "ok 8 644");
+    });
+}
+
+#[test]
+fn a_client_is_sent_to_the_address_of_its_protocol_or_told_that_there_is_none() {
+    let nodes = Nodes::cluster(2);
+    let (mut ana, mut other) = (nodes.connect(1), nodes.connect(2));
+    assert_eq!(other.ask("create f /old"), "ok 0");
+    assert_eq!(other.ask("close f"), "ok");
+    ana.speaks("http");
+    let redirect = ana.at_home("create f /new");
+    assert!(redirect.starts_with("redirect http://disk") && redirect.contains(":1 weir.cap="), "{redirect}");
+    let redirect = ana.at_home("open r /old");
+    assert!(redirect.starts_with("redirect http://disk") && redirect.contains(":1 weir.cap="), "{redirect}");
+    // Disk servers know the address of the manager for one protocol only.
+    let answer = ana.at("disk1:1", "list /");
+    assert!(answer.starts_with("error Unsupported Cannot send you on: the cluster's manager"), "{answer}");
+
+    let before = nodes.objects();
+    let mut gopher = nodes.connect(3);
+    gopher.speaks("gopher");
+    for line in ["create f /a", "replace f /b", "replace f /old", "open r /old", "update f /old"] {
+        let answer = gopher.ask(line);
+        assert!(answer.starts_with("error Unsupported"), "{line}: {answer}");
+        assert!(answer.contains("no address for clients of gopher://"), "{line}: {answer}");
+        assert!(answer.contains("root://disk"), "{line}: {answer}");
+    }
+    assert_eq!(other.ask("list /"), "ok new,old", "nothing was made");
+    assert_eq!(other.ask("replace f /old"), "ok 0");
+    assert_eq!(other.ask("close f"), "ok");
+    nodes.wait_for_objects(before);
+}
+
+#[test]
+fn a_repeated_close_of_a_striped_file_is_answered() {
+    let nodes = Nodes::striped(3);
+    let mut ana = nodes.connect(1);
+    let s = session(&mut ana);
+    assert_eq!(ana.ask("create f /a"), "ok 0");
+    assert_eq!(ana.ask(&format!("write f 0 {}", "x".repeat(100_000))), "ok");
+    let answer = ana.ask(&format!("#{s}:0 close f"));
+    assert!(answer.starts_with("error Invalid"), "{answer}");
+    let close = format!("#{s}:1 close f");
+    assert_eq!(ana.ask(&close), "ok", "it stayed open");
+    let (mut ana, answer) = again(&nodes, ana, &close);
+    assert_eq!((answer, ana.ask("stat /a")), ("ok".to_owned(), "ok 100000 644".to_owned()));
+    assert_eq!(ana.ask("create g /b"), "ok 0");
+    assert!(ana.ask(&format!("#{s}:1 close g")).starts_with("error Invalid"), "the number of another file's close");
+    assert_eq!(ana.ask(&format!("#{s}:2 close g")), "ok");
+}
+
+#[test]
+fn a_discarded_striped_file_leaves_nothing() {
+    let nodes = Nodes::striped(3);
+    let (mut ana, mut other) = (nodes.connect(1), nodes.connect(2));
+    for verb in ["create", "replace"] {
+        let before = nodes.objects();
+        assert_eq!(ana.ask(&format!("{verb} f /a")), "ok 0", "{verb}");
+        assert_eq!(ana.ask(&format!("write f 0 {}", "x".repeat(200_000))), "ok", "{verb}");
+        assert_eq!(ana.ask("discard f"), "ok", "{verb}");
+        assert!(ana.ask("close f").starts_with("error Stale"), "{verb}");
+        nodes.wait_for_objects(before);
+        if verb == "create" {
+            assert!(other.ask("stat /a").starts_with("error NotFound"));
+            assert_eq!(other.ask("create g /a"), "ok 0");
+            assert_eq!(other.ask("write g 0 old"), "ok");
+            assert_eq!(other.ask("close g"), "ok");
+        }
+        assert_eq!(other.ask("stat /a"), "ok 3 644", "{verb}");
+    }
 }

@@ -8,6 +8,7 @@ pub mod absent_replicas;
 pub mod capability;
 pub mod checksum;
 mod client;
+mod client_address;
 mod digest;
 pub mod direct;
 mod error_code;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
+pub use client_address::{ClientAddress, ROOT_PROTOCOL};
 pub use digest::DigestKind;
 pub use error_code::ErrorCode;
 pub use group::{BootGeneration, Group, InSyncReplica, Member, NodeRecord, Placement};
@@ -42,7 +44,7 @@ pub use location::{LOCATION_NAME_MAX, Location, LocationError, LocationPrefix, S
 pub use location_ranges::{LocationRangeError, LocationRanges};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
-pub use request_number::RequestNumber;
+pub use request_number::{REQUEST_KEY, RequestNumber};
 pub use striping::Run;
 pub use time::Timestamp;
 pub use writer::{WriterKey, WriterToken};

@@ -7,7 +7,7 @@ use client::{ClientError, Endpoint, Settings, StripedAt, StripedReader, StripedW
 use node::StripedRights;
 use parking_lot::Mutex;
 use service::{StripedError, StripedFile, StripedOpen, Striper};
-use types::{ErrorCode, Stripe, Timestamp};
+use types::{ErrorCode, RequestNumber, Stripe, Timestamp};
 
 /// How often to ask for the units' lengths while a reader follows a file that is being written.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -145,7 +145,7 @@ impl StripedFile for ClosedFile {
         Ok(())
     }
 
-    fn complete(&self, _: Option<Timestamp>) -> Result<(), StripedError> {
+    fn complete(&self, _: Option<Timestamp>, _: Option<RequestNumber>) -> Result<(), StripedError> {
         Err(read_only())
     }
 }
@@ -179,7 +179,7 @@ impl StripedFile for GrowingFile {
         Ok(())
     }
 
-    fn complete(&self, _: Option<Timestamp>) -> Result<(), StripedError> {
+    fn complete(&self, _: Option<Timestamp>, _: Option<RequestNumber>) -> Result<(), StripedError> {
         Err(read_only())
     }
 }
@@ -205,7 +205,7 @@ impl StripedFile for WritableFile {
         self.0.sync().map_err(told)
     }
 
-    fn complete(&self, mtime: Option<Timestamp>) -> Result<(), StripedError> {
-        self.0.complete(mtime).map_err(told)
+    fn complete(&self, mtime: Option<Timestamp>, request: Option<RequestNumber>) -> Result<(), StripedError> {
+        self.0.complete(mtime, request).map_err(told)
     }
 }

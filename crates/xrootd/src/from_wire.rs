@@ -79,8 +79,6 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
         is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
         capability: capability_of(target).map(<[u8]>::to_vec),
         unit: unit_of(target),
-        // Its clients do not number their requests.
-        request: None,
     }
 }
 
@@ -139,6 +137,8 @@ pub(crate) fn open_of(
         copy: part_of(&r.target)?,
         template,
         hints: hints_of(&r.target),
+        // Its clients do not number their requests.
+        request: None,
     })
 }
 

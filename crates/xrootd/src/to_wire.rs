@@ -5,6 +5,8 @@ use types::{NameError, PrincipalId};
 use wire::response::{OpenReply, StatExtra, StatFlags, StatReply};
 use wire::{ErrorNumber, FileHandle, WireError};
 
+use crate::front_end::PROTOCOL;
+
 /// An answer other than success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RequestError {
@@ -23,7 +25,38 @@ pub(crate) enum RequestError {
         text: String,
     },
     /// kXR_redirect: contact another server.
-    Redirect(service::Redirect),
+    Redirect(RedirectTo),
+}
+
+/// The server that the client should contact.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct RedirectTo {
+    /// Host name or address.
+    pub(crate) host: String,
+    /// The port.
+    pub(crate) port: u16,
+    /// What the client must present there, as `key=value&key=value`; may be empty. Never log it: it contains a
+    /// capability.
+    pub(crate) words: String,
+}
+
+impl std::fmt::Debug for RedirectTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RedirectTo({}:{})", self.host, self.port)
+    }
+}
+
+impl From<service::Redirect> for RequestError {
+    fn from(to: service::Redirect) -> Self {
+        match to.address(PROTOCOL) {
+            Ok(at) => {
+                let words = to.shows().into_iter().map(|(key, value)| format!("{key}={value}"));
+                let words = words.collect::<Vec<_>>().join("&");
+                RequestError::Redirect(RedirectTo { host: at.host.clone(), port: at.port, words })
+            }
+            Err(error) => RequestError::new(ErrorNumber::from(error.code()), error.text()),
+        }
+    }
 }
 
 impl From<Error> for RequestError {
@@ -31,7 +64,7 @@ impl From<Error> for RequestError {
         match error {
             Error::Refused { code, text } => RequestError::Error { number: ErrorNumber::from(code), text },
             Error::Wait { seconds, text } => RequestError::Wait { seconds, text },
-            Error::Redirect(to) => RequestError::Redirect(to),
+            Error::Redirect(to) => (*to).into(),
         }
     }
 }

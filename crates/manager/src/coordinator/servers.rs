@@ -9,15 +9,15 @@ use namespace::{MemberEntry, StoreEntry, WantedState};
 use node::{STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport};
 use store::Space;
 use types::capability::CapabilityKey;
-use types::{Location, NodeId, StoreId};
+use types::{ClientAddress, Location, NodeId, StoreId};
 
-use super::hosts::{Host, places_of, split};
+use super::hosts::{Host, places_of};
 
 /// A disk server.
 #[derive(Clone, Default)]
 pub(super) struct Server {
-    /// Its address for clients.
-    address: Option<(String, u16)>,
+    /// Its addresses for clients, in the order in which it prefers them.
+    addresses: Vec<ClientAddress>,
     /// Its address for other nodes.
     nodes_at: Option<String>,
     /// The source address of its last connection. Clients may be sent to it by name, and a name does not show the address.
@@ -48,10 +48,10 @@ impl Servers {
         let mut is_changed = self.nodes.len() != nodes_before;
         for member in members {
             let server = self.nodes.entry(member.node).or_default();
-            let address = member.for_clients.first().and_then(|address| split(address));
+            let addresses = member.for_clients.iter().filter_map(|address| ClientAddress::parse(address)).collect();
             let nodes_at = member.for_nodes.first().cloned();
-            if (&server.address, &server.nodes_at) != (&address, &nodes_at) {
-                (server.address, server.nodes_at) = (address, nodes_at);
+            if (&server.addresses, &server.nodes_at) != (&addresses, &nodes_at) {
+                (server.addresses, server.nodes_at) = (addresses, nodes_at);
                 is_changed = true;
             }
         }
@@ -112,7 +112,7 @@ impl Servers {
             of_nodes.entry(info.node).or_insert(&info.location);
         }
         let hosts = self.nodes.iter().filter_map(|(node, server)| {
-            let said = server.address.as_ref().and_then(|(host, _)| host.parse().ok());
+            let said = server.addresses.iter().find_map(|address| address.host.parse().ok());
             Some(Host { said, seen: server.seen_at, location: of_nodes.get(node)? })
         });
         places_of(&hosts.collect::<Vec<Host<'_>>>())
@@ -162,11 +162,20 @@ impl Servers {
         &self.map
     }
 
-    /// The client address of a store's server, and the key of its capabilities.
-    pub(crate) fn way_to(&self, node: NodeId) -> Option<(&str, u16, &CapabilityKey)> {
-        let server = self.nodes.get(&node)?;
-        let (host, port) = server.address.as_ref()?;
-        Some((host, *port, server.key.as_ref()?))
+    /// The client addresses of a store's server, and the key of its capabilities. `None` if clients cannot be sent there.
+    pub(crate) fn way_to(&self, node: NodeId) -> Option<(&[ClientAddress], &CapabilityKey)> {
+        let server = self.nodes.get(&node).filter(|server| !server.addresses.is_empty())?;
+        Some((&server.addresses, server.key.as_ref()?))
+    }
+
+    /// Whether any server has an address for clients of `protocol`. If there are other addresses only, the error has some of them.
+    pub(crate) fn serve(&self, protocol: &str) -> Result<(), Vec<ClientAddress>> {
+        let mut addresses = self.nodes.values().flat_map(|server| &server.addresses);
+        let others: Vec<ClientAddress> = addresses.clone().take(3).cloned().collect();
+        match others.is_empty() || addresses.any(|address| address.protocol == protocol) {
+            true => Ok(()),
+            false => Err(others),
+        }
     }
 
     /// The stores on these hosts.
@@ -175,8 +184,8 @@ impl Servers {
             return Vec::new();
         }
         let is_at = |node: &NodeId| {
-            let address = self.nodes.get(node).and_then(|server| server.address.as_ref());
-            address.is_some_and(|(host, _)| hosts.contains(host))
+            let server = self.nodes.get(node);
+            server.is_some_and(|server| server.addresses.iter().any(|address| hosts.contains(&address.host)))
         };
         self.stores.values().filter(|info| is_at(&info.node)).map(|info| info.store).collect()
     }

@@ -115,7 +115,7 @@ impl Summing {
 
     /// Sends the request to a disk server. `failed`: why an earlier server did not answer it.
     fn begin_sum(&self, file: Unsummed, is_wanted: Box<dyn Fn() -> bool + Send>, then: Then, failed: Option<SumError>) {
-        let to = match self.open.open_read(&file.open_request, &file.path, false, None) {
+        let to = match self.open.decide_read(&file.open_request, &file.path, false, None) {
             Ok(to) if to.object == file.object => to,
             Ok(_) => return then(Err(gone())),
             // Others may have asked for the object by its present path.
@@ -123,7 +123,8 @@ impl Summing {
             Err(error) => return then(Err(error.into())),
         };
         // All other holders have failed too.
-        if let Some(failed) = failed.filter(|_| file.open_request.tried.contains(&to.host)) {
+        let host = to.addresses.first().map(|address| address.host.clone()).unwrap_or_default();
+        if let Some(failed) = failed.filter(|_| file.open_request.tried.contains(&host)) {
             return then(Err(failed));
         }
         let told = self.world.now();
@@ -133,7 +134,7 @@ impl Summing {
         let request =
             SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec(), digest: file.digest };
         self.world.send(to.node, FromManager::Sum(request.clone()));
-        let asked = Asked { file, is_wanted, then, node: to.node, host: to.host, request, told };
+        let asked = Asked { file, is_wanted, then, node: to.node, host, request, told };
         state.asked.insert(number, asked);
     }
 

@@ -50,6 +50,7 @@ impl Manager {
             }
             FromDisk::Summed { number, found } => self.summing.summed(node, number, found),
             FromDisk::Attribute(request) => self.attributes.answer(node, request),
+            FromDisk::OpenWrite(request) => self.open.answer_about(node, request),
         }
     }
 

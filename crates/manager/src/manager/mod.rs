@@ -12,7 +12,7 @@ use namespace::{Namespace, NsError, OpenWrite};
 use node::Summed;
 use store::Space;
 use types::striping::StripedOpenWrite;
-use types::{LocationRanges, NodeId, NsPath, ObjectId, Policy, StoreId};
+use types::{ClientAddress, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
 
 use crate::attributes::Attributes;
 use crate::capability_clock::CapabilityClock;
@@ -192,13 +192,29 @@ impl Manager {
         self.open.open_read(open_request, path, partial, unit)
     }
 
-    /// The client addresses of disk servers that can show a file, as `(host, port)`, the nearest first. For a file being written, the primary's
-    /// address. Empty for a directory.
+    /// The addresses of disk servers that can show a file, for clients of the request's protocol, the nearest first. For a file being written, the
+    /// primary's address. Empty for a directory.
     ///
     /// # Errors
     /// If the file does not exist, or none of its stores is online.
-    pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+    pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<ClientAddress>, OpeningError> {
         self.open.locate(open_request, path)
+    }
+
+    /// Whether a disk server has announced a close with this number that has not ended yet.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn is_closing(&self, number: RequestNumber) -> Result<bool, NsError> {
+        self.open.is_closing(number)
+    }
+
+    /// Whether there is such a close, or its announcement may be on its way. For a number that is never announced this is so for two seconds.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn may_be_closing(&self, number: RequestNumber) -> Result<bool, NsError> {
+        self.open.may_be_closing(number)
     }
 
     /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use cluster::message::{ClosedBy, ToStore};
 use cluster::replication::{Epoch, ObjectDigest};
 use namespace::{
-    Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, NsError, OpTag,
-    Operation, Sums, WriterToken,
+    Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, NsError, Operation,
+    Sums, WriterToken,
 };
 use types::{GroupId, NodeId, ReplicaId, RequestNumber, StoreId, Timestamp};
 
 use super::OpenService;
+use super::requests::number_is_free;
 use crate::names::answer_to;
 
 /// A primary's report that an open write ends.
@@ -60,21 +61,13 @@ impl OpenService {
         self.record_end(end, None, op);
     }
 
-    /// The number of a client's close, as the disk server has it from the client. It must not have been used, in a session of the writer's principal:
-    /// otherwise the namespace would answer for another file.
+    /// The number of a client's close, as the disk server has it from the client. It was free when the disk server announced the close. If the client has
+    /// used it for another request since, the namespace would answer for that.
     fn number_of_close(&self, writer: &WriterToken, number: RequestNumber) -> Result<Option<RequestNumber>, NsError> {
         self.names.read(|read| {
             // A repeated message, about an open write that has ended: the namespace answers it without the number.
             let Some(record) = namespace::writer_of(read, writer.key, writer.object)? else { return Ok(None) };
-            let principal = record.client.principal;
-            let actor = Actor { principal, groups: [principal].into() };
-            match namespace::outcome_of(read, &actor, number, &[OpTag::CommitPlaced])? {
-                None => Ok(Some(number)),
-                Some(_) => {
-                    let what = format!("request {} of session {}", number.number, number.session);
-                    Err(NsError::Invalid { what, why: "this number was used to close another file" })
-                }
-            }
+            number_is_free(read, &record, number).map(|()| Some(number))
         })
     }
 
@@ -85,6 +78,7 @@ impl OpenService {
             // A server that may not end the write has ended nothing.
             if result.is_ok() {
                 this.rooms.end_writing(&this.view.get(), &end.holders);
+                this.closes.end(end.writer.object);
             }
             this.tell_end(&end, result.map(drop));
         });

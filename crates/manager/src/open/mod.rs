@@ -1,9 +1,11 @@
-//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory.
+//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the
+//! disk servers' memory, and the numbers of closes that are under way.
 
 mod ending;
 mod open_request;
 mod opening;
 mod reading;
+mod requests;
 mod striping;
 mod writers_room;
 
@@ -22,6 +24,7 @@ use crate::without_primary::WritesWithoutPrimary;
 pub(crate) use ending::{Complete, End};
 pub use open_request::{OpenRequest, OpeningError, Redirect};
 pub(crate) use opening::Permitted;
+use requests::CloseNumbers;
 use writers_room::WritersRooms;
 
 /// See the module.
@@ -36,6 +39,8 @@ pub(crate) struct OpenService {
     without_primary: WritesWithoutPrimary,
     /// An estimate, used to tell clients in time that they must wait. Nothing depends on its accuracy.
     rooms: WritersRooms,
+    /// The numbers of closes that are under way.
+    closes: CloseNumbers,
 }
 
 impl OpenService {
@@ -48,8 +53,8 @@ impl OpenService {
         without_primary: WritesWithoutPrimary,
     ) -> Self {
         let view = coordinator.published();
-        let rooms = WritersRooms::default();
-        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms }
+        let (rooms, closes) = (WritersRooms::default(), CloseNumbers::default());
+        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms, closes }
     }
 
     /// A disk server reports its memory for files that are being written.

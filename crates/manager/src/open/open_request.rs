@@ -7,7 +7,7 @@ use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
 use types::absent_replicas::AbsentReplica;
 use types::direct::{StripedFile, UnitAddress};
-use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, RequestNumber, Timestamp};
+use types::{ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, Timestamp};
 
 /// The client, and how it came here.
 #[derive(Clone, Debug)]
@@ -36,10 +36,12 @@ pub struct OpenRequest {
     pub actor: Actor,
     /// The number of the request, if the client numbers its requests. It is for an open that changes something.
     pub number: Option<RequestNumber>,
+    /// The protocol that the client speaks. It is sent only to servers that have an address for it.
+    pub protocol: &'static str,
 }
 
 impl OpenRequest {
-    /// A request with these properties and no others.
+    /// A request of a `root://` client with these properties and no others.
     #[must_use]
     pub fn new(now: Timestamp, path: NsPath, from: IpAddr, actor: Actor) -> Self {
         Self {
@@ -55,6 +57,7 @@ impl OpenRequest {
             at_once: false,
             actor,
             number: None,
+            protocol: ROOT_PROTOCOL,
         }
     }
 }
@@ -64,10 +67,8 @@ impl OpenRequest {
 pub struct Redirect {
     /// The disk server.
     pub node: NodeId,
-    /// Its host name or address.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
+    /// Where clients reach it, for each protocol that it speaks.
+    pub addresses: Vec<ClientAddress>,
     /// The capability that the client shows there. No other client may see it.
     pub capability: String,
     /// The object that the redirect is for.
@@ -80,8 +81,31 @@ pub struct Redirect {
 
 impl fmt::Debug for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redirect({}:{})", self.host, self.port)
+        write!(f, "Redirect(node {})", self.node)
     }
+}
+
+impl Redirect {
+    /// Its address for clients of `protocol`.
+    #[must_use]
+    pub fn address(&self, protocol: &str) -> Option<&ClientAddress> {
+        self.addresses.iter().find(|address| address.protocol == protocol)
+    }
+
+    /// The redirect, if the client of this request can follow it.
+    pub(crate) fn followed_by(self, open_request: &OpenRequest) -> Result<Self, OpeningError> {
+        match self.address(open_request.protocol) {
+            Some(_) => Ok(self),
+            None => Err(no_address(open_request.protocol, &self.addresses)),
+        }
+    }
+}
+
+/// Why a client is not sent to a server with these addresses.
+pub(crate) fn no_address(protocol: &'static str, addresses: &[ClientAddress]) -> OpeningError {
+    let addresses: Vec<String> =
+        addresses.iter().map(|other| format!("{}://{}:{}", other.protocol, other.host, other.port)).collect();
+    OpeningError::NoAddress { protocol, addresses: addresses.join(", ") }
 }
 
 /// Why the manager sends a client nowhere.
@@ -118,6 +142,14 @@ pub enum OpeningError {
     /// Units of the striped file cannot be read.
     #[error("not all of its stripe units are on stores that are online: {0}")]
     NoUnits(String),
+    /// Its server takes no clients of this protocol.
+    #[error("its server has no address for clients of {protocol}://; it can be reached at {addresses}")]
+    NoAddress {
+        /// The client's protocol.
+        protocol: &'static str,
+        /// The addresses that the server has.
+        addresses: String,
+    },
     /// This build does not support it.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -135,7 +167,7 @@ impl OpeningError {
             }
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::Lost => ErrorCode::Interrupted,
-            Self::Unsupported(_) => ErrorCode::Unsupported,
+            Self::Unsupported(_) | Self::NoAddress { .. } => ErrorCode::Unsupported,
         }
     }
 
@@ -157,7 +189,8 @@ mod tests {
 
     /// The `Location` of a redirect, as an HTTP front end answers an open.
     fn location(path: &NsPath, to: &Redirect) -> String {
-        format!("http://{}:{}{path}?{OPAQUE_KEY}={}", to.host, to.port, to.capability)
+        let at = to.address("http").unwrap();
+        format!("http://{}:{}{path}?{OPAQUE_KEY}={}", at.host, at.port, to.capability)
     }
 
     #[test]
@@ -181,8 +214,10 @@ mod tests {
         assert!(capability.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{capability}");
         let to = Redirect {
             node,
-            host: "[2001:db8::7]".into(),
-            port: 8080,
+            addresses: vec![
+                ClientAddress::root("[2001:db8::7]", 1094),
+                ClientAddress::parse("http://[2001:db8::7]:8080").unwrap(),
+            ],
             capability,
             object,
             striped: None,

@@ -14,12 +14,12 @@ use namespace::{
 };
 use types::capability::{Capability, PathHash, Rights};
 use types::{
-    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, PrincipalId, ReplicaId, StoreId,
-    Timestamp,
+    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, PrincipalId, ReplicaId, RequestNumber,
+    StoreId, Timestamp,
 };
 
 use super::OpenService;
-use super::open_request::{OpenRequest, OpeningError, Redirect};
+use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
 use super::writers_room::no_memory;
 use crate::coordinator::{ClusterView, Ended, has_older_version};
 use node::{Layout, To};
@@ -64,6 +64,11 @@ impl OpenService {
         let what = || opening.op.path.to_string();
         if let Err(denied) = namespace::permit_client(&opening.open_request.actor, &opening.op.client, &what) {
             return opening.refuse(denied);
+        }
+        // Nothing is opened for a client that could be sent nowhere.
+        let protocol = opening.open_request.protocol;
+        if let Err(addresses) = self.view.get().servers.serve(protocol) {
+            return opening.refuse(no_address(protocol, &addresses));
         }
         if opening.op.how != WriteMode::Update {
             return self.open_new(opening);
@@ -350,7 +355,8 @@ impl OpenService {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        let by = (self.world.wall(), &actor, open_request.number);
+        let number = open_request.number;
+        let by = (self.world.wall(), &actor, number);
         self.names.change(by, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
@@ -368,8 +374,13 @@ impl OpenService {
             this.coordinator.once_fenced(&not_fenced, opened.replica, epoch, move |ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
                 match fenced.and_then(|()| that.redirect_writer(&opened, (principal, mode), &open_request)) {
-                    Err(error) if takes_back && opened.kind == OpenKind::New => {
-                        that.take_back(opened.writer, move || answer(Err(error)));
+                    // A client that is refused does not come back to what it has opened. One that is to wait may find its upload again.
+                    Err(error)
+                        if takes_back
+                            && (opened.kind == OpenKind::New
+                                || is_upload(opened.kind) && !matches!(error, OpeningError::Wait { .. })) =>
+                    {
+                        that.take_back(opened.writer, number, move || answer(Err(error)));
                     }
                     redirected => answer(redirected),
                 }
@@ -378,11 +389,16 @@ impl OpenService {
     }
 
     /// Undoes a new name whose client is sent nowhere.
-    fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn take_back(
+        &self,
+        writer: WriterToken,
+        number: Option<RequestNumber>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         self.names.change_as_manager(
             self.world.wall(),
             Durability::Written,
-            namespace::Abandon { writer },
+            namespace::Abandon { writer, request: number },
             move |result| {
                 if let Err(error) = result {
                     tracing::warn!(%error, "an unused name may stay for a grace period");
@@ -427,7 +443,7 @@ impl OpenService {
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
         let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
-        self.permit(self.world.now(), primary.store, to)
+        self.permit(self.world.now(), primary.store, to)?.followed_by(open_request)
     }
 
     /// Makes the capability.
@@ -487,7 +503,7 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
     let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
     let node = view.node_of(store).ok_or_else(away)?;
     let session = view.sessions.session(now, node).ok_or_else(away)?;
-    let (host, port, key) = view.servers.way_to(node).ok_or_else(away)?;
+    let (addresses, key) = view.servers.way_to(node).ok_or_else(away)?;
     let Sealed { principal, path, object, rights, epoch, layout, until } = what;
     let layout = layout.encode();
     let capability =
@@ -496,7 +512,11 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
         tracing::error!(%error, "a capability cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
-    Ok(Redirect { node, host: host.to_owned(), port, capability, object, striped: None, units: Vec::new() })
+    Ok(Redirect { node, addresses: addresses.to_vec(), capability, object, striped: None, units: Vec::new() })
+}
+
+fn is_upload(kind: OpenKind) -> bool {
+    matches!(kind, OpenKind::Upload(_))
 }
 
 /// The assumptions have changed meanwhile: the next request is decided afresh.

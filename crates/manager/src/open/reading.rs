@@ -9,10 +9,10 @@ use cluster::server::GrantRights;
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
 use types::absent_replicas::AbsentReplica;
 use types::capability::PathHash;
-use types::{GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
+use types::{ClientAddress, GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::OpenService;
-use super::open_request::{OpenRequest, OpeningError, Redirect};
+use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
 use crate::coordinator::ClusterView;
@@ -71,6 +71,17 @@ impl OpenService {
     /// # Errors
     /// Why the client is sent nowhere.
     pub(crate) fn open_read(
+        &self,
+        open_request: &OpenRequest,
+        path: &NsPath,
+        partial: bool,
+        unit: Option<(u8, ObjectId)>,
+    ) -> Result<Redirect, OpeningError> {
+        self.decide_read(open_request, path, partial, unit)?.followed_by(open_request)
+    }
+
+    /// The same, for a reader that needs no address.
+    pub(crate) fn decide_read(
         &self,
         open_request: &OpenRequest,
         path: &NsPath,
@@ -162,12 +173,12 @@ impl OpenService {
 }
 
 impl OpenService {
-    /// The client addresses of disk servers that can show a file, as `(host, port)`, the nearest first. For a file being written, the primary's
-    /// address. Empty for a directory.
+    /// The addresses of disk servers that can show a file, for clients of the request's protocol, the nearest first. For a file being written, the
+    /// primary's address. Empty for a directory.
     ///
     /// # Errors
     /// If the file does not exist, or none of its stores is online.
-    pub(crate) fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+    pub(crate) fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<ClientAddress>, OpeningError> {
         let found = match self.names.read(|read| find(read, open_request, path, true, None)) {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
             found => found?,
@@ -186,13 +197,21 @@ impl OpenService {
             _ => striped.unwrap_or(found.holders),
         };
         let ranked = rank_readers(view.servers.map(), &holders, at.as_ref(), self.world.random());
-        let mut addresses: Vec<(String, u16)> = Vec::new();
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         for store in ranked.into_iter().filter(|store| view.can_show(&*self.world, now, *store)) {
             let way = view.node_of(store).and_then(|node| view.servers.way_to(node));
-            let way = way.map(|(host, port, _)| (host.to_owned(), port));
-            addresses.extend(way.filter(|way| !addresses.contains(way)));
+            for address in way.into_iter().flat_map(|(addresses, _)| addresses) {
+                let list = if address.protocol == open_request.protocol { &mut found } else { &mut others };
+                if !list.contains(address) {
+                    list.push(address.clone());
+                }
+            }
         }
-        if addresses.is_empty() { Err(Self::no_copy(&view, now, &holders)) } else { Ok(addresses) }
+        match (found.is_empty(), others.is_empty()) {
+            (false, _) => Ok(found),
+            (true, false) => Err(no_address(open_request.protocol, &others)),
+            (true, true) => Err(Self::no_copy(&view, now, &holders)),
+        }
     }
 
     /// The nearest of `stores` to which a client can be sent. Prefers stores that the client has not tried. The client may be wrong, or its network

@@ -13,7 +13,7 @@ use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIndex, StoreId, Stripe, WriterToken};
 
 use super::OpenService;
-use super::open_request::{OpenRequest, OpeningError, Redirect};
+use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, Nearest, PATIENCE_MAX};
 use node::{Layout, Striped, StripedRights, To};
@@ -98,15 +98,20 @@ impl OpenService {
     fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
+        let is_new = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         let by = (self.world.wall(), &actor, open_request.number);
         self.names.change(by, durability, op, move |result| {
-            let opened = result.map_err(not_made);
-            answer(
-                opened.and_then(|opened| {
-                    this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request)
-                }),
-            );
+            let opened = match result {
+                Ok(opened) => opened,
+                Err(error) => return answer(Err(not_made(error))),
+            };
+            match this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request) {
+                Err(error @ OpeningError::NoAddress { .. }) if is_new => {
+                    this.take_back(opened.writer, open_request.number, move || answer(Err(error)));
+                }
+                redirected => answer(redirected),
+            }
         });
     }
 
@@ -155,9 +160,10 @@ impl OpenService {
             return Vec::new();
         };
         let unit = |unit| {
-            let Redirect { host, port, capability, object, .. } =
-                self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
-            Ok(UnitAddress { host, port, capability, object })
+            let to = self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
+            let at =
+                to.address(open_request.protocol).ok_or_else(|| no_address(open_request.protocol, &to.addresses))?;
+            Ok(UnitAddress { host: at.host.clone(), port: at.port, capability: to.capability, object: to.object })
         };
         let units: Result<Vec<UnitAddress>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
         units.unwrap_or_default()
@@ -225,7 +231,7 @@ impl OpenService {
         let until = self.clock.time(now).plus(lifetime);
         let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));
         let to = seal(&view, now, store, Sealed { principal, path, object, rights, epoch, layout, until })?;
-        Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
+        Redirect { striped: direct.filter(|_| open_request.is_direct), ..to }.followed_by(open_request)
     }
 
     /// Opens a unit of a striped file for its writer. With `goes_on` it also opens a unit that has ended. Calls `answer` once, perhaps in another

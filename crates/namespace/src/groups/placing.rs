@@ -15,7 +15,7 @@ use crate::groups::members::must_be_member;
 use crate::scan::scan_numbers;
 use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
-use crate::writers::record::current_writer;
+use crate::writers::record::{current_writer, is_being_written};
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, OpTag, Operation, StoreEntry,
     Sums, UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
@@ -418,6 +418,10 @@ impl Operation for CommitPlaced {
     /// The primary commits again with other replicas.
     fn is_remembered(result: &Result<CommitReply, NsError>) -> bool {
         result.is_ok()
+    }
+    /// The end of an open write deletes its record.
+    fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {
+        is_being_written(read, &self.commit.writer)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
-use crate::writers::record::current_writer;
+use crate::writers::record::{current_writer, is_being_written};
 use crate::{
     Access, AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
     UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
@@ -265,5 +265,9 @@ impl Operation for Commit {
     /// A server commits again under the writer's new epoch.
     fn is_remembered(result: &Result<CommitReply, NsError>) -> bool {
         result.is_ok()
+    }
+    /// The end of an open write deletes its record.
+    fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {
+        is_being_written(read, &self.writer)
     }
 }

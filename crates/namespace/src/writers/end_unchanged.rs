@@ -1,12 +1,12 @@
 //! The end of an in-place update that changed nothing.
 
-use kv::Txn;
+use kv::{Read, Txn};
 
 use crate::groups::deletion::queue;
 use crate::groups::objects::object_of;
 use crate::tree::inode::{Content, FileState, Kind};
 use crate::writers::located::located_writing;
-use crate::writers::record::current_writer;
+use crate::writers::record::{current_writer, is_being_written};
 use crate::{Completion, Context, NsError, OpTag, Operation, Sums, WriterEnd, WriterKind, WriterToken};
 
 /// Ends an in-place update if the file has the same bytes as before. The file keeps its checksums, its generation and its modification time.
@@ -60,5 +60,9 @@ impl Operation for EndUnchanged {
     /// Otherwise a commit follows, for the same request.
     fn is_remembered(result: &Result<bool, NsError>) -> bool {
         matches!(result, Ok(true))
+    }
+    /// The end of an open write deletes its record.
+    fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {
+        is_being_written(read, &self.writer)
     }
 }

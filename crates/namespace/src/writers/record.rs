@@ -318,6 +318,11 @@ pub struct Committed {
     pub mtime: Option<Timestamp>,
 }
 
+/// Whether this open write has not ended, whatever its epoch is by now.
+pub(crate) fn is_being_written(read: &dyn Read, token: &WriterToken) -> Result<bool, NsError> {
+    Ok(read.get(&keys::writer(token.key, token.object))?.is_some())
+}
+
 /// The writer of a handle, unless it was fenced or has ended.
 pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
     let what = || format!("object {:016x}", token.object.0);

@@ -5,7 +5,7 @@ use types::{ClientIdentity, ErrorCode, SessionId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
-use crate::writers::session_record::own_window;
+use crate::writers::session_record::{SessionRecord, own_session, room_for_session};
 use crate::{Actor, Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
 /// Starts a session that numbers its requests.
@@ -22,21 +22,22 @@ pub struct CloseSession {
     pub session: SessionId,
 }
 
-/// See [`OpenSession`].
+/// See [`OpenSession`]. Sessions whose last request is too long ago give way ([`crate::Limits::session_keep`]). [`NsError::TooMany`] if too many are in
+/// use.
 pub fn open_session(txn: &mut dyn Txn, ctx: &Context, request: &OpenSession) -> Result<SessionId, NsError> {
     permit_client(&ctx.actor, &request.client, &|| "a session".into())?;
+    for idle in room_for_session(txn, (&ctx.limits, ctx.now), &request.client)? {
+        crate::scan::delete_all(txn, &keys::session(idle))?;
+    }
     let session = crate::format::next_session(txn)?;
-    let mut out = Encoder::new(64);
-    out.u16(ctx.limits.request_window.max(1));
-    out.i64(ctx.now.0);
-    out.client(&request.client);
-    txn.put(&keys::session(session), &out.0);
+    let window = ctx.limits.request_window.max(1);
+    SessionRecord { window, used: ctx.now, client: request.client.clone() }.put(txn, session);
     Ok(session)
 }
 
 /// See [`CloseSession`].
 pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -> Result<(), NsError> {
-    own_window(txn, &ctx.actor, request.session)?;
+    own_session(txn, &ctx.actor, request.session)?;
     if !crate::holds(txn, request.session, None, 1)?.is_empty() {
         let what = format!("session {}", request.session);
         return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
@@ -133,11 +134,12 @@ pub(crate) fn perform<O: Operation>(
         let result = op.run(txn, ctx);
         return (keep(&result), result);
     };
-    let key = match slot_of(txn, &ctx.actor, request) {
-        Ok(key) => key,
+    let session = match own_session(txn, &ctx.actor, request.session) {
+        Ok(session) => session,
         Err(error) => return (OpOutcome::Abort, Err(error)),
     };
-    match remembered::<O>(txn, request, &key) {
+    let key = slot_of(&session, request);
+    match remembered::<O>(txn, request, &key).and_then(|answer| is_for(txn, request, op, answer)) {
         Ok(Some(answer)) => return (OpOutcome::Abort, answer),
         Ok(None) => {}
         Err(error) => return (OpOutcome::Abort, Err(error)),
@@ -153,7 +155,50 @@ pub(crate) fn perform<O: Operation>(
         Ok(_) => {}
     }
     txn.put(&key, &encode_answer(request.number, O::TAG, &result));
+    session.touch(txn, ctx, request.session);
     (OpOutcome::Commit, result)
+}
+
+/// Remembers the answer to a request, for an operation that has no number of its own.
+pub(crate) fn remember<O: Operation>(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: RequestNumber,
+    reply: O::Reply,
+) -> Result<(), NsError> {
+    let session = own_session(txn, &ctx.actor, request.session)?;
+    let key = slot_of(&session, request);
+    // The number must not be too old, or of another request.
+    remembered::<O>(txn, request, &key)?;
+    txn.put(&key, &encode_answer(request.number, O::TAG, &Ok(reply)));
+    session.touch(txn, ctx, request.session);
+    Ok(())
+}
+
+/// Refuses a remembered answer that is for another request than `op`.
+fn is_for<O: Operation, T>(
+    read: &dyn Read,
+    request: RequestNumber,
+    op: &O,
+    answer: Option<T>,
+) -> Result<Option<T>, NsError> {
+    if answer.is_some() && op.is_undone(read)? {
+        let what = format!("request {} of session {}", request.number, request.session);
+        return Err(NsError::Invalid { what, why: "this number was used for another request; use the next number" });
+    }
+    Ok(answer)
+}
+
+/// Forgets the answer to a request, which was the operation `tag`.
+pub(crate) fn forget_answer(txn: &mut dyn Txn, request: RequestNumber, tag: OpTag) -> Result<(), NsError> {
+    let Some(session) = SessionRecord::get(txn, request.session)? else { return Ok(()) };
+    let key = slot_of(&session, request);
+    let Some(value) = txn.get(&key)? else { return Ok(()) };
+    let stored = decode_stored(&value).map_err(|bad| bad.at(&key))?;
+    if (stored.number, stored.tag) == (request.number, tag as u8) {
+        txn.delete(&key);
+    }
+    Ok(())
 }
 
 /// The remembered answer to a request of `actor`; `None` if there is none.
@@ -165,7 +210,7 @@ pub fn answer_to<O: Operation>(
     actor: &Actor,
     request: RequestNumber,
 ) -> Result<Option<Result<O::Reply, NsError>>, NsError> {
-    let key = slot_of(read, actor, request)?;
+    let key = slot_of(&own_session(read, actor, request.session)?, request);
     remembered::<O>(read, request, &key)
 }
 
@@ -179,7 +224,7 @@ pub fn outcome_of(
     request: RequestNumber,
     tags: &[OpTag],
 ) -> Result<Option<Result<(), NsError>>, NsError> {
-    let key = slot_of(read, actor, request)?;
+    let key = slot_of(&own_session(read, actor, request.session)?, request);
     stored_for(read, request, &key, tags, |stored| match stored.status {
         OK => Ok(Ok(())),
         _ => decode_answer::<()>(stored),
@@ -187,10 +232,9 @@ pub fn outcome_of(
 }
 
 /// The key of the answer to `request`.
-fn slot_of(read: &dyn Read, actor: &Actor, request: RequestNumber) -> Result<keys::Key, NsError> {
-    let window = own_window(read, actor, request.session)?;
-    let slot = u16::try_from(request.number % u64::from(window)).unwrap_or(0);
-    Ok(keys::answer(request.session, slot))
+fn slot_of(session: &SessionRecord, request: RequestNumber) -> keys::Key {
+    let slot = u16::try_from(request.number % u64::from(session.window)).unwrap_or(0);
+    keys::answer(request.session, slot)
 }
 
 fn remembered<O: Operation>(

@@ -8,10 +8,10 @@ use crate::context::operations;
 use crate::groups::stripe::Units;
 use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
-use crate::writers::record::current_writer;
+use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    Commit, CommitReply, Committed, Completion, Context, FileState, Inode, Interrupt, NsError, Read, Sums,
-    WriterRecord, WriterToken, object_record, permit_writing, units_of,
+    Commit, CommitReply, Committed, Completion, Context, FileState, Inode, Interrupt, NsError, OpTag, Operation, Read,
+    Sums, WriterRecord, WriterToken, object_record, permit_writing, units_of,
 };
 
 /// Completes a striped file after the open writes of all its units have ended. A repeated request gets the same answer.
@@ -119,7 +119,18 @@ pub fn end_striped(txn: &mut dyn Txn, ctx: &Context, request: &EndStriped) -> Re
     Ok(is_whole)
 }
 
+impl Operation for CommitStriped {
+    const TAG: OpTag = OpTag::CommitStriped;
+    type Reply = CommitReply;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
+        commit_striped(txn, ctx, self)
+    }
+    /// The end of an open write deletes its record.
+    fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {
+        is_being_written(read, &self.writing.writer)
+    }
+}
+
 operations! {
-    CommitStriped, commit_striped -> CommitReply;
     EndStriped, end_striped -> bool;
 }

@@ -6,8 +6,10 @@ use types::{BootId, ClientIdentity, NsPath};
 use crate::tree::node::{Dentry, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::recover::begin_update;
+use crate::writers::session::remember;
 use crate::{
-    AccessKind, Context, FileState, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit, permit_client,
+    AccessKind, Context, FileState, NsError, OpTag, OpenWrite, OpenedWrite, Operation, RequestNumber, WriteMode,
+    permit, permit_client,
 };
 
 /// Starts to cut or extend a complete file as an in-place update. The server then truncates the replica, completes it and commits. `None`: the file
@@ -22,6 +24,9 @@ pub struct Truncate {
     pub client: ClientIdentity,
     /// This kernel's boot.
     pub boot: BootId,
+    /// The number of the client's request, if it has one. The commit that follows a change has it. If the file has that length already, none follows,
+    /// and the answer is remembered here.
+    pub request: Option<RequestNumber>,
 }
 
 /// See [`Truncate`]. A file with an open write is busy, also for its own writer: that one truncates by its handle.
@@ -39,6 +44,9 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let content = located.inode.content();
     if content.is_some_and(|content| content.state == FileState::Complete && content.len == request.len) {
+        if let Some(number) = request.request {
+            remember::<Truncate>(txn, ctx, number, None)?;
+        }
         return Ok(None);
     }
     let open = OpenWrite {

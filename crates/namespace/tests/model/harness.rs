@@ -425,7 +425,7 @@ impl World {
             }
             _ => {
                 let (client, len) = (self.client(&user), self.rng.random_range(0..4) * 100);
-                let op = ns::Truncate { path: p, len, client: client.clone(), boot: BootId(self.boot) };
+                let op = ns::Truncate { path: p, len, client: client.clone(), boot: BootId(self.boot), request: None };
                 let real = self.change(&user, op)?;
                 let boot = self.boot;
                 let model = self.model.truncate(&user, &path, len, &client, boot);

@@ -15,8 +15,8 @@ use types::{
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure,
-    EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenedFile, PeerMessage, ReplicaOrigin, StoreAddress,
-    StoreAddressPage, StoreReport, SumRequest, Summed,
+    EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest,
+    OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -75,6 +75,10 @@ fn name_of_disks(message: &FromDisk) -> String {
             AttributeAction::Set { .. } => "attribute-set",
             AttributeAction::Remove(_) => "attribute-remove",
         },
+        FromDisk::OpenWrite(request) => match request.action {
+            OpenWriteAction::Close(_) => "open-write-close",
+            OpenWriteAction::Discard => "open-write-discard",
+        },
     }
     .to_owned()
 }
@@ -105,6 +109,8 @@ fn name_of_managers(message: &FromManager) -> String {
             Ok(AttributeResult::Done) => "attribute-done",
             Err(_) => "attribute-refused",
         },
+        FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
+        FromManager::OpenWrite(_) => "open-write-refused",
     }
     .to_owned()
 }
@@ -161,6 +167,7 @@ fn from_disks() -> Vec<FromDisk> {
     let attribute = |writer, action| {
         FromDisk::Attribute(AttributeRequest { number: 9, file: OpenedFile { ino: Ino(99), writer }, action })
     };
+    let of_write = |action| FromDisk::OpenWrite(OpenWriteRequest { number: 9, writer: WRITER, action });
     let failure = CopyFailure::Source(ErrorCode::NotFound);
     let commit = |by| {
         of_store(FromStore::Commit {
@@ -224,6 +231,8 @@ fn from_disks() -> Vec<FromDisk> {
             AttributeAction::Set { name: b"user.a".to_vec(), value: b"b".to_vec(), only_new: true },
         ),
         attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
+        of_write(OpenWriteAction::Close(RequestNumber { session: SESSION, number: 7 })),
+        of_write(OpenWriteAction::Discard),
     ]
 }
 
@@ -270,6 +279,11 @@ fn from_managers() -> Vec<FromManager> {
         attribute(Ok(AttributeResult::Value(b"b".to_vec()))),
         attribute(Ok(AttributeResult::Done)),
         attribute(Err(ErrorCode::NoAttribute)),
+        FromManager::OpenWrite(OpenWriteAnswer { number: 9, result: Ok(()) }),
+        FromManager::OpenWrite(OpenWriteAnswer {
+            number: 9,
+            result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
+        }),
     ]
 }
 

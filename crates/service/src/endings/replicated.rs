@@ -49,12 +49,16 @@ impl Endings {
         closed: ClosedBy,
         then: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        if closed == ClosedBy::GraceEnd {
-            tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
-        }
+        let request = match closed {
+            ClosedBy::Client { request } => request,
+            ClosedBy::GraceEnd => {
+                tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
+                None
+            }
+        };
         let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
         apart(then, move |then| {
-            let done = striped.complete(kept.mtime());
+            let done = striped.complete(kept.mtime(), request);
             let failed = |error: StripedError| WriteTargetError::from(error).told(&format_args!("close {}", kept.path));
             let result = done.map_err(failed);
             match &result {
@@ -103,6 +107,16 @@ impl Endings {
                 inner.ended_or_waits(&kept, &error);
             }
         });
+    }
+
+    /// Ends an update in place that has changed nothing.
+    pub(crate) fn leave_replicated(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        replicated: &Arc<ReplicatedWriter>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        self.complete_replicated(lease, replicated, ClosedBy::Client { request: None }, move |_| then());
     }
 
     /// The same as [`Endings::truncate`] in a cluster: on all in-sync replicas.

@@ -81,6 +81,8 @@ pub struct Open {
     pub template: Option<Arc<OpenFile>>,
     /// What the client says about itself and its earlier attempts.
     pub hints: Hints,
+    /// The number of the request, if the client numbers its requests.
+    pub request: Option<RequestNumber>,
 }
 
 impl Open {
@@ -100,6 +102,7 @@ impl Open {
             copy: Part::None,
             template: None,
             hints: Hints::default(),
+            request: None,
         }
     }
 }
@@ -125,8 +128,6 @@ pub struct Hints {
     pub capability: Option<Vec<u8>>,
     /// The stripe unit, if the client wants one instead of the whole file.
     pub unit: Option<UnitHint>,
-    /// The number of the request, if the client numbers its requests.
-    pub request: Option<RequestNumber>,
 }
 
 /// A stripe unit. A field is `None` if it was not given or is invalid.
@@ -273,7 +274,7 @@ impl Service {
         fetched: Option<PullSource>,
         mut answer: impl Answer<Opened>,
     ) {
-        let Open { path, template, mut hints, .. } = open;
+        let Open { path, template, hints, mut request, .. } = open;
         let resume = open.go_on.map(|go_on| match go_on {
             GoOn::Visible => Resume::Visible,
             GoOn::Upload(upload) => Resume::Upload(upload),
@@ -299,7 +300,7 @@ impl Service {
             unit_of: None,
             only: None,
         };
-        if let Err(error) = self.go_on_if_repeated(&caller, &mut hints.request, &mut op) {
+        if let Err(error) = self.go_on_if_repeated(&caller, &mut request, &mut op) {
             return answer.give(Err(error));
         }
         let how = op.how;
@@ -322,7 +323,7 @@ impl Service {
             if template.is_some() {
                 return answer.give(Err(Error::unsupported("To clone a file, in a cluster,")));
             }
-            return self.redirect_writer(&Arc::clone(manager), &caller, &hints, op, answer);
+            return self.redirect_writer(&Arc::clone(manager), &caller, (&hints, request), op, answer);
         }
         if let Some(template) = &template {
             self.put_off_template(&mut answer, template);
@@ -339,7 +340,7 @@ impl Service {
             session: Arc::clone(session),
             caller,
             op,
-            request: hints.request,
+            request,
             with_stat: open.with_stat,
             room,
             fetched,

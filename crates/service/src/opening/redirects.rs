@@ -6,7 +6,7 @@ use disk_server::DiskServer;
 use manager::{Manager, OpenRequest};
 use namespace::OpenWrite;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
-use types::{ErrorCode, NsPath};
+use types::{ClientAddress, ErrorCode, NsPath, RequestNumber};
 
 use super::{Hints, Open, UnitHint};
 use crate::answer::Answer;
@@ -26,7 +26,7 @@ impl Hints {
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
             is_direct: self.is_direct,
-            number: self.request,
+            protocol: caller.protocol,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
         }
     }
@@ -40,7 +40,7 @@ impl Service {
             Err(error) => return error,
         };
         match manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit) {
-            Ok(to) => Error::Redirect(Redirect::with_units(to)),
+            Ok(to) => Error::redirect(to),
             Err(error) => Error::of_opening(&open.path, &error),
         }
     }
@@ -50,7 +50,7 @@ impl Service {
         &self,
         manager: &Arc<Manager>,
         caller: &Caller,
-        hints: &Hints,
+        (hints, request): (&Hints, Option<RequestNumber>),
         op: OpenWrite,
         answer: impl Answer<T>,
     ) {
@@ -59,10 +59,10 @@ impl Service {
             Ok(unit) => unit,
             Err(error) => return answer.give(Err(error)),
         };
-        let open_request = hints.open_request(caller, &path);
+        let open_request = OpenRequest { number: request, ..hints.open_request(caller, &path) };
         let done = move |result: Result<manager::Redirect, manager::OpeningError>| {
             answer.give(Err(match result {
-                Ok(to) => Error::Redirect(Redirect::with_units(to)),
+                Ok(to) => Error::redirect(to),
                 Err(error) => Error::of_opening(&path, &error),
             }));
         };
@@ -90,8 +90,7 @@ impl Service {
         match self.writes.of_caller(&self.names, caller, &op.path) {
             Ok(own) if own.is_empty() || goes_on => {
                 // The number is for the end of the truncation.
-                let hints = Hints { request: None, ..hints.clone() };
-                self.redirect_writer(manager, caller, &hints, op, answer);
+                self.redirect_writer(manager, caller, (hints, None), op, answer);
             }
             Ok(_) => {
                 let text = format!("Cannot truncate {}: you are writing it; truncate the open file", op.path);
@@ -123,11 +122,12 @@ impl Service {
         }
     }
 
-    /// The servers that have the data of `path`, as host and port. Empty: this node has it, or there is no data.
+    /// Where clients of the caller's protocol reach the servers that have the data of `path`. Empty: this node has it,
+    /// or there is no data.
     ///
     /// # Errors
-    /// The path does not exist, or no server can serve it at the moment.
-    pub fn locate(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<(String, u16)>, Error> {
+    /// The path does not exist, no server can serve it at the moment, or none has an address for the protocol.
+    pub fn locate(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<ClientAddress>, Error> {
         if let Role::Manager(manager) = &self.role {
             let found = manager.locate(&hints.open_request(caller, path), path);
             let found = found.map_err(|error| Error::of_opening(path, &error))?;
@@ -145,7 +145,7 @@ impl Service {
 /// Redirects the client to the manager.
 pub(crate) fn to_manager(disk: &DiskServer) -> Error {
     match disk.manager() {
-        Some((host, port)) => Error::Redirect(Redirect { host, port, words: String::new() }),
+        Some((host, port)) => Error::redirect(Redirect::to_manager(host, port)),
         None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use disk_server::{DiskServer, DiskServerError, ReadGrant, ReplicatedWriter, StripedGrant, VerifiedCapability};
 use node::StripedRights;
-use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
+use types::absent_replicas::AbsentReplica;
 use types::{Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
 use super::redirects::to_manager;
@@ -151,7 +151,7 @@ impl Service {
         self: &Arc<Self>,
         disk: &Arc<DiskServer>,
         session: &Arc<Session>,
-        hints: &Hints,
+        (hints, request): (&Hints, Option<RequestNumber>),
         path: NsPath,
         len: u64,
         answer: impl Answer<()>,
@@ -178,9 +178,8 @@ impl Service {
             copying: Copying::No,
             fetched: None,
         };
-        let request = hints.request;
         self.workers.on_worker(answer, move |answer| match writing.attach(opening.path.as_bytes(), None) {
-            Ok(replicated) => opening.cut(&replicated, len, request, answer),
+            Ok(replicated) => opening.cut(replicated, len, request, answer),
             Err(error) => answer.give(Err(Error::of_disk_server(&format_args!("truncate {}", opening.path), &error))),
         });
     }
@@ -214,8 +213,10 @@ impl AtDisk {
         match (Error::of_disk_server(&format_args!("open {}", self.path), error), error) {
             (Error::Redirect(to), DiskServerError::AbsentReplica { absent, .. }) => {
                 tracing::warn!(path = %self.path, object = %absent.object, store = %absent.store, "a reader was sent here for an object that is not here");
-                let words = format!("{ABSENT_REPLICAS_KEY}={}", absent.show(&self.absent_replicas));
-                Error::Redirect(Redirect { words, ..to })
+                let mut absent_replicas = self.absent_replicas.clone();
+                absent_replicas.retain(|other| other != absent);
+                absent_replicas.push(*absent);
+                Error::redirect(Redirect { absent_replicas, ..*to })
             }
             (refused, _) => refused,
         }
@@ -251,26 +252,35 @@ impl AtDisk {
 
     /// Truncates, on a worker. The file is in the state `Closing` from the beginning, so nobody can take it over
     /// before it ends.
-    fn cut(
-        self,
-        replicated: &Arc<ReplicatedWriter>,
-        len: u64,
-        request: Option<RequestNumber>,
-        answer: impl Answer<()>,
-    ) {
+    fn cut(self, replicated: Arc<ReplicatedWriter>, len: u64, request: Option<RequestNumber>, answer: impl Answer<()>) {
         let owner = self.session.owner();
         let object = replicated.replica().object;
         let known = (replicated.ino(), object, replicated.writer());
-        let lease = match self.lease(owner, known, replicated.is_new(), WriteTarget::Replicated(Arc::clone(replicated)))
-        {
+        let target = WriteTarget::Replicated(Arc::clone(&replicated));
+        let lease = match self.lease(owner, known, replicated.is_new(), target) {
             Ok(lease) => lease,
             Err(error) => return answer.give(Err(error)),
         };
-        if !self.service.writes.lock().begin_close(object, owner) {
+        let service = self.service;
+        if !service.writes.lock().begin_close(object, owner) {
             let text = format!("{} is being closed at this moment", self.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         }
-        self.service.endings.truncate_replicated(&lease, replicated, len, request, answer);
+        let (Some(number), Role::Disk(disk)) = (request, &service.role) else {
+            return service.endings.truncate_replicated(&lease, &replicated, len, request, answer);
+        };
+        let this = Arc::clone(&service);
+        disk.announce_close(lease.token(), number, move |agreed| {
+            let service = Arc::clone(&this);
+            service.workers.must_do(answer, move |answer| match agreed {
+                Ok(()) => this.endings.truncate_replicated(&lease, &replicated, len, request, answer),
+                Err(not_agreed) => {
+                    let refused =
+                        Error::of_code(not_agreed.code(), &format_args!("truncate {}", lease.path), &not_agreed);
+                    this.endings.leave_replicated(&lease, &replicated, move || answer.give(Err(refused)));
+                }
+            });
+        });
     }
 
     /// Opens for writing, on a worker.

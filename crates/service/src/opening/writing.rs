@@ -145,8 +145,7 @@ impl<A: Answer<Opened>> Opening<A> {
                     let error = error.told(&format_args!("open {}", self.op.path));
                     let (service, token) = (Arc::clone(&self.service), opened.writer);
                     service.workers.must_do(answer, move |answer| {
-                        self.service.endings.abandon(token);
-                        answer.give(Err(error));
+                        self.service.endings.abandon(token, self.request, || answer.give(Err(error)));
                     });
                 }
             };

@@ -24,6 +24,7 @@ pub struct Client {
     home: String,
     principal: Principal,
     identity: ClientIdentity,
+    protocol: &'static str,
     connections: HashMap<String, Connection>,
     /// Where each file is open.
     files: HashMap<String, String>,
@@ -38,9 +39,15 @@ impl Client {
             home: home.to_owned(),
             principal: principal.clone(),
             identity,
+            protocol: "root",
             connections,
             files,
         }
+    }
+
+    /// The client speaks the protocol of this name from now on.
+    pub fn speaks(&mut self, protocol: &'static str) {
+        self.protocol = protocol;
     }
 
     /// Sends one line, and returns the last answer. Requests on an open file go where it is open.
@@ -77,9 +84,11 @@ impl Client {
     }
 
     fn connection(&mut self, at: &str) -> &mut Connection {
-        let Self { network, principal, identity, connections, .. } = self;
+        let Self { network, principal, identity, protocol, connections, .. } = self;
         let service = network.get(at).unwrap_or_else(|| panic!("a redirect to {at}, where nobody is"));
-        connections.entry(at.to_owned()).or_insert_with(|| Connection::new(service, principal, identity.clone()))
+        connections
+            .entry(at.to_owned())
+            .or_insert_with(|| Connection::new(service, principal, identity.clone(), protocol))
     }
 
     /// Sends one line to the service where each request begins. Returns its answer, even if that is a redirect.

@@ -13,12 +13,15 @@
 //! | `get PATH ATTRIBUTE` | `ok VALUE` |
 //! | `checksum PATH` | `ok CRC32C` |
 //! | `session`: begins a session of numbered requests | `ok SESSION` |
+//! | `discard NAME`: discards what was written | `ok` |
+//! | `begin NAME`: begins a close; `ended NAME`: its outcome | `ok`; `ok later` for a wait |
 //!
 //! `#SESSION:NUMBER` before a line numbers the request.
 //! Other answers are `error CODE TEXT`, `wait SECONDS TEXT` and `redirect HOST:PORT WORDS`. NAME is the client's name for
-//! the open file. WORDS come from a redirect. `partial` opens an interrupted file for reading.
+//! the open file. WORDS come from a redirect; `size=LEN` announces the length. `partial` opens an interrupted file for reading.
 
 pub mod client;
+pub mod striper;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -37,6 +40,8 @@ pub struct Connection {
     service: Arc<Service>,
     session: Arc<Session>,
     files: HashMap<String, Handle>,
+    /// Closes that were begun.
+    closes: HashMap<String, Receiver<Result<(), Error>>>,
 }
 
 /// Passes on an answer, from whichever thread it comes.
@@ -66,12 +71,12 @@ pub fn client(user: &str, pid: u32) -> ClientIdentity {
 }
 
 impl Connection {
-    /// Connects as `client` of `principal`.
-    pub fn new(service: &Arc<Service>, principal: &Principal, client: ClientIdentity) -> Self {
-        let caller = Caller::new(principal, ([127, 0, 0, 1], 1).into(), "line").with_client(client);
+    /// Connects as `client` of `principal`. For the service the line protocol is the one of this name.
+    pub fn new(service: &Arc<Service>, principal: &Principal, client: ClientIdentity, protocol: &'static str) -> Self {
+        let caller = Caller::new(principal, ([127, 0, 0, 1], 1).into(), protocol).with_client(client);
         let session = service.session(caller);
         service.enrol(&session);
-        Self { service: Arc::clone(service), session, files: HashMap::new() }
+        Self { service: Arc::clone(service), session, files: HashMap::new(), closes: HashMap::new() }
     }
 
     /// Disconnects without a close.
@@ -86,7 +91,13 @@ impl Connection {
             Ok(text) => format!("ok {text}"),
             Err(Error::Refused { code, text }) => format!("error {code:?} {text}"),
             Err(Error::Wait { seconds, text }) => format!("wait {seconds} {text}"),
-            Err(Error::Redirect(to)) => format!("redirect {}:{} {}", to.host, to.port, to.words),
+            Err(Error::Redirect(to)) => match to.address(self.session.caller().protocol) {
+                Ok(at) => {
+                    let words: Vec<String> = to.shows().iter().map(|(key, value)| format!("{key}={value}")).collect();
+                    format!("redirect {at} {}", words.join("&"))
+                }
+                Err(error) => format!("error {:?} {error}", error.code()),
+            },
         }
     }
 
@@ -97,15 +108,16 @@ impl Connection {
         let verb = next();
         match verb {
             "open" | "partial" | "create" | "replace" | "update" => {
-                let (name, path, words) = (next(), path(next())?, next());
+                let (name, path) = (next(), path(next())?);
+                let words = words.collect::<Vec<_>>().join("&");
                 let intent = match verb {
                     "create" => Intent::Write(WriteMode::NewOnly),
                     "replace" => Intent::Write(WriteMode::Replace),
                     "update" => Intent::Write(WriteMode::Update),
                     _ => Intent::Read,
                 };
-                let (partial, hints) = (verb == "partial", hints(words, request));
-                self.open(name, Open { partial, hints, ..Open::new(path, intent) })
+                let (partial, hints) = (verb == "partial", hints(&words));
+                self.open(name, Open { partial, hints, request, ..Open::new(path, intent) })
             }
             "write" => {
                 let (name, offset, text) = (next(), number(next())?, next());
@@ -120,6 +132,28 @@ impl Connection {
             }
             "sync" => self.file(next())?.sync().map(|()| String::new()),
             "close" => self.close(next(), request),
+            "discard" => {
+                let handle = self.files.get(next()).copied().unwrap_or(Handle(u32::MAX));
+                let (answer, receiver) = later();
+                if let Some(work) = self.service.discard(&self.session, handle, answer) {
+                    work.run();
+                }
+                waited(&receiver).map(|()| String::new())
+            }
+            "begin" => {
+                let name = next();
+                let receiver = self.begin_close(name, request);
+                self.closes.insert(name.to_owned(), receiver);
+                Ok(String::new())
+            }
+            "ended" => {
+                let receiver = self.closes.remove(next()).ok_or_else(|| wrong("no close was begun"))?;
+                match waited(&receiver) {
+                    // To repeat this line would not help.
+                    Err(Error::Wait { .. }) => Ok("later".to_owned()),
+                    outcome => outcome.map(|()| String::new()),
+                }
+            }
             "stat" => {
                 let stat = self.service.stat(&self.session, &"stat", &path(next())?)?;
                 Ok(format!("{} {:o}", stat.len, stat.mode))
@@ -136,9 +170,9 @@ impl Connection {
                 self.change(Change::Rename { from, to }, request)
             }
             "truncate" => {
-                let (path, len, hints) = (path(next())?, number(next())?, hints(next(), request));
+                let (path, len, hints) = (path(next())?, number(next())?, hints(next()));
                 let (answer, receiver) = later();
-                self.service.truncate(&self.session, path, len, &hints, answer);
+                self.service.truncate(&self.session, path, len, &hints, request, answer);
                 waited(&receiver).map(|()| String::new())
             }
             "set" => {
@@ -181,13 +215,17 @@ impl Connection {
     }
 
     fn close(&mut self, name: &str, request: Option<RequestNumber>) -> Result<String, Error> {
+        waited(&self.begin_close(name, request)).map(|()| String::new())
+    }
+
+    fn begin_close(&mut self, name: &str, request: Option<RequestNumber>) -> Receiver<Result<(), Error>> {
         // A repeated close is answered on another connection too, where its handle is unknown.
         let handle = self.files.get(name).copied().unwrap_or(Handle(u32::MAX));
         let (answer, receiver) = later();
         if let Some(work) = self.service.close(&self.session, handle, request, answer) {
             work.run();
         }
-        waited(&receiver).map(|()| String::new())
+        receiver
     }
 
     fn change(&self, change: Change, request: Option<RequestNumber>) -> Result<String, Error> {
@@ -238,11 +276,12 @@ fn numbered(line: &str) -> Result<(Option<RequestNumber>, &str), Error> {
 }
 
 /// The hints of a client that was redirected.
-fn hints(words: &str, request: Option<RequestNumber>) -> Hints {
+fn hints(words: &str) -> Hints {
     let capability = words.split('&').find_map(|word| {
         word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())
     });
-    Hints { capability, request, ..Hints::default() }
+    let announced = words.split('&').find_map(|word| word.strip_prefix("size=")?.parse().ok());
+    Hints { capability, announced, ..Hints::default() }
 }
 
 fn path(text: &str) -> Result<NsPath, Error> {

@@ -2,8 +2,8 @@
 //! between nodes are real ones; the disks are simulated.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use cluster::ProcessEpoch;
 use disk::{Disk, SimDisk};
@@ -19,12 +19,13 @@ use namespace::{
 };
 use node::links::Links;
 use node::registration::{Registration, StoreClaim, register};
-use service::{Config, Principal, Role, Service};
+use service::{Config, Principal, PutsTogether, Role, Service};
 use store::{Store, StoreConfig};
-use types::{BootId, ClusterId, Layout, NodeId, NsPath, Policy, StoreId, Timestamp};
+use types::{BootId, ClusterId, Layout, NodeId, NsPath, Policy, StoreId, Stripe, Timestamp};
 
 use crate::line::client;
 use crate::line::client::{Client, Network};
+use crate::line::striper::LineStriper;
 
 /// How long a writer may take to return.
 const GRACE: Duration = Duration::from_millis(400);
@@ -33,11 +34,15 @@ const VALIDITY: Duration = Duration::from_secs(3600);
 /// Where clients begin.
 const HOME: &str = "home:1";
 
+/// Stops a node.
+type Stop = Box<dyn FnOnce()>;
+
 /// Running nodes.
 pub struct Nodes {
     network: Arc<Network>,
+    stores: Vec<Arc<Store>>,
     /// Stops everything, the last one first.
-    stops: Vec<Box<dyn FnOnce()>>,
+    stops: Vec<Stop>,
 }
 
 impl Nodes {
@@ -49,29 +54,39 @@ impl Nodes {
         let embedded = Arc::new(Embedded::new(names, EmbeddedConfig::default()).unwrap());
         let kv = Arc::clone(&embedded) as Arc<dyn kv::Kv>;
         let namespace = Namespace::open(kv, now(), NamespaceConfig::default()).unwrap();
-        let service = start(Role::Alone { namespace, store: store_on(disk, journal) });
+        let store = store_on(disk, journal);
+        let service = start(Role::Alone { namespace, store: Arc::clone(&store) }, None);
         let network = [(HOME.to_owned(), Arc::clone(&service))].into();
         let stop = move || {
             service.stop();
             embedded.stop();
         };
-        Self { network: Arc::new(network), stops: vec![Box::new(stop)] }
+        Self { network: Arc::new(network), stores: vec![store], stops: vec![Box::new(stop)] }
     }
 
     /// A cluster of a manager and `disk_servers` disk servers with a store each. Files have two replicas, and both are
     /// in sync.
     pub fn cluster(disk_servers: u8) -> Self {
+        Self::with_layout(disk_servers, Layout::new(2, 2, None).unwrap())
+    }
+
+    /// The same, where files have two stripe units with one replica each.
+    pub fn striped(disk_servers: u8) -> Self {
+        Self::with_layout(disk_servers, Layout::new(1, 1, Some(Stripe::new(2, 64 << 10).unwrap())).unwrap())
+    }
+
+    fn with_layout(disk_servers: u8, layout: Layout) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
         let namespace = Namespace::open(Arc::new(kv::MemoryKv::new()), now(), NamespaceConfig::default()).unwrap();
         change(&namespace, FoundCluster { roles: Roles::MANAGER.bits(), name: "manager".into(), key: [0; 32] });
-        let policy = Policy::new(Layout::new(2, 2, None).unwrap());
+        let policy = Policy::new(layout);
         change(&namespace, SetPolicy { path: NsPath::root(), policy });
 
         let links = links_of(&authority, FIRST_NODE, Roles::MANAGER);
         let manager = ManagerNode::start(Arc::clone(&namespace), ManagerSettings::default(), &links).unwrap();
         manager.manager().set_clients_at(HOME);
-        let service = start(Role::Manager(Arc::clone(manager.manager())));
+        let service = start(Role::Manager(Arc::clone(manager.manager())), None);
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), VALIDITY, Box::new(now));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -83,13 +98,31 @@ impl Nodes {
             service.stop();
             manager.stop();
         };
-        let mut stops: Vec<Box<dyn FnOnce()>> = vec![Box::new(stop_manager)];
+        let mut stops: Vec<Stop> = vec![Box::new(stop_manager)];
+        let (mut stores, known) = (Vec::new(), Arc::new(OnceLock::new()));
         for number in 1..=disk_servers {
-            let (at, service, stop) = disk_server(number, &namespace, &authority, &manager_at);
+            let (at, service, store, stop) = disk_server(number, &namespace, (&authority, &manager_at), &known);
             network.insert(at, service);
+            stores.push(store);
             stops.push(stop);
         }
-        Self { network: Arc::new(network), stops }
+        let network = Arc::new(network);
+        let _ = known.set(Arc::clone(&network));
+        Self { network, stores, stops }
+    }
+
+    /// The number of objects on all stores.
+    pub fn objects(&self) -> usize {
+        self.stores.iter().map(|store| store.replicas(None, usize::MAX).unwrap().len()).sum()
+    }
+
+    /// Waits until the stores have this number of objects. A new object that is not yet deleted counts.
+    pub fn wait_for_objects(&self, wanted: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.objects() != wanted {
+            assert!(Instant::now() < end, "{} objects, and {wanted} are expected", self.objects());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A client process of the administrator.
@@ -115,9 +148,9 @@ impl Drop for Nodes {
 fn disk_server(
     number: u8,
     namespace: &Namespace,
-    authority: &Authority,
-    manager_at: &str,
-) -> (String, Arc<Service>, Box<dyn FnOnce()>) {
+    (authority, manager_at): (&Authority, &str),
+    network: &Arc<OnceLock<Arc<Network>>>,
+) -> (String, Arc<Service>, Arc<Store>, Stop) {
     let (key, expires) = ([number; 32], now().plus(VALIDITY));
     let roles = Roles::DISK.bits();
     let token = TokenEntry { id: [number; 16], hash: key, roles, made: now(), expires, used: None };
@@ -129,16 +162,18 @@ fn disk_server(
     let store_id = StoreId(number.into());
     let links = links_of(authority, node, Roles::DISK);
     let settings = DiskSettings { node, process_epoch: ProcessEpoch(1), boot: BootId(1) };
-    let stores = vec![StoreAt { store_id, store: store_on(disk, journal) }];
+    let store = store_on(disk, journal);
+    let stores = vec![StoreAt { store_id, store: Arc::clone(&store) }];
     let disk_node = DiskNode::start(settings, stores, &links).unwrap();
-    let service = start(Role::Disk(Arc::clone(disk_node.server())));
+    let striper = LineStriper { network: Arc::clone(network), home: HOME };
+    let service = start(Role::Disk(Arc::clone(disk_node.server())), Some(PutsTogether(Arc::new(striper))));
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     links.start(&listener, None, None, disk_node.receiver()).unwrap();
     links.keep_manager(manager_at);
 
     let at = format!("disk{number}:1");
     let claim = StoreClaim { store: store_id, location: format!("site/rack/disk{number}"), class: None };
-    let (for_nodes, for_clients) = (vec![listener.address().to_string()], vec![at.clone()]);
+    let (for_nodes, for_clients) = (vec![listener.address().to_string()], vec![at.clone(), format!("http://{at}")]);
     let registration = Registration { run: 1, for_nodes, for_clients, stores: vec![claim] };
     while links.peer(FIRST_NODE).is_none() {
         std::thread::sleep(Duration::from_millis(5));
@@ -150,11 +185,11 @@ fn disk_server(
         its.stop();
         disk_node.stop();
     };
-    (at, service, Box::new(stop))
+    (at, service, store, Box::new(stop))
 }
 
-fn start(role: Role) -> Arc<Service> {
-    let mut config = Config::new(BootId(1));
+fn start(role: Role, striper: Option<PutsTogether>) -> Arc<Service> {
+    let mut config = Config { striper, ..Config::new(BootId(1)) };
     config.times.grace = GRACE;
     config.times.keeper = Duration::from_millis(20);
     Service::start(config, role).unwrap()

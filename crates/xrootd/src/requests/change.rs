@@ -1,6 +1,6 @@
 //! mkdir, rm, rmdir, mv, chmod, truncate. The connection's thread does not wait for changes by name.
 
-use service::Change;
+use service::{Change, RequestNumber};
 use wire::StreamId;
 use wire::request::{Chmod, Mkdir, MkdirOptions, Mv, Rm, Rmdir, Target, Truncate};
 
@@ -48,12 +48,22 @@ impl Connection {
         stream: StreamId,
         change: Result<Change, RequestError>,
     ) -> Result<Result<(), RequestError>, Stop> {
+        self.numbered_change(stream, change, None)
+    }
+
+    /// The same, for a request with a number.
+    pub(super) fn numbered_change(
+        &mut self,
+        stream: StreamId,
+        change: Result<Change, RequestError>,
+        request: Option<RequestNumber>,
+    ) -> Result<Result<(), RequestError>, Stop> {
         let change = match change {
             Ok(change) => change,
             Err(request_error) => return Ok(Err(request_error)),
         };
         let reply = self.hand_on(stream)?;
-        self.front.service.change(&self.session.open.caller(), change, None, reply);
+        self.front.service.change(&self.session.open.caller(), change, request, reply);
         Ok(Ok(()))
     }
 
@@ -74,7 +84,7 @@ impl Connection {
             Target::Path(target) => match parse_path(&target.path) {
                 Ok(path) => {
                     let reply = self.hand_on(stream)?;
-                    self.front.service.truncate(&self.session.open, path, r.len, &hints_of(target), reply);
+                    self.front.service.truncate(&self.session.open, path, r.len, &hints_of(target), None, reply);
                     Ok(Ok(()))
                 }
                 Err(request_error) => Ok(Err(request_error)),

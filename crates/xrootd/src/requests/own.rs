@@ -2,7 +2,8 @@
 //! - `path?weir.op=link&weir.target=existing`
 //! - `path?weir.op=symlink&weir.target=text`
 //! - `path?weir.op=touch[&weir.mtime=ns]`
-//! - `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns]` for a striped file
+//! - `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns][&weir.request=…]`
+//!   for a striped file
 //!
 //! `weir.target` comes last, and everything after it belongs to it. `weir.mtime` is the modification time in
 //! nanoseconds since 1970. An open for writing also accepts it, for the file that it writes.
@@ -11,7 +12,7 @@ use service::Change;
 use types::striping::{
     SUMS_KEY, StripedOpenWrite, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
 };
-use types::{Adler32, Crc32c, Timestamp};
+use types::{Adler32, Crc32c, REQUEST_KEY, RequestNumber, Timestamp};
 use wire::request::Query;
 use wire::{ErrorNumber, PathArg, StreamId};
 
@@ -31,7 +32,7 @@ impl Connection {
             Err(error) => return Ok(Err(RequestError::of_wire(&error))),
         };
         let change = change_of(&target, given);
-        self.change(stream, change)
+        self.numbered_change(stream, change, number_of(&target))
     }
 }
 
@@ -66,6 +67,11 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestEr
             Err(RequestError::unsupported("A query of the implementation's own kind"))
         }
     }
+}
+
+/// The number of the request that a disk server passes on, if the client numbers its requests.
+fn number_of(target: &PathArg) -> Option<RequestNumber> {
+    RequestNumber::parse(std::str::from_utf8(target.get(REQUEST_KEY.as_bytes())?).ok()?)
 }
 
 /// The length and the checksums of a striped file, according to its writer.

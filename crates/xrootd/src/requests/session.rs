@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use service::Role;
-use types::ClientIdentity;
+use types::{ClientAddress, ClientIdentity};
 use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
 use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
@@ -95,10 +95,10 @@ impl Connection {
             let path = parse_path(path)?;
             let found = self.front.service.locate(&self.session.open.caller(), &path, &hints_of(&r.target))?;
             if !found.is_empty() {
-                let at = |(host, port): (String, u16)| Location {
+                let at = |at: ClientAddress| Location {
                     kind: LocationKind::Server,
                     writable: true,
-                    address: address(&host, port),
+                    address: address(&at.host, at.port),
                 };
                 let locations = found.into_iter().map(at).collect();
                 return self.ok(stream, |out| LocateReply { locations }.encode(out));

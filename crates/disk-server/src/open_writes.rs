@@ -1,0 +1,123 @@
+//! Requests to the manager about open writes that this server leads. Nothing waits for their answers: these come as completions.
+
+use std::collections::BTreeMap;
+
+use cluster::Time;
+use node::{FromDisk, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, Refusal};
+use parking_lot::Mutex;
+use types::{ErrorCode, RequestNumber, WriterToken};
+
+use super::DiskServer;
+use super::attributes::MANAGER_ANSWERS_WITHIN;
+
+/// The most requests that wait for the manager.
+const WAITING_MAX: usize = 4096;
+
+/// Called once with the manager's answer.
+type Then = Box<dyn FnOnce(Result<(), NotAgreed>) + Send>;
+
+/// The requests that the manager has not answered yet.
+pub(super) struct OpenWriteRequests(Mutex<Waiting>);
+
+struct Waiting {
+    last: u64,
+    askers: BTreeMap<u64, (Time, Then)>,
+    are_let_go: bool,
+}
+
+impl OpenWriteRequests {
+    /// `random` separates the requests from those of an earlier run, whose answers may still arrive.
+    pub(super) fn new(random: u64) -> Self {
+        Self(Mutex::new(Waiting { last: random, askers: BTreeMap::new(), are_let_go: false }))
+    }
+}
+
+/// Why the manager has not agreed to a request about an open write.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotAgreed {
+    /// It refuses. Nothing was done.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// It did not answer in time. It may have done what was asked.
+    #[error("the cluster's manager has not answered")]
+    NoAnswer,
+    /// Too many requests wait already. Nothing was asked.
+    #[error("too many requests wait for the cluster's manager")]
+    TooMany,
+}
+
+impl DiskServer {
+    /// Tells the manager that a client closes the open write in a request with this number. Calls `then` once, perhaps in another thread; it must not
+    /// wait. After an error the close must not begin.
+    pub fn announce_close(
+        &self,
+        writer: WriterToken,
+        request: RequestNumber,
+        then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static,
+    ) {
+        self.ask_about(writer, OpenWriteAction::Close(request), Box::new(then));
+    }
+
+    /// Has the manager discard the open write and everything that was written in it. The stores delete the bytes soon afterwards. Calls `then` once,
+    /// perhaps in another thread; it must not wait.
+    pub fn discard(&self, writer: WriterToken, then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static) {
+        self.ask_about(writer, OpenWriteAction::Discard, Box::new(then));
+    }
+
+    fn ask_about(&self, writer: WriterToken, action: OpenWriteAction, then: Then) {
+        let number = {
+            let mut waiting = self.open_write_requests.0.lock();
+            if waiting.are_let_go || waiting.askers.len() >= WAITING_MAX {
+                let why = if waiting.are_let_go { NotAgreed::NoAnswer } else { NotAgreed::TooMany };
+                drop(waiting);
+                return then(Err(why));
+            }
+            waiting.last = waiting.last.wrapping_add(1);
+            let number = waiting.last;
+            waiting.askers.insert(number, (self.world.now(), then));
+            number
+        };
+        self.world.to_manager(FromDisk::OpenWrite(OpenWriteRequest { number, writer, action }));
+    }
+
+    /// The manager has answered a request.
+    pub(super) fn open_write_answered(&self, answer: OpenWriteAnswer) {
+        let asker = self.open_write_requests.0.lock().askers.remove(&answer.number);
+        if let Some((_, then)) = asker {
+            then(answer.result.map_err(NotAgreed::Refused));
+        }
+    }
+
+    /// Gives up requests that the manager has not answered in time.
+    pub(super) fn give_up_open_write_requests(&self, now: Time) {
+        let late: Vec<Then> = {
+            let mut waiting = self.open_write_requests.0.lock();
+            let is_late = |asked: &Time| now.since(*asked) >= MANAGER_ANSWERS_WITHIN;
+            let numbers: Vec<u64> =
+                waiting.askers.iter().filter(|(_, (asked, _))| is_late(asked)).map(|(number, _)| *number).collect();
+            numbers.iter().filter_map(|number| waiting.askers.remove(number)).map(|(_, then)| then).collect()
+        };
+        late.into_iter().for_each(|then| then(Err(NotAgreed::NoAnswer)));
+    }
+
+    /// Fails all requests, now and later: the connection with the manager has ended.
+    pub(super) fn let_go_of_open_write_requests(&self) {
+        let askers = {
+            let mut waiting = self.open_write_requests.0.lock();
+            waiting.are_let_go = true;
+            std::mem::take(&mut waiting.askers)
+        };
+        askers.into_values().for_each(|(_, then)| then(Err(NotAgreed::NoAnswer)));
+    }
+}
+
+impl NotAgreed {
+    /// The error code for protocols. [`ErrorCode::Overloaded`] means that the request may succeed later.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Refused(refusal) => refusal.code,
+            Self::NoAnswer | Self::TooMany => ErrorCode::Overloaded,
+        }
+    }
+}
