@@ -190,7 +190,9 @@ mod tests {
             repaired_bytes: 5 << 20,
             status: StatusView {
                 under_replicated: Counted::default(),
+                single_copy: Counted::default(),
                 unreadable: Counted::default(),
+                interrupted: Counted::default(),
                 groups_under_replicated: 0,
                 groups_unavailable: 0,
                 is_older_than_stores: false,
