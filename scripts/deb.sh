@@ -20,6 +20,7 @@ install -D -m 755 "$binary" "$root/usr/bin/weir"
 strip --strip-unneeded "$root/usr/bin/weir"
 install -D -m 644 packaging/weir.service "$root/lib/systemd/system/weir.service"
 install -D -m 644 packaging/weir.toml "$root/etc/weir/weir.toml"
+install -D -m 644 -t "$root/usr/share/weir" packaging/weir-alerts.yml packaging/weir-dashboard.json
 install -D -m 644 -t "$root/usr/share/doc/weir" README.md
 # In the same folders as in the repository, so that links between the pages work.
 find docs -type f -print0 | while IFS= read -r -d '' page; do install -D -m 644 "$page" "$root/usr/share/doc/weir/$page"; done

@@ -119,7 +119,7 @@ def test_stores_are_named_and_disk_servers_say_whom_to_ask(cluster):
     cluster.weir("store", "online", "rack1/disk3", "--data", cluster.data)
     # At a disk server.
     data = str(cluster.disks[0].home / "data")
-    words = refused("status", "--data", data)
+    words = refused("stores", "--data", data)
     assert "disk server" in words and f"127.0.0.1:{cluster.manager.port}" in words, words
     assert "not scrubbed yet" in refused("scrub", "--data", data)
 

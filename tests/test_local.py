@@ -408,5 +408,5 @@ def test_nobody_answers_where_no_manager_runs(local, own_node):
         said = refused(local, *command)
         assert "no node is running on" in said and "answered by a running manager" in said
     node = own_node()
-    answer = weir("status", "--data", str(node.data))
+    answer = weir("stores", "--data", str(node.data))
     assert answer.returncode == FAILED and "this is a single node" in answer.stderr

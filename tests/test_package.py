@@ -22,7 +22,8 @@ def package():
 def test_what_is_in_it(package, tmp_path):
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {"usr/bin/weir", "etc/weir/weir.toml", "lib/systemd/system/weir.service", "usr/share/doc/weir/docs/how-to/operate.md"} <= there
+    files = {"usr/bin/weir", "etc/weir/weir.toml", "lib/systemd/system/weir.service", "usr/share/doc/weir/docs/how-to/operate.md"}
+    assert files | {"usr/share/weir/weir-alerts.yml", "usr/share/weir/weir-dashboard.json"} <= there
     said = subprocess.run([tmp_path / "usr/bin/weir", "--version"], check=True, capture_output=True, text=True).stdout
 
     def field(name: str) -> str:

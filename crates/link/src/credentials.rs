@@ -9,6 +9,7 @@ use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
+use types::Timestamp;
 
 use crate::identity::{Identity, IdentityError};
 use crate::verify::{Verifier, provider};
@@ -26,6 +27,7 @@ pub struct Credentials {
 
 pub(crate) struct Current {
     pub(crate) name: NodeName,
+    expires: Timestamp,
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) client: Arc<ClientConfig>,
 }
@@ -63,11 +65,18 @@ impl Credentials {
         self.current.read().name
     }
 
+    /// When the certificate expires.
+    #[must_use]
+    pub fn expires(&self) -> Timestamp {
+        self.current.read().expires
+    }
+
     /// Makes outgoing connections use `client`.
     #[cfg(test)]
     pub(crate) fn show_as(&self, client: ClientConfig) {
         let current = self.current();
-        let changed = Current { name: current.name, server: Arc::clone(&current.server), client: Arc::new(client) };
+        let (name, expires) = (current.name, current.expires);
+        let changed = Current { name, expires, server: Arc::clone(&current.server), client: Arc::new(client) };
         *self.current.write() = Arc::new(changed);
     }
 
@@ -110,7 +119,7 @@ impl Current {
         client.alpn_protocols = vec![NODE_PROTOCOL.to_vec()];
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok(Self { name, server: Arc::new(server), client: Arc::new(client) })
+        Ok(Self { name, expires: identity.expires(), server: Arc::new(server), client: Arc::new(client) })
     }
 }
 

@@ -106,6 +106,7 @@ pub use writers::end_unchanged::EndUnchanged;
 pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use writers::hold::{Hold, ReleaseHold, holds};
 pub use writers::interrupt::{Interrupt, InterruptReply};
+pub use writers::interrupted::interrupted_lately;
 pub use writers::keep_digest::{DIGEST_ATTRIBUTE, KeepDigest, kept_digest};
 pub use writers::keep_sums::KeepSums;
 pub use writers::located::is_unlinked;

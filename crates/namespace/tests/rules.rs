@@ -235,6 +235,27 @@ fn interrupted_file_is_read_and_resumed_only_by_explicit_wish() {
 }
 
 #[test]
+fn files_interrupted_lately_are_counted_while_they_are_interrupted() {
+    let w = World::new();
+    let lately = |most| w.ns.read(|read| ns::interrupted_lately(read, most)).unwrap();
+    assert_eq!(lately(10_000), (0, false));
+    w.file("/complete", 5);
+    for (number, name) in (1..).zip(["/kept", "/also-kept", "/removed", "/written-again"]) {
+        let opened = w.change(open(name, WriteMode::NewOnly, number)).unwrap();
+        w.change(ns::Interrupt { writer: opened.writer, kept_len: 7 }).unwrap();
+    }
+    assert_eq!(lately(10_000), (4, false));
+    w.change(ns::Remove { path: path("/removed") }).unwrap();
+    let again = w.change(open("/written-again", WriteMode::Replace, 9)).unwrap();
+    w.change(World::commit_op(again.writer, 8)).unwrap();
+    assert_eq!(lately(10_000), (2, false));
+    // An hour later it is no news any more.
+    w.now.set(w.now.get() + 3_601_000_000_000);
+    w.change(ns::DropTombstones { after: None, limit: 100 }).unwrap();
+    assert_eq!(lately(10_000), (0, false));
+}
+
+#[test]
 fn restarted_copy_replaces_only_its_own_unfinished_file() {
     let w = World::new();
     let mine = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();

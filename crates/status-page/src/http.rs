@@ -220,9 +220,16 @@ fn response(reply: &Reply, with_body: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WatchPage;
 
     fn told(request: &str) -> Option<String> {
-        let page = |request: Request<'_>| crate::metrics::metrics(request, &|| "a 1\n".to_owned());
+        let page = |request: Request<'_>| {
+            crate::metrics::watched(request, &|page| match page {
+                WatchPage::Metrics => Ok("a 1\n".to_owned()),
+                WatchPage::Alive => Ok("alive\n".to_owned()),
+                WatchPage::Ready => Err("not ready: why\n".to_owned()),
+            })
+        };
         answer(request.as_bytes(), &page).map(|bytes| String::from_utf8(bytes).unwrap())
     }
 
@@ -243,6 +250,7 @@ mod tests {
         assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for (request, status) in [
             ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("POST /readyz HTTP/1.1\r\n\r\n", "405"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("GET /metrics\r\n\r\n", "400"),
             ("\0\0\0\0\n\n", "400"),
@@ -251,6 +259,14 @@ mod tests {
         }
         assert!(told(&"x".repeat(REQUEST_MAX + 1)).unwrap().starts_with("HTTP/1.1 431 "));
         assert_eq!(told("GET /metrics HTTP/1.1\r\nHost: x\r\n"), None);
+    }
+
+    #[test]
+    fn a_page_that_says_no_has_an_error_status() {
+        let alive = told("GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        assert!(alive.starts_with("HTTP/1.1 200 OK\r\n") && alive.ends_with("\r\n\r\nalive\n"), "{alive}");
+        let ready = told("GET /readyz HTTP/1.1\r\n\r\n").unwrap();
+        assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("\r\n\r\nnot ready: why\n"), "{ready}");
     }
 
     #[test]

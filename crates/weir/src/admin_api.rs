@@ -63,7 +63,8 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
     })
 }
 
-fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
+/// The answer, or why there is none.
+pub(crate) fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
     match result {
         Ok(answer) => Reply::long(&answer),
         Err(error) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),

@@ -48,8 +48,11 @@ pub enum Command {
     Serve(ServeArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
-    /// Show a cluster as a whole: its nodes, and the work that is left.
-    Status(ManagerArgs),
+    /// Show how a cluster or a node is: healthy, warning or critical, and why.
+    ///
+    /// Asks the running node of a data directory. A manager judges its whole cluster, and shows its nodes and the work
+    /// that is left. A single node or a disk server judges itself.
+    Status(StatusArgs),
     /// Show the stores of a cluster.
     Stores(ManagerArgs),
     /// Show where a file of a cluster is, and the state of each of its replicas.

@@ -20,6 +20,7 @@ mod fetch;
 pub mod files;
 mod free_addresses;
 mod generate;
+mod health;
 mod init;
 mod local;
 pub mod logging;
@@ -45,13 +46,28 @@ pub use console::{Exit, Failure, exit};
 use console::{signals, table, time_text};
 use status_page::listen;
 
-/// Runs the command line `args` (the program's name first) and returns the exit code. Errors go to stderr.
+/// Runs the command line `args` (the program's name first) and returns the code that the process ends with. Only `weir status --check` has
+/// codes of its own, those of Nagios.
+pub fn main(args: impl IntoIterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
+    let args: Vec<std::ffi::OsString> = args.into_iter().collect();
+    let is_check =
+        args.get(1).is_some_and(|command| command == "status") && args.iter().any(|argument| argument == "--check");
+    match cli::parse(args) {
+        Ok(cli::Cli { command: cli::Command::Status(args) }) if args.check => cluster_views::check(&args).into(),
+        // A wrong command line says nothing about the node.
+        Err(Exit::Usage) if is_check => monitor::health::UNKNOWN.into(),
+        Ok(parsed) => carry_out(parsed).into(),
+        Err(exit) => exit.into(),
+    }
+}
+
+/// Runs the command line `args` (the program's name first), which does not say `--check`, and returns the exit code. Errors go to stderr.
 pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
+    cli::parse(args).map_or_else(|exit| exit, carry_out)
+}
+
+fn carry_out(parsed: cli::Cli) -> Exit {
     use std::io::Write as _;
-    let parsed = match cli::parse(args) {
-        Ok(parsed) => parsed,
-        Err(exit) => return exit,
-    };
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),

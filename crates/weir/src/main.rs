@@ -6,5 +6,5 @@
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
-    weir::run(std::env::args_os()).into()
+    weir::main(std::env::args_os())
 }

@@ -9,23 +9,25 @@ use journal::Seq;
 use kv::JournaledIndex;
 use maintenance::scrub::{Scrub, ScrubConfig};
 
-use crate::Failure;
 use crate::config::Config;
 use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
+use crate::health::{Judged, NodeHealth};
+use crate::{Failure, admin_api};
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The scrub and the socket.
+/// The scrub, the judgement and the socket.
 pub struct NodeServices {
     scrub: Arc<Scrub>,
+    health: Arc<NodeHealth>,
     control: Option<Control>,
 }
 
 impl NodeServices {
-    /// Starts both.
-    pub fn start(foundation: &Foundation, config: &Config) -> Result<Self, Failure> {
+    /// Starts them. `front` shows what the front end does.
+    pub fn start(foundation: &Foundation, config: &Config, front: xrootd::Watch) -> Result<Self, Failure> {
         let scrub = ScrubConfig {
             rate: config.scrub_rate,
             period: config.scrub_period,
@@ -35,15 +37,29 @@ impl NodeServices {
         let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
-        let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.names.index) };
+        let judged = Judged::Single {
+            store: Arc::clone(&foundation.objects.store),
+            namespace: Arc::clone(&foundation.names.namespace),
+            scrub: Arc::clone(&scrub),
+            front,
+        };
+        let indexes = vec![Arc::clone(&foundation.names.index), Arc::clone(&foundation.objects.index)];
+        let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
+        let namespace = Arc::clone(&foundation.names.index);
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace };
         let answer = move |ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
         let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
-        Ok(Self { scrub, control })
+        Ok(Self { scrub, health, control })
     }
 
-    /// Ends both. Call it before closing the stores and indexes that they use.
+    /// The judgement of the node.
+    pub(crate) fn health(&self) -> &Arc<NodeHealth> {
+        &self.health
+    }
+
+    /// Ends them. Call it before closing the stores and indexes that they use.
     pub fn stop(mut self) {
         self.scrub.stop();
         if let Some(control) = &mut self.control {
@@ -55,12 +71,14 @@ impl NodeServices {
 /// Answers the requests that arrive at the socket.
 struct AdminApi {
     scrub: Arc<Scrub>,
+    health: Arc<NodeHealth>,
     namespace: Arc<JournaledIndex>,
 }
 
 impl AdminApi {
     fn answer(&self, ask: ControlRequest) -> Reply {
         match ask {
+            ControlRequest::Status => admin_api::told(self.health.status()),
             ControlRequest::ScrubStatus => self.scrub_status(),
             ControlRequest::ScrubNow { rate } => match self.scrub.now(rate) {
                 Ok(()) => self.scrub_status(),

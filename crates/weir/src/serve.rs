@@ -15,6 +15,7 @@ use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
 use crate::end::End;
 use crate::exit::Exit;
+use crate::health::NodeHealth;
 use crate::metrics::{JournalSource, Metrics, Sources};
 use crate::node_services::NodeServices;
 use crate::reload::Reload;
@@ -69,6 +70,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.created,
     );
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
+    let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
         .map_err(|error| refused(&data, error))
         .map_err(|error| Failure::new(error.exit(), error))?;
@@ -77,7 +79,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     server_config.service.pull = fetcher(&config);
     set_bounds(&config, &mut server_config);
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
-    serve_on(&foundation, &config, server_config, &stop, &mut |server| _ = reload.again(server), &mut clock)
+    let mut reload = |server: &xrootd::Server| _ = reload.again(server);
+    serve_on(&foundation, &config, server_config, metrics, &stop, &mut reload, &mut clock)
 }
 
 /// The fetcher for third-party copies, if they are enabled.
@@ -105,11 +108,13 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
     }
 }
 
-/// Serves on the open foundation until a signal stops it or it cannot go on. Calls `reload` to read the configuration again.
+/// Serves on the open foundation until a signal stops it or it cannot go on. `metrics` shows how it is. Calls `reload` to read the configuration
+/// again.
 pub fn serve_on(
     foundation: &Foundation,
     config: &Config,
     server_config: xrootd::ServerConfig,
+    metrics: Metrics,
     asked: &Receiver<Asked>,
     reload: &mut dyn FnMut(&xrootd::Server),
     clock: &mut Clock,
@@ -120,24 +125,28 @@ pub fn serve_on(
     let mut space = SpaceWatch::of_store(store, &foundation.ballast, config.foundation().ballast_bytes());
     space.look();
 
-    // Notice an unavailable address before serving anybody.
-    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let role = service::Role::Alone {
         namespace: Arc::clone(&foundation.names.namespace),
         store: Arc::clone(&foundation.objects.store),
     };
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
-    let node_services = NodeServices::start(foundation, config)?;
-    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
+    let node_services = NodeServices::start(foundation, config, server.watch())?;
+    let health = Arc::clone(node_services.health());
+    metrics.serve(sources(foundation, &server, Arc::clone(&health)));
     say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
 
-    let end = wait(asked, reload, foundation, &server, &mut space);
+    let mut look = || {
+        space.look();
+        health.look();
+    };
+    let end = wait(asked, reload, foundation, &server, &mut look);
+    metrics.stopping();
+    drop(health);
     // From here on the clock runs: whatever hangs, the process ends in time.
     clock.start(end.late());
     supervisor::tell("STOPPING=1");
     node_services.stop();
-    drop(metrics);
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
@@ -158,7 +167,7 @@ pub fn serve_on(
     }
 }
 
-fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
+fn sources(foundation: &Foundation, server: &xrootd::Server, health: Arc<NodeHealth>) -> Sources {
     let indexes =
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
@@ -166,6 +175,7 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
+        health,
     }
 }
 
@@ -245,7 +255,7 @@ fn wait(
     reload: &mut dyn FnMut(&xrootd::Server),
     foundation: &Foundation,
     server: &xrootd::Server,
-    space: &mut SpaceWatch<'_>,
+    look: &mut dyn FnMut(),
 ) -> End {
     loop {
         match asked.recv_timeout(WATCH) {
@@ -264,7 +274,7 @@ fn wait(
         if let Some(what) = foundation.names.embedded.broken().or(died) {
             return End::Broken(what);
         }
-        space.look();
+        look();
     }
 }
 

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::control::{Control, ControlRequest, Reply};
 use crate::end::End;
 use crate::exit::Exit;
+use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
@@ -33,7 +34,7 @@ use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
 /// A token file is one line.
@@ -101,6 +102,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let cluster = identity.name().cluster;
     let mut clock = Clock::default(); // dropped after the stores, whose closing may hang too
+    let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let stores = served_stores::open(&data, config, cluster, &default_location, if_new)?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
@@ -125,7 +127,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
-    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let (started, disk_server) =
         cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
@@ -138,12 +139,18 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);
     }
+    let judged = Judged::Disk {
+        server: Arc::clone(&disk_server),
+        credentials: Arc::clone(&credentials),
+        front: started.server.watch(),
+    };
+    let indexes = stores.iter().map(|store| Arc::clone(&store.foundation.objects.index)).collect();
+    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &links)?;
-    let asked = Arc::clone(&disk_server);
-    let mut control = Control::start(data.directory(), Box::new(move |ask| refer(&asked, &ask)))
+    let (asked, judged) = (Arc::clone(&disk_server), Arc::clone(&health));
+    let mut control = Control::start(data.directory(), Box::new(move |ask| refer(&asked, &judged, &ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
-    let sources = sources(&stores, &started, disk_server);
-    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
+    metrics.serve(sources(&stores, &started, disk_server, Arc::clone(&health)));
 
     let mut ready = false;
     let mut said = Ok(());
@@ -169,13 +176,15 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             return Some(end);
         }
         spaces.iter_mut().for_each(SpaceWatch::look);
+        health.look();
         stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
     };
     let end = wait(&stop, reload, soon, watch);
     clock.start(end.late());
+    metrics.stopping();
     supervisor::tell("STOPPING=1");
     control.stop(Duration::from_millis(500));
-    drop(metrics);
+    drop((control, health));
     drop(renewal);
     links.stop("the disk server stops", LINKS_STOP);
     drop(registrar);
@@ -185,7 +194,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 }
 
 /// Only the manager answers questions about the cluster, so this tells the user where it is.
-fn refer(disk: &DiskServer, ask: &ControlRequest) -> Reply {
+fn refer(disk: &DiskServer, health: &NodeHealth, ask: &ControlRequest) -> Reply {
+    if *ask == ControlRequest::Status {
+        return admin_api::told(health.status());
+    }
     if matches!(ask, ControlRequest::ScrubStatus | ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop) {
         return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
@@ -195,7 +207,12 @@ fn refer(disk: &DiskServer, ask: &ControlRequest) -> Reply {
     ))
 }
 
-fn sources(stores: &[ServedStore], started: &RunningRole, disk_server: Arc<DiskServer>) -> Sources {
+fn sources(
+    stores: &[ServedStore],
+    started: &RunningRole,
+    disk_server: Arc<DiskServer>,
+    health: Arc<NodeHealth>,
+) -> Sources {
     let log = |store: &ServedStore| JournalSource {
         store: Some(store.foundation.objects.id),
         journal: Arc::clone(&store.foundation.journal),
@@ -206,6 +223,7 @@ fn sources(stores: &[ServedStore], started: &RunningRole, disk_server: Arc<DiskS
         logs: stores.iter().map(log).collect(),
         embedded: None,
         cluster: Some(ClusterSource::Disk(disk_server)),
+        health,
     }
 }
 

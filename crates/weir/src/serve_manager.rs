@@ -23,6 +23,7 @@ use crate::config::{ClusterRole, Config};
 use crate::control::{Control, ControlRequest, Reply};
 use crate::end::End;
 use crate::exit::Exit;
+use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
@@ -73,6 +74,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
+    let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
@@ -90,18 +92,29 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
-    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let (started, manager) =
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
+    let judged = Judged::Manager {
+        manager: Arc::clone(&manager),
+        credentials: Arc::clone(&credentials),
+        space: own_space(&foundation, config),
+        made: foundation.made,
+    };
+    let indexes = vec![Arc::clone(&foundation.names.index)];
+    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &authority)?;
-    let sources = sources(&foundation, config, &started, &manager);
-    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
-    let told_of = Arc::clone(&manager);
-    let admin_api = AdminApi { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
+    let admin_api = AdminApi {
+        tokens,
+        address: told.clone(),
+        authority: Arc::clone(&authority),
+        manager: Arc::clone(&manager),
+        health: Arc::clone(&health),
+    };
     let mut control = Control::start(data.directory(), Box::new(move |ask| admin_api.answer(&ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
+    metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
     supervisor::tell("READY=1");
 
@@ -114,14 +127,16 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let watch = || {
         space.look();
+        health.look();
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
         End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
     clock.start(end.late());
+    metrics.stopping();
     supervisor::tell("STOPPING=1");
     control.stop(std::time::Duration::from_millis(500));
-    drop(metrics);
+    drop((control, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
     started.stop();
@@ -205,17 +220,26 @@ fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
     Ok(Space { total: space.total, free: space.free, floor, floor_reached: false })
 }
 
-fn sources(foundation: &ManagerFoundation, config: &Config, started: &RunningRole, manager: &Arc<Manager>) -> Sources {
+/// The file system of the data directory.
+fn own_space(foundation: &ManagerFoundation, config: &Config) -> Box<dyn Fn() -> Option<Space> + Send + Sync> {
     let (disk, floor) = (Arc::clone(&foundation.disk), config.floor);
+    Box::new(move || space_of(&*disk, floor).ok())
+}
+
+fn sources(
+    foundation: &ManagerFoundation,
+    config: &Config,
+    started: &RunningRole,
+    manager: &Arc<Manager>,
+    health: Arc<NodeHealth>,
+) -> Sources {
     let indexes = vec![("namespace", Arc::clone(&foundation.names.index))];
     Sources {
         server: started.server.watch(),
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
-        cluster: Some(ClusterSource::Manager {
-            manager: Arc::clone(manager),
-            space: Box::new(move || space_of(&*disk, floor).ok()),
-        }),
+        cluster: Some(ClusterSource::Manager { manager: Arc::clone(manager), space: own_space(foundation, config) }),
+        health,
     }
 }
 
@@ -257,6 +281,7 @@ struct AdminApi {
     address: String,
     authority: Arc<Authority>,
     manager: Arc<Manager>,
+    health: Arc<NodeHealth>,
 }
 
 impl AdminApi {
@@ -269,6 +294,7 @@ impl AdminApi {
 
     fn answer(&self, ask: &ControlRequest) -> Reply {
         match ask {
+            ControlRequest::Status => admin_api::told(self.health.status()),
             ControlRequest::MakeToken { role, valid_millis } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.

@@ -62,7 +62,8 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     let served = Arc::clone(&foundation);
     std::thread::spawn(move || {
         let server_config = xrootd::ServerConfig::new(address, BootId(1));
-        let result = serve_on(&served, &config, server_config, &stop, &mut |_| (), &mut Clock::default());
+        let (metrics, mut clock) = (weir::metrics::Metrics::nowhere(), Clock::default());
+        let result = serve_on(&served, &config, server_config, metrics, &stop, &mut |_| (), &mut clock);
         tell.send(result).unwrap();
     });
     let end = Instant::now() + Duration::from_secs(60);

@@ -29,13 +29,14 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "journal",
     "namespace",
     "store",
     "ballast",
     "control",
     "control.new",
+    "last-backup",
     "RESTORING",
     "RESTORING.new",
     "JOURNAL",

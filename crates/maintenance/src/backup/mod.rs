@@ -12,6 +12,7 @@ mod under_way;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use console::Exit;
 use foundation::{DataDirError, Foundation, Purpose, Settings, datadir, refused};
@@ -24,6 +25,9 @@ use types::units::show_size;
 
 use crate::Error;
 use crate::{now, open_data_dir};
+
+/// The file in a data directory whose time is that of the last backup. Who makes backups by other means touches it.
+pub const LAST_BACKUP: &str = "last-backup";
 
 /// The source and the target of a backup.
 #[derive(Clone, Debug)]
@@ -60,9 +64,25 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
         Some((head, mut content)) => take(&mut target, head, now(), &mut |file| io::copy(&mut content, file).map(drop)),
         None => stopped_node(args, settings, &mut target, since),
     }?;
+    if let Err(error) = note(&args.data) {
+        tracing::warn!(
+            "the backup is whole, but {LAST_BACKUP} cannot be written, so `weir status` does not know of it: {error}"
+        );
+    }
     let removed = args.keep.map_or(Ok(0), |keep| target.keep(keep))?;
     say(args, &made, removed).map_err(Error::Print)?;
     Ok(Exit::Done)
+}
+
+/// Notes in the data directory that a backup of it is whole.
+fn note(data: &Path) -> io::Result<()> {
+    std::fs::write(data.join(LAST_BACKUP), "The time of this file is the time of the last backup of the namespace.\n")
+}
+
+/// When the last backup was made of the node whose data directory is `data`. `None`: nobody knows of one.
+#[must_use]
+pub fn last(data: &Path) -> Option<SystemTime> {
+    std::fs::metadata(data.join(LAST_BACKUP)).and_then(|found| found.modified()).ok()
 }
 
 /// Takes the namespace of a stopped node from its data directory.

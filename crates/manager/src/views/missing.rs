@@ -52,6 +52,16 @@ pub struct UnderReplicatedFile {
     pub locations: Vec<String>,
 }
 
+/// The numbers of under-replicated files.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ShortFiles {
+    pub(super) all: Counted,
+    /// Those with exactly one readable replica.
+    pub(super) single_copy: Counted,
+    /// Those that nobody can read now.
+    pub(super) unreadable: Counted,
+}
+
 /// The position at which a search continues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct MissingAfter {
@@ -129,22 +139,28 @@ impl Views {
         }
     }
 
-    /// The number of files that [`Self::missing`] lists, and of those that nobody can read. Examines a bounded number of objects.
-    pub(super) fn count_short_files(&self) -> Result<(Counted, Counted), NsError> {
-        let (mut short, mut unreadable) = (Counted::default(), Counted::default());
+    /// Counts the files that [`Self::missing`] lists. Examines a bounded number of objects.
+    pub(super) fn count_short_files(&self) -> Result<ShortFiles, NsError> {
+        let mut found = ShortFiles::default();
         let mut after = None;
         for _ in 0..PAGES_COUNTED {
             let page = self.missing(after, false)?;
-            short.count += page.files.len() as u64;
-            unreadable.count +=
-                page.files.iter().filter(|file| file.state > ReplicationState::UnderReplicated).count() as u64;
+            for file in &page.files {
+                found.all.count += 1;
+                found.unreadable.count += u64::from(file.state > ReplicationState::UnderReplicated);
+                found.single_copy.count += u64::from(file.replicas == 1);
+            }
             after = page.next;
             if after.is_none() {
-                return Ok((short, unreadable));
+                return Ok(found);
             }
         }
         // What is left may have none.
-        Ok((Counted { and_more: true, ..short }, Counted { and_more: unreadable.count > 0, ..unreadable }))
+        found.all.and_more = true;
+        for counted in [&mut found.single_copy, &mut found.unreadable] {
+            counted.and_more = counted.count > 0;
+        }
+        Ok(found)
     }
 
     /// The group after this one. The group of striped files comes first.

@@ -98,9 +98,15 @@ pub struct StatusView {
     /// Files with fewer readable replicas than they should have, whatever the reason. 0 in a view that is asked for every second.
     #[serde(default)]
     pub under_replicated: Counted,
+    /// Files of these with exactly one readable replica.
+    #[serde(default)]
+    pub single_copy: Counted,
     /// Files of these that nobody can read now.
     #[serde(default)]
     pub unreadable: Counted,
+    /// Files that were interrupted in the last hour and still are. 0 in a view that is asked for every second.
+    #[serde(default)]
+    pub interrupted: Counted,
     /// Groups with an offline store.
     #[serde(default)]
     pub groups_under_replicated: u64,
@@ -138,8 +144,16 @@ pub struct TopView {
 impl Views {
     /// The cluster as a whole.
     pub(crate) fn status(&self) -> Result<StatusView, NsError> {
-        let (under_replicated, unreadable) = self.count_short_files()?;
-        Ok(StatusView { under_replicated, unreadable, ..self.status_counted(COUNT_MAX, LENGTHS_MAX)?.0 })
+        let short = self.count_short_files()?;
+        let most = usize::try_from(COUNT_OFTEN_MAX).unwrap_or(usize::MAX);
+        let (count, and_more) = self.names.read(|read| namespace::interrupted_lately(read, most))?;
+        Ok(StatusView {
+            under_replicated: short.all,
+            single_copy: short.single_copy,
+            unreadable: short.unreadable,
+            interrupted: Counted { count, and_more },
+            ..self.status_counted(COUNT_MAX, LENGTHS_MAX)?.0
+        })
     }
 
     /// The same with the present activity. Cheap enough to call every second.
@@ -195,7 +209,9 @@ impl Views {
             copying: progress.under_way as u64,
             repair: self.copy_progress(&missing, progress.clone()),
             under_replicated: Counted::default(),
+            single_copy: Counted::default(),
             unreadable: Counted::default(),
+            interrupted: Counted::default(),
             groups_under_replicated,
             groups_unavailable,
             deletions: self.count_deletions(count_max)?,

@@ -7,6 +7,7 @@ pub(crate) mod end_unchanged;
 pub(crate) mod grace;
 pub(crate) mod hold;
 pub(crate) mod interrupt;
+pub(crate) mod interrupted;
 pub(crate) mod keep_digest;
 pub(crate) mod keep_sums;
 pub(crate) mod located;

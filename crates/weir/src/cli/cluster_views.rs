@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// The manager to ask, and the form of the answer.
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
-    /// The data directory of the running manager.
+    /// The data directory of the running manager; for `weir status`, of any running node.
     ///
     /// Without it, the environment variable WEIR_DATA names it, else it is the one that the package serves.
     #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
@@ -20,6 +20,18 @@ pub struct ManagerArgs {
 /// The data directory that a command without `--data` means.
 pub(crate) fn usual_data() -> PathBuf {
     std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| "/var/lib/weir/data".into()).into()
+}
+
+/// Arguments of `weir status`.
+#[derive(Args, Debug, Clone)]
+pub struct StatusArgs {
+    /// Print one line for Nagios and the like, with performance data, and end with 0 (OK), 1 (WARNING), 2 (CRITICAL) or
+    /// 3 (UNKNOWN: the node cannot be asked).
+    #[arg(long, conflicts_with = "json")]
+    pub check: bool,
+    /// The node to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
 }
 
 /// Arguments of `weir missing`.

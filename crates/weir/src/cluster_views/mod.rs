@@ -32,7 +32,7 @@ pub(crate) use members::{node, store};
 pub(crate) use missing::run as missing;
 pub(crate) use policy::run as policy;
 pub(crate) use repair::run as repair;
-pub(crate) use status::run as status;
+pub(crate) use status::{check, run as status};
 pub(crate) use stores::run as stores;
 
 /// Asks the manager and prints its answer: as JSON, or as `shown` formats it.

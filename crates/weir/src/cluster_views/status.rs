@@ -1,24 +1,99 @@
-//! `weir status`.
+//! `weir status`: the verdict and its reasons, then how the cluster or the node is.
+
+use std::io::Write as _;
 
 use manager::{Counted, NodeView, StatusView};
+use monitor::health::{UNKNOWN, check_line, unknown_line};
 
 use super::progress::{failed, left};
-use super::{counted, show};
+use super::wrap::{WIDTH, wrapped};
+use super::{asked, counted, show};
 use crate::Failure;
-use crate::cli::ManagerArgs;
+use crate::cli::StatusArgs;
 use crate::config::units::show_size;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::health::{DiskView, NodeStatus, StatusAnswer};
 use crate::table::table_lines;
 
-/// Runs the command.
-pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
-    show(args, &ControlRequest::ClusterStatus, in_words)
+const HEADING: [&str; 6] = ["node", "name", "state", "stores", "location", "clients"];
+/// The columns of the table that is left if the whole one is too wide: the others follow below each row.
+const NARROW: usize = 4;
+
+/// Runs the command, without `--check`.
+pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
+    show(&args.manager, &ControlRequest::Status, in_words)
 }
 
-fn in_words(status: &StatusView) -> Vec<String> {
+/// Runs the command with `--check`: prints one line and returns Nagios's exit code.
+pub(crate) fn check(args: &StatusArgs) -> u8 {
+    let (code, line) = match asked::<StatusAnswer>(&args.manager.data, &ControlRequest::Status) {
+        Ok(answer) => check_line(answer.health()),
+        Err(failure) => (UNKNOWN, unknown_line(&failure.to_string())),
+    };
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Ok(()) => code,
+        Err(_) => UNKNOWN,
+    }
+}
+
+fn in_words(answer: &StatusAnswer) -> Vec<String> {
+    let health = answer.health();
+    let mut lines = wrapped(health.lines());
+    lines.push(String::new());
+    match answer {
+        StatusAnswer::Manager { status, .. } => lines.extend(of_cluster(status)),
+        StatusAnswer::Single { node, .. } => {
+            lines.push("a single node".into());
+            lines.extend(of_node(node));
+        }
+        StatusAnswer::Disk { node, manager, .. } => {
+            let manager = manager.as_deref().map(|at| format!(" of the cluster at root://{at}/")).unwrap_or_default();
+            lines.push(format!("a disk server{manager}"));
+            lines.extend(of_node(node));
+        }
+    }
+    lines.push(format!("full at the present rate: {}", health.space_ends.words()));
+    wrapped(lines)
+}
+
+fn of_node(node: &NodeStatus) -> Vec<String> {
+    let disk = |DiskView { name, capacity, available }: &DiskView| match capacity {
+        0 => format!("{name}: its space cannot be determined"),
+        _ => format!("{name}: {} free of {}", show_size(*available), show_size(*capacity)),
+    };
+    let NodeStatus { disks, sessions, open_files, writers } = node;
+    let mut lines: Vec<String> = disks.iter().map(disk).collect();
+    lines.push(format!(
+        "{}, {} open, {} being written",
+        counted(*sessions, "client"),
+        counted(*open_files, "file"),
+        counted(*writers, "file")
+    ));
+    lines
+}
+
+/// The nodes. If the table is too wide for a terminal, locations and addresses follow on lines of their own.
+fn nodes(status: &StatusView) -> Vec<String> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
-    let mut lines = table_lines(&["node", "name", "state", "stores", "location", "clients"], &rows);
+    let lines = table_lines(&HEADING, &rows);
+    if lines.iter().all(|line| line.chars().count() <= WIDTH) {
+        return lines;
+    }
+    let narrow: Vec<Vec<String>> = rows.iter().map(|cells| cells[..NARROW].to_vec()).collect();
+    let mut narrow = table_lines(&HEADING[..NARROW], &narrow).into_iter();
+    let mut lines: Vec<String> = narrow.by_ref().take(2).collect();
+    for (line, cells) in narrow.zip(&rows) {
+        lines.push(line);
+        let more = cells[NARROW..].iter().filter(|cell| !cell.is_empty());
+        lines.extend(more.map(|cell| format!("    {cell}")));
+    }
+    lines
+}
+
+fn of_cluster(status: &StatusView) -> Vec<String> {
+    let mut lines = nodes(status);
     lines.push(String::new());
     let all = status.stores.values().sum();
     let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
@@ -38,10 +113,6 @@ fn in_words(status: &StatusView) -> Vec<String> {
     lines.push(format!("{}{copying}{left}", how_many(status.missing, "missing replica")));
     lines.extend(failed(&status.repair));
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "object")));
-    if status.is_older_than_stores {
-        lines.push("the namespace is older than the objects on the stores, as after a restore".into());
-        lines.push("from a backup: files that were created since have no names".into());
-    }
     lines
 }
 
@@ -83,7 +154,80 @@ fn row(node: &NodeView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use cluster::Presence;
+    use monitor::health::{Finding, Health, Reason, Verdict};
+    use types::NodeId;
+
     use super::*;
+
+    fn node(number: u64, client: &str) -> NodeView {
+        NodeView {
+            node: NodeId(number),
+            name: format!("ds{number}.a-long-domain.example.org"),
+            roles: "disk".into(),
+            presence: Some(Presence::Online),
+            clients: vec![client.into()],
+            nodes: Vec::new(),
+            stores: 1,
+            locations: vec!["a-long-site/r1/host".into()],
+            capacity: 0,
+            available: 0,
+            load_permille: 0,
+            activity: None,
+        }
+    }
+
+    fn status(nodes: Vec<NodeView>) -> StatusView {
+        StatusView {
+            nodes,
+            stores: [(cluster::placement::StoreState::Online, 2)].into(),
+            capacity: 100 << 30,
+            available: 50 << 30,
+            writers: Counted::default(),
+            missing: Counted::default(),
+            copying: 0,
+            repair: manager::CopyProgress::default(),
+            under_replicated: Counted::default(),
+            single_copy: Counted::default(),
+            unreadable: Counted::default(),
+            interrupted: Counted::default(),
+            groups_under_replicated: 0,
+            groups_unavailable: 0,
+            deletions: Counted::default(),
+            is_older_than_stores: false,
+        }
+    }
+
+    fn health() -> Health {
+        let finding = Finding { reason: Reason::NodeAway, severity: Verdict::Warning, text: "word ".repeat(30) };
+        Health { verdict: Verdict::Warning, reasons: vec![finding], ..Health::default() }
+    }
+
+    #[test]
+    fn a_status_fits_80_columns_whatever_the_names_are() {
+        let nodes = vec![node(1, "ds1.a-long-domain.example.org:1094"), node(2, "[2001:db8:1234:5678::1]:1094")];
+        let answer = StatusAnswer::Manager { health: health(), status: Box::new(status(nodes)) };
+        let lines = in_words(&answer);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        assert_eq!(lines[0], "warning");
+        assert!(lines.contains(&"    ds1.a-long-domain.example.org:1094".to_owned()), "{lines:#?}");
+        assert!(lines.contains(&"    a-long-site/r1/host".to_owned()), "{lines:#?}");
+        assert_eq!(lines.last().map(String::as_str), Some("full at the present rate: not known yet"));
+    }
+
+    #[test]
+    fn every_answer_reads_back() {
+        let disks = vec![DiskView { name: "store 1".into(), capacity: 5, available: 3 }];
+        let node_status = NodeStatus { disks, sessions: 1, open_files: 2, writers: 0 };
+        for answer in [
+            StatusAnswer::Manager { health: health(), status: Box::new(status(vec![node(1, "h:1")])) },
+            StatusAnswer::Single { health: health(), node: node_status.clone() },
+            StatusAnswer::Disk { health: health(), node: node_status, manager: Some("h:1".into()) },
+        ] {
+            let text = serde_json::to_string(&answer).unwrap();
+            assert_eq!(serde_json::from_str::<StatusAnswer>(&text).unwrap(), answer, "{text}");
+        }
+    }
 
     #[test]
     fn numbers_read_as_sentences() {

@@ -1,7 +1,7 @@
 //! Sentences on a terminal of 80 columns.
 
 /// The columns of the narrowest usual terminal.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 /// Before each further line of a sentence.
 const INDENT: &str = "  ";
 

@@ -43,6 +43,8 @@ pub enum ControlRequest {
         /// The token's id, or the beginning of its id.
         id: String,
     },
+    /// Show how the node or the cluster is, with the judgement.
+    Status,
     /// List the stores of the cluster.
     Stores,
     /// Show the cluster as a whole.

@@ -9,6 +9,7 @@ use monitor::exposition::{Exposition, Kind, Scale};
 use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
+use crate::health::NodeHealth;
 
 /// The parts that have metrics.
 pub struct Sources {
@@ -20,6 +21,23 @@ pub struct Sources {
     pub embedded: Option<Arc<Embedded>>,
     /// Further metrics of a cluster's node.
     pub cluster: Option<ClusterSource>,
+    /// The judgement.
+    pub(crate) health: Arc<NodeHealth>,
+}
+
+impl Sources {
+    /// Whether all threads of the node work; otherwise which does not. The node then stops within a second.
+    pub(super) fn is_working(&self) -> Result<(), String> {
+        let broken = self.embedded.as_ref().and_then(|embedded| embedded.broken());
+        let stopped = || self.logs.iter().find_map(|log| log.journal.poisoned());
+        broken.or_else(stopped).map_or(Ok(()), Err)
+    }
+
+    /// Whether the node serves clients; otherwise why not.
+    pub(super) fn is_serving(&self) -> Result<(), String> {
+        self.is_working()?;
+        self.health.is_serving().map_err(str::to_owned)
+    }
 }
 
 /// A journal and its indexes.
@@ -38,6 +56,9 @@ pub fn page(sources: &Sources) -> String {
     let version = env!("CARGO_PKG_VERSION");
     out.family("weir_build_info", Kind::Gauge, "1; the label says which version of weir runs")
         .labelled(&[("version", version)], 1);
+    if let Some(health) = sources.health.recent() {
+        health.tell(&mut out);
+    }
     let mut figures = sources.server.figures();
     if let Some(cluster) = &sources.cluster {
         figures.space = cluster.own_space(figures.space);

@@ -10,7 +10,15 @@ use types::units::show_size;
 use crate::Failure;
 use crate::cluster_views::asked;
 use crate::control::ControlRequest;
-use crate::table::table_lines;
+use crate::table::{spaced_table, table_lines};
+
+const HEADING: [&str; 10] = ["node", "at", "state", "open", "wr", "in/s", "out/s", "load", "free", "heard"];
+/// The columns of the address, and of the rates.
+const AT: usize = 1;
+const IN: usize = 5;
+const OUT: usize = 6;
+/// The shortest form of an address.
+const AT_MIN: usize = 4;
 
 pub(super) struct Cluster {
     data: PathBuf,
@@ -50,13 +58,45 @@ impl Seen for SeenCluster {
             Some(Presence::Online) => 3,
         });
         let rows: Vec<Vec<String>> = nodes.into_iter().map(row).collect();
-        let heading = ["node", "at", "state", "open", "writing", "in", "out", "load", "free", "heard"];
-        lines.extend(table_lines(&heading, &rows));
+        lines.extend(match size {
+            Some(size) => narrow(rows, size.columns),
+            None => table_lines(&HEADING, &rows),
+        });
         match size {
             Some(size) => fitted(lines, size, &bold),
             None => lines,
         }
     }
+}
+
+/// The table of nodes on a terminal of so many columns. If it is too wide, the cells move together, and addresses get shorter: without the
+/// port, then cut.
+fn narrow(mut rows: Vec<Vec<String>>, columns: usize) -> Vec<String> {
+    let widest = |lines: &[String]| lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let lines = table_lines(&HEADING, &rows);
+    if widest(&lines) <= columns {
+        return lines;
+    }
+    for cells in &mut rows {
+        if let Some((host, _)) = cells[AT].rsplit_once(':') {
+            cells[AT] = host.to_owned();
+        }
+        // The heading says it.
+        for rate in [IN, OUT] {
+            cells[rate] = cells[rate].trim_end_matches("/s").to_owned();
+        }
+    }
+    let over = widest(&spaced_table(&HEADING, &rows, 1)).saturating_sub(columns);
+    if over > 0 {
+        let longest = rows.iter().map(|cells| cells[AT].chars().count()).max().unwrap_or(0);
+        let room = longest.saturating_sub(over).max(AT_MIN);
+        for cells in &mut rows {
+            if cells[AT].chars().count() > room {
+                cells[AT] = cells[AT].chars().take(room - 1).chain(['…']).collect();
+            }
+        }
+    }
+    spaced_table(&HEADING, &rows, 1)
 }
 
 fn totals(view: &TopView) -> Vec<String> {
@@ -82,16 +122,14 @@ fn totals(view: &TopView) -> Vec<String> {
             more(status.writers)
         ),
         format!(
-            "space {} free of {}   missing replicas {}, being copied {}, copied {} ({})   deletions waiting {}",
-            show_size(status.available),
-            show_size(status.capacity),
+            "missing replicas {}, being copied {}, copied {} ({})   to delete {}",
             more(status.missing),
             status.copying,
             view.repaired_replicas,
             show_size(view.repaired_bytes),
             more(status.deletions)
         ),
-        String::new(),
+        format!("space {} free of {}", show_size(status.available), show_size(status.capacity)),
     ]
 }
 
@@ -190,7 +228,9 @@ mod tests {
             repaired_bytes: 5 << 20,
             status: StatusView {
                 under_replicated: Counted::default(),
+                single_copy: Counted::default(),
                 unreadable: Counted::default(),
+                interrupted: Counted::default(),
                 groups_under_replicated: 0,
                 groups_unavailable: 0,
                 is_older_than_stores: false,
@@ -228,6 +268,28 @@ mod tests {
             cells[3],
             ["2", "10.0.0.2:1094", "online", "7", "4", "3.00", "MiB/s", "0", "B/s", "26%", "50.0", "GiB", "now"]
         );
+    }
+
+    #[test]
+    fn the_table_fits_80_columns() {
+        let mut nodes = vec![
+            node(1, None, None),
+            node(2, Some(Presence::Suspect), Some(said(900))),
+            node(3, Some(Presence::Away), Some(said(130_000))),
+        ];
+        let fits = |nodes: Vec<NodeView>| {
+            let lines = SeenCluster(view(nodes)).lines(Some(Size { columns: 80, rows: 40 }));
+            // Nothing is cut off at the right: the last column is whole.
+            assert!(
+                lines[6].ends_with(" -") && lines[7].ends_with("2 min ago") && lines[8].ends_with("now"),
+                "{lines:#?}"
+            );
+            assert!(lines.iter().all(|line| line.chars().count() <= 80 + 8), "{lines:#?}"); // bold takes some
+            lines
+        };
+        assert!(fits(nodes.clone())[7].contains("10.0.0.3 "));
+        nodes[1].clients = vec!["a-very-long-name.of-a-disk-server.example.org:1094".into()];
+        assert!(fits(nodes)[8].contains("…"));
     }
 
     #[test]

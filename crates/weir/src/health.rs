@@ -1,0 +1,379 @@
+//! Gathers what is judged of a running node ([`monitor::health`]), and keeps the history of its space. `weir status`, the metrics and the
+//! check all get their judgement here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use cluster::Presence;
+use cluster::placement::StoreState;
+use disk::Directory;
+use disk_server::DiskServer;
+use kv::JournaledIndex;
+use link::Credentials;
+use maintenance::backup;
+use maintenance::scrub::Scrub;
+use maintenance::scrub::position::Tally;
+use manager::{Counted, Manager, StatusView, StoreView};
+use monitor::health::{
+    Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Health, Snapshot, SpaceSnapshot, SpaceTrend, judge,
+};
+use namespace::{Namespace, NsError};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use store::{Space, Store};
+use types::Timestamp;
+
+use crate::serve::now;
+
+/// How old a judgement for the metrics may be: several programs may read them, and a large cluster takes a moment.
+const RECENT: Duration = Duration::from_secs(5);
+/// How often the space is looked at for its history.
+const NOTE: Duration = Duration::from_secs(60);
+/// Tombstones of writers that are examined for interrupted files.
+const ENDED_MAX: usize = 10_000;
+
+/// The answer to `weir status`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub(crate) enum StatusAnswer {
+    /// A manager shows its cluster.
+    Manager {
+        /// The judgement.
+        health: Health,
+        /// The cluster.
+        #[serde(flatten)]
+        status: Box<StatusView>,
+    },
+    /// A single node.
+    Single {
+        /// The judgement.
+        health: Health,
+        /// The node.
+        #[serde(flatten)]
+        node: NodeStatus,
+    },
+    /// A disk server, which knows only about itself.
+    Disk {
+        /// The judgement.
+        health: Health,
+        /// The node.
+        #[serde(flatten)]
+        node: NodeStatus,
+        /// Its manager's address for clients, if it has heard from one.
+        manager: Option<String>,
+    },
+}
+
+/// A node that is no manager.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeStatus {
+    /// Its disks.
+    pub(crate) disks: Vec<DiskView>,
+    /// Logged-in clients.
+    pub(crate) sessions: u64,
+    /// Files that they have open.
+    pub(crate) open_files: u64,
+    /// Files that are being written.
+    pub(crate) writers: u64,
+}
+
+/// A disk of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct DiskView {
+    /// Its name for people.
+    pub(crate) name: String,
+    /// Size in bytes. This and the next are 0 if they cannot be determined.
+    pub(crate) capacity: u64,
+    /// Bytes that files can still use.
+    pub(crate) available: u64,
+}
+
+impl StatusAnswer {
+    pub(crate) fn health(&self) -> &Health {
+        match self {
+            Self::Manager { health, .. } | Self::Single { health, .. } | Self::Disk { health, .. } => health,
+        }
+    }
+}
+
+/// The parts of a role that are looked at.
+pub(crate) enum Judged {
+    /// A single node.
+    Single { store: Arc<Store>, namespace: Arc<Namespace>, scrub: Arc<Scrub>, front: xrootd::Watch },
+    /// A manager.
+    Manager {
+        manager: Arc<Manager>,
+        credentials: Arc<Credentials>,
+        /// The file system of its data directory.
+        space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
+        /// When its data directory was created.
+        made: Timestamp,
+    },
+    /// A disk server.
+    Disk { server: Arc<DiskServer>, credentials: Arc<Credentials>, front: xrootd::Watch },
+}
+
+/// Whose space a history is about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum TrendOf {
+    Disk(String),
+    AllStores,
+}
+
+/// Judges a running node.
+pub(crate) struct NodeHealth {
+    judged: Judged,
+    directory: Arc<Directory>,
+    indexes: Vec<Arc<JournaledIndex>>,
+    trends: Mutex<BTreeMap<TrendOf, SpaceTrend>>,
+    noted: Mutex<Option<Instant>>,
+    recent: Mutex<Option<(Instant, Health)>>,
+}
+
+impl NodeHealth {
+    /// `directory`: the node's data directory. `indexes`: those whose troubles are told.
+    pub(crate) fn new(judged: Judged, directory: Arc<Directory>, indexes: Vec<Arc<JournaledIndex>>) -> Self {
+        let (trends, noted, recent) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { judged, directory, indexes, trends, noted, recent }
+    }
+
+    /// Notes the space for its history, once a minute. Call it about every second.
+    pub(crate) fn look(&self) {
+        let is_due = {
+            let mut noted = self.noted.lock();
+            let is_due = noted.is_none_or(|noted| noted.elapsed() >= NOTE);
+            if is_due {
+                *noted = Some(Instant::now());
+            }
+            is_due
+        };
+        if is_due {
+            let stores = match &self.judged {
+                Judged::Manager { manager, .. } => manager.stores_view().unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            self.disks(&stores, seconds_now());
+        }
+    }
+
+    /// The state now.
+    pub(crate) fn status(&self) -> Result<StatusAnswer, NsError> {
+        let now = seconds_now();
+        let snapshot = |disks, backup| Snapshot {
+            now,
+            disks,
+            backup,
+            has_index_trouble: self.has_index_trouble(),
+            ..Snapshot::default()
+        };
+        let last = self.last_backup();
+        let answer = match &self.judged {
+            Judged::Manager { manager, credentials, made, .. } => {
+                let (status, stores) = (manager.status_view()?, manager.stores_view()?);
+                let (disks, all) = self.disks(&stores, now);
+                let backup = last.map_or(Backup::NeverSince(seconds(*made)), Backup::At);
+                let health = judge(&Snapshot {
+                    cluster: Some(of_cluster(&status, all)),
+                    certificate_ends: Some(seconds(credentials.expires())),
+                    interrupted: count(status.interrupted),
+                    ..snapshot(disks, backup)
+                });
+                StatusAnswer::Manager { health, status: Box::new(status) }
+            }
+            Judged::Single { namespace, scrub, front, .. } => {
+                let (disks, _) = self.disks(&[], now);
+                let node = of_node(&disks, front);
+                let (interrupted, and_more) = namespace.read(|read| namespace::interrupted_lately(read, ENDED_MAX))?;
+                let scrubbed = scrub.status();
+                let damaged = |tally: Option<serde_json::Value>| {
+                    tally.and_then(|tally| serde_json::from_value::<Tally>(tally).ok()).map_or(0, |tally| tally.damaged)
+                };
+                let health = judge(&Snapshot {
+                    // A pass under way has not seen everything yet.
+                    damaged: damaged(scrubbed.current).max(damaged(scrubbed.last)),
+                    scrub_trouble: scrubbed.trouble,
+                    interrupted: Count { count: interrupted, and_more },
+                    ..snapshot(disks, last.map_or(Backup::NotExpected, Backup::At))
+                });
+                StatusAnswer::Single { health, node }
+            }
+            Judged::Disk { server, credentials, front } => {
+                let (disks, _) = self.disks(&[], now);
+                let node = of_node(&disks, front);
+                let health = judge(&Snapshot {
+                    has_lease: Some(server.figures().is_in_session),
+                    certificate_ends: Some(seconds(credentials.expires())),
+                    ..snapshot(disks, Backup::NotExpected)
+                });
+                let manager = server.manager().map(|(host, port)| format!("{host}:{port}"));
+                StatusAnswer::Disk { health, node, manager }
+            }
+        };
+        *self.recent.lock() = Some((Instant::now(), answer.health().clone()));
+        Ok(answer)
+    }
+
+    /// The judgement of the last seconds, or a new one.
+    pub(crate) fn recent(&self) -> Option<Health> {
+        if let Some((when, health)) = &*self.recent.lock()
+            && when.elapsed() < RECENT
+        {
+            return Some(health.clone());
+        }
+        match self.status() {
+            Ok(answer) => Some(answer.health().clone()),
+            Err(error) => {
+                tracing::warn!("the state of the node cannot be judged: {error}");
+                None
+            }
+        }
+    }
+
+    /// Whether clients are served; otherwise why not.
+    pub(crate) fn is_serving(&self) -> Result<(), &'static str> {
+        match &self.judged {
+            Judged::Disk { server, .. } if !server.figures().is_in_session => {
+                Err("this disk server has no lease from its manager, and answers nobody without one")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_index_trouble(&self) -> bool {
+        self.indexes
+            .iter()
+            .map(|index| index.stats())
+            .any(|stats| stats.trouble.is_some() || stats.checkpoint_trouble.is_some())
+    }
+
+    fn last_backup(&self) -> Option<u64> {
+        Some(backup::last(&self.directory.held())?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    }
+
+    /// The disks, and the sum of the stores that take new files. Notes their space.
+    fn disks(&self, stores: &[StoreView], now: u64) -> (Vec<DiskSnapshot>, SpaceSnapshot) {
+        let mut seen = Seen { now, trends: self.trends.lock(), met: Vec::new() };
+        let data = format!("the disk of {}", self.directory.shown().display());
+        let disks = match &self.judged {
+            Judged::Single { store, .. } => vec![DiskSnapshot {
+                space: store.space().ok().map(|space| seen.space(TrendOf::Disk(data.clone()), of_store(space))),
+                name: data,
+                is_vital: true,
+                ..DiskSnapshot::default()
+            }],
+            Judged::Disk { server, .. } => {
+                let figures = server.figures();
+                figures.stores.iter().map(|store| seen.disk(format!("store {}", store.store), store.space)).collect()
+            }
+            Judged::Manager { space, .. } => {
+                // The namespace takes names as long as there is any room.
+                let own = space().map(|space| (space.total, space.free));
+                let own = DiskSnapshot {
+                    space: own.map(|own| seen.space(TrendOf::Disk(data.clone()), own)),
+                    name: data,
+                    is_vital: true,
+                    ..DiskSnapshot::default()
+                };
+                std::iter::once(own).chain(stores.iter().map(|store| seen.store(store, stores))).collect()
+            }
+        };
+        let usable = stores.iter().filter(|store| store.state == StoreState::Online);
+        let sum = usable.fold((0_u64, 0_u64), |(capacity, available), store| {
+            (capacity.saturating_add(store.capacity), available.saturating_add(room(store)))
+        });
+        let all = seen.space(TrendOf::AllStores, sum);
+        let Seen { mut trends, met, .. } = seen;
+        trends.retain(|of, _| met.contains(of));
+        (disks, all)
+    }
+}
+
+/// A look at all disks.
+struct Seen<'a> {
+    now: u64,
+    trends: parking_lot::MutexGuard<'a, BTreeMap<TrendOf, SpaceTrend>>,
+    met: Vec<TrendOf>,
+}
+
+impl Seen<'_> {
+    fn space(&mut self, of: TrendOf, (capacity, available): (u64, u64)) -> SpaceSnapshot {
+        let trend = self.trends.entry(of.clone()).or_default();
+        trend.note(self.now, capacity, available);
+        self.met.push(of);
+        SpaceSnapshot { capacity, available, ends: trend.end(self.now, available) }
+    }
+
+    fn disk(&mut self, name: String, space: Option<Space>) -> DiskSnapshot {
+        let space = space.map(|space| self.space(TrendOf::Disk(name.clone()), of_store(space)));
+        DiskSnapshot { name, space, ..DiskSnapshot::default() }
+    }
+
+    fn store(&mut self, store: &StoreView, all: &[StoreView]) -> DiskSnapshot {
+        let is_alone = all.iter().filter(|other| other.location == store.location).count() == 1;
+        let name = match is_alone {
+            true => store.location.clone(),
+            false => format!("{} (store {})", store.location, store.store),
+        };
+        let state = match store.state {
+            StoreState::Online | StoreState::Suspect | StoreState::Full => DiskState::Used,
+            StoreState::Offline => DiskState::Offline,
+            StoreState::Returned => DiskState::Returned,
+            StoreState::Draining | StoreState::ReadOnly | StoreState::Removed | StoreState::Replaced => {
+                DiskState::SetAside
+            }
+        };
+        // Its sizes are unknown until its node has reported.
+        let space = (store.capacity > 0 && state == DiskState::Used)
+            .then(|| self.space(TrendOf::Disk(format!("store {}", store.store)), (store.capacity, room(store))));
+        DiskSnapshot { name, state, space, is_vital: false }
+    }
+}
+
+fn room(store: &StoreView) -> u64 {
+    store.free.min(store.capacity).saturating_sub(store.reserve)
+}
+
+/// Size and available bytes of a store's disk.
+fn of_store(space: Space) -> (u64, u64) {
+    (space.total, if space.floor_reached { 0 } else { space.free.saturating_sub(space.floor) })
+}
+
+fn of_node(disks: &[DiskSnapshot], front: &xrootd::Watch) -> NodeStatus {
+    let disk = |disk: &DiskSnapshot| {
+        let space = disk.space.unwrap_or_default();
+        DiskView { name: disk.name.clone(), capacity: space.capacity, available: space.available }
+    };
+    let figures = front.figures();
+    NodeStatus {
+        disks: disks.iter().map(disk).collect(),
+        sessions: figures.sessions as u64,
+        open_files: figures.open_files.now as u64,
+        writers: figures.writers as u64,
+    }
+}
+
+fn of_cluster(status: &StatusView, space: SpaceSnapshot) -> ClusterSnapshot {
+    let away = status.nodes.iter().filter(|node| node.presence == Some(Presence::Away));
+    ClusterSnapshot {
+        space,
+        under_replicated: count(status.under_replicated),
+        single_copy: count(status.single_copy),
+        unreadable: count(status.unreadable),
+        away: away.map(|node| node.name.clone()).collect(),
+        failed_repairs: status.repair.failed,
+        is_older_than_stores: status.is_older_than_stores,
+    }
+}
+
+fn count(counted: Counted) -> Count {
+    Count { count: counted.count, and_more: counted.and_more }
+}
+
+fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.secs()).unwrap_or(0)
+}
+
+fn seconds_now() -> u64 {
+    seconds(now())
+}
