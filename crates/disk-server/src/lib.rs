@@ -8,6 +8,7 @@ mod activity;
 mod addresses;
 mod attributes;
 mod blocking;
+mod client_writes;
 mod completing;
 mod disk_node;
 #[cfg(any(test, feature = "planted"))]
@@ -35,6 +36,7 @@ pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Su
 use addresses::StoreAddresses;
 pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
+pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
 use replica::Change;
@@ -121,6 +123,7 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
     /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
@@ -169,6 +172,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             bulk: BulkPool::default(),
             began: world.now(),
@@ -224,6 +228,7 @@ impl DiskServer {
         if let Some(activity) = self.activity(self.world.now()) {
             self.world.to_manager(FromDisk::Activity(activity));
         }
+        self.report_lengths();
     }
 
     /// Runs the periodic work. Call it several times a second.
@@ -285,6 +290,7 @@ impl DiskServer {
             }
             FromManager::Sum(request) => self.sum(request),
             FromManager::Attribute(answer) => self.attribute_answered(answer),
+            FromManager::Claim(claim) => self.claim(claim),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

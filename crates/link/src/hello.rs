@@ -48,6 +48,9 @@ pub enum Version {
     V3 = 3,
     /// A disk server asks the manager about the extended attributes of the files that its clients have open.
     V4 = 4,
+    /// A manager asks the primary of an open write whether its client is there, and a disk server reports how long the files
+    /// are that its clients write.
+    V5 = 5,
 }
 
 /// The range of versions that a node speaks.
@@ -61,7 +64,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V4 as u16, newest: Version::V4 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V5 as u16, newest: Version::V5 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

@@ -64,6 +64,7 @@ mod checksums;
 mod closing;
 mod complaints;
 mod config;
+mod conflicts;
 mod copying;
 mod creates;
 mod endings;
@@ -138,7 +139,7 @@ pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
 pub use complaints::Complaints;
 pub use config::{
     Config, Fetcher, Limits, PlantedBug, PutsTogether, READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, Times,
-    WRITE_BUFFERS_SHARE, WRITE_BYTES,
+    Unfinished, UnfinishedPolicy, WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
 pub use disk_server::FrontEndFigures;
 pub use figures::{Bounded, Counters, DELETIONS_COUNTED_MAX, Figures};

@@ -16,6 +16,8 @@ use crate::to_wire::RequestError;
 
 /// The key of a modification time. The config query of the same name tells a client that the server supports it.
 pub(crate) const MTIME: &[u8] = b"weir.mtime";
+/// The key with which a reader says that it follows a file that is being written.
+const FOLLOW: &[u8] = b"weir.follow";
 /// Maximum length of a word in a login's description.
 const WORD_MAX: usize = 256;
 
@@ -133,6 +135,7 @@ pub(crate) fn open_of(
         mode: r.mode.0,
         hidden_until_closed: has(OpenOptions::POSC),
         partial: r.target.get(b"weir.partial") == Some(b"1"),
+        follows: r.target.get(FOLLOW) == Some(b"1"),
         with_stat,
         mtime: mtime_of(&r.target),
         go_on,

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use namespace::{Namespace, NsError, OpenWrite};
+use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
 use node::Summed;
 use store::Space;
 use types::striping::StripedOpenWrite;
-use types::{LocationRanges, NodeId, NsPath, ObjectId, Policy, StoreId};
+use types::{GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, StoreId};
 
 use crate::attributes::Attributes;
 use crate::capability_clock::CapabilityClock;
@@ -20,6 +20,7 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
+use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
@@ -42,6 +43,7 @@ pub struct Manager {
     summing: Summing,
     attributes: Attributes,
     activities: Arc<Activities>,
+    open_lengths: OpenLengths,
     views: Views,
 }
 
@@ -112,6 +114,7 @@ impl Manager {
             summing,
             attributes,
             activities,
+            open_lengths: OpenLengths::default(),
             views,
         }))
     }
@@ -199,6 +202,23 @@ impl Manager {
     /// If the file does not exist, or none of its stores is online.
     pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
         self.open.locate(open_request, path)
+    }
+
+    /// The length of a file that is being written, as the servers that it is written to last reported it, in bytes. A power failure cannot undo it.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn open_write_len(&self, content: &Content) -> Result<u64, NsError> {
+        if content.group != GroupId::STRIPED {
+            return Ok(self.open_lengths.of(content.object));
+        }
+        let (stripe, units) = self.names.read(|read| namespace::units_of(read, content.object))?;
+        let unit_len = |unit: &Content| match unit.state {
+            FileState::Open(_) | FileState::Updating(_) => self.open_lengths.of(unit.object),
+            FileState::Complete | FileState::Interrupted(_) => unit.len,
+        };
+        let lens: Vec<u64> = units.iter().map(|unit| unit.content().map_or(0, unit_len)).collect();
+        Ok(stripe.whole_prefix(&lens))
     }
 
     /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn

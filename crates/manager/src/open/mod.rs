@@ -1,5 +1,7 @@
-//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory.
+//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory, and
+//! the opens that wait for the answer of a primary.
 
+mod claims;
 mod ending;
 mod open_request;
 mod opening;
@@ -19,8 +21,9 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::names::Names;
 use crate::without_primary::WritesWithoutPrimary;
 
+use claims::Claims;
 pub(crate) use ending::{Complete, End};
-pub use open_request::{OpenRequest, OpeningError, Redirect};
+pub use open_request::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub(crate) use opening::Permitted;
 use writers_room::WritersRooms;
 
@@ -36,6 +39,7 @@ pub(crate) struct OpenService {
     without_primary: WritesWithoutPrimary,
     /// An estimate, used to tell clients in time that they must wait. Nothing depends on its accuracy.
     rooms: WritersRooms,
+    claims: Claims,
 }
 
 impl OpenService {
@@ -48,8 +52,8 @@ impl OpenService {
         without_primary: WritesWithoutPrimary,
     ) -> Self {
         let view = coordinator.published();
-        let rooms = WritersRooms::default();
-        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms }
+        let (rooms, claims) = (WritersRooms::default(), Claims::new(world.random()));
+        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms, claims }
     }
 
     /// A disk server reports its memory for files that are being written.

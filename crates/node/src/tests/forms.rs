@@ -14,9 +14,9 @@ use types::{
 
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
-    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure,
-    EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenedFile, PeerMessage, ReplicaOrigin, StoreAddress,
-    StoreAddressPage, StoreReport, SumRequest, Summed,
+    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
+    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteLength, OpenedFile, PeerMessage,
+    ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -75,6 +75,10 @@ fn name_of_disks(message: &FromDisk) -> String {
             AttributeAction::Set { .. } => "attribute-set",
             AttributeAction::Remove(_) => "attribute-remove",
         },
+        FromDisk::Claimed { found: ClaimResult::Ending, .. } => "claimed-ending",
+        FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
+        FromDisk::Claimed { found: ClaimResult::Unknown, .. } => "claimed-unknown",
+        FromDisk::Lengths(_) => "lengths",
     }
     .to_owned()
 }
@@ -105,6 +109,7 @@ fn name_of_managers(message: &FromManager) -> String {
             Ok(AttributeResult::Done) => "attribute-done",
             Err(_) => "attribute-refused",
         },
+        FromManager::Claim(_) => "claim",
     }
     .to_owned()
 }
@@ -224,6 +229,10 @@ fn from_disks() -> Vec<FromDisk> {
             AttributeAction::Set { name: b"user.a".to_vec(), value: b"b".to_vec(), only_new: true },
         ),
         attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
+        FromDisk::Claimed { number: 9, found: ClaimResult::Ending },
+        FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
+        FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
+        FromDisk::Lengths(vec![OpenWriteLength { writer: WRITER, len: 4096 }]),
     ]
 }
 
@@ -270,6 +279,7 @@ fn from_managers() -> Vec<FromManager> {
         attribute(Ok(AttributeResult::Value(b"b".to_vec()))),
         attribute(Ok(AttributeResult::Done)),
         attribute(Err(ErrorCode::NoAttribute)),
+        FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
     ]
 }
 
