@@ -22,7 +22,7 @@ class Another:
 
     def __init__(self, node, path: str):
         self.connection = Raw(node.port)
-        self.handle = self.connection.open(path)
+        self.handle = self.connection.open(f"{path}?weir.follow=1")
 
     def read(self, length: int) -> bytes:
         return self.connection.read(self.handle, 0, length).body

@@ -8,6 +8,7 @@ mod activity;
 mod addresses;
 mod attributes;
 mod blocking;
+mod client_writes;
 mod completing;
 mod disk_node;
 #[cfg(any(test, feature = "planted"))]
@@ -36,6 +37,7 @@ pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Su
 use addresses::StoreAddresses;
 pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
+pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
 pub use open_writes::NotAgreed;
@@ -123,6 +125,7 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
     open_write_requests: open_writes::OpenWriteRequests,
     /// Buffers for bytes from and to other servers.
@@ -172,6 +175,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
             bulk: BulkPool::default(),
@@ -228,6 +232,7 @@ impl DiskServer {
         if let Some(activity) = self.activity(self.world.now()) {
             self.world.to_manager(FromDisk::Activity(activity));
         }
+        self.report_lengths();
     }
 
     /// Runs the periodic work. Call it several times a second.
@@ -291,6 +296,7 @@ impl DiskServer {
             FromManager::Sum(request) => self.sum(request),
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
+            FromManager::Claim(claim) => self.claim(claim),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

@@ -165,6 +165,12 @@ impl ReadGrant {
         (self.0.ino, self.0.mode, self.0.mtime)
     }
 
+    /// Whether the object was being written when the capability was made.
+    #[must_use]
+    pub fn follows_writer(&self) -> bool {
+        matches!(self.0.grant.rights, GrantRights::Follow)
+    }
+
     /// Opens the object for reading.
     ///
     /// # Errors

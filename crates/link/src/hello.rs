@@ -49,6 +49,8 @@ pub enum Version {
     /// A disk server asks the manager about the extended attributes of the files that its clients have open.
     V4 = 4,
     /// A disk server asks the manager about the open writes that it leads.
+    /// A manager asks the primary of an open write whether its client is there, and a disk server reports how long the files
+    /// are that its clients write.
     V5 = 5,
 }
 

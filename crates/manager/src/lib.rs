@@ -32,6 +32,7 @@ mod manager;
 mod manager_node;
 mod names;
 mod open;
+mod open_lengths;
 pub mod registration;
 pub mod tokens;
 mod tracked;
@@ -47,7 +48,7 @@ pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
-pub use open::{OpenRequest, OpeningError, Redirect};
+pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use views::{
     ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
     MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,

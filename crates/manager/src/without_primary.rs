@@ -14,18 +14,26 @@ use crate::tracked::Tracked;
 #[derive(Clone, Default)]
 pub(crate) struct WritesWithoutPrimary(Arc<Tracked<Since>>);
 
-/// The epoch of each open write, and since when it has no primary.
-type Since = BTreeMap<(WriterKey, ObjectId), (u32, Time)>;
+/// The open writes without a primary.
+type Since = BTreeMap<(WriterKey, ObjectId), Without>;
+
+#[derive(Clone, Copy)]
+struct Without {
+    epoch: u32,
+    since: Time,
+    /// Another client of the same principal wants the file, so nobody waits any longer.
+    is_due: bool,
+}
 
 impl WritesWithoutPrimary {
     /// Records that no store leads this open write now.
     pub(crate) fn add(&self, now: Time, writer: &WriterToken) {
-        let mut all = self.0.lock();
-        let since = all.entry((writer.key, writer.object)).or_insert((writer.epoch, now));
-        // The client has come back meanwhile.
-        if since.0 != writer.epoch {
-            *since = (writer.epoch, now);
-        }
+        add(&mut self.0.lock(), now, writer);
+    }
+
+    /// Records that no store leads this open write now, and that its grace period is over.
+    pub(crate) fn end_now(&self, now: Time, writer: &WriterToken) {
+        add(&mut self.0.lock(), now, writer).is_due = true;
     }
 
     /// Forgets an open write that has a primary, or that is being ended.
@@ -40,13 +48,23 @@ impl WritesWithoutPrimary {
 
     /// Whether no store leads this open write, as far as is known: then its bytes can be read nowhere.
     pub(crate) fn has(&self, writer: &WriterToken) -> bool {
-        self.0.lock().get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
+        self.0.lock().get(&(writer.key, writer.object)).is_some_and(|without| without.epoch == writer.epoch)
     }
 
     /// Whether this open write has had no primary for the whole `grace`.
     pub(crate) fn is_over(&self, now: Time, grace: Duration, writer: &WriterToken) -> bool {
         let all = self.0.lock();
-        let since = all.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
-        since.is_some_and(|(_, since)| now.since(*since) >= grace)
+        let without = all.get(&(writer.key, writer.object)).filter(|without| without.epoch == writer.epoch);
+        without.is_some_and(|without| without.is_due || now.since(without.since) >= grace)
     }
+}
+
+fn add<'a>(all: &'a mut Since, now: Time, writer: &WriterToken) -> &'a mut Without {
+    let new = Without { epoch: writer.epoch, since: now, is_due: false };
+    let without = all.entry((writer.key, writer.object)).or_insert(new);
+    // The client has come back meanwhile.
+    if without.epoch != writer.epoch {
+        *without = new;
+    }
+    without
 }

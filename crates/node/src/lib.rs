@@ -20,7 +20,7 @@ pub use bulk::{BulkBytes, BulkPool};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,
-    ChecksumFailure, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer,
-    OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, STORE_ADDRESSES_MAX, StoreAddress,
-    StoreAddressPage, StoreReport, SumRequest, Summed,
+    ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, LENGTHS_MAX, Message,
+    OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal,
+    ReplicaOrigin, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };

@@ -47,6 +47,53 @@ pub enum FromDisk {
     Attribute(AttributeRequest),
     /// Asks about an open write that this server leads.
     OpenWrite(OpenWriteRequest),
+    /// The answer to [`FromManager::Claim`].
+    Claimed {
+        /// The number of the claim.
+        number: u64,
+        /// What becomes of the open write.
+        found: ClaimResult,
+    },
+    /// The lengths of the files that its clients write: about once a second. At most [`LENGTHS_MAX`].
+    Lengths(Vec<OpenWriteLength>),
+}
+
+/// The most lengths in one message.
+pub const LENGTHS_MAX: usize = 4096;
+
+/// The length of a file that is being written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenWriteLength {
+    /// The open write.
+    pub writer: WriterToken,
+    /// The length that a power failure cannot undo, in bytes.
+    pub len: u64,
+}
+
+/// Another client of the same principal, or one of another principal, meets an open write. If its client has lost its
+/// connection and acted for the same principal, the open write may end at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// The manager's number of this claim.
+    pub number: u64,
+    /// The open write.
+    pub writer: WriterToken,
+    /// The principal of the other client.
+    pub principal: PrincipalId,
+    /// The other client replaces the file or continues it. Otherwise it needs a complete file, so the open write of a new
+    /// file goes on.
+    pub takes_over: bool,
+}
+
+/// What becomes of the open write that a [`Claim`] names.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ClaimResult {
+    /// It is ending.
+    Ending,
+    /// It goes on. The text says who writes the file, since when, and until when the server waits.
+    Stays(String),
+    /// This server does not have it.
+    Unknown,
 }
 
 /// The beginning of the names of those extended attributes that clients can reach.
@@ -248,6 +295,8 @@ pub enum FromManager {
     Attribute(AttributeAnswer),
     /// The answer to [`FromDisk::OpenWrite`].
     OpenWrite(OpenWriteAnswer),
+    /// Asks what becomes of an open write that another client meets.
+    Claim(Claim),
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use namespace::{AccessKind, FileState, Inode, Kind};
+use namespace::{AccessKind, Content, FileState, Inode, Kind};
 use store::Space;
 use types::{Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Timestamp};
 
@@ -11,7 +11,7 @@ use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::names::wall_clock;
 use crate::open_file::OpenFile;
-use crate::service::Service;
+use crate::service::{Role, Service};
 use crate::session::Session;
 use crate::write_target::WriteTarget;
 
@@ -52,6 +52,9 @@ pub struct Stat {
     pub is_readable: bool,
     /// Whether the caller may change it.
     pub is_writable: bool,
+    /// Whether it is a new file that another client is writing, or whose writer has not come back yet. The attributes of
+    /// an open file do not say so.
+    pub is_unfinished: bool,
 }
 
 impl Stat {
@@ -69,6 +72,7 @@ impl Stat {
             atime: now,
             is_readable: true,
             is_writable: true,
+            is_unfinished: false,
         }
     }
 }
@@ -106,7 +110,7 @@ impl Service {
     pub fn stat_file(&self, caller: &Caller, file: &OpenFile) -> Stat {
         let len = file.len();
         match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
-            Ok(inode) => Stat { len, ..self.show(caller, &inode) },
+            Ok(inode) => Stat { len, is_unfinished: false, ..self.show(caller, &inode) },
             // A hidden upload, or a file whose name has been removed: use the values of the handle.
             Err(_) => Stat::bare(file.ino, len, file.mode, wall_clock()),
         }
@@ -135,11 +139,11 @@ impl Service {
     pub(crate) fn show(&self, caller: &Caller, inode: &Inode) -> Stat {
         let actor = caller.actor();
         let allowed = |want| namespace::permit(&actor, &inode.access, want, &String::new).is_ok();
-        let mut len = inode.len();
+        let (mut len, mut is_unfinished) = (inode.len(), false);
         if let Kind::File(content) = &inode.kind
             && let FileState::Open(_) = content.state
         {
-            len = self.published_len(content.object);
+            (len, is_unfinished) = (self.published_len(content), true);
         }
         let interrupted = inode.content().is_some_and(|content| matches!(content.state, FileState::Interrupted(_)));
         Stat {
@@ -154,6 +158,7 @@ impl Service {
             atime: inode.atime.unwrap_or(inode.mtime),
             is_readable: allowed(AccessKind::Read) && !interrupted,
             is_writable: allowed(AccessKind::Write),
+            is_unfinished,
         }
     }
 
@@ -163,7 +168,7 @@ impl Service {
         let written =
             inode.content().filter(|content| matches!(content.state, FileState::Open(_) | FileState::Updating(_)));
         match written.and_then(|content| self.own_writer(viewer, content.object)) {
-            Some(writer) => Stat { len: writer.len(), ..shown },
+            Some(writer) => Stat { len: writer.len(), is_unfinished: false, ..shown },
             None => shown,
         }
     }
@@ -185,7 +190,12 @@ impl Service {
     }
 
     /// The length of the durable prefix of an open write.
-    fn published_len(&self, object: ObjectId) -> u64 {
+    fn published_len(&self, content: &Content) -> u64 {
+        let object = content.object;
+        if let Role::Manager(manager) = &self.role {
+            // Without an answer the length is unknown.
+            return manager.open_write_len(content).unwrap_or(0);
+        }
         let lease = self.writes.lock().lease(object);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {
             return if self.settings.has(PlantedBug::ShowUndurable) { writer.len() } else { writer.durable_prefix() };

@@ -8,17 +8,20 @@ use namespace::{
     Rmdir, Sums, Symlink, Utimes,
 };
 use types::striping::StripedOpenWrite;
-use types::{Crc32c, ErrorCode, NsPath, RequestNumber, Timestamp};
+use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, RequestNumber, Timestamp};
 
 use crate::answer::Answer;
 use crate::caller::{Caller, Rights};
+use crate::conflicts::{Claim, Conflict};
+use crate::endings::Endings;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
-use crate::names::By;
+use crate::names::{By, Names, wall_clock};
 use crate::numbers::{self, Numbered};
 use crate::opening::Hints;
 use crate::service::{Role, Service};
 use crate::session::Session;
+use crate::writers::Owner;
 
 /// The permission bits of a directory that is created without any.
 const DIRECTORY_MODE: u16 = 0o755;
@@ -170,7 +173,20 @@ impl Service {
             }
         }
         match &self.role {
-            Role::Alone { .. } => self.truncate_here(session, caller, (path, len), request, answer),
+            Role::Alone { .. } => {
+                let truncation = Truncation {
+                    names: self.names.clone(),
+                    endings: Arc::clone(&self.endings),
+                    caller,
+                    owner: session.owner(),
+                    path,
+                    len,
+                    boot: self.settings.config.boot,
+                    request,
+                    has_settled: false,
+                };
+                truncation.submit(answer);
+            }
             Role::Manager(manager) => {
                 let manager = Arc::clone(manager);
                 let op = OpenWrite::new(
@@ -184,39 +200,73 @@ impl Service {
             Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, (hints, request), path, len, answer),
         }
     }
+}
 
-    /// Truncates a file of a single node.
-    fn truncate_here(
-        &self,
-        session: &Session,
-        caller: Arc<Caller>,
-        (path, len): (NsPath, u64),
-        request: Option<RequestNumber>,
-        answer: impl Answer<()>,
-    ) {
-        let owner = session.owner();
-        let boot = self.settings.config.boot;
-        let op = namespace::Truncate { path: path.clone(), len, client: caller.client.clone(), boot, request };
-        let (endings, writes) = (Arc::clone(&self.endings), Arc::clone(&self.writes));
-        let by = By::caller(&caller);
-        let done = move |result: Result<Option<OpenedWrite>, NsError>| match result {
+/// A truncation by name on a single node.
+struct Truncation {
+    names: Names,
+    endings: Arc<Endings>,
+    caller: Arc<Caller>,
+    owner: Owner,
+    path: NsPath,
+    len: u64,
+    boot: BootId,
+    request: Option<RequestNumber>,
+    /// An open write of another client was ended for it.
+    has_settled: bool,
+}
+
+impl Truncation {
+    fn submit(self, answer: impl Answer<()>) {
+        let Self { path, len, boot, caller, request, .. } = &self;
+        let (client, request) = (caller.client.clone(), *request);
+        let op = namespace::Truncate { path: path.clone(), len: *len, client, boot: *boot, request };
+        let (names, by) = (self.names.clone(), By::caller(caller));
+        names.change(by, Durability::Written, op, move |result| self.decided(result, answer));
+    }
+
+    /// Called by the committer, so it must not block.
+    fn decided(self, result: Result<Option<OpenedWrite>, NsError>, answer: impl Answer<()>) {
+        let endings = Arc::clone(&self.endings);
+        match result {
             Ok(None) => answer.give(Ok(())),
+            Err(NsError::Busy { writer, .. }) => {
+                endings.workers.must_do(answer, move |answer| self.settle(writer.object, answer));
+            }
             Err(error) => answer.give(Err(Error::of_namespace(&"truncate", &error))),
             Ok(Some(opened)) => {
+                let Self { path, caller, owner, len, boot, request, .. } = self;
                 // The file is in the state `Closing` from the beginning, so nobody can take it over before it ends.
-                let facts =
-                    LeaseFacts { path, caller, fresh: false, begun: false, expected_len: Some(len), boot, room: None };
+                let facts = LeaseFacts {
+                    path,
+                    caller,
+                    fresh: false,
+                    begun: false,
+                    expected_len: Some(len),
+                    boot,
+                    opened: wall_clock(),
+                    room: None,
+                };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
                 let lease = Lease::new((opened.ino, opened.object), facts, state);
-                let mut writers = writes.lock();
+                let mut writers = endings.writes.lock();
                 writers.attach(opened.object, owner, Arc::clone(&lease));
                 writers.begin_close(opened.object, owner);
                 drop(writers);
                 let inner = Arc::clone(&endings);
                 endings.workers.must_do(answer, move |answer| inner.truncate(&lease, len, request, answer));
             }
-        };
-        self.names.change(by, Durability::Written, op, done);
+        }
+    }
+
+    /// Another client has the file open. Tries again if that open write could be ended. May wait for the disk.
+    fn settle(mut self, object: ObjectId, answer: impl Answer<()>) {
+        let conflict = self.endings.settle(object, self.caller.principal, Claim::NeedsComplete);
+        match conflict {
+            // Once: another open write may have begun meanwhile.
+            Conflict::Ended if !std::mem::replace(&mut self.has_settled, true) => self.submit(answer),
+            conflict => answer.give(Err(conflict.error("truncate", &self.path))),
+        }
     }
 }
 

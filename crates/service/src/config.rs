@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use types::{BootId, DigestKind};
+use types::{BootId, DigestKind, NsPath};
 
 use crate::striped::Striper;
 use crate::third_party::Pull;
@@ -26,9 +26,44 @@ pub struct Config {
     pub striper: Option<PutsTogether>,
     /// The checksums that clients may ask for, beside the two that every complete file has.
     pub digests: Vec<DigestKind>,
+    /// What readers get that open a file while it is written.
+    pub unfinished: UnfinishedPolicy,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<PlantedBug>,
+}
+
+/// What a reader gets that opens a new file while it is being written, and does not say that it follows.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Unfinished {
+    /// An error that says who writes the file.
+    #[default]
+    Refuse,
+    /// It waits until the file is closed.
+    Wait,
+    /// The part that is durable so far, and more as it arrives.
+    Follow,
+}
+
+/// What readers get that open a new file while it is being written. A reader whose open says that it follows always gets
+/// what is durable so far.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct UnfinishedPolicy {
+    /// What the others get.
+    pub usual: Unfinished,
+    /// Directories in which all readers follow.
+    pub followed: Vec<NsPath>,
+}
+
+impl UnfinishedPolicy {
+    /// What a reader of `path` gets.
+    #[must_use]
+    pub fn of(&self, path: &NsPath) -> Unfinished {
+        if self.followed.iter().any(|directory| path.is_at_or_below(directory)) {
+            return Unfinished::Follow;
+        }
+        self.usual
+    }
 }
 
 /// See [`Config::pull`].
@@ -84,6 +119,7 @@ impl Config {
             pull: None,
             striper: None,
             digests: Vec::new(),
+            unfinished: UnfinishedPolicy::default(),
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }

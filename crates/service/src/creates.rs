@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use namespace::{Durability, NsError, OpenWrite, OpenedWrite};
 use parking_lot::Mutex;
 use store::NewReplica;
-use types::Timestamp;
+use types::{ObjectId, Timestamp};
 
 use crate::answer::Answer;
 use crate::caller::Caller;
+use crate::conflicts::{Claim, Conflict};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
-use crate::names::By;
+use crate::names::{By, wall_clock};
 use crate::service::Service;
 use crate::session::Session;
 use crate::write_target::{WriteTarget, WriteTargetError};
@@ -39,6 +40,8 @@ pub(crate) struct Create<A> {
     pub(crate) data: Range<usize>,
     /// Receives the result.
     pub(crate) answer: A,
+    /// An open write of another client was ended for this file.
+    pub(crate) has_settled: bool,
 }
 
 pub(crate) use replicated::ReplicatedCreate;
@@ -80,19 +83,43 @@ impl<A: Answer<()>> Creates<A> {
     /// Opens all files. Do not call it from a completion.
     pub(crate) fn begin(self: &Arc<Self>, wanted: Vec<Create<A>>) {
         self.undecided.store(wanted.len(), Ordering::Release);
-        for create in wanted {
-            let (this, op) = (Arc::clone(self), create.op.clone());
-            let by = By::caller(&self.caller);
-            self.node.names.change(by, Durability::Written, op, move |result| this.decided(create, result));
-        }
+        wanted.into_iter().for_each(|create| self.open(create));
+    }
+
+    fn open(self: &Arc<Self>, create: Create<A>) {
+        let (this, op) = (Arc::clone(self), create.op.clone());
+        let by = By::caller(&self.caller);
+        self.node.names.change(by, Durability::Written, op, move |result| this.decided(create, result));
     }
 
     /// Called by the committer, so it must not block.
     fn decided(self: &Arc<Self>, create: Create<A>, result: Result<OpenedWrite, NsError>) {
         match result {
             Ok(opened) => self.opened.lock().push((create, opened)),
+            Err(NsError::Busy { writer, .. }) => {
+                let (this, workers) = (Arc::clone(self), &self.node.workers);
+                return workers.submit_duty(Box::new(move || this.settle(create, writer.object)));
+            }
             Err(error) => create.answer.give(Err(Error::of_namespace(&"make", &error))),
         }
+        self.one_decided();
+    }
+
+    /// Another client has the file open. Opens it again if that open write could be ended. May wait for the disk.
+    fn settle(self: &Arc<Self>, mut create: Create<A>, object: ObjectId) {
+        let conflict = self.node.endings.settle(object, self.caller.principal, Claim::TakesOver);
+        match conflict {
+            // Once: another open write may have begun meanwhile.
+            Conflict::Ended if !std::mem::replace(&mut create.has_settled, true) => self.open(create),
+            conflict => {
+                create.answer.give(Err(conflict.error("make", &create.op.path)));
+                self.one_decided();
+            }
+        }
+    }
+
+    /// Begins to write the opened files after the last open. Must not block.
+    fn one_decided(self: &Arc<Self>) {
         if self.undecided.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -124,7 +151,7 @@ impl<A: Answer<()>> Creates<A> {
 
     /// Writes and closes an opened file, on a worker.
     fn fill(&self, create: Create<A>, opened: &OpenedWrite) {
-        let Create { op, mtime, data, answer } = create;
+        let Create { op, mtime, data, answer, .. } = create;
         let node = &self.node;
         opened.dropped.iter().for_each(|object| node.endings.dropped(*object));
         let new = NewReplica {
@@ -151,6 +178,7 @@ impl<A: Answer<()>> Creates<A> {
             begun: false,
             expected_len: op.expected_len,
             boot: node.settings.config.boot,
+            opened: wall_clock(),
             // The batch has reserved the memory for all of its files.
             room: None,
         };

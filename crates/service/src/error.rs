@@ -35,6 +35,9 @@ pub enum Error {
     Redirect(Box<Redirect>),
 }
 
+/// The key with which a reader says that it follows a file that is being written.
+pub const FOLLOW_KEY: &str = "weir.follow";
+
 /// The server that the client should contact. A front end makes a URL of its protocol from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
@@ -50,6 +53,8 @@ pub struct Redirect {
     pub striped: Option<StripedFile>,
     /// Where to read its first stripe units, for such a client. The addresses are for the client's protocol.
     pub units: Vec<UnitAddress>,
+    /// The manager's policy lets this reader follow a file that is being written. The server there does not know the policy.
+    pub(crate) follows: bool,
 }
 
 impl fmt::Debug for Redirect {
@@ -60,9 +65,9 @@ impl fmt::Debug for Redirect {
 
 impl From<manager::Redirect> for Redirect {
     fn from(to: manager::Redirect) -> Self {
-        let manager::Redirect { node, addresses, capability, object, striped, units } = to;
+        let manager::Redirect { node, addresses, capability, object, striped, units, unfinished: _ } = to;
         let capability = Some((capability, object));
-        Self { node: Some(node), addresses, capability, absent_replicas: Vec::new(), striped, units }
+        Self { node: Some(node), addresses, capability, absent_replicas: Vec::new(), striped, units, follows: false }
     }
 }
 
@@ -76,6 +81,7 @@ impl Redirect {
             absent_replicas: Vec::new(),
             striped: None,
             units: Vec::new(),
+            follows: false,
         }
     }
 
@@ -108,6 +114,9 @@ impl Redirect {
         }
         shows.extend(self.striped.map(|striped| (STRIPED_KEY, striped.show())));
         shows.extend(UnitAddress::show_all(&self.units).map(|units| (UNITS_KEY, units)));
+        if self.follows {
+            shows.push((FOLLOW_KEY, "1".to_owned()));
+        }
         shows
     }
 }

@@ -289,6 +289,7 @@ fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
         begun: false,
         expected_len: record.expected_len,
         boot: record.boot,
+        opened: record.opened,
         room: Some(service.writer_memory.take_regardless(host, record.expected_len)),
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };

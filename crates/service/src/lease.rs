@@ -49,6 +49,8 @@ pub(crate) struct Lease {
     pub(crate) expected_len: Option<u64>,
     /// The boot of the kernel in which the file was opened.
     pub(crate) boot: BootId,
+    /// When the client opened it.
+    pub(crate) opened: Timestamp,
     /// The modification time that the client wants to set at the close.
     mtime: Mutex<Option<Timestamp>>,
     /// Ranges that were refused through any handle and not written since.
@@ -90,6 +92,7 @@ pub(crate) struct LeaseFacts {
     pub(crate) begun: bool,
     pub(crate) expected_len: Option<u64>,
     pub(crate) boot: BootId,
+    pub(crate) opened: Timestamp,
     /// `None` if the server makes the change itself, at once.
     pub(crate) room: Option<Room>,
 }
@@ -106,7 +109,7 @@ pub(crate) struct LeaseState {
 
 impl Lease {
     pub(crate) fn new((ino, object): (Ino, ObjectId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
-        let LeaseFacts { path, caller, fresh, begun, expected_len, boot, room } = about;
+        let LeaseFacts { path, caller, fresh, begun, expected_len, boot, opened, room } = about;
         Arc::new(Self {
             ino,
             object,
@@ -118,6 +121,7 @@ impl Lease {
             changed: AtomicBool::new(false),
             expected_len,
             boot,
+            opened,
             mtime: Mutex::new(None),
             missing: Mutex::new(Missing::default()),
             missing_before: Mutex::new(None),
@@ -312,6 +316,13 @@ impl Lease {
     /// The store's writer, if it is open.
     pub(crate) fn writer(&self) -> Option<WriteTarget> {
         self.state.read().writer.clone()
+    }
+
+    /// The open write and its durable length; `None`: it is unknown, or changes hands at this moment. Does not wait for
+    /// writes.
+    pub(crate) fn length(&self) -> Option<(WriterToken, u64)> {
+        let state = self.state.try_read()?;
+        Some((state.token, state.writer.as_ref()?.durable_prefix()))
     }
 
     /// Sets the identity that the namespace has assigned to a reopen, which was then told to wait.

@@ -92,6 +92,7 @@ mod checksums;
 mod closing;
 mod complaints;
 mod config;
+mod conflicts;
 mod copying;
 mod creates;
 mod discarding;
@@ -136,7 +137,7 @@ pub use caller::{Caller, Principal, Rights};
 pub use changes::Change;
 pub use checksums::FileSums;
 pub use closing::LongWork;
-pub use error::{Error, Redirect};
+pub use error::{Error, FOLLOW_KEY, Redirect};
 pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use open_file::{OpenFile, SUM_LEN};
@@ -168,7 +169,7 @@ pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
 pub use complaints::Complaints;
 pub use config::{
     Config, Fetcher, Limits, PlantedBug, PutsTogether, READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, Times,
-    WRITE_BUFFERS_SHARE, WRITE_BYTES,
+    Unfinished, UnfinishedPolicy, WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
 pub use disk_server::FrontEndFigures;
 pub use figures::{Bounded, Counters, DELETIONS_COUNTED_MAX, Figures};

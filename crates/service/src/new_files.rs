@@ -186,7 +186,7 @@ impl<A: Answer<()>> NewFiles<A> {
                     expected_len: Some(data.len() as u64),
                     ..OpenWrite::new(path, how(replace), caller.client.clone(), service.settings.config.boot)
                 };
-                self.wanted.push(Create { op, mtime, data, answer });
+                self.wanted.push(Create { op, mtime, data, answer, has_settled: false });
             }
             Role::Manager(_) => {
                 let text = format!("Cannot make {path} here: open it, and send its data where the answer says");

@@ -147,6 +147,7 @@ impl Service {
             counters,
         });
         service.checksums.start()?;
+        service.answer_claims();
         let found = keeper::find_writers(&service)?;
         if found > 0 {
             tracing::info!(found, grace = ?service.settings.times().grace, "open writes wait for their writers");
@@ -229,6 +230,7 @@ impl Service {
         // A worker may wait for another store's answer, which no longer comes.
         if let Role::Disk(disk) = &self.role {
             disk.set_summer(None);
+            disk.set_client_writes(None);
             disk.let_go();
         }
         self.workers.stop();

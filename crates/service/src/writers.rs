@@ -33,10 +33,21 @@ enum Standing {
     /// A client has the file open.
     Attached(Owner),
     /// The writer has disconnected; the grace period runs until then.
-    Detached { until: Instant },
+    Detached { since: Instant, until: Instant },
     /// The file is being closed.
     Closing(Owner),
     /// The grace period is over, and the file is being completed or marked as interrupted.
+    Ending,
+}
+
+/// Whether the writer of an object is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriterPresence {
+    /// It has the file open.
+    Attached,
+    /// Its connection is gone. The server waits for it until then.
+    Detached { since: Instant, until: Instant },
+    /// The file is being closed or ended.
     Ending,
 }
 
@@ -93,6 +104,11 @@ impl<L: Clone> Writers<L> {
         Self { entries: HashMap::new(), opening: HashSet::new(), grace }
     }
 
+    /// The state of an open write whose writer disconnects now.
+    fn detached(&self, now: Instant) -> Standing {
+        Standing::Detached { since: now, until: now + self.grace }
+    }
+
     /// The number of open writes.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -100,7 +116,7 @@ impl<L: Clone> Writers<L> {
 
     /// Adds an open write found at a start. Its writer gets a full grace period from `now`.
     pub(crate) fn found(&mut self, object: ObjectId, lease: L, now: Instant) {
-        let standing = Standing::Detached { until: now + self.grace };
+        let standing = self.detached(now);
         self.entries.insert(object, Entry { standing, lease, spoiled: false });
     }
 
@@ -159,8 +175,9 @@ impl<L: Clone> Writers<L> {
 
     /// A close, takeover or end has failed: the file waits for another grace period.
     pub(crate) fn failed(&mut self, object: ObjectId, spoiled: bool, now: Instant) {
+        let standing = self.detached(now);
         if let Some(entry) = self.entries.get_mut(&object) {
-            entry.standing = Standing::Detached { until: now + self.grace };
+            entry.standing = standing;
             entry.spoiled |= spoiled;
         }
     }
@@ -172,10 +189,11 @@ impl<L: Clone> Writers<L> {
 
     /// `key` has disconnected without a close. A handle that is fenced or closing changes nothing.
     pub(crate) fn detach(&mut self, object: ObjectId, key: Owner, spoiled: bool, now: Instant) {
+        let standing = self.detached(now);
         if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
         {
-            entry.standing = Standing::Detached { until: now + self.grace };
+            entry.standing = standing;
             entry.spoiled |= spoiled;
         }
     }
@@ -185,7 +203,7 @@ impl<L: Clone> Writers<L> {
         if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
         {
-            entry.standing = Standing::Detached { until: now };
+            entry.standing = Standing::Detached { since: now, until: now };
         }
     }
 
@@ -196,7 +214,7 @@ impl<L: Clone> Writers<L> {
             if due.len() == limit {
                 break;
             }
-            if let Standing::Detached { until } = entry.standing
+            if let Standing::Detached { until, .. } = entry.standing
                 && now >= until
             {
                 entry.standing = Standing::Ending;
@@ -237,12 +255,26 @@ impl<L: Clone> Writers<L> {
         self.entries.get(&object).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
     }
 
+    /// Whether the writer of `object` is there. `None`: it has no open write here.
+    pub(crate) fn presence(&self, object: ObjectId) -> Option<WriterPresence> {
+        Some(match self.entries.get(&object)?.standing {
+            Standing::Attached(_) => WriterPresence::Attached,
+            Standing::Detached { since, until } => WriterPresence::Detached { since, until },
+            Standing::Closing(_) | Standing::Ending => WriterPresence::Ending,
+        })
+    }
+
     /// All objects that are open, with their sessions.
     pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner)> {
         self.entries.iter().filter_map(|(object, entry)| match entry.standing {
             Standing::Attached(owner) => Some((*object, owner)),
             _ => None,
         })
+    }
+
+    /// All leases.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &L> {
+        self.entries.values().map(|entry| &entry.lease)
     }
 
     /// The lease of `object`.

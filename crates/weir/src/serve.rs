@@ -284,6 +284,7 @@ pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     let xrootd::ServerConfig { times, service, .. } = server;
     service.limits.writers_memory_max = config.writers_memory;
     service.digests.clone_from(&config.checksums);
+    service.unfinished.clone_from(&config.unfinished);
     if let Some(transfers) = config.transfers {
         service.limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
     }

@@ -65,6 +65,8 @@ impl Striper for StripedFiles {
                 Ok(Arc::new(ClosedFile { len, units: read(at)? }))
             }
             StripedRights::Follow => {
+                // Each unit is being written, too.
+                at.url.add_words("weir.follow=1");
                 let units = read(at)?;
                 let followed = GrowingFile { stripe: grant.stripe, units, len: Mutex::new((0, None)) };
                 followed.look().map_err(told)?;

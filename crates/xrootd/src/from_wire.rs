@@ -131,6 +131,7 @@ pub(crate) fn open_of(
         mode: r.mode.0,
         hidden_until_closed: has(OpenOptions::POSC),
         partial: r.target.get(b"weir.partial") == Some(b"1"),
+        follows: r.target.get(service::FOLLOW_KEY.as_bytes()) == Some(b"1"),
         with_stat,
         mtime: mtime_of(&r.target),
         go_on,

@@ -140,6 +140,9 @@ pub(crate) fn stat_reply(stat: &Stat) -> StatReply {
     if stat.is_writable {
         flags = flags.with(StatFlags::WRITABLE);
     }
+    if stat.is_unfinished {
+        flags = flags.with(StatFlags::POSC_PENDING);
+    }
     let extra = StatExtra {
         ctime: stat.ctime.secs(),
         atime: stat.atime.secs(),

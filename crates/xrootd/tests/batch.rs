@@ -308,6 +308,29 @@ fn a_file_that_cannot_be_written_leaves_no_name() {
 }
 
 #[test]
+fn a_batch_replaces_what_dead_writers_of_the_same_principal_left_and_nothing_else() {
+    let world = World::with(|config| config.service.times.grace = Duration::from_secs(600));
+    let mut dead = world.connect();
+    let handle = dead.open("/dead", NEW);
+    dead.write(handle, 0, b"half").ok();
+    dead.cut();
+    world.until("the writer is detached", || world.server().connections() == 0);
+    let mut alive = world.connect();
+    let handle = alive.open("/alive", NEW);
+    alive.write(handle, 0, b"mine").ok();
+    let mut me = world.connect_as("other", 200);
+    let answers = ask(&mut me, &[replace("/dead", b"new"), replace("/alive", b"new"), create("/more", b"more")]);
+    assert_eq!((&answers[0], &answers[2]), (&Response::Ok(Vec::new()), &Response::Ok(Vec::new())));
+    let (number, text) = request_error(&answers[1]);
+    assert!(number == E::FILE_LOCKED && text.contains("is being written by tester.100@"), "{text}");
+    alive.close(handle).ok();
+    assert_eq!(
+        [me.get("/dead"), me.get("/alive"), me.get("/more")],
+        [b"new".to_vec(), b"mine".to_vec(), b"more".to_vec()]
+    );
+}
+
+#[test]
 fn a_batch_before_the_login_is_refused() {
     let world = World::new();
     let mut me = Client::connect(world.server().address());

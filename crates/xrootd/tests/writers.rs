@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE};
+use crate::world::client::{Answer, Client, NEW, READ, REPLACE, UPDATE, arg};
 use crate::world::{GRACE, World, content};
+use service::Unfinished;
 use types::Crc32c;
 use wire::ErrorNumber as E;
-use wire::request::{DirlistOptions, OpenOptions, PgFlags};
-use wire::response::BadPages;
+use wire::request::{DirlistOptions, OpenOptions, PgFlags, Target};
+use wire::response::{BadPages, StatFlags};
 
 const MIB: usize = 1 << 20;
 
@@ -86,6 +87,131 @@ fn a_second_handle_that_is_never_closed_blocks_nothing() {
     me.cut();
     std::thread::sleep(GRACE + Duration::from_millis(500));
     assert!(world.connect().get("/f") == data);
+}
+
+/// A node with a long grace period, and a half-written file whose writer has lost its connection.
+fn left_behind(path: &str, options: OpenOptions, data: &[u8]) -> World {
+    let world = World::with(|config| config.service.times.grace = Duration::from_secs(600));
+    half(&world, path, options, data).cut();
+    world.until("the writer is detached", || world.server().connections() == 0);
+    world
+}
+
+#[test]
+fn another_client_of_the_same_principal_replaces_what_a_dead_writer_left() {
+    for len in [10_000, 3 * MIB] {
+        let (old, new) = (content(1, len), content(2, len));
+        let world = left_behind("/f", NEW, &old);
+        let mut other = world.connect_as("other", 200);
+        other.patient = false;
+        other.put("/f", REPLACE, &new);
+        assert!(other.get("/f") == new);
+        // The writer comes back too late, and learns that.
+        assert_eq!(world.connect().try_open("/f", UPDATE).number(), E::FILE_NOT_OPEN);
+        assert!(other.get("/f") == new);
+    }
+}
+
+#[test]
+fn another_client_of_the_same_principal_goes_on_with_what_a_dead_writer_left() {
+    let data = content(1, 3 * MIB);
+    let world = left_behind(&format!("/f?oss.asize={}", data.len()), NEW, &data);
+    let mut other = world.connect_as("other", 200);
+    other.patient = false;
+    let handle = other.open("/f?weir.resume=1", UPDATE);
+    other.pgwrite(handle, (data.len() / 2) as u64, &data[data.len() / 2..]);
+    assert_eq!(world.connect().try_open("/f", UPDATE).number(), E::FILE_NOT_OPEN, "the old writer is fenced");
+    other.close(handle).ok();
+    assert_eq!(world.connect().try_open("/f", UPDATE).number(), E::FILE_NOT_OPEN, "also after that");
+    assert!(other.get("/f") == data);
+}
+
+#[test]
+fn a_dead_writers_file_that_is_whole_is_completed_before_it_is_replaced_or_continued() {
+    let data = content(1, 10_000);
+    for options in [REPLACE, UPDATE] {
+        let world = World::with(|config| config.service.times.grace = Duration::from_secs(600));
+        let mut me = world.connect();
+        let handle = me.open("/f?oss.asize=10000", NEW);
+        me.pgwrite(handle, 0, &data);
+        me.cut();
+        world.until("the writer is detached", || world.server().connections() == 0);
+        let mut other = world.connect_as("other", 200);
+        let handle = other.open("/f?weir.resume=1", UPDATE);
+        other.close(handle).ok();
+        assert!(other.get("/f") == data);
+        let handle = other.open("/f", options);
+        other.write(handle, 0, b"new").ok();
+        other.close(handle).ok();
+        assert_eq!(other.get("/f")[..3], *b"new");
+    }
+}
+
+#[test]
+fn an_open_without_the_wish_to_go_on_ends_no_new_file_and_says_who_writes_it() {
+    let data = content(1, 2 * MIB);
+    let world = left_behind("/f", NEW, &data);
+    let mut other = world.connect_as("other", 200);
+    for answer in [other.try_open("/f", UPDATE), other.truncate(Target::Path(arg("/f")), 5)] {
+        let (number, text) = answer.error();
+        assert_eq!(number, E::FILE_LOCKED, "{text}");
+        for part in [
+            "tester.100@127.0.0.1 (principal 0)",
+            "opened it",
+            "lost its connection",
+            "come back within 9 min",
+            "weir.resume=1",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    assert_eq!(other.try_open("/f", NEW).number(), E::EXISTS);
+    rest(&world, "/f", &data);
+    assert!(world.connect().get("/f") == data);
+}
+
+#[test]
+fn a_file_whose_writer_is_there_is_neither_replaced_nor_continued_by_others() {
+    let world = World::new();
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    me.write(handle, 0, b"mine").ok();
+    let mut other = world.connect_as("other", 200);
+    for (path, options) in [("/f", REPLACE), ("/f?weir.resume=1", UPDATE)] {
+        let (number, text) = other.try_open(path, options).error();
+        assert_eq!(number, E::FILE_LOCKED, "{text}");
+        assert!(text.contains("is being written by tester.100@127.0.0.1 (principal 0)"), "{text}");
+        assert!(text.contains("opened it 0 s ago"), "{text}");
+    }
+    me.write(handle, 4, b" still").ok();
+    me.close(handle).ok();
+    assert_eq!(other.get("/f"), b"mine still");
+}
+
+#[test]
+fn a_change_in_place_that_a_dead_writer_left_blocks_nobody() {
+    for path in [None, Some(5)] {
+        let world = World::with(|config| config.service.times.grace = Duration::from_secs(600));
+        let mut other = world.connect_as("other", 200);
+        other.put("/f", NEW, &[b'a'; 100]);
+        let mut me = world.connect();
+        let handle = me.open("/f", UPDATE);
+        me.write(handle, 0, b"changed").ok();
+        me.cut();
+        world.until("the writer is detached", || world.server().connections() == 1);
+        match path {
+            Some(len) => {
+                other.truncate(Target::Path(arg("/f")), len).ok();
+                assert_eq!(other.get("/f"), b"chang");
+            }
+            None => {
+                let handle = other.open("/f", UPDATE);
+                other.write(handle, 7, b" again").ok();
+                other.close(handle).ok();
+                assert_eq!(other.get("/f")[..13], *b"changed again");
+            }
+        }
+    }
 }
 
 #[test]
@@ -306,7 +432,7 @@ fn readers_of_a_growing_file_see_durable_bytes_only() {
     let handle = writer.open("/f", NEW);
     writer.pgwrite(handle, MIB as u64, &data[MIB..2 * MIB]);
     let mut reader = world.connect_as("reader", 1);
-    let open = reader.open("/f", READ);
+    let open = reader.open("/f?weir.follow=1", READ);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(reader.stat("/f").unwrap().size, 0, "a size is not a prefix");
     assert_eq!(reader.read(open, 0, 100).ok(), b"");
@@ -316,6 +442,76 @@ fn readers_of_a_growing_file_see_durable_bytes_only() {
     writer.pgwrite(handle, 2 * MIB as u64, &data[2 * MIB..]);
     writer.close(handle).ok();
     assert!(reader.pgread(open, 0, 4 << 20).ok() == data, "the same handle, after the close");
+}
+
+#[test]
+fn a_reader_that_does_not_follow_is_refused_while_the_writer_is_there() {
+    let world = World::new();
+    let data = content(1, 2 * MIB);
+    let mut writer = world.connect();
+    let handle = writer.open("/f", NEW);
+    writer.pgwrite(handle, 0, &data[..MIB]);
+    let mut reader = world.connect_as("reader", 1);
+    let (number, text) = reader.try_open("/f", READ).error();
+    assert_eq!(number, E::FILE_LOCKED);
+    for part in ["is being written by tester.100@127.0.0.1 (principal 0)", "opened it", "?weir.follow=1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(reader.stat("/f").unwrap().flags.has(StatFlags::POSC_PENDING));
+    assert!(!writer.stat("/f").unwrap().flags.has(StatFlags::POSC_PENDING), "its own writer sees a plain file");
+    let own = writer.open("/f", READ);
+    assert!(writer.read(own, 0, 4 << 20).ok() == data[..MIB], "its own writer reads it");
+    // What replaces a complete file, or changes it in place, hides nothing.
+    writer.pgwrite(handle, MIB as u64, &data[MIB..]);
+    writer.close(handle).ok();
+    for options in [REPLACE, UPDATE] {
+        let handle = writer.open("/f", options);
+        assert!(reader.get("/f") == data);
+        assert!(!reader.stat("/f").unwrap().flags.has(StatFlags::POSC_PENDING));
+        if options == UPDATE {
+            writer.close(handle).ok();
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_follow_waits_for_a_writer_that_lost_its_connection() {
+    let data = content(1, 2 * MIB);
+    let world = left_behind("/f", NEW, &data);
+    let mut reader = world.connect_as("reader", 1);
+    reader.patient = false;
+    for path in ["/f", "/f?weir.follow=0"] {
+        let answer = reader.try_open(path, READ);
+        assert!(matches!(answer, Answer::Wait(1..=5)), "{answer:?}");
+    }
+    for path in ["/f?weir.follow=1", "/f?weir.partial=1"] {
+        reader.open(path, READ);
+    }
+    rest(&world, "/f", &data);
+    assert!(reader.get("/f") == data);
+}
+
+#[test]
+fn by_configuration_a_reader_waits_for_the_whole_file_or_follows() {
+    for (usual, followed) in [(Unfinished::Wait, "/daq"), (Unfinished::Refuse, "/"), (Unfinished::Follow, "/daq")] {
+        let world = World::with(|config| {
+            config.service.unfinished.usual = usual;
+            config.service.unfinished.followed = vec![types::NsPath::parse(followed.as_bytes()).unwrap()];
+        });
+        let mut writer = world.connect();
+        writer.mkdir("/daq", wire::request::MkdirOptions::NONE).ok();
+        for path in ["/f", "/daq/f"] {
+            let handle = writer.open(path, NEW);
+            writer.write(handle, 0, b"some").ok();
+        }
+        let mut reader = world.connect_as("reader", 1);
+        reader.patient = false;
+        reader.open("/daq/f", READ);
+        match reader.try_open("/f", READ) {
+            Answer::Wait(_) => assert_eq!(usual, Unfinished::Wait),
+            answer => assert!(usual != Unfinished::Wait && matches!(answer, Answer::Ok(_)), "{answer:?}"),
+        }
+    }
 }
 
 #[test]

@@ -93,7 +93,11 @@ impl Session for RootSession {
             Purpose::Update => OpenOptions::UPDATE,
             Purpose::Replace { .. } => OpenOptions::DELETE | OpenOptions::UPDATE,
         };
-        let at = self.at(name);
+        let mut at = self.at(name);
+        if purpose == Purpose::Read {
+            // A reader may follow a recorder. It means nothing for a complete file, or to another server.
+            at.add_words("weir.follow=1");
+        }
         let file = self.client().open(&at, options, FILE_MODE)?;
         let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { io_options.durability };

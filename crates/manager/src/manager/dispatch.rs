@@ -22,12 +22,14 @@ impl Manager {
         self.draining.tick(now);
         self.graces.tick(now);
         self.summing.tick(now);
+        self.open.tick(now);
     }
 
     fn forget_removed_nodes(&self) {
         let view = self.view.get();
         self.activities.retain(|node| view.servers.has_node(node));
         self.open.forget_removed_nodes();
+        self.open_lengths.retain(|node| view.servers.has_node(node));
     }
 
     /// Handles a message of a disk server. `node` is its proven identity.
@@ -51,6 +53,8 @@ impl Manager {
             FromDisk::Summed { number, found } => self.summing.summed(node, number, found),
             FromDisk::Attribute(request) => self.attributes.answer(node, request),
             FromDisk::OpenWrite(request) => self.open.answer_about(node, request),
+            FromDisk::Claimed { number, found } => self.open.claimed(node, number, found),
+            FromDisk::Lengths(lengths) => self.open_lengths.hear(node, &lengths),
         }
     }
 

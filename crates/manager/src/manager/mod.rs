@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use namespace::{Namespace, NsError, OpenWrite};
+use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
 use node::Summed;
 use store::Space;
 use types::striping::StripedOpenWrite;
-use types::{ClientAddress, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
+use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
 
 use crate::attributes::Attributes;
 use crate::capability_clock::CapabilityClock;
@@ -20,6 +20,7 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
+use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
@@ -42,6 +43,7 @@ pub struct Manager {
     summing: Summing,
     attributes: Attributes,
     activities: Arc<Activities>,
+    open_lengths: OpenLengths,
     views: Views,
 }
 
@@ -112,6 +114,7 @@ impl Manager {
             summing,
             attributes,
             activities,
+            open_lengths: OpenLengths::default(),
             views,
         }))
     }
@@ -215,6 +218,23 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn may_be_closing(&self, number: RequestNumber) -> Result<bool, NsError> {
         self.open.may_be_closing(number)
+    }
+
+    /// The length of a file that is being written, as the servers that it is written to last reported it, in bytes. A power failure cannot undo it.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn open_write_len(&self, content: &Content) -> Result<u64, NsError> {
+        if content.group != GroupId::STRIPED {
+            return Ok(self.open_lengths.of(content.object));
+        }
+        let (stripe, units) = self.names.read(|read| namespace::units_of(read, content.object))?;
+        let unit_len = |unit: &Content| match unit.state {
+            FileState::Open(_) | FileState::Updating(_) => self.open_lengths.of(unit.object),
+            FileState::Complete | FileState::Interrupted(_) => unit.len,
+        };
+        let lens: Vec<u64> = units.iter().map(|unit| unit.content().map_or(0, unit_len)).collect();
+        Ok(stripe.whole_prefix(&lens))
     }
 
     /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn

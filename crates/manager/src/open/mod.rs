@@ -1,6 +1,7 @@
-//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the
-//! disk servers' memory, and the numbers of closes that are under way.
+//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory, the numbers of
+//! closes that are in progress, and the opens that wait for the answer of a primary.
 
+mod claims;
 mod ending;
 mod open_request;
 mod opening;
@@ -21,8 +22,9 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::names::Names;
 use crate::without_primary::WritesWithoutPrimary;
 
+use claims::Claims;
 pub(crate) use ending::{Complete, End};
-pub use open_request::{OpenRequest, OpeningError, Redirect};
+pub use open_request::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub(crate) use opening::Permitted;
 use requests::CloseNumbers;
 use writers_room::WritersRooms;
@@ -41,6 +43,7 @@ pub(crate) struct OpenService {
     rooms: WritersRooms,
     /// The numbers of closes that are under way.
     closes: CloseNumbers,
+    claims: Claims,
 }
 
 impl OpenService {
@@ -53,8 +56,8 @@ impl OpenService {
         without_primary: WritesWithoutPrimary,
     ) -> Self {
         let view = coordinator.published();
-        let (rooms, closes) = (WritersRooms::default(), CloseNumbers::default());
-        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms, closes }
+        let (rooms, closes, claims) = (WritersRooms::default(), CloseNumbers::default(), Claims::new(world.random()));
+        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms, closes, claims }
     }
 
     /// A disk server reports its memory for files that are being written.

@@ -77,6 +77,17 @@ pub struct Redirect {
     pub striped: Option<StripedFile>,
     /// The first units that have data and where to read them, for such a client.
     pub units: Vec<UnitAddress>,
+    /// The file is new and being written, and its present length is not that of the whole.
+    pub unfinished: Option<Unfinished>,
+}
+
+/// A new file that is being written, for a reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfinished {
+    /// Its primary knows whether its writer is there.
+    AtPrimary,
+    /// No single server knows whether the writer of this striped file is there.
+    Striped,
 }
 
 impl fmt::Debug for Redirect {
@@ -125,6 +136,9 @@ pub enum OpeningError {
         /// The reason.
         why: String,
     },
+    /// Another client writes the file, as its primary says.
+    #[error("{0}")]
+    BeingWritten(String),
     /// Acknowledged bytes of the file may be lost.
     #[error(
         "all its in-sync stores have restarted since, and may have lost bytes that they had acknowledged but not synced; write it again"
@@ -166,6 +180,7 @@ impl OpeningError {
                 ErrorCode::Unavailable
             }
             Self::Wait { .. } => ErrorCode::Overloaded,
+            Self::BeingWritten(_) => ErrorCode::Busy,
             Self::Lost => ErrorCode::Interrupted,
             Self::Unsupported(_) | Self::NoAddress { .. } => ErrorCode::Unsupported,
         }
@@ -222,6 +237,7 @@ mod tests {
             object,
             striped: None,
             units: Vec::new(),
+            unfinished: None,
         };
         let location = location(&path, &to);
         assert!(location.starts_with("http://[2001:db8::7]:8080/data/run/file.root?weir.cap="), "{location}");

@@ -357,12 +357,13 @@ impl OpenService {
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);
+        let claim = claim_of(&op);
         self.names.change(by, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
             let opened = match result {
                 Ok(opened) => opened,
-                Err(error) => return answer(Err(not_made(error))),
+                Err(error) => return this.refused(error, claim, answer),
             };
             let not_fenced = match this.holders_left_out(&opened, &fenced) {
                 Ok(not_fenced) => not_fenced,
@@ -386,6 +387,14 @@ impl OpenService {
                 }
             });
         });
+    }
+
+    /// The namespace has refused an open.
+    pub(super) fn refused(self: &Arc<Self>, error: NsError, claim: Option<(PrincipalId, bool)>, answer: Answer) {
+        match (error, claim) {
+            (error @ NsError::Busy { .. }, Some(claim)) => self.claim(error, claim, answer),
+            (error, _) => answer(Err(not_made(error))),
+        }
     }
 
     /// Undoes a new name whose client is sent nowhere.
@@ -512,11 +521,25 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
         tracing::error!(%error, "a capability cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
-    Ok(Redirect { node, addresses: addresses.to_vec(), capability, object, striped: None, units: Vec::new() })
+    Ok(Redirect {
+        node,
+        addresses: addresses.to_vec(),
+        capability,
+        object,
+        striped: None,
+        units: Vec::new(),
+        unfinished: None,
+    })
 }
 
 fn is_upload(kind: OpenKind) -> bool {
     matches!(kind, OpenKind::Upload(_))
+}
+
+/// The principal of an open, and whether it replaces a file or continues one, for [`OpenService::claim`]. `None` for opens that go back to one open write.
+pub(super) fn claim_of(op: &OpenWrite) -> Option<(PrincipalId, bool)> {
+    let takes_over = op.how != WriteMode::Update || op.resume.is_some();
+    (op.only.is_none() && op.unit_of.is_none()).then_some((op.client.principal, takes_over))
 }
 
 /// The assumptions have changed meanwhile: the next request is decided afresh.

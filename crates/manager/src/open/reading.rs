@@ -12,7 +12,7 @@ use types::capability::PathHash;
 use types::{ClientAddress, GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::OpenService;
-use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
+use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
 use crate::coordinator::ClusterView;
@@ -142,6 +142,8 @@ impl OpenService {
                 return Err(OpeningError::wait("the server that it is written to has just gone away"));
             }
             let to = self.permit_by(view, now, primary.store, permitted(GrantRights::Follow))?;
+            let is_new = matches!(found.content.state, FileState::Open(_));
+            let to = Redirect { unfinished: is_new.then_some(Unfinished::AtPrimary), ..to };
             return Ok(Decided { to, at: Some((replica, primary.store)) });
         }
         let is_absent = |store: &StoreId| {

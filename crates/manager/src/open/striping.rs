@@ -13,8 +13,8 @@ use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIndex, StoreId, Stripe, WriterToken};
 
 use super::OpenService;
-use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
-use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
+use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
+use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, claim_of, not_made, seal};
 use super::reading::{Found, Nearest, PATIENCE_MAX};
 use node::{Layout, Striped, StripedRights, To};
 
@@ -101,10 +101,11 @@ impl OpenService {
         let is_new = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         let by = (self.world.wall(), &actor, open_request.number);
+        let claim = claim_of(&op);
         self.names.change(by, durability, op, move |result| {
             let opened = match result {
                 Ok(opened) => opened,
-                Err(error) => return answer(Err(not_made(error))),
+                Err(error) => return this.refused(error, claim, answer),
             };
             match this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request) {
                 Err(error @ OpeningError::NoAddress { .. }) if is_new => {
@@ -150,7 +151,8 @@ impl OpenService {
             (Rights::READ, rights),
             layout,
         )?;
-        Ok(Redirect { units: self.units_to_read(&to, open_request), ..to })
+        let unfinished = matches!(content.state, FileState::Open(_)).then_some(Unfinished::Striped);
+        Ok(Redirect { units: self.units_to_read(&to, open_request), unfinished, ..to })
     }
 
     /// Where to read the units that have data. Empty if one of them cannot be read: a client that asks for that unit learns why.

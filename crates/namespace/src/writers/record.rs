@@ -87,7 +87,7 @@ pub enum WriterEnd {
     Interrupted,
     /// Completed by the server when the grace period ended.
     Completed,
-    /// Dropped.
+    /// Dropped, or continued by another client.
     Dropped,
     /// Its commit was refused, and it is kept as an upload.
     Refused,
@@ -226,7 +226,7 @@ impl WriterRecord {
             client: self.client.clone(),
             path: self.path.clone(),
         };
-        txn.put(&keys::ended(self.key), &ended.encode());
+        ended.put(txn);
     }
 }
 
@@ -267,6 +267,10 @@ impl EndedWriter {
     /// Whether this client had opened it under this path.
     pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
         self.client == *client && path.is_of_file(&self.path)
+    }
+
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        txn.put(&keys::ended(self.key), &self.encode());
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -12,8 +12,8 @@ use crate::writers::interrupt::interrupt;
 use crate::writers::uploads::permit_own;
 use crate::{
     AccessKind, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
-    Resume, UploadRecord, UploadState, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
-    permit_client,
+    Resume, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer, holders, keys,
+    object_record, permit, permit_client,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -53,7 +53,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         entry => locate_entry(txn, parent.ino, &name, entry)?,
     };
     let object = located.inode.content().map(|content| content.object);
-    if ended.is_some_and(|ended| Some(ended.object) != object) {
+    if ended.is_some_and(|ended| ended.how == WriterEnd::Dropped || Some(ended.object) != object) {
         return Err(write_ended(path));
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
@@ -194,6 +194,11 @@ pub(crate) fn begin_update(
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
+            if let FileState::Interrupted(by) = content.state
+                && by != key
+            {
+                fence_ended(txn, by, content.object)?;
+            }
             txn.delete(&keys::object(content.group, content.object)); // the end of this write creates it again
             if content.group != GroupId::DEFAULT {
                 txn.delete(&keys::missing(content.group, content.object)); // and this too
@@ -210,6 +215,14 @@ pub(crate) fn begin_update(
     let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
     writer.put(txn);
     Ok(opened(&writer, open_kind, len))
+}
+
+/// Another client continues `object`. The client that wrote it before must not write into it any more, although the object is still the same.
+fn fence_ended(txn: &mut dyn Txn, key: WriterKey, object: ObjectId) -> Result<(), NsError> {
+    if let Some(ended) = EndedWriter::get(txn, key)?.filter(|ended| ended.object == object) {
+        EndedWriter { how: WriterEnd::Dropped, ..ended }.put(txn);
+    }
+    Ok(())
 }
 
 /// Resumes a kept upload.

@@ -14,9 +14,10 @@ use types::{
 
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
-    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure,
-    EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest,
-    OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
+    Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
+    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer,
+    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage,
+    StoreReport, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -79,6 +80,10 @@ fn name_of_disks(message: &FromDisk) -> String {
             OpenWriteAction::Close(_) => "open-write-close",
             OpenWriteAction::Discard => "open-write-discard",
         },
+        FromDisk::Claimed { found: ClaimResult::Ending, .. } => "claimed-ending",
+        FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
+        FromDisk::Claimed { found: ClaimResult::Unknown, .. } => "claimed-unknown",
+        FromDisk::Lengths(_) => "lengths",
     }
     .to_owned()
 }
@@ -111,6 +116,7 @@ fn name_of_managers(message: &FromManager) -> String {
         },
         FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
         FromManager::OpenWrite(_) => "open-write-refused",
+        FromManager::Claim(_) => "claim",
     }
     .to_owned()
 }
@@ -233,6 +239,10 @@ fn from_disks() -> Vec<FromDisk> {
         attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
         of_write(OpenWriteAction::Close(RequestNumber { session: SESSION, number: 7 })),
         of_write(OpenWriteAction::Discard),
+        FromDisk::Claimed { number: 9, found: ClaimResult::Ending },
+        FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
+        FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
+        FromDisk::Lengths(vec![OpenWriteLength { writer: WRITER, len: 4096 }]),
     ]
 }
 
@@ -284,6 +294,7 @@ fn from_managers() -> Vec<FromManager> {
             number: 9,
             result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
         }),
+        FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
     ]
 }
 

@@ -13,6 +13,7 @@ use super::{Creates, SIDE_BY_SIDE};
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
+use crate::names::wall_clock;
 use crate::write_target::WriteTarget;
 
 /// Maximum number of unacknowledged bytes of one batch at other stores. All senders together have a limited window
@@ -94,6 +95,7 @@ impl<A: Answer<()>> Creates<A> {
             begun: false,
             expected_len: Some(len),
             boot: node.settings.config.boot,
+            opened: wall_clock(),
             // The batch has reserved the memory for all of its files.
             room: None,
         };

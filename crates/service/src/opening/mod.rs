@@ -4,6 +4,7 @@
 
 mod reading;
 mod redirects;
+mod unfinished;
 mod verified;
 mod writing;
 
@@ -69,6 +70,8 @@ pub struct Open {
     pub hidden_until_closed: bool,
     /// Allows reading an interrupted file.
     pub partial: bool,
+    /// Allows reading a file while it is being written.
+    pub follows: bool,
     /// Whether the answer includes the attributes.
     pub with_stat: bool,
     /// The modification time; by default it is the time of the close.
@@ -96,6 +99,7 @@ impl Open {
             mode: 0,
             hidden_until_closed: false,
             partial: false,
+            follows: false,
             with_stat: true,
             mtime: None,
             go_on: None,
@@ -214,8 +218,10 @@ impl Service {
             let (key, origin) = (key.clone(), origin.clone());
             return self.fetch_of_granted(session, caller, open, (&key, origin), answer);
         }
+        let follows = self.follows(&open);
         let Open { path, partial, with_stat, copy, .. } = open;
-        let opening = Reading { service: Arc::clone(self), session: Arc::clone(session), path, partial, with_stat };
+        let (service, session) = (Arc::clone(self), Arc::clone(session));
+        let opening = Reading { service, session, path, partial, follows, with_stat };
         match copy {
             Part::None | Part::Target { .. } => opening.answer(Ok(Copying::No), answer),
             Part::Source { key, dst } => {
@@ -346,6 +352,7 @@ impl Service {
             fetched,
             mtime: open.mtime,
             filler,
+            has_settled: false,
         };
         if how == WriteMode::Update && self.writes.has_old_boots() {
             self.workers.on_worker(answer, move |answer| opening.after_a_boot(answer));

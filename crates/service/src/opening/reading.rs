@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use namespace::FileState;
 use store::StoreError;
 use types::{ErrorCode, NsPath, ReplicaId};
 
@@ -22,12 +23,14 @@ pub(super) struct Reading {
     pub(super) session: Arc<Session>,
     pub(super) path: NsPath,
     pub(super) partial: bool,
+    /// It may see a file that is being written.
+    pub(super) follows: bool,
     pub(super) with_stat: bool,
 }
 
 impl Reading {
     pub(super) fn open(self, copying: Copying) -> Result<Opened, Error> {
-        let Self { service, session, path, partial, with_stat } = self;
+        let Self { service, session, path, partial, follows, with_stat } = self;
         let caller = session.caller();
         let actor = caller.actor();
         let mut looks = 0;
@@ -36,9 +39,18 @@ impl Reading {
                 .names
                 .read(|read| namespace::open_read(read, &actor, &path, partial))
                 .map_err(|error| Error::of_namespace(&"open", &error))?;
-            let Some(object) = inode.content().map(|content| content.object) else {
+            let Some(content) = inode.content() else {
                 return Err(Error::new(ErrorCode::NotFile, format!("Cannot open {path}: not a file")));
             };
+            let object = content.object;
+            if matches!(content.state, FileState::Open(_)) && !follows {
+                // Its close may have ended since it was looked up.
+                if looks < LOOKS_MAX && !service.is_being_written(object) {
+                    looks += 1;
+                    continue;
+                }
+                service.must_be_finished(&session, &path, object)?;
+            }
             let replica = ReplicaId::first(object);
             // A client immediately sees the data that it has written itself.
             let reader = match service.own_writer(&session, object) {
@@ -51,7 +63,7 @@ impl Reading {
                 Err(error) => return Err(Error::of_store(&format_args!("open {path}"), &error)),
             }
         };
-        let stat = with_stat.then(|| Stat { len: reader.len(), ..service.show(&caller, &inode) });
+        let stat = with_stat.then(|| Stat { len: reader.len(), is_unfinished: false, ..service.show(&caller, &inode) });
         let (ino, mode) = (inode.ino, inode.access.mode);
         let file = OpenFile { ino, object, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
         let handle = session.handles.insert(move |_| Arc::new(file))?;

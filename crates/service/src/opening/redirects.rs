@@ -40,7 +40,7 @@ impl Service {
             Err(error) => return error,
         };
         match manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit) {
-            Ok(to) => Error::redirect(to),
+            Ok(to) => self.redirect_by_policy(caller, open, to),
             Err(error) => Error::of_opening(&open.path, &error),
         }
     }

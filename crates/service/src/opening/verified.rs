@@ -39,6 +39,8 @@ struct AtDisk {
     mtime: Option<Timestamp>,
     /// Stale replicas that the client has met on other servers.
     absent_replicas: Vec<AbsentReplica>,
+    /// It may see a file that is being written.
+    follows: bool,
     /// The role of the file in a third-party copy.
     copying: Copying,
     /// The source, if the file is the target of a third-party copy.
@@ -121,6 +123,7 @@ impl Service {
             expected_len: open.hints.announced,
             mtime: open.mtime,
             absent_replicas: open.hints.absent_replicas.clone(),
+            follows: self.follows(open),
             copying: Copying::No,
             fetched: None,
         }
@@ -175,6 +178,7 @@ impl Service {
             expected_len: None,
             mtime: None,
             absent_replicas: Vec::new(),
+            follows: false,
             copying: Copying::No,
             fetched: None,
         };
@@ -201,9 +205,13 @@ impl AtDisk {
     fn read(self, reading: ReadGrant) -> Result<Opened, Error> {
         let (ino, mode, changed) = reading.attributes();
         let opening = AtDisk { mode, ..self };
+        let follows_writer = reading.follows_writer();
         let opened = reading.open();
         let (reader, permit) = opened.map_err(|error| opening.not_shown(&error))?;
         let (object, len) = (reader.replica().object, reader.len());
+        if follows_writer && !opening.follows {
+            opening.service.must_be_finished(&opening.session, &opening.path, object)?;
+        }
         opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
     }
 
@@ -401,6 +409,7 @@ impl AtDisk {
             begun: false,
             expected_len: self.expected_len,
             boot: self.service.settings.config.boot,
+            opened: wall_clock(),
             room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
         };
         let state = LeaseState { owner: Some(owner), token: writer, writer: Some(write_target) };

@@ -14,6 +14,7 @@ use crate::answer::Answer;
 use crate::attributes::Stat;
 use crate::caller::Caller;
 use crate::config::PlantedBug;
+use crate::conflicts::{Claim, Conflict};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
 use crate::names::{By, wall_clock};
@@ -41,6 +42,8 @@ pub(super) struct Opening<A> {
     pub(super) mtime: Option<Timestamp>,
     /// With a template: the thread that fills the file before the client gets the handle.
     pub(super) filler: Option<SyncSender<(Opened, A)>>,
+    /// An open write of another client was ended for this one.
+    pub(super) has_settled: bool,
 }
 
 impl<A: Answer<Opened>> Opening<A> {
@@ -104,25 +107,42 @@ impl<A: Answer<Opened>> Opening<A> {
     }
 
     /// A client may repeat an open because it did not get the answer. Its own file is then in the way, and it is
-    /// restarted.
+    /// restarted. Another client's open write is in the way, too; it may be one that this client may end.
     fn refused(mut self, error: NsError, answer: A) {
         let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
-        if !in_the_way || self.op.restarted || self.op.how == WriteMode::Update {
+        let may_restart = in_the_way && !self.op.restarted && self.op.how != WriteMode::Update;
+        let writer = match &error {
+            NsError::Busy { writer, .. } => Some(*writer),
+            _ => None,
+        };
+        if !may_restart && writer.is_none() {
             return answer.give(Err(Error::of_namespace(&"open", &error)));
         }
         let service = Arc::clone(&self.service);
         service.workers.must_do(answer, move |answer| {
-            let found = self.service.writes.of_caller(&self.service.names, &self.caller, &self.op.path);
-            let writers = self.service.writes.lock();
-            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.object)));
-            drop(writers);
-            if own {
+            if may_restart && self.is_own_and_detached() {
                 self.op.restarted = true;
-                self.submit(answer);
+                return self.submit(answer);
+            }
+            let Some(writer) = writer else { return answer.give(Err(Error::of_namespace(&"open", &error))) };
+            let claim = if self.op.how == WriteMode::Update && self.op.resume.is_none() {
+                Claim::NeedsComplete
             } else {
-                answer.give(Err(Error::of_namespace(&"open", &error)));
+                Claim::TakesOver
+            };
+            match self.service.endings.settle(writer.object, self.caller.principal, claim) {
+                // Once: another open write may have begun meanwhile.
+                Conflict::Ended if !std::mem::replace(&mut self.has_settled, true) => self.submit(answer),
+                conflict => answer.give(Err(conflict.error("open", &self.op.path))),
             }
         });
+    }
+
+    /// Whether an open write of this client for the path waits for its writer.
+    fn is_own_and_detached(&self) -> bool {
+        let found = self.service.writes.of_caller(&self.service.names, &self.caller, &self.op.path);
+        let writers = self.service.writes.lock();
+        found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.object)))
     }
 
     fn owner(&self) -> Owner {
@@ -206,6 +226,7 @@ impl<A: Answer<Opened>> Opening<A> {
             begun: opened.kind == OpenKind::Update,
             expected_len: self.announced(),
             boot: self.service.settings.config.boot,
+            opened: wall_clock(),
             room: Some(room),
         };
         let owner = writer.is_some().then(|| self.owner());
@@ -246,7 +267,7 @@ impl<A: Answer<Opened>> Opening<A> {
         // A file that is overwritten keeps its permission bits.
         let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode), |inode| inode.access.mode);
         let stat = self.with_stat.then(|| match &found {
-            Ok(inode) if !lease.fresh => Stat { len, ..self.service.show(&self.caller, inode) },
+            Ok(inode) if !lease.fresh => Stat { len, is_unfinished: false, ..self.service.show(&self.caller, inode) },
             _ => Stat::bare(ino, len, mode, wall_clock()),
         });
         if self.filler.is_some() {

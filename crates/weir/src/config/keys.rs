@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use types::{DigestKind, Location, LocationRanges, StoreClass};
+use service::Unfinished;
+use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
@@ -171,6 +172,33 @@ pub const KEYS: &[Key] = &[
         default: Some(Given::List(&[])),
         set: |c, v| checksums(v).map(|v| c.checksums = v),
         same: |a, b| a.checksums == b.checksums,
+        live: false,
+    },
+    Key {
+        name: "files.unfinished",
+        default: Some(Given::Text("refuse")),
+        set: |c, v| {
+            c.unfinished.usual = match text(v)? {
+                "refuse" => Unfinished::Refuse,
+                "wait" => Unfinished::Wait,
+                "follow" => Unfinished::Follow,
+                other => return Err(format!("is `{other}`; it is \"refuse\", \"wait\" or \"follow\"")),
+            };
+            Ok(())
+        },
+        same: |a, b| a.unfinished.usual == b.unfinished.usual,
+        live: false,
+    },
+    Key {
+        name: "files.followed",
+        default: Some(Given::List(&[])),
+        set: |c, v| {
+            let Given::List(directories) = v else { return Err("takes a list, as in [\"/daq\"]".into()) };
+            let directory = |path: &&str| NsPath::parse(path.as_bytes()).map_err(|why| format!("has `{path}`: {why}"));
+            c.unfinished.followed = directories.iter().map(directory).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+        same: |a, b| a.unfinished.followed == b.unfinished.followed,
         live: false,
     },
     Key {

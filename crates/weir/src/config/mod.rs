@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use file::ConfigError;
+use service::UnfinishedPolicy;
 pub use store_table::StoreTable;
 use types::{DigestKind, Location, LocationRanges, StoreClass};
 
@@ -46,6 +47,7 @@ pub struct Config {
     pub grace: Duration,
     pub uploads_kept: Duration,
     pub checksums: Vec<DigestKind>,
+    pub unfinished: UnfinishedPolicy,
     pub connections: u64,
     pub writers_memory: u64,
     pub transfers: Option<u64>,
@@ -100,6 +102,7 @@ impl Config {
             grace: Duration::ZERO,
             uploads_kept: Duration::ZERO,
             checksums: Vec::new(),
+            unfinished: UnfinishedPolicy::default(),
             connections: 0,
             writers_memory: 0,
             transfers: None,
@@ -201,7 +204,7 @@ mod tests {
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
-            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\

@@ -83,6 +83,9 @@ fn follow(url: &Url, sent: &[u8], has: &AtomicU64, stop: &Arc<AtomicBool>) -> Re
         ..Settings::default()
     };
     let mut client = Client::new(settings);
+    let mut url = url.clone();
+    url.add_words("weir.follow=1");
+    let url = &url;
     let mut file = open(&mut client, url, stop).map_err(|error| error.to_string())?;
     let mut buffer = vec![0; REPLICA];
     let mut at = 0;
