@@ -10,6 +10,7 @@ mod attributes;
 mod blocking;
 mod completing;
 mod disk_node;
+mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
 mod replica;

@@ -5,6 +5,7 @@ mod open_request;
 mod opening;
 mod reading;
 mod striping;
+mod taking_over;
 mod writers_room;
 
 use std::sync::Arc;
