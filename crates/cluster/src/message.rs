@@ -121,6 +121,9 @@ pub enum ToManager {
 pub enum FromStore {
     /// The in-sync replicas of the open write. The manager records them durably if three things hold: the writer's
     /// epoch is still this one, `session` is the node's present session, and no store is about to take over.
+    ///
+    /// A primary whose store has failed leaves itself out. Then one of the others takes over: the manager fences the
+    /// primary. If none can, it answers [`ErrorCode::Unavailable`].
     Place {
         /// The session in which the store asks.
         session: SessionId,
@@ -128,7 +131,7 @@ pub enum FromStore {
         replica: ReplicaId,
         /// The writer.
         writer: WriterToken,
-        /// The primary first.
+        /// The primary first, unless it hands over.
         in_sync: Vec<InSyncReplica>,
         /// The number of this request.
         request: u64,

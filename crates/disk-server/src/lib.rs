@@ -11,6 +11,7 @@ mod blocking;
 mod client_writes;
 mod completing;
 mod disk_node;
+mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
 mod open_writes;

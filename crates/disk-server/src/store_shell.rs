@@ -13,6 +13,7 @@ use store::Store;
 use types::{ErrorCode, ReplicaId, StoreId};
 
 use super::completing::Completing;
+use super::fullness::Fullness;
 use super::replica::{Change, ChangeData, Done, Replica, ReplicaTurn};
 use super::{DiskServer, Notice};
 use node::{PeerMessage, StoreReport};
@@ -43,6 +44,7 @@ pub(super) struct StoreShell {
     waiters: Mutex<Waiters>,
     numbers: AtomicU64,
     pub(super) completing: Completing,
+    fullness: Fullness,
 }
 
 impl StoreShell {
@@ -54,6 +56,7 @@ impl StoreShell {
             waiters: Mutex::default(),
             numbers: AtomicU64::new(1),
             completing: Completing::default(),
+            fullness: Fullness::default(),
         }
     }
 
@@ -104,12 +107,20 @@ impl StoreShell {
         open.iter().filter(|replica| machine.leads(**replica).is_none()).count()
     }
 
-    /// Reports on the store. `load_permille` is the load of its server. If its space is unknown, the store reports no space but stays online.
+    /// The store has refused data for lack of space. Returns whether that is news.
+    fn says_full(&self) -> bool {
+        let room = self.at.store.space().map_or(0, |space| space.free.saturating_sub(space.floor));
+        self.fullness.says_full(room)
+    }
+
+    /// Reports on the store. A store that has refused data for lack of space reports no room until it has more than it
+    /// had then. `load_permille` is the load of its server. If its space is unknown, the store reports no space but stays online.
     pub(super) fn report(&self, load_permille: u16) -> StoreReport {
         let space = self.at.store.space().inspect_err(|error| {
             tracing::error!(store = %self.at.store_id, %error, "cannot look at the space of a store");
         });
         let (capacity, reserve, free) = space.map_or((0, 0, 0), |space| (space.total, space.floor, space.free));
+        let free = if self.fullness.is_full(capacity, free.saturating_sub(reserve)) { free.min(reserve) } else { free };
         StoreReport { store: self.at.store_id, capacity, reserve, free, load_permille }
     }
 }
@@ -147,6 +158,9 @@ impl DiskServer {
                     Effect::Note(replica, Note::LeftOut(count)) => {
                         tracing::warn!(%replica, count, "stores that do not answer are removed from the in-sync replicas of an open write");
                         self.world.notice(shell.at.store_id, replica, Notice::LeftOut(count));
+                    }
+                    Effect::Note(replica, Note::HandingOver) => {
+                        tracing::warn!(%replica, store = %shell.at.store_id, "the store cannot go on with an open write: another in-sync replica is asked to take over");
                     }
                     Effect::Note(replica, Note::Differs(store)) => {
                         tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
@@ -226,6 +240,11 @@ impl DiskServer {
             }
             match replica.work(&shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => {
+                    // The manager must know before it places the next file, or moves this one.
+                    if did.failure() == Some(ErrorCode::NoSpace) && shell.says_full() {
+                        tracing::warn!(store = %shell.at.store_id, "the store has no space: it gets no new files until it has more room");
+                        self.report();
+                    }
                     self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(replica))
                 }
                 Done::WhenSynced(completed) => self.complete_when_synced(shell, replica, by, completed),

@@ -23,7 +23,7 @@ impl Inner {
         let mut state = replica.lock();
         state.pause();
         let result = self.complete_paused(replica, &mut state, generation);
-        result.map_err(|e| if e.is_no_space() { self.floor.no_space() } else { e })
+        result.map_err(|e| if e.is_no_space() { self.floor.no_space_after_all(&*self.disk) } else { e })
     }
 
     fn complete_paused(

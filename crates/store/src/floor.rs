@@ -50,8 +50,15 @@ impl Floor {
         Ok(())
     }
 
+    /// The error after the file system itself had no space, although it had enough at the last check.
+    pub(crate) fn no_space_after_all(&self, disk: &dyn Disk) -> StoreError {
+        // Without an answer, the numbers are those of the last check.
+        let _ = self.look(disk);
+        self.no_space()
+    }
+
     /// The error, with numbers.
-    pub(crate) fn no_space(&self) -> StoreError {
+    fn no_space(&self) -> StoreError {
         StoreError::NoSpace { free: self.free.load(Ordering::Relaxed), floor: self.floor.load(Ordering::Relaxed) }
     }
 }

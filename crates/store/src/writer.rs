@@ -153,7 +153,8 @@ impl Writer {
         // At once, not with the next write, which may come late: an idle writer holds little.
         let result = result.and_then(|()| inner.make_room(self.replica.id, &mut state));
         drop(state);
-        result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
+        result
+            .map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space_after_all(&*inner.disk) } else { e })?;
         if ack == AckPoint::Kernel {
             inner.journal.write_to(last)?;
         }

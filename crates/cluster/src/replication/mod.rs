@@ -10,6 +10,8 @@
 //! - A replica applies changes in the primary's order, without gaps, even if messages are repeated or late. It
 //!   refuses lower epochs.
 //! - A close names only stores whose replicas are durable and equal.
+//! - A primary whose own store fails, because it is full for example, asks the manager to let another in-sync replica
+//!   take over. It answers nothing until it is fenced. If nobody can take over, its clients get the store's error.
 
 mod primary;
 mod replica;
@@ -20,6 +22,7 @@ use types::{Adler32, BootGeneration, Crc32c, ErrorCode, SessionId};
 
 use crate::ProcessEpoch;
 
+pub(crate) use primary::may_work_elsewhere;
 pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Primary, Promotion, ReplicaTimeouts};
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
 

@@ -15,6 +15,9 @@ use crate::{ProcessEpoch, Time};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ask(pub u64);
 
+/// How many times [`ReplicaTimeouts::replica`] a primary whose store has failed waits for another one to take over.
+const HAND_OVER_PATIENCE: u32 = 5;
+
 /// How long the primary waits for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaTimeouts {
@@ -104,6 +107,9 @@ pub enum Effect {
     Interrupt(u64, u64, Vec<StoreId>),
     /// A secondary's replica differs from the own one. It is left out of the holders.
     Differs(StoreId),
+    /// The own store has failed. Ask the manager to let one of these in-sync replicas take over. The manager fences
+    /// this primary if it does.
+    HandOver(u64, Vec<InSyncReplica>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +151,24 @@ enum SessionCheck {
     Fenced(ErrorCode),
 }
 
+/// The own store has failed, and another in-sync replica is to take over. Requests wait until this primary is fenced.
+#[derive(Clone, Copy, Debug)]
+struct HandingOver {
+    request: u64,
+    began: Time,
+    /// When the manager was last asked.
+    asked: Time,
+    why: ErrorCode,
+}
+
+/// Whether another store may do what the own store could not.
+pub(crate) fn may_work_elsewhere(why: ErrorCode) -> bool {
+    matches!(
+        why,
+        ErrorCode::NoSpace | ErrorCode::Io | ErrorCode::Unavailable | ErrorCode::Damaged | ErrorCode::Checksum
+    )
+}
+
 /// The primary of an open write. See the module.
 #[derive(Clone, Debug)]
 pub struct Primary {
@@ -169,6 +193,7 @@ pub struct Primary {
     is_kept: bool,
     is_closing: bool,
     broken: Option<ErrorCode>,
+    handing_over: Option<HandingOver>,
     now: Time,
     lease: LeaseView,
 }
@@ -210,6 +235,7 @@ impl Primary {
             is_kept: false,
             is_closing: false,
             broken: None,
+            handing_over: None,
             now,
             lease,
         };
@@ -292,7 +318,10 @@ impl Primary {
             return;
         }
         self.changes.push_back(ask);
-        out.push(Effect::Apply(self.last()));
+        // The own store applies nothing more. The client sends the change again to the store that takes over.
+        if self.handing_over.is_none() {
+            out.push(Effect::Apply(self.last()));
+        }
     }
 
     /// Returns why no change is accepted, if that is so.
@@ -310,11 +339,47 @@ impl Primary {
         Seq(self.answered.0 + self.changes.len() as u64)
     }
 
-    /// The own store has failed. Its replica may differ from the others, so the primary answers nothing more.
+    /// The own store has failed. Its replica may differ from the others, so the primary answers nothing more. Another
+    /// in-sync replica takes over if there is one: each of them has everything that was answered.
     fn fail(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
-        if self.broken.is_none() {
-            self.broken = Some(why);
-            self.refuse_all(why, out);
+        if self.is_over() || self.handing_over.is_some() {
+            return;
+        }
+        if may_work_elsewhere(why) && self.interruption.is_none() && !self.able().is_empty() {
+            let (began, asked) = (self.now, self.now);
+            self.handing_over = Some(HandingOver { request: self.hand_over(out), began, asked, why });
+        } else {
+            self.break_down(why, out);
+        }
+    }
+
+    fn break_down(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        self.broken = Some(why);
+        self.refuse_all(why, out);
+    }
+
+    /// The in-sync replicas that can take over, as far as this primary knows.
+    fn able(&self) -> Vec<InSyncReplica> {
+        let able = self.followers.values().filter(|follower| follower.state != State::Leaving);
+        able.map(|follower| follower.in_sync_replica).collect()
+    }
+
+    /// Asks the manager. Returns the number of the request.
+    fn hand_over(&mut self, out: &mut Vec<Effect>) -> u64 {
+        self.requests += 1;
+        out.push(Effect::HandOver(self.requests, self.able()));
+        self.requests
+    }
+
+    /// Asks again, in case the request or the answer was lost.
+    fn go_on_handing_over(&mut self, out: &mut Vec<Effect>) {
+        let Some(HandingOver { began, asked, why, .. }) = self.handing_over else { return };
+        if self.now.since(began) >= self.patience.replica * HAND_OVER_PATIENCE {
+            return self.break_down(why, out);
+        }
+        if self.now.since(asked) >= self.patience.again && self.lease.session.is_some() {
+            let request = self.hand_over(out);
+            self.handing_over = Some(HandingOver { request, began, asked: self.now, why });
         }
     }
 
@@ -326,6 +391,7 @@ impl Primary {
     }
 
     fn refuse_all(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        self.handing_over = None;
         let last = self.last();
         let interruption = self.interruption.take().map(|interruption| interruption.ask);
         let barriers = self.barriers.drain(..).map(|barrier| barrier.ask);
@@ -359,7 +425,7 @@ impl Primary {
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
         // After the end, a late message must not start anything again. A secondary with a complete replica must not
         // begin again either.
-        let is_over = self.is_over() || self.interruption.is_some();
+        let is_over = self.is_over() || self.interruption.is_some() || self.handing_over.is_some();
         let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
         if matches!(follower.flushed, Some(Flushed::Whole(_))) {
@@ -403,6 +469,15 @@ impl Primary {
     }
 
     fn placed(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) {
+        if let Some(HandingOver { request: of, why, .. }) = self.handing_over {
+            match result {
+                // Nobody can take over. With success, the fence follows.
+                Err(ErrorCode::Unavailable) if request == of => self.break_down(why, out),
+                Err(ErrorCode::Stale) => self.end(ErrorCode::Stale, out),
+                _ => {}
+            }
+            return;
+        }
         let keeping = self
             .barriers
             .front()
@@ -444,6 +519,10 @@ impl Primary {
         }
         if self.interruption.is_some() {
             self.go_on_interrupting(out);
+            return;
+        }
+        if self.handing_over.is_some() {
+            self.go_on_handing_over(out);
             return;
         }
         self.look_after_followers();

@@ -329,3 +329,64 @@ fn a_primary_without_a_lease_sends_nothing() {
     };
     assert!(other > stream);
 }
+
+#[test]
+fn a_primary_whose_store_is_full_hands_over_and_answers_nothing_meanwhile() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(1, VALID, PrimaryInput::Change(Ask(5)));
+    let asked = story.step(2, VALID, PrimaryInput::Applied(Seq(1), Err(ErrorCode::NoSpace)));
+    assert_eq!(asked, [PrimaryEffect::HandOver(1, vec![in_sync_replica(OTHER)])]);
+    // The other replica may have the change by now. That does not make it acknowledged.
+    assert_eq!(story.says(3, FromReplica::Applied { stream, upto: Seq(1) }), []);
+    assert_eq!(story.step(4, VALID, PrimaryInput::Change(Ask(6))), [], "the full store gets nothing more");
+    assert_eq!(story.step(4, VALID, PrimaryInput::Close(Ask(7))), []);
+    assert_eq!(story.step(600, VALID, PrimaryInput::Tick), [PrimaryEffect::HandOver(2, vec![in_sync_replica(OTHER)])]);
+    // The answer to an earlier request.
+    assert_eq!(story.step(700, VALID, PrimaryInput::Placed(1, Err(ErrorCode::Unavailable))), []);
+    story.primary.fence(&mut story.out);
+    let answers = [5, 6, 7].map(|ask| PrimaryEffect::Answer(Ask(ask), Err(ErrorCode::Stale)));
+    assert_eq!(std::mem::take(&mut story.out), [&answers[..], &[PrimaryEffect::Release(Seq(2))]].concat());
+    assert!(story.primary.is_fenced());
+}
+
+#[test]
+fn a_full_primary_without_a_successor_refuses_and_can_be_interrupted() {
+    for is_answered in [true, false] {
+        let (mut story, stream) = Story::new();
+        story.says(1, FromReplica::Began { stream });
+        story.step(1, VALID, PrimaryInput::Change(Ask(5)));
+        story.step(2, VALID, PrimaryInput::Applied(Seq(1), Err(ErrorCode::NoSpace)));
+        let early = story.step(3, VALID, PrimaryInput::Interrupt(Ask(6)));
+        assert_eq!(early, [PrimaryEffect::Answer(Ask(6), Err(ErrorCode::Overloaded))], "the successor would end it");
+        let refused = match is_answered {
+            true => story.step(4, VALID, PrimaryInput::Placed(1, Err(ErrorCode::Unavailable))),
+            false => story.step(10_002, VALID, PrimaryInput::Tick),
+        };
+        let answer = PrimaryEffect::Answer(Ask(5), Err(ErrorCode::NoSpace));
+        assert_eq!(refused, [answer, PrimaryEffect::Release(Seq(1))]);
+        assert_eq!(story.primary.refusal(), Some(ErrorCode::NoSpace));
+        assert_eq!(
+            story.step(10_003, VALID, PrimaryInput::Interrupt(Ask(8))),
+            [PrimaryEffect::Release(Seq(1)), PrimaryEffect::InterruptOwn]
+        );
+        let marked = story.step(10_004, VALID, PrimaryInput::Interrupted(Ok(0)));
+        assert!(matches!(marked[..], [PrimaryEffect::Interrupt(_, 0, _)]), "{marked:?}");
+    }
+}
+
+#[test]
+fn a_failed_primary_that_is_alone_refuses_at_once() {
+    for (why, may_end) in [(ErrorCode::NoSpace, true), (ErrorCode::Io, false)] {
+        let (mut story, _) = Story::new();
+        let left_out = story.step(2100, VALID, PrimaryInput::Tick);
+        let [PrimaryEffect::Place(request, _)] = left_out[..] else { panic!("{left_out:?}") };
+        story.step(2200, VALID, PrimaryInput::Placed(request, Ok(())));
+        story.step(2300, VALID, PrimaryInput::Change(Ask(5)));
+        let refused = story.step(2400, VALID, PrimaryInput::Applied(Seq(1), Err(why)));
+        assert_eq!(refused, [PrimaryEffect::Answer(Ask(5), Err(why)), PrimaryEffect::Release(Seq(1))]);
+        // What was acknowledged is on the full disk. Nobody knows that of a disk that has failed.
+        let ended = story.step(2500, VALID, PrimaryInput::Interrupt(Ask(6)));
+        assert_eq!(ended.contains(&PrimaryEffect::InterruptOwn), may_end, "{ended:?}");
+    }
+}

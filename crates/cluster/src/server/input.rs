@@ -166,6 +166,8 @@ pub enum Note {
     LeftOut(usize),
     /// This store's replica differs from the primary's, and does not count.
     Differs(StoreId),
+    /// The store cannot go on as the primary, and asks the manager to let another in-sync replica take over.
+    HandingOver,
 }
 
 /// What a reader may see of a replica.

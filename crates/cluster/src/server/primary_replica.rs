@@ -9,7 +9,9 @@ use super::part::StepContext;
 use super::{Grant, GrantRights, Note, StorePart, Work, WorkPurpose, WorkResult};
 use crate::Time;
 use crate::message::{BetweenStores, ClosedBy, FromStore};
-use crate::replication::{Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Promotion, Seq, ToReplica};
+use crate::replication::{
+    Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Promotion, Seq, ToReplica, may_work_elsewhere,
+};
 
 /// A replica of which this store is the primary.
 #[derive(Clone, Debug)]
@@ -220,6 +222,12 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
                     at.tell_manager(FromStore::Place { session, replica, writer, in_sync, request });
                 }
             }
+            PrimaryEffect::HandOver(request, in_sync) => {
+                if let Some(session) = at.view.lease.session {
+                    at.note(replica, Note::HandingOver);
+                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, request });
+                }
+            }
             PrimaryEffect::SyncOwn => at.work(replica, by, Work::Sync),
             PrimaryEffect::CompleteOwn => at.work(replica, by, Work::Complete),
             PrimaryEffect::InterruptOwn => at.work(replica, by, Work::Interrupt),
@@ -282,9 +290,29 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
                 self.do_all(replica, out, at);
             }
             Err(why) => {
-                self.leads.remove(&replica);
-                at.answer(opener, Err(why));
+                let failed = self.leads.remove(&replica);
+                let refusal = failed.and_then(|failed| self.elsewhere(replica, &failed, why, at));
+                at.answer(opener, Err(refusal.unwrap_or(why)));
             }
         }
+    }
+
+    /// The replica cannot be opened here. Asks the manager to let another in-sync replica take over, if there is one.
+    /// Then the client must ask the manager again.
+    fn elsewhere(
+        &self,
+        replica: ReplicaId,
+        failed: &PrimaryReplica<C, B>,
+        why: ErrorCode,
+        at: &mut StepContext<'_, C, B>,
+    ) -> Option<ErrorCode> {
+        let (session, writer) = (at.view.lease.session?, failed.writer);
+        let others = || failed.in_sync.iter().filter(|one| one.store != self.store).copied();
+        if !may_work_elsewhere(why) || others().next().is_none() {
+            return None;
+        }
+        at.note(replica, Note::HandingOver);
+        at.tell_manager(FromStore::Place { session, replica, writer, in_sync: others().collect(), request: 0 });
+        Some(ErrorCode::Stale)
     }
 }

@@ -94,3 +94,19 @@ pub enum WorkResult<B> {
     /// Of [`Work::Delete`].
     Deleted(Result<(), ErrorCode>),
 }
+
+impl<B> WorkResult<B> {
+    /// Returns why the work failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Opened(result) | Self::Applied(_, result) | Self::Synced(result) | Self::Deleted(result) => {
+                result.err()
+            }
+            Self::Completed(result) => result.err(),
+            Self::Interrupted(result) => result.err(),
+            Self::Looked(result) => result.err(),
+            Self::Read(result) => result.as_ref().err().copied(),
+        }
+    }
+}

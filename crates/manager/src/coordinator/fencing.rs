@@ -216,7 +216,8 @@ impl Coordinator {
         });
     }
 
-    fn tell_placed(&self, placing: &Placing, result: Result<(), ErrorCode>) {
+    /// Answers a primary's request to record its in-sync replicas.
+    pub(crate) fn tell_placed(&self, placing: &Placing, result: Result<(), ErrorCode>) {
         let Placing { node, store, replica, writer, request, .. } = *placing;
         self.world.tell_store(node, store, ToStore::Placed { replica, epoch: Epoch(writer.epoch), request, result });
     }

@@ -169,8 +169,8 @@ impl Coordinator {
             state.is_changed = true;
         }
         for report in reports {
-            let Some((is_new, is_first)) = state.figures_mut().set_figures(node, &report) else { continue };
-            state.is_changed |= is_first;
+            let Some((is_new, is_urgent)) = state.figures_mut().set_figures(node, &report) else { continue };
+            state.is_changed |= is_urgent;
             state.has_new_figures |= is_new;
         }
         if state.is_changed {

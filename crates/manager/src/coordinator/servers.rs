@@ -144,18 +144,18 @@ impl Servers {
         }
     }
 
-    /// Takes over a node's report on one of its stores. Returns whether the figures changed and whether this is the first report. `None` if the store
-    /// does not belong to the node or has not registered yet.
+    /// Takes over a node's report on one of its stores. Returns whether the figures changed and whether placement must learn of it at once: from the
+    /// first report, and when a store has become full. `None` if the store does not belong to the node or has not registered yet.
     pub(super) fn set_figures(&mut self, node: NodeId, report: &StoreReport) -> Option<(bool, bool)> {
         let StoreReport { store, capacity, reserve, free, load_permille } = *report;
         let known = self.stores.get_mut(&store).filter(|known| known.node == node)?;
         let load = Load::from_permille(load_permille);
-        let is_first = known.capacity == 0;
+        let (is_first, had_room) = (known.capacity == 0, known.room() > 0);
         let is_new = (known.capacity, known.reserve, known.free, known.load) != (capacity, reserve, free, load);
         if is_new {
             (known.capacity, known.reserve, known.free, known.load) = (capacity, reserve, free, load);
         }
-        Some((is_new, is_first && is_new))
+        Some((is_new, is_new && (is_first || had_room && known.room() == 0)))
     }
 
     pub(crate) fn map(&self) -> &Arc<Map> {

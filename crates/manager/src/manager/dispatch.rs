@@ -78,7 +78,9 @@ impl Manager {
             FromStore::Place { session, replica, writer, in_sync, request } => {
                 let now = self.world.now();
                 if self.view.get().sessions.session(now, node) == Some(session) {
-                    self.coordinator.place(Placing { node, store, replica, writer, in_sync, request });
+                    let hands_over = in_sync.iter().all(|one| one.store != store);
+                    let placing = Placing { node, store, replica, writer, in_sync, request };
+                    if hands_over { self.open.hand_over(&placing) } else { self.coordinator.place(placing) }
                 }
             }
             FromStore::Commit { replica, group, writer, whole, holders, mtime, by, request } => {

@@ -8,6 +8,7 @@ mod opening;
 mod reading;
 mod requests;
 mod striping;
+mod taking_over;
 mod writers_room;
 
 use std::sync::Arc;

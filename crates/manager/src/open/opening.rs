@@ -9,8 +9,8 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriteMode,
-    WriterKind, WriterRecord, WriterToken,
+    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, WriteMode, WriterKind, WriterRecord,
+    WriterToken,
 };
 use types::capability::{Capability, PathHash, Rights};
 use types::{
@@ -21,7 +21,7 @@ use types::{
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
 use super::writers_room::no_memory;
-use crate::coordinator::{ClusterView, Ended, has_older_version};
+use crate::coordinator::{ClusterView, Ended};
 use node::{Layout, To};
 
 /// A cluster tells by boot generations, not by boots, which bytes a node may have forgotten.
@@ -191,7 +191,7 @@ impl OpenService {
     }
 
     /// A client returns to its open write.
-    pub(crate) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
+    pub(crate) fn reopen(self: &Arc<Self>, mut opening: Opening, writer: &WriterRecord) {
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {
@@ -203,50 +203,14 @@ impl OpenService {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
             Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
             Some(Reopening::TakeOver(to)) => {
-                // All of these stores have the older version, and each could show it.
-                let first = match has_older_version(&self.names, writer) {
-                    Ok(has_older_version) => {
-                        if has_older_version {
-                            in_sync.len()
-                        } else {
-                            1
-                        }
-                    }
-                    Err(error) => return opening.refuse(error),
-                };
-                let others = in_sync[..first].iter().filter(|one| **one != to).map(|one| one.store);
-                let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
-                tracing::info!(path = %opening.op.path, from = %in_sync[0].store, to = %to.store, "another store takes over");
                 let this = Arc::clone(self);
-                self.coordinator.once_fenced(&others, replica, Epoch(writer.epoch + 1), move |ended| {
-                    let mut opening = opening;
-                    let Some(ended) = ended else { return opening.refuse(unknown_server()) };
-                    let now = this.world.now();
-                    // The store may have lost data meanwhile: then decide again.
-                    let is_able = this
-                        .view
-                        .get()
-                        .standing(now, to.store)
-                        .is_some_and(|standing| standing.boot_generation == to.boot_generation);
-                    if !is_able {
-                        return opening.refuse(OpeningError::wait("the store that should take over has restarted"));
+                self.take_over(writer, to, move |taken| match taken {
+                    Ok((now, ended)) => {
+                        // A client that comes for this open write alone accepts its present epoch.
+                        opening.op.only = opening.op.only.map(|_| now);
+                        this.open_for_update(opening, group, vec![to], Some(ended));
                     }
-                    let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
-                    let that = Arc::clone(&this);
-                    this.names.change_as_manager(
-                        this.world.wall(),
-                        Durability::Synced,
-                        op,
-                        move |result| match result {
-                            Ok(now) => {
-                                // A client that comes for this open write alone accepts its present epoch.
-                                opening.op.only = opening.op.only.map(|_| now);
-                                that.open_for_update(opening, group, vec![to], Some(ended));
-                            }
-                            // For example, its close has just been recorded.
-                            Err(error) => opening.refuse(not_made(error)),
-                        },
-                    );
+                    Err(error) => opening.refuse(error),
                 });
             }
             Some(Reopening::Wait) => {
@@ -565,6 +529,6 @@ pub(crate) struct Permitted {
     pub(crate) rights: GrantRights,
 }
 
-fn unknown_server() -> OpeningError {
+pub(super) fn unknown_server() -> OpeningError {
     OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager started".into() }
 }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk_server::{DiskServerError, PendingWrite, WriteGrant};
-use types::{NsPath, Timestamp};
+use types::{ErrorCode, NsPath, Timestamp};
 
 use super::{Creates, SIDE_BY_SIDE};
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::wall_clock;
+use crate::opening::to_manager;
+use crate::service::Role;
 use crate::write_target::WriteTarget;
 
 /// Maximum number of unacknowledged bytes of one batch at other stores. All senders together have a limited window
@@ -84,7 +86,7 @@ impl<A: Answer<()>> Creates<A> {
         let replicated = match grant.attach(path.as_bytes(), Some(len)) {
             Ok(replicated) => replicated,
             Err(error) => {
-                answer.give(Err(Error::of_disk_server(&doing, &error)));
+                answer.give(Err(self.elsewhere(&doing, &error)));
                 return None;
             }
         };
@@ -120,10 +122,19 @@ impl<A: Answer<()>> Creates<A> {
         }
         let (writing, doubt) = match replicated.write_whole(&self.behind[data]) {
             Ok(writing) => (writing, None),
-            Err(error) => (None, Some(Error::of_disk_server(&doing, &error))),
+            Err(error) => (None, Some(self.elsewhere(&doing, &error))),
         };
         drop(replicated);
         node.endings.close(&lease, doubt, None, answer);
         writing
+    }
+
+    /// The error for a file that cannot be written here. If the store has no space, the manager chooses another one: the
+    /// client still has all the data.
+    fn elsewhere(&self, doing: &str, error: &DiskServerError) -> Error {
+        match &self.node.role {
+            Role::Disk(disk) if error.code() == ErrorCode::NoSpace => to_manager(disk),
+            _ => Error::of_disk_server(&doing, error),
+        }
     }
 }

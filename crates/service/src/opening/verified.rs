@@ -6,10 +6,10 @@ use std::time::Instant;
 use disk_server::{DiskServer, DiskServerError, ReadGrant, ReplicatedWriter, StripedGrant, VerifiedCapability};
 use node::StripedRights;
 use types::absent_replicas::AbsentReplica;
-use types::{Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
+use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
 use super::redirects::to_manager;
-use super::{Hints, Intent, Open, Opened, mode_or_usual, no_new_target, origin_of, source_to_write};
+use super::{Hints, Intent, Open, Opened, WriteMode, mode_or_usual, no_new_target, origin_of, source_to_write};
 use crate::answer::Answer;
 use crate::attributes::Stat;
 use crate::caller::Caller;
@@ -88,7 +88,7 @@ impl Service {
             }
             Part::Source { .. } | Part::Fetch { .. } => return answer.give(Err(source_to_write())),
             Part::Target { key, server, path } if verified.is_to_write() => {
-                let makes = matches!(open.intent, Intent::Write(super::WriteMode::NewOnly | super::WriteMode::Replace));
+                let makes = matches!(open.intent, Intent::Write(WriteMode::NewOnly | WriteMode::Replace));
                 let source =
                     if makes { self.source_of(caller, &open, key, server, path) } else { Err(no_new_target()) };
                 match source {
@@ -101,14 +101,21 @@ impl Service {
         match verified {
             VerifiedCapability::Read(reading) => answer.give(opening.read(reading)),
             VerifiedCapability::Striped(grant) => opening.striped_apart(grant, answer),
-            VerifiedCapability::Write(writing) => self.workers.on_worker(answer, move |answer| {
-                match writing.attach(opening.path.as_bytes(), opening.expected_len) {
-                    Ok(replicated) => opening.write(replicated, answer),
-                    Err(error) => {
-                        answer.give(Err(Error::of_disk_server(&format_args!("open {}", opening.path), &error)));
+            VerifiedCapability::Write(writing) => {
+                let may_go_elsewhere = may_go_elsewhere(&open);
+                let disk = Arc::clone(disk);
+                self.workers.on_worker(answer, move |answer| {
+                    match writing.attach(opening.path.as_bytes(), opening.expected_len) {
+                        Ok(replicated) => opening.write(replicated, answer),
+                        Err(error) if error.code() == ErrorCode::NoSpace && may_go_elsewhere => {
+                            answer.give(Err(to_manager(&disk)));
+                        }
+                        Err(error) => {
+                            answer.give(Err(Error::of_disk_server(&format_args!("open {}", opening.path), &error)));
+                        }
                     }
-                }
-            }),
+                });
+            }
         }
     }
 
@@ -194,6 +201,13 @@ struct UnderWay<'a> {
     writes: &'a OpenWrites,
     object: ObjectId,
 }
+/// Whether the manager can choose another store if this one has no space: nothing of a new file exists yet. The stores
+/// of a stripe unit are chosen with its file.
+fn may_go_elsewhere(open: &Open) -> bool {
+    let is_new = matches!(open.intent, Intent::Write(WriteMode::NewOnly | WriteMode::Replace));
+    is_new && open.hints.unit.is_none()
+}
+
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {

@@ -133,7 +133,7 @@ impl PullJob {
         let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
         let caller = &self.lease.caller;
         let user = (caller.principal, (caller.client.user.clone(), network(self.source.client)));
-        let mut sink = Sink { job: &self, copies, access, user };
+        let mut sink = Sink { job: &self, copies, access, user, refused: None };
         let (job, over) = (Arc::clone(&self), Arc::clone(copies));
         let cancelled: Cancelled = Arc::new(move || job.is_cancelled() || over.pulls.are_over());
         // The waiting syncs depend on this thread, so it must survive a panic.
@@ -154,7 +154,8 @@ impl PullJob {
             }
             Err(why) => {
                 tracing::info!(%path, server = %self.source.server.escape_debug(), why, "not fetched");
-                let code = if self.is_cancelled() { ErrorCode::Cancelled } else { ErrorCode::Internal };
+                let code = if self.is_cancelled() { Some(ErrorCode::Cancelled) } else { sink.refused };
+                let code = code.unwrap_or(ErrorCode::Internal);
                 Err(Error::new(code, format!("Cannot copy {path} from {}: {why}", self.source.server)))
             }
         };
@@ -193,6 +194,8 @@ struct Sink<'a> {
     access: WriteAccess,
     /// The user that requested the copy.
     user: UserKey,
+    /// Why the target could not be written.
+    refused: Option<ErrorCode>,
 }
 
 impl PullSink for Sink<'_> {
@@ -214,6 +217,19 @@ impl PullSink for Sink<'_> {
         }
         let hold = self.access.hold().map_err(|error| error.text().to_owned())?;
         self.copies.counters.written(data.len() as u64);
-        hold.writer_to_change().write(offset, data, None).map_err(|error| error.to_string())
+        hold.writer_to_change().write(offset, data, None).map_err(|error| {
+            let refused = error.told(&format_args!("write {}", self.access.lease.path));
+            match refused {
+                // The source permits the copy to this server only.
+                Error::Redirect(_) => {
+                    self.refused = Some(ErrorCode::Unavailable);
+                    "its store has no room any more or has failed, and another server would have to go on; copy it again".to_owned()
+                }
+                _ => {
+                    self.refused = (refused.code() == ErrorCode::NoSpace).then_some(ErrorCode::NoSpace);
+                    error.to_string()
+                }
+            }
+        })
     }
 }

@@ -67,13 +67,22 @@ impl Primary {
     }
 
     pub(super) fn interrupt(&mut self, ask: Ask, out: &mut Vec<Effect>) {
-        // If a close is in progress, its result counts. If this store has failed, another one may have more bytes.
-        let refusal = if self.is_closing { Some(ErrorCode::Busy) } else { self.refusal() };
+        // If a close is in progress, its result counts. If this store has failed, another one may have more bytes. A full
+        // store has everything that was answered: only the last change failed.
+        let is_full = self.broken == Some(ErrorCode::NoSpace) && !self.is_fenced();
+        let refusal = match self.refusal() {
+            _ if is_full => None,
+            _ if self.is_closing => Some(ErrorCode::Busy),
+            // The store that takes over ends it.
+            None if self.handing_over.is_some() => Some(ErrorCode::Overloaded),
+            refusal => refusal,
+        };
         if let Some(why) = refusal {
             out.push(Effect::Answer(ask, Err(why)));
             return;
         }
         self.refuse_all(ErrorCode::Interrupted, out);
+        self.broken = None;
         self.is_closing = true;
         self.interruption = Some(Interruption { ask, step: InterruptStep::Own });
         out.push(Effect::InterruptOwn);
