@@ -38,8 +38,12 @@ impl Service {
         request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) -> Option<LongWork> {
-        self.begin_close(session, handle, request, answer).and_then(|(file, answer)| {
+        self.begin_close(session, handle, request, answer).and_then(|(file, is_shared, answer)| {
             let Access::Write(access) = &file.access else { return None };
+            if is_shared {
+                // The last close ends the write. What this handle has written is safe now.
+                return Some(LongWork(Box::new(move || answer.give(file.sync()))));
+            }
             let (endings, lease) = (Arc::clone(&self.endings), Arc::clone(&access.lease));
             if !lease.has_checkpoint() {
                 return finish(endings, &file, lease, request, answer);
@@ -53,14 +57,14 @@ impl Service {
         })
     }
 
-    /// `None`: the request is answered.
+    /// `None`: the request is answered. `true`: the file is open for writing elsewhere, too.
     fn begin_close<A: Answer<()>>(
         &self,
         session: &Session,
         handle: Handle,
         request: Option<RequestNumber>,
         answer: A,
-    ) -> Option<(Arc<OpenFile>, A)> {
+    ) -> Option<(Arc<OpenFile>, bool, A)> {
         let file = match self.file(session, handle) {
             Ok(file) => file,
             Err(error) => {
@@ -88,10 +92,13 @@ impl Service {
             return None;
         }
         // From here on the request must be answered and the open write must end.
-        let (begun, closing) = {
+        let (begun, closing, is_shared) = {
             let mut writers = self.writes.lock();
             let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
-            (same && writers.begin_close(file.object, access.key), same && writers.is_closing(file.object, access.key))
+            let is_open = same && writers.is_attached(file.object, access.key);
+            let is_shared = is_open && !access.lease.fresh && access.lease.sharers.lock().leave(access.session);
+            let begun = same && (is_shared || writers.begin_close(file.object, access.key));
+            (begun, same && writers.is_closing(file.object, access.key), is_shared)
         };
         if !begun {
             answer.give(if access.lease.is_committed() {
@@ -108,7 +115,7 @@ impl Service {
             return None;
         }
         session.handles.close(handle, access.lease.failure());
-        Some((file, answer))
+        Some((file, is_shared, answer))
     }
 
     /// The outcome of a close whose handle is gone: `error`, the reason why an earlier close has failed, or what this
