@@ -118,6 +118,7 @@ mod service;
 mod session;
 mod sessions;
 mod settings;
+mod sharers;
 mod shares;
 mod stores;
 mod striped;

@@ -93,6 +93,94 @@ fn a_writer_that_does_not_return_leaves_an_interrupted_file_whose_bytes_can_be_r
     });
 }
 
+/// Makes a complete file of 12 bytes.
+fn make(nodes: &Nodes, path: &str) {
+    let mut maker = nodes.connect(9);
+    assert_eq!(maker.ask(&format!("create f {path}")), "ok 0");
+    assert_eq!(maker.ask("write f 0 aaaabbbbcccc"), "ok");
+    assert_eq!(maker.ask("close f"), "ok");
+}
+
+fn content(nodes: &Nodes, path: &str) -> String {
+    let mut reader = nodes.connect(8);
+    assert!(reader.ask(&format!("open r {path}")).starts_with("ok"));
+    let read = reader.ask("read r 0 100");
+    let text = read.strip_prefix("ok ").unwrap().to_owned();
+    assert_eq!(reader.ask(&format!("checksum {path}")), format!("ok {:08x}", Crc32c::of(text.as_bytes()).0));
+    text
+}
+
+#[test]
+fn several_handles_of_one_principal_change_a_complete_file_at_the_same_time() {
+    everywhere(|nodes| {
+        make(nodes, "/a");
+        // Two connections of one client, and another client.
+        let mut handles = [nodes.connect(1), nodes.connect(1), nodes.connect(2)];
+        for handle in &mut handles {
+            assert_eq!(handle.ask("update f /a"), "ok 12");
+        }
+        // And one more handle of the first connection.
+        assert_eq!(handles[0].ask("update g /a"), "ok 12");
+        for (number, text) in [(0, "x0"), (1, "x1"), (2, "x2"), (1, "y1"), (0, "y0"), (2, "y2")] {
+            let at = number * 4 + if text.starts_with('x') { 0 } else { 2 };
+            assert_eq!(handles[number].ask(&format!("write f {at} {text}")), "ok");
+        }
+        // The later write to the same bytes wins, whichever handle it comes through.
+        assert_eq!(handles[2].ask("write f 0 zz"), "ok");
+        assert_eq!(handles[0].ask("write f 0 ZZ"), "ok");
+        for number in [0, 1] {
+            assert_eq!(handles[number].ask("close f"), "ok");
+        }
+        assert!(handles[0].ask("write f 0 ..").starts_with("error"), "it is closed");
+        assert_eq!(handles[2].ask("write f 6 Y1"), "ok", "the others go on");
+        assert_eq!(handles[2].ask("close f"), "ok");
+        assert_eq!(handles[0].ask("write g 10 Y2"), "ok");
+        assert_eq!(handles[0].ask("close g"), "ok");
+        assert_eq!(content(nodes, "/a"), "ZZy0x1Y1x2Y2");
+    });
+}
+
+#[test]
+fn a_handle_that_is_lost_does_not_end_the_others() {
+    everywhere(|nodes| {
+        make(nodes, "/a");
+        let (mut first, mut second) = (nodes.connect(1), nodes.connect(2));
+        for handle in [&mut first, &mut second] {
+            assert_eq!(handle.ask("update f /a"), "ok 12");
+        }
+        assert_eq!(first.ask("write f 0 1111"), "ok");
+        first.hang_up();
+        assert_eq!(second.ask("write f 4 2222"), "ok");
+        // It comes back, and fences nobody.
+        let mut first = nodes.connect(1);
+        assert_eq!(first.ask("update f /a"), "ok 12");
+        assert_eq!(first.ask("write f 8 3333"), "ok");
+        assert_eq!(first.ask("close f"), "ok");
+        assert_eq!(second.ask("write f 0 4"), "ok");
+        assert_eq!(second.ask("close f"), "ok");
+        assert_eq!(content(nodes, "/a"), "411122223333");
+    });
+}
+
+#[test]
+fn another_principal_does_not_join_those_who_change_a_file() {
+    everywhere(|nodes| {
+        make(nodes, "/a");
+        let mut ana = nodes.connect(1);
+        assert_eq!(ana.ask("chmod /a 666"), "ok");
+        assert_eq!(ana.ask("update f /a"), "ok 12");
+        for name in [1, 5] {
+            let mut other = nodes.connect_as(&mallory(), name);
+            let refused = other.ask("update f /a");
+            assert!(refused.starts_with("error Busy"), "{refused}");
+        }
+        assert_eq!(ana.ask("write f 0 A"), "ok");
+        assert_eq!(ana.ask("close f"), "ok");
+        let mut other = nodes.connect_as(&mallory(), 5);
+        assert_eq!(other.ask("update f /a"), "ok 12");
+    });
+}
+
 /// A principal whose clients call themselves what the administrator's do.
 fn mallory() -> Principal {
     Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), rights: Rights::Full }
