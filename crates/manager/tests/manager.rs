@@ -15,7 +15,8 @@ use namespace::{
     Operation, PutGroup, PutStore, SetAddresses, TokenEntry, WriteMode,
 };
 use node::{
-    FromDisk, FromManager, Hello, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, StoreAddressPage, StoreReport,
+    ClaimResult, FromDisk, FromManager, Hello, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, StoreAddressPage,
+    StoreReport,
 };
 use parking_lot::Mutex;
 use types::{
@@ -955,4 +956,59 @@ fn only_the_server_that_leads_an_open_write_can_have_it_discarded() {
     let path = NsPath::parse(b"/f").unwrap();
     let gone = cluster.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path));
     assert_eq!(gone.unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn the_primary_decides_about_an_open_write_that_is_in_the_way() {
+    let cluster = Cluster::new();
+    let (disk, _) = cluster.disk(1);
+    cluster.reports(disk, &[1]);
+    cluster.groups(&[1]);
+    let opened = cluster.opens("/f", &[1]);
+    let path = NsPath::parse(b"/f").unwrap();
+    let ask = |principal: u32, resume| {
+        let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 2, host: "h".into() };
+        let actor = Actor { principal: PrincipalId(principal), groups: Arc::from([PrincipalId(0)]) };
+        let client = ClientIdentity { principal: PrincipalId(principal), ..client };
+        let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
+        let op = OpenWrite { resume, ..OpenWrite::new(path.clone(), WriteMode::Update, client, BootId(1)) };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let claim = cluster.sent(disk).into_iter().find_map(|message| match message {
+                FromManager::Claim(claim) => Some(claim),
+                _ => None,
+            });
+            if let Some(claim) = claim {
+                assert_eq!((claim.writer, claim.principal), (opened.writer, PrincipalId(principal)));
+                assert_eq!(claim.takes_over, resume.is_some());
+                return (claim.number, receiver);
+            }
+            assert!(std::time::Instant::now() < end, "the primary is not asked");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let told = |(number, receiver): (u64, std::sync::mpsc::Receiver<Result<NodeId, OpeningError>>), found| {
+        cluster.manager.receive(disk, FromDisk::Claimed { number, found });
+        receiver.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err()
+    };
+    let goes_on = Some(namespace::Resume::Visible);
+    let ending = told(ask(0, goes_on), ClaimResult::Ending);
+    assert!(matches!(ending, OpeningError::Wait { .. }), "the client asks again: {ending}");
+    let stays = told(ask(0, None), ClaimResult::Stays("it is being written by u.1@h\u{1b}".to_owned()));
+    assert_eq!(stays.code(), ErrorCode::Busy);
+    assert!(
+        stays.to_string().starts_with("it is being written by u.1@h") && !stays.to_string().contains('\u{1b}'),
+        "{stays}"
+    );
+    // Its server has restarted, so nobody is connected to it. Only its own principal need not wait.
+    let ended = told(ask(0, goes_on), ClaimResult::Unknown);
+    assert!(matches!(ended, OpeningError::Wait { .. }), "{ended}");
+    assert_eq!(told(ask(0, None), ClaimResult::Unknown).code(), ErrorCode::Busy);
+    // A primary that does not answer keeps nobody waiting.
+    let (_, receiver) = ask(0, goes_on);
+    cluster.passes(6);
+    cluster.manager.tick();
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err().code(), ErrorCode::Busy);
 }

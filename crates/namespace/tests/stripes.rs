@@ -307,7 +307,9 @@ fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     let update = ns::OpenWrite { stripe: None, ..open("/f", WriteMode::Update) };
     assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody asked to continue it");
     let client = ClientIdentity { principal: PrincipalId(0), user: "other".into(), pid: 2, host: "h".into() };
-    let again = world.change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client, ..update }).unwrap();
+    let again = world
+        .change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client: client.clone(), ..update.clone() })
+        .unwrap();
     assert_eq!((again.object, again.len), (opened.object, CHUNK + 7));
     let go_on = |of: ns::WriterToken, unit: u8| {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
@@ -327,7 +329,9 @@ fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     world.change(close(again.writer)).unwrap();
     let file = world.content("/f");
     assert_eq!((file.len, file.state), (3 * CHUNK, FileState::Complete));
-    assert_eq!(world.refused(open("/f", WriteMode::Update)), ErrorCode::Invalid, "what is complete is not changed");
+    assert_eq!(world.refused(update.clone()), ErrorCode::Stale, "the one before does not come back to it");
+    let by_other = ns::OpenWrite { client, ..update };
+    assert_eq!(world.refused(by_other), ErrorCode::Invalid, "what is complete is not changed");
     world.change(ns::Remove { path: path("/f") }).unwrap();
     assert_eq!(world.due().len(), 3);
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Time;
+use cluster::{Presence, Time};
 use namespace::{NsError, WriterKind};
 use node::{Claim, ClaimResult, FromManager};
-use types::{NodeId, PrincipalId, WriterToken};
+use types::{NodeId, PrincipalId, StoreId, WriterToken};
 
 use super::OpenService;
 use super::open_request::OpeningError;
@@ -59,8 +59,9 @@ impl OpenService {
             Ok(None) => return answer(Err(OpeningError::wait("an earlier write of it has just ended"))),
             Err(error) => return answer(Err(error.into())),
         };
-        let node = record.primary().and_then(|primary| self.view.get().node_of(primary.store));
-        let Some(node) = node.filter(|node| self.world.is_up(*node)) else { return answer(Err(busy.into())) };
+        // Without its primary nobody knows. The grace period of writes without one goes on.
+        let primary = record.primary().and_then(|primary| self.node_that_serves(primary.store));
+        let Some(node) = primary else { return answer(Err(busy.into())) };
         let may_end = record.client.principal == principal && (takes_over || record.kind == WriterKind::Update);
         let waiting = Waiting { node, since: self.world.now(), writer: record.token(), may_end, busy, answer };
         let number = {
@@ -75,6 +76,13 @@ impl OpenService {
             number
         };
         self.world.send(node, FromManager::Claim(Claim { number, writer: record.token(), principal, takes_over }));
+    }
+
+    /// The node that serves `store` at this moment.
+    fn node_that_serves(&self, store: StoreId) -> Option<NodeId> {
+        let (view, now) = (self.view.get(), self.world.now());
+        let is_there = view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away);
+        view.node_of(store).filter(|node| is_there && self.world.is_up(*node))
     }
 
     /// A disk server answers a claim.
