@@ -64,7 +64,8 @@ impl Service {
         let (file, lease, is_shared, answer) = self.begin_close(session, handle, request, answer)?;
         if is_shared {
             session.handles.close(handle, lease.failure());
-            return Some(self.leave(file, lease, request, answer));
+            // The last close ends the write. What this handle has written is safe now.
+            return Some(LongWork(Box::new(move || answer.give(file.sync()))));
         }
         let (Some(number), Role::Disk(disk)) = (request, &self.role) else {
             return self.go_on_closing(session, handle, (&file, lease), request, answer);
@@ -87,40 +88,15 @@ impl Service {
         None
     }
 
-    /// Closes one handle of a file that is open for writing elsewhere, too. What this handle has written is safe then. The last
-    /// close ends the write.
-    fn leave(
-        &self,
-        file: Arc<OpenFile>,
-        lease: Arc<Lease>,
-        request: Option<RequestNumber>,
-        answer: impl Answer<()>,
-    ) -> LongWork {
-        let (endings, writes) = (Arc::clone(&self.endings), Arc::clone(&self.writes));
-        LongWork(Box::new(move || {
-            let Access::Write(access) = &file.access else { return };
-            // Before it leaves: afterwards the last close may end the write at any moment.
-            let synced = file.sync();
-            let is_last = {
-                let mut writers = writes.lock();
-                let is_open = writers.is_attached(file.object, access.key);
-                is_open && !lease.sharers.lock().leave(access.session) && writers.begin_close(file.object, access.key)
-            };
-            if !is_last {
-                return answer.give(synced);
-            }
-            if let Some(work) = finish(endings, file.not_fetched(), lease, request, answer) {
-                work.run();
-            }
-        }))
-    }
-
     /// The file of a close that has not begun stays open for its session, or for its client to return.
     fn stays_open(&self, session: &Session, handle: Handle, file: &OpenFile) {
         let Access::Write(access) = &file.access else { return };
         {
             let mut writers = self.writes.lock();
             writers.stays_open(file.object, access.key);
+            if !access.lease.fresh {
+                access.lease.sharers.lock().add(access.session);
+            }
             // A session that ends from now on detaches the file.
             if session.handles.get(handle).is_some() {
                 return;
@@ -199,7 +175,7 @@ impl Service {
     }
 
     /// Begins the end of an open write. Afterwards the request must be answered, and the open write must end or stay
-    /// open. `Ok(true)`: the file is open for writing elsewhere, too, and its last close ends it. `Err`: nothing was
+    /// open. `Ok(true)`: the file is open for writing elsewhere, too, and only this handle has left it. `Err`: nothing was
     /// begun; the outcome of a close by this handle.
     pub(crate) fn begin_to_end(
         &self,
@@ -212,7 +188,7 @@ impl Service {
             let mut writers = self.writes.lock();
             let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
             let is_open = same && writers.is_attached(file.object, access.key);
-            let is_shared = is_open && !access.lease.fresh && access.lease.sharers.lock().has_others(access.session);
+            let is_shared = is_open && !access.lease.fresh && access.lease.sharers.lock().leave(access.session);
             let begun = same && (is_shared || writers.begin_close(file.object, access.key));
             (begun, same && writers.is_closing(file.object, access.key), is_shared)
         };

@@ -57,12 +57,6 @@ impl Sharers {
         !self.sessions.is_empty()
     }
 
-    /// Whether the file is open for writing through another handle than one of `session`.
-    pub(crate) fn has_others(&self, session: Owner) -> bool {
-        let is_other = |(other, share): (&Owner, &Share)| *other != session || share.handles > 1 && !share.has_returned;
-        self.sessions.iter().any(is_other)
-    }
-
     /// Whether `session` writes the file.
     pub(crate) fn has(&self, session: Owner) -> bool {
         self.sessions.contains_key(&session)
@@ -108,9 +102,9 @@ mod tests {
             sharers.add(session);
         }
         assert!(sharers.leave(ONE) && sharers.has(ONE));
-        assert!(sharers.has_others(ONE) && sharers.leave(ONE) && !sharers.has(ONE));
+        assert!(sharers.leave(ONE) && !sharers.has(ONE));
         assert!(sharers.leave(ONE), "it has no handle any more");
-        assert!(!sharers.has_others(OTHER) && !sharers.leave(OTHER));
+        assert!(!sharers.leave(OTHER));
     }
 
     #[test]
@@ -120,7 +114,7 @@ mod tests {
         sharers.take_over(OTHER);
         assert!(!sharers.has(ONE));
         sharers.add(OTHER);
-        assert!(!sharers.has_others(OTHER) && !sharers.leave(OTHER) && !sharers.leave(OTHER));
+        assert!(!sharers.leave(OTHER) && !sharers.leave(OTHER));
     }
 
     #[test]
