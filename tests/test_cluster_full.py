@@ -239,8 +239,6 @@ def test_no_new_file_goes_to_a_store_that_has_said_that_it_is_full(cluster, tmp_
 def test_batches_of_small_files_go_elsewhere(cluster, tmp_path, policy):
     """The first store fills up while they come."""
     tree = tmp_path / "tree"
-    for number in range(7):
-        (tree / f"d{number}").mkdir(parents=True)
     for number in range(600):
         write(tree / f"d{number % 7}" / f"f{number}", f"batch {number}", 100 * KIB)
     fill(cluster.disks[0], left=12 * MIB)

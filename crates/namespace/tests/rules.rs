@@ -507,31 +507,6 @@ fn interrupted_in_place_update_loses_its_sums_but_stays_readable() {
 }
 
 #[test]
-fn clients_of_one_principal_change_a_complete_file_together() {
-    let w = World::new();
-    let made = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
-    let joins = |pid| ns::OpenWrite { joins: true, ..open("/f", WriteMode::Update, pid) };
-    assert_eq!(w.refusal(joins(2)), ErrorCode::Busy, "a new file has one writer");
-    w.change(World::commit_op(made.writer, 5)).unwrap();
-    let first = w.change(joins(1)).unwrap();
-    for pid in [1, 2] {
-        assert_eq!(w.change(joins(pid)).unwrap(), first, "client {pid} joins, and fences nobody");
-    }
-    let of_another = ClientIdentity { principal: PrincipalId(5), ..client(2) };
-    let of_another = ns::OpenWrite { client: of_another, ..joins(2) };
-    assert_eq!(w.refusal(of_another), ErrorCode::Busy, "another principal");
-    assert_eq!(w.refusal(open("/f", WriteMode::Update, 2)), ErrorCode::Busy, "it does not want to share");
-    assert_eq!(w.refusal(ns::OpenWrite { boot: BootId(2), ..joins(2) }), ErrorCode::Busy, "bytes may be lost");
-    // The client itself may also come back without the others.
-    let again = w.change(open("/f", WriteMode::Update, 1)).unwrap();
-    assert_eq!((again.kind, again.writer.epoch), (OpenKind::Resumed(None), first.writer.epoch + 1));
-    assert_eq!(w.change(joins(2)).unwrap().writer, again.writer);
-    assert_eq!(w.refusal(World::commit_op(first.writer, 5)), ErrorCode::Stale);
-    w.change(World::commit_op(again.writer, 5)).unwrap();
-    assert_eq!(w.change(joins(2)).unwrap().kind, OpenKind::Update, "nobody writes it, so it begins");
-}
-
-#[test]
 fn in_place_update_without_changes_leaves_the_file_as_it_was() {
     let w = World::new();
     let sums = |n| ns::Sums { adler32: types::Adler32(n), crc32c: types::Crc32c(2) };

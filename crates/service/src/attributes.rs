@@ -180,7 +180,7 @@ impl Service {
             let writers = self.writes.lock();
             (writers.holder(object)?, writers.lease(object)?)
         };
-        if owner != viewer.owner() && !lease.sharers.lock().has(viewer.owner()) {
+        if owner != viewer.owner() {
             let other = self.sessions.get(owner.0)?;
             if !viewer.is_of_process_of(&other) {
                 return None;

@@ -61,12 +61,7 @@ impl Service {
         request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) -> Option<LongWork> {
-        let (file, lease, is_shared, answer) = self.begin_close(session, handle, request, answer)?;
-        if is_shared {
-            session.handles.close(handle, lease.failure());
-            // The last close ends the write. What this handle has written is safe now.
-            return Some(LongWork(Box::new(move || answer.give(file.sync()))));
-        }
+        let (file, lease, answer) = self.begin_close(session, handle, request, answer)?;
         let (Some(number), Role::Disk(disk)) = (request, &self.role) else {
             return self.go_on_closing(session, handle, (&file, lease), request, answer);
         };
@@ -94,9 +89,6 @@ impl Service {
         {
             let mut writers = self.writes.lock();
             writers.stays_open(file.object, access.key);
-            if !access.lease.fresh {
-                access.lease.sharers.lock().add(access.session);
-            }
             // A session that ends from now on detaches the file.
             if session.handles.get(handle).is_some() {
                 return;
@@ -128,15 +120,14 @@ impl Service {
         })))
     }
 
-    /// `None`: the request is answered. Otherwise nobody else can end the open write meanwhile, unless it is `true` that the
-    /// file is open for writing elsewhere, too.
+    /// `None`: the request is answered. Otherwise nobody else can end the open write meanwhile.
     fn begin_close<A: Answer<()>>(
         &self,
         session: &Session,
         handle: Handle,
         request: Option<RequestNumber>,
         answer: A,
-    ) -> Option<(Arc<OpenFile>, Arc<Lease>, bool, A)> {
+    ) -> Option<(Arc<OpenFile>, Arc<Lease>, A)> {
         let file = match self.file(session, handle) {
             Ok(file) => file,
             Err(error) => {
@@ -163,37 +154,30 @@ impl Service {
             answer.give(Err(error));
             return None;
         }
-        let is_shared = match self.begin_to_end(session, handle, &file, access) {
-            Ok(is_shared) => is_shared,
-            Err(outcome) => {
-                answer.give(outcome);
-                return None;
-            }
-        };
+        if let Err(outcome) = self.begin_to_end(session, handle, &file, access) {
+            answer.give(outcome);
+            return None;
+        }
         let lease = Arc::clone(&access.lease);
-        Some((file, lease, is_shared, answer))
+        Some((file, lease, answer))
     }
 
     /// Begins the end of an open write. Afterwards the request must be answered, and the open write must end or stay
-    /// open. `Ok(true)`: the file is open for writing elsewhere, too, and only this handle has left it. `Err`: nothing was
-    /// begun; the outcome of a close by this handle.
+    /// open. `Err`: nothing was begun; the outcome of a close by this handle.
     pub(crate) fn begin_to_end(
         &self,
         session: &Session,
         handle: Handle,
         file: &OpenFile,
         access: &WriteAccess,
-    ) -> Result<bool, Result<(), Error>> {
-        let (begun, closing, is_shared) = {
+    ) -> Result<(), Result<(), Error>> {
+        let (begun, closing) = {
             let mut writers = self.writes.lock();
             let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
-            let is_open = same && writers.is_attached(file.object, access.key);
-            let is_shared = is_open && !access.lease.fresh && access.lease.sharers.lock().leave(access.session);
-            let begun = same && (is_shared || writers.begin_close(file.object, access.key));
-            (begun, same && writers.is_closing(file.object, access.key), is_shared)
+            (same && writers.begin_close(file.object, access.key), same && writers.is_closing(file.object, access.key))
         };
         if begun {
-            return Ok(is_shared);
+            return Ok(());
         }
         Err(if access.lease.is_committed() {
             // After an error XrdCl opens the file twice, and the other handle has closed it.

@@ -241,12 +241,7 @@ impl Strays {
         self.unknown = unknown;
         let sessions: HashSet<u64> = service.sessions.all().iter().map(|session| session.number()).collect();
         let mut writers = service.writes.lock();
-        let is_gone = |owner: &Owner, lease: &Lease| {
-            let mut all = lease.sharers.lock().sessions().chain([*owner]).collect::<Vec<_>>().into_iter();
-            all.all(|session| !sessions.contains(&session.0))
-        };
-        let attached = writers.attached().filter(|(_, owner, lease)| is_gone(owner, lease));
-        let mut orphaned: HashSet<_> = attached.map(|(object, owner, _)| (object, owner)).collect();
+        let mut orphaned: HashSet<_> = writers.attached().filter(|(_, owner)| !sessions.contains(&owner.0)).collect();
         for (object, owner) in orphaned.intersection(&self.orphaned) {
             tracing::warn!(%object, "a writer's session is gone; it gets a grace period");
             writers.detach(*object, *owner, false, Instant::now());

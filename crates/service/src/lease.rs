@@ -5,12 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use types::{BootId, ErrorCode, Ino, NsPath, ObjectId, Timestamp};
+use types::{BootId, Ino, NsPath, ObjectId, Timestamp};
 
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::missing::Missing;
-use crate::sharers::{Alone, Sharers};
 use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
 use crate::writers::Owner;
@@ -20,10 +19,8 @@ pub(crate) type Failure = Arc<Mutex<Option<Error>>>;
 
 /// The right of one handle to write.
 pub(crate) struct WriteAccess {
-    /// Must equal the owner of the lease: the session of the handle, or the session that this one has joined.
+    /// The session of the handle; it must equal the owner of the lease.
     pub(crate) key: Owner,
-    /// The session of the handle.
-    pub(crate) session: Owner,
     /// Shared with a later handle, if the client loses its connection.
     pub(crate) lease: Arc<Lease>,
     /// A planted bug: writes even if another session owns the lease.
@@ -68,8 +65,6 @@ pub(crate) struct Lease {
     _room: Option<Room>,
     /// Why the last close failed, until a client takes the file over.
     failure: Failure,
-    /// The sessions that write it.
-    pub(crate) sharers: Mutex<Sharers>,
     /// The object has been committed: a client that closes another handle of it has lost nothing.
     committed: AtomicBool,
     /// What was written is to be discarded: nobody continues or completes it.
@@ -79,7 +74,6 @@ pub(crate) struct Lease {
 }
 
 /// Whether a session may continue with a lease under another capability.
-#[derive(PartialEq, Eq)]
 pub(crate) enum GoesOn {
     /// It may.
     Yes,
@@ -135,7 +129,6 @@ impl Lease {
             mode: OnceLock::new(),
             _room: room,
             failure: Failure::default(),
-            sharers: Mutex::default(),
             committed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
             state: RwLock::new(state),
@@ -195,7 +188,6 @@ impl Lease {
     /// one.
     fn undo_checkpoint(&self, writer: &WriteTarget) -> Result<bool, WriteTargetError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
-        self.sharers.lock().end_checkpoint();
         let before = self.missing_before.lock().take();
         if let (true, Some(before)) = (undone, before) {
             *self.missing.lock() = before;
@@ -266,29 +258,6 @@ impl Lease {
     /// The error for the handles of a writer that has ended.
     pub(crate) fn ended(&self) -> Error {
         self.failure.lock().clone().unwrap_or_else(|| Error::closed_before(&self.path))
-    }
-
-    /// Whether `caller` may write the object together with those who write it: it is a complete file that is changed in
-    /// place, and they act as the same principal.
-    ///
-    /// # Errors
-    /// A client of the same principal writes it and shares it with nobody.
-    pub(crate) fn may_join(&self, caller: &Caller) -> Result<bool, Error> {
-        if self.fresh || self.is_striped || self.caller.principal != caller.principal {
-            return Ok(false);
-        }
-        let why = match self.sharers.lock().alone() {
-            None => return Ok(true),
-            Some(Alone::Appends) => "is appending to it",
-            Some(Alone::HasCheckpoint) => "has an open checkpoint on it",
-        };
-        // The same client can only have come back, and takes its file over.
-        if self.caller.is_same_client(caller) {
-            return Ok(false);
-        }
-        let text =
-            format!("Cannot open {} for update: {} {why}; wait until it has closed the file", self.path, self.caller);
-        Err(Error::new(ErrorCode::Busy, text))
     }
 
     /// Fences all handles: after the return nobody can write.
@@ -386,13 +355,9 @@ impl Hold<'_> {
         &self.writer
     }
 
-    /// Begins a checkpoint. A checkpoint that is open already is an error of the store.
+    /// Begins a checkpoint.
     pub(crate) fn begin_checkpoint(&self) -> Result<(), WriteTargetError> {
-        self.writer.begin_checkpoint().inspect_err(|_| {
-            if !self.lease.has_checkpoint() {
-                self.lease.sharers.lock().end_checkpoint();
-            }
-        })?;
+        self.writer.begin_checkpoint()?;
         *self.lease.missing_before.lock() = Some(self.lease.missing.lock().clone());
         Ok(())
     }
@@ -400,7 +365,6 @@ impl Hold<'_> {
     /// Commits the checkpoint.
     pub(crate) fn commit_checkpoint(&self) -> Result<(), WriteTargetError> {
         self.writer.commit_checkpoint()?;
-        self.lease.sharers.lock().end_checkpoint();
         *self.lease.missing_before.lock() = None;
         Ok(())
     }
@@ -412,8 +376,8 @@ impl Hold<'_> {
 }
 
 impl WriteAccess {
-    pub(crate) fn new((key, session): (Owner, Owner), lease: Arc<Lease>, unfenced: bool) -> Self {
-        Self { key, session, lease, unfenced }
+    pub(crate) fn new(key: Owner, lease: Arc<Lease>, unfenced: bool) -> Self {
+        Self { key, lease, unfenced }
     }
 
     /// Records that the client's bytes at `offset` were refused. A fenced handle changes nothing.

@@ -118,7 +118,6 @@ mod service;
 mod session;
 mod sessions;
 mod settings;
-mod sharers;
 mod shares;
 mod stores;
 mod striped;

@@ -136,14 +136,10 @@ impl Service {
     pub(crate) fn detach(&self, file: &OpenFile, write: &WriteAccess, now: Instant) {
         write.abandon_checkpoint();
         // A client that takes the file over in the meantime may need the lock on the writers.
-        let waits = write.lease.waits_for_its_client();
-        let mut writers = self.writes.lock();
-        let is_shared = writers.is_attached(file.object, write.key) && write.lease.sharers.lock().leave(write.session);
-        match (is_shared, waits) {
-            // Others go on writing it.
-            (true, _) => {}
-            (false, true) => writers.detach(file.object, write.key, false, now),
-            (false, false) => writers.detach_for_good(file.object, write.key, now),
+        if write.lease.waits_for_its_client() {
+            self.writes.lock().detach(file.object, write.key, false, now);
+        } else {
+            self.writes.lock().detach_for_good(file.object, write.key, now);
         }
     }
 

@@ -24,7 +24,7 @@ use types::ObjectId;
 /// The number of a session, unique while the server runs. All handles of one session on an object count as one
 /// writer. XrdCl often opens the same file twice on its new connection after an error, and writes through both
 /// handles.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Owner(pub u64);
 
 /// The state of an entry.
@@ -264,10 +264,10 @@ impl<L: Clone> Writers<L> {
         })
     }
 
-    /// All objects that are open, with their sessions and leases.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner, &L)> {
+    /// All objects that are open, with their sessions.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner)> {
         self.entries.iter().filter_map(|(object, entry)| match entry.standing {
-            Standing::Attached(owner) => Some((*object, owner, &entry.lease)),
+            Standing::Attached(owner) => Some((*object, owner)),
             _ => None,
         })
     }
@@ -275,15 +275,6 @@ impl<L: Clone> Writers<L> {
     /// All leases.
     pub(crate) fn leases(&self) -> impl Iterator<Item = &L> {
         self.entries.values().map(|entry| &entry.lease)
-    }
-
-    /// The lease of `object` and its owner, if a client has it open.
-    pub(crate) fn open(&self, object: ObjectId) -> Option<(L, Owner)> {
-        let entry = self.entries.get(&object)?;
-        match entry.standing {
-            Standing::Attached(owner) => Some((entry.lease.clone(), owner)),
-            _ => None,
-        }
     }
 
     /// The lease of `object`.

@@ -317,20 +317,6 @@ impl Capability {
     }
 
     /// Decodes the text if its code is right.
-    /// Returns the object and the epoch that `text` names, without a proof that it is genuine. A client that comes back
-    /// says with its capability which epoch it has left. Nothing may be granted on this.
-    #[must_use]
-    pub fn unproven_epoch(text: &[u8]) -> Option<(ObjectId, u64)> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.get(..TEXT_MAX.min(text.len()))?).ok()?;
-        let mut reader = Reader(&bytes);
-        // Version, rights, length of the layout, key, principal, server.
-        let [version, ..] = reader.take::<20>().ok()?;
-        let object = ObjectId(u64::from_le_bytes(reader.take().ok()?));
-        let _: PathHash = PathHash(reader.take().ok()?);
-        let epoch = u64::from_le_bytes(reader.take().ok()?);
-        (version == VERSION).then_some((object, epoch))
-    }
-
     fn open(text: &[u8], keys: &CapabilityKeys) -> Result<Self, CapabilityError> {
         let malformed = CapabilityError::Malformed;
         if text.len() > TEXT_MAX {

@@ -135,7 +135,6 @@ pub(crate) fn open_of(
         with_stat,
         mtime: mtime_of(&r.target),
         go_on,
-        appends: has(OpenOptions::APPEND),
         copy: part_of(&r.target)?,
         template,
         hints: hints_of(&r.target),

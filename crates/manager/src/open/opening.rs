@@ -45,11 +45,6 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Whether the client has written in the present epoch of this writer before.
-    fn comes_from(&self, writer: &WriterRecord) -> bool {
-        self.open_request.came_with == Some((writer.object, u64::from(writer.epoch)))
-    }
-
     pub(crate) fn refuse(self, error: impl Into<OpeningError>) {
         (self.answer)(Err(error.into()));
     }
@@ -83,12 +78,7 @@ impl OpenService {
             Ok(mut own) => {
                 match own.extract_if(.., |one| opening.op.only.is_none_or(|only| one.token() == only)).last() {
                     Some(writer) if writer.placement.group == GroupId::STRIPED => self.reopen_striped(opening),
-                    Some(writer) => {
-                        let mut opening = opening;
-                        // The present epoch does not work for the client any more, so it needs the next one.
-                        opening.op.joins &= !opening.comes_from(&writer);
-                        self.reopen(opening, &writer);
-                    }
+                    Some(writer) => self.reopen(opening, &writer),
                     None => self.update(opening),
                 }
             }
@@ -271,17 +261,6 @@ impl OpenService {
             Ok(found) => found,
             Err(error) => return opening.refuse(error),
         };
-        if let (FileState::Updating(by), true) = (content.state, opening.op.joins) {
-            let writer = self.names.read(|read| namespace::writer_of(read, by, content.object));
-            match writer {
-                // The client joins another one of its principal, which may have lost its primary.
-                Ok(Some(writer)) if writer.client.principal == opening.op.client.principal => {
-                    return self.reopen(opening, &writer);
-                }
-                Ok(_) => {}
-                Err(error) => return opening.refuse(error),
-            }
-        }
         let is_open = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
         let is_striped = content.group == GroupId::STRIPED;
         if is_open || is_striped || opening.op.resume.is_none() && content.state != FileState::Complete {

@@ -39,7 +39,6 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
             return Err(NsError::Stale { what: path.to_string(), why });
         }
         0 => {}
-        1 if can_be_joined(request, &own[0]) => return join(txn, ctx, request, &own[0]),
         1 => return reopen(txn, ctx, request, own.remove(0)),
         count => return Err(NsError::Ambiguous { path: path.to_string(), count }),
     }
@@ -78,28 +77,6 @@ fn write_ended(path: &NsPath) -> NsError {
         what: path.to_string(),
         why: "this client's open write has ended or was replaced meanwhile; open the file again",
     }
-}
-
-/// Whether the request may write together with this writer.
-fn can_be_joined(request: &OpenWrite, writer: &WriterRecord) -> bool {
-    let is_of_principal = writer.client.principal == request.client.principal;
-    request.joins && writer.kind == WriterKind::Update && is_of_principal && writer.boot == request.boot
-}
-
-/// Writes a complete file together with a client of the same principal that is changing it in place. Nothing is recorded: the writer stays as it is.
-fn join(read: &dyn Read, ctx: &Context, request: &OpenWrite, writer: &WriterRecord) -> Result<OpenedWrite, NsError> {
-    let path = &request.path;
-    if let Err(error @ NsError::Denied { .. }) = resolve(read, &ctx.actor, path, Last::Follow) {
-        return Err(error);
-    }
-    let located = locate(read, writer.ino)?;
-    let content = located.as_ref().and_then(|located| located.inode.content().copied());
-    let (Some(located), Some(content)) = (located, content.filter(|content| content.object == writer.object)) else {
-        let why = "it was removed or replaced while it was being written";
-        return Err(NsError::Stale { what: path.to_string(), why });
-    };
-    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
-    Ok(opened(writer, OpenKind::Update, content.len))
 }
 
 /// Back to the object that this client was writing.
@@ -204,14 +181,7 @@ pub(crate) fn begin_update(
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
-        FileState::Updating(by) => {
-            let other = WriterRecord::get(txn, by, content.object)?;
-            if let Some(other) = other.filter(|other| can_be_joined(request, other)) {
-                return join(txn, ctx, request, &other);
-            }
-            return Err(busy(txn, path, by, content.object));
-        }
-        FileState::Open(by) => return Err(busy(txn, path, by, content.object)),
+        FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
         FileState::Interrupted(_) if !resume => {
             return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
         }

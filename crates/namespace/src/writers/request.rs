@@ -73,9 +73,6 @@ pub struct OpenWrite {
     /// With [`WriteMode::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
     /// can be renamed, and another one created in its place.
     pub only: Option<WriterToken>,
-    /// With [`WriteMode::Update`]: if a client of the same principal is changing the complete file in place, write it together with that client. The
-    /// writer keeps its epoch, so no handle is fenced.
-    pub joins: bool,
 }
 
 impl OpenWrite {
@@ -98,7 +95,6 @@ impl OpenWrite {
             stripe: None,
             unit_of: None,
             only: None,
-            joins: false,
         }
     }
 }
@@ -110,7 +106,7 @@ pub enum OpenKind {
     New,
     /// An upload with a new object. The caller creates the replica.
     Upload(UploadId),
-    /// A complete file's own object, for an in-place change, which may be under way already.
+    /// A complete file's own object, for an in-place change.
     Update,
     /// The object that this client was writing (its old handle is fenced), or one resumed by wish. The upload, if it is one.
     Resumed(Option<UploadId>),

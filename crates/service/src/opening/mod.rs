@@ -78,8 +78,6 @@ pub struct Open {
     pub mtime: Option<Timestamp>,
     /// Continues an interrupted file or upload, for an update.
     pub go_on: Option<GoOn>,
-    /// The client appends. Then an update shares the file with no other writer.
-    pub appends: bool,
     /// The role of this open in a third-party copy.
     pub copy: Part,
     /// An open file whose data the new file gets. The calling thread copies it.
@@ -105,7 +103,6 @@ impl Open {
             with_stat: true,
             mtime: None,
             go_on: None,
-            appends: false,
             copy: Part::None,
             template: None,
             hints: Hints::default(),
@@ -308,12 +305,10 @@ impl Service {
             stripe: None,
             unit_of: None,
             only: None,
-            joins: how == WriteMode::Update && resume.is_none() && !open.appends,
         };
         if let Err(error) = self.go_on_if_repeated(&caller, &mut request, &mut op) {
             return answer.give(Err(error));
         }
-        op.joins &= op.only.is_none();
         let how = op.how;
         if how != WriteMode::Update && self.stores.floor_reached() {
             let text = format!("Cannot open {}: no space left for new data; remove files or add space", op.path);
@@ -354,7 +349,6 @@ impl Service {
             request,
             with_stat: open.with_stat,
             room,
-            appends: open.appends,
             fetched,
             mtime: open.mtime,
             filler,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use disk_server::DiskServer;
 use manager::{Manager, OpenRequest};
 use namespace::OpenWrite;
-use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
 use types::{ClientAddress, ErrorCode, NsPath, RequestNumber};
 
@@ -26,7 +25,6 @@ impl Hints {
             all_refused: self.all_refused,
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
-            came_with: self.capability.as_deref().and_then(Capability::unproven_epoch),
             is_direct: self.is_direct,
             protocol: caller.protocol,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())

@@ -21,7 +21,6 @@ use crate::open_file::{Access, Copying, OpenFile, Shown};
 use crate::open_writes::OpenWrites;
 use crate::service::{Role, Service};
 use crate::session::Session;
-use crate::sharers::Alone;
 use crate::striped::{StripedOpen, Striper};
 use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::workers::apart;
@@ -42,8 +41,6 @@ struct AtDisk {
     absent_replicas: Vec<AbsentReplica>,
     /// It may see a file that is being written.
     follows: bool,
-    /// The client appends, and shares the file with no other writer.
-    appends: bool,
     /// The role of the file in a third-party copy.
     copying: Copying,
     /// The source, if the file is the target of a third-party copy.
@@ -134,7 +131,6 @@ impl Service {
             mtime: open.mtime,
             absent_replicas: open.hints.absent_replicas.clone(),
             follows: self.follows(open),
-            appends: open.appends,
             copying: Copying::No,
             fetched: None,
         }
@@ -190,7 +186,6 @@ impl Service {
             mtime: None,
             absent_replicas: Vec::new(),
             follows: false,
-            appends: false,
             copying: Copying::No,
             fetched: None,
         };
@@ -201,6 +196,11 @@ impl Service {
     }
 }
 
+/// A striped file that is being opened, until this is dropped.
+struct UnderWay<'a> {
+    writes: &'a OpenWrites,
+    object: ObjectId,
+}
 /// Whether the manager can choose another store if this one has no space: nothing of a new file exists yet. The stores
 /// of a stripe unit are chosen with its file.
 fn may_go_elsewhere(open: &Open) -> bool {
@@ -208,11 +208,6 @@ fn may_go_elsewhere(open: &Open) -> bool {
     is_new && open.hints.unit.is_none()
 }
 
-/// A striped file that is being opened, until this is dropped.
-struct UnderWay<'a> {
-    writes: &'a OpenWrites,
-    object: ObjectId,
-}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -285,7 +280,7 @@ impl AtDisk {
         let known = (replicated.ino(), object, replicated.writer());
         let target = WriteTarget::Replicated(Arc::clone(&replicated));
         let lease = match self.lease(owner, known, replicated.is_new(), target) {
-            Ok((lease, _)) => lease,
+            Ok(lease) => lease,
             Err(error) => return answer.give(Err(error)),
         };
         let service = self.service;
@@ -320,18 +315,12 @@ impl AtDisk {
             replicated.is_new(),
             WriteTarget::Replicated(Arc::clone(&replicated)),
         ) {
-            Ok((lease, key)) => self.insert_writer((key, owner), lease, replicated.len(), answer),
+            Ok(lease) => self.insert_writer(owner, lease, replicated.len(), answer),
             Err(error) => answer.give(Err(error)),
         }
     }
 
-    fn insert_writer(
-        mut self,
-        (owner, session): (Owner, Owner),
-        lease: Arc<Lease>,
-        len: u64,
-        answer: impl Answer<Opened>,
-    ) {
+    fn insert_writer(mut self, owner: Owner, lease: Arc<Lease>, len: u64, answer: impl Answer<Opened>) {
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
         }
@@ -340,16 +329,11 @@ impl AtDisk {
         if let Some(source) = self.fetched.take() {
             self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner));
         }
-        let sharing = Arc::clone(&lease);
-        let access = Access::Write(WriteAccess::new((owner, session), lease, false));
+        let access = Access::Write(WriteAccess::new(owner, lease, false));
         match self.insert((ino, object), wall_clock(), len, access) {
             Ok(opened) => answer.give(Ok(opened)),
             Err(error) => {
-                let mut writers = service.writes.lock();
-                if !sharing.sharers.lock().leave(session) {
-                    writers.detach(object, owner, false, Instant::now());
-                }
-                drop(writers);
+                service.writes.lock().detach(object, owner, false, Instant::now());
                 answer.give(Err(error));
             }
         }
@@ -386,9 +370,9 @@ impl AtDisk {
         };
         drop(opening);
         match leased {
-            Ok((lease, key)) => {
+            Ok(lease) => {
                 let len = lease.writer().map_or(0, |write_target| write_target.len());
-                self.insert_writer((key, owner), lease, len, answer);
+                self.insert_writer(owner, lease, len, answer);
             }
             Err(error) => answer.give(Err(error)),
         }
@@ -400,47 +384,32 @@ impl AtDisk {
     }
 
     /// The lease for this client's open write. It keeps the present lease if that is for the same open write, or
-    /// belongs to this session. If the file is changed in place by clients of the same principal, the session joins them.
-    /// Otherwise it fences the old owner and makes a new lease. Also returns the owner of the lease.
+    /// belongs to this session. Otherwise it fences the old owner and makes a new lease.
     fn lease(
         &self,
         owner: Owner,
         (ino, object, writer): (Ino, ObjectId, WriterToken),
         fresh: bool,
         write_target: WriteTarget,
-    ) -> Result<(Arc<Lease>, Owner), Error> {
-        if let Some(joined) = self.join(owner, object, fresh)? {
-            let (lease, key) = joined;
-            if lease.token() == writer || lease.go_on_with(key, writer, &write_target) != GoesOn::NotHere {
-                return Ok((lease, key));
-            }
-            lease.sharers.lock().leave(owner);
-        }
-        let before = {
-            let mut writers = self.service.writes.lock();
-            match writers.take_up(object, owner) {
-                TakeUp::Yours(lease) => Some(lease),
-                TakeUp::Wait => return Err(self.busy()),
-                TakeUp::Unknown => None,
-            }
+    ) -> Result<Arc<Lease>, Error> {
+        let before = match self.service.writes.lock().take_up(object, owner) {
+            TakeUp::Yours(lease) => Some(lease),
+            TakeUp::Wait => return Err(self.busy()),
+            TakeUp::Unknown => None,
         };
         let mut missing = Missing::default();
-        if let Some(lease) = &before {
+        if let Some(lease) = before {
             if lease.token() == writer {
                 let still = || self.service.writes.lock().is_attached(object, owner);
                 let open = || Ok(write_target.clone());
-                lease.sharers.lock().take_over(owner);
                 return match lease.hand_over(owner, writer, still, open) {
-                    Ok(Some(_)) => Ok((Arc::clone(lease), owner)),
+                    Ok(Some(_)) => Ok(lease),
                     Ok(None) => Err(Error::fenced(&self.path)),
                     Err(error) => Err(error.told(&format_args!("open {}", self.path))),
                 };
             }
             match lease.go_on_with(owner, writer, &write_target) {
-                GoesOn::Yes => {
-                    lease.sharers.lock().take_over(owner);
-                    return Ok((Arc::clone(lease), owner));
-                }
+                GoesOn::Yes => return Ok(lease),
                 GoesOn::HasLater => return Err(Error::fenced(&self.path)),
                 GoesOn::NotHere => lease.fence(),
             }
@@ -460,40 +429,8 @@ impl AtDisk {
         let state = LeaseState { owner: Some(owner), token: writer, writer: Some(write_target) };
         let lease = Lease::new((ino, object), facts, state);
         *lease.missing.lock() = missing;
-        {
-            let mut sharers = lease.sharers.lock();
-            sharers.add(owner);
-            if self.appends {
-                sharers.be_alone(Alone::Appends);
-            }
-        }
-        let mut writers = self.service.writes.lock();
-        // Another session may have begun at the same moment.
-        let begun =
-            writers.open(object).filter(|(other, _)| before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, other)));
-        if let Some((other, key)) = begun.filter(|_| !fresh && !self.appends)
-            && other.may_join(&self.caller)?
-        {
-            other.sharers.lock().add(owner);
-            return Ok((other, key));
-        }
-        writers.attach(object, owner, Arc::clone(&lease));
-        drop(writers);
-        Ok((lease, owner))
-    }
-
-    /// Joins those who change a complete file in place. Returns their lease and its owner.
-    ///
-    /// # Errors
-    /// Another client of the same principal shares the file with nobody.
-    fn join(&self, session: Owner, object: ObjectId, fresh: bool) -> Result<Option<(Arc<Lease>, Owner)>, Error> {
-        let writers = self.service.writes.lock();
-        let Some((lease, key)) = writers.open(object).filter(|_| !fresh && !self.appends) else { return Ok(None) };
-        let may_join = lease.may_join(&self.caller)?;
-        if may_join {
-            lease.sharers.lock().add(session);
-        }
-        Ok(may_join.then_some((lease, key)))
+        self.service.writes.lock().attach(object, owner, Arc::clone(&lease));
+        Ok(lease)
     }
 
     fn insert(

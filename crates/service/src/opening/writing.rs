@@ -21,7 +21,6 @@ use crate::names::{By, wall_clock};
 use crate::open_file::{Access, Copying, OpenFile};
 use crate::service::Service;
 use crate::session::Session;
-use crate::sharers::Alone;
 use crate::third_party::{PullJob, PullSource};
 use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
@@ -37,8 +36,6 @@ pub(super) struct Opening<A> {
     pub(super) request: Option<RequestNumber>,
     pub(super) with_stat: bool,
     pub(super) room: Option<Room>,
-    /// The client appends, and shares the file with no other writer.
-    pub(super) appends: bool,
     /// The source, if the file is the target of a third-party copy.
     pub(super) fetched: Option<PullSource>,
     /// The modification time that the client wants.
@@ -152,11 +149,6 @@ impl<A: Answer<Opened>> Opening<A> {
         self.session.owner()
     }
 
-    /// Whether this open may write the object together with those who write it.
-    pub(super) fn may_join(&self, lease: &Lease) -> Result<bool, Error> {
-        if self.appends || self.op.resume.is_some() { Ok(false) } else { lease.may_join(&self.caller) }
-    }
-
     /// Continues with the store after the namespace has opened the file. Does not block.
     fn proceed(mut self, opened: OpenedWrite, answer: A) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
@@ -167,8 +159,7 @@ impl<A: Answer<Opened>> Opening<A> {
                 Ok(writer) => {
                     let lease = self.lease(&opened, true, Some(writer));
                     self.service.writes.lock().attach(opened.object, self.owner(), Arc::clone(&lease));
-                    let owner = self.owner();
-                    self.grant(lease, owner, 0, answer);
+                    self.grant(lease, 0, answer);
                 }
                 Err(error) => {
                     let error = error.told(&format_args!("open {}", self.op.path));
@@ -186,37 +177,23 @@ impl<A: Answer<Opened>> Opening<A> {
                 let text = format!("Cannot open {}: another principal is writing it", self.op.path);
                 return answer.give(Err(Error::new(ErrorCode::Busy, text)));
             }
-            let open = writers.open(opened.object).filter(|_| self.op.joins);
-            match open.map(|(lease, owner)| self.may_join(&lease).map(|may| may.then_some((lease, owner)))) {
-                Some(Err(refused)) => return answer.give(Err(refused)),
-                Some(Ok(Some((lease, owner)))) => {
-                    lease.sharers.lock().add(self.owner());
-                    Some((lease, Some(owner)))
+            match writers.take_up(opened.object, self.owner()) {
+                TakeUp::Yours(lease) => Some(lease),
+                TakeUp::Wait => None,
+                TakeUp::Unknown => {
+                    let fresh = matches!(opened.kind, OpenKind::Resumed(_));
+                    let lease = self.lease(&opened, fresh, None);
+                    writers.attach(opened.object, self.owner(), Arc::clone(&lease));
+                    Some(lease)
                 }
-                Some(Ok(None)) | None => match writers.take_up(opened.object, self.owner()) {
-                    TakeUp::Yours(lease) => {
-                        lease.sharers.lock().take_over(self.owner());
-                        Some((lease, None))
-                    }
-                    TakeUp::Wait => None,
-                    TakeUp::Unknown => {
-                        let fresh = matches!(opened.kind, OpenKind::Resumed(_));
-                        let lease = self.lease(&opened, fresh, None);
-                        writers.attach(opened.object, self.owner(), Arc::clone(&lease));
-                        Some((lease, None))
-                    }
-                },
             }
         };
-        let Some((lease, joined)) = taken else {
+        let Some(lease) = taken else {
             let text = format!("{} is being closed at this moment", self.op.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         };
         let service = Arc::clone(&self.service);
-        service.workers.must_do(answer, move |answer| {
-            let owner = joined.unwrap_or_else(|| self.owner());
-            self.take_over(&opened, lease, owner, answer);
-        });
+        service.workers.must_do(answer, move |answer| self.take_over(&opened, lease, answer));
     }
 
     /// The length that the client has announced.
@@ -253,19 +230,12 @@ impl<A: Answer<Opened>> Opening<A> {
             room: Some(room),
         };
         let owner = writer.is_some().then(|| self.owner());
-        let lease = Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer });
-        {
-            let mut sharers = lease.sharers.lock();
-            sharers.add(self.owner());
-            if self.appends {
-                sharers.be_alone(Alone::Appends);
-            }
-        }
-        lease
+        Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer })
     }
 
-    /// Takes the file over for `owner`, on a worker: waits for the writes of other owners, and opens the store's writer.
-    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, owner: Owner, answer: A) {
+    /// Takes the file over, on a worker: waits for the writes of the old handle, and opens the store's writer.
+    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, answer: A) {
+        let owner = self.owner();
         let still = || self.service.writes.lock().is_attached(opened.object, owner);
         let open =
             || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
@@ -276,7 +246,7 @@ impl<A: Answer<Opened>> Opening<A> {
         match lease.hand_over(owner, opened.writer, still, open) {
             Ok(Some(writer)) => {
                 let len = writer.len();
-                self.grant(lease, owner, len, answer);
+                self.grant(lease, len, answer);
             }
             Ok(None) => answer.give(Err(Error::fenced(&self.op.path))),
             Err(error) => {
@@ -287,8 +257,8 @@ impl<A: Answer<Opened>> Opening<A> {
     }
 
     /// Creates the handle and answers. Does not block.
-    fn grant(self, lease: Arc<Lease>, owner: Owner, len: u64, answer: A) {
-        let session = self.owner();
+    fn grant(self, lease: Arc<Lease>, len: u64, answer: A) {
+        let owner = self.owner();
         let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
@@ -309,9 +279,8 @@ impl<A: Answer<Opened>> Opening<A> {
             Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
             None => Copying::No,
         };
-        let sharing = Arc::clone(&lease);
         let inserted = self.session.handles.insert(move |_| {
-            let access = Access::Write(WriteAccess::new((owner, session), lease, unfenced));
+            let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
             Arc::new(OpenFile { ino, object, path, mode, access, copying })
         });
         match inserted {
@@ -324,11 +293,7 @@ impl<A: Answer<Opened>> Opening<A> {
                 }
             }
             Err(reason) => {
-                let mut writers = self.service.writes.lock();
-                if !sharing.sharers.lock().leave(session) {
-                    writers.detach(object, owner, false, Instant::now());
-                }
-                drop(writers);
+                self.service.writes.lock().detach(object, owner, false, Instant::now());
                 answer.give(Err(reason.into()));
             }
         }

@@ -130,7 +130,7 @@ impl PullJob {
     }
 
     fn run(self: Arc<Self>, copies: &Arc<ThirdParty>, with: &dyn Pull) {
-        let access = WriteAccess::new((self.owner, self.owner), Arc::clone(&self.lease), false);
+        let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
         let caller = &self.lease.caller;
         let user = (caller.principal, (caller.client.user.clone(), network(self.source.client)));
         let mut sink = Sink { job: &self, copies, access, user, refused: None };
