@@ -10,6 +10,9 @@ use types::ObjectId;
 
 use crate::tracked::Tracked;
 
+/// How long a client may need from the manager to its server, which begins to lead the open write when it arrives.
+const ARRIVAL: Duration = Duration::from_secs(5);
+
 /// See the module. All clones share one state. Losing it only starts the grace periods again.
 #[derive(Clone, Default)]
 pub(crate) struct WritesWithoutPrimary(Arc<Tracked<Since>>);
@@ -31,9 +34,12 @@ impl WritesWithoutPrimary {
         add(&mut self.0.lock(), now, writer);
     }
 
-    /// Records that no store leads this open write now, and that its grace period is over.
-    pub(crate) fn end_now(&self, now: Time, writer: &WriterToken) {
-        add(&mut self.0.lock(), now, writer).is_due = true;
+    /// Records that no store leads this open write now, and that somebody wants its grace period to end. It ends if no store
+    /// has led the open write for [`ARRIVAL`].
+    pub(crate) fn end_soon(&self, now: Time, writer: &WriterToken) {
+        let mut all = self.0.lock();
+        let without = add(&mut all, now, writer);
+        without.is_due = now.since(without.since) >= ARRIVAL;
     }
 
     /// Forgets an open write that has a primary, or that is being ended.

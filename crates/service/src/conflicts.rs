@@ -99,7 +99,9 @@ impl ClientWrites for OfClients {
         let (endings, disk) = (Arc::clone(&self.endings), Weak::clone(&self.disk));
         self.endings.workers.submit_duty(Box::new(move || {
             let node::Claim { number, writer, principal, takes_over } = claim;
-            let is_here = endings.writes.lock().lease(writer.object).is_some_and(|lease| lease.token() == writer);
+            // A lease may make this thread wait, so the lock on the writers must not be held any more.
+            let lease = endings.writes.lock().lease(writer.object);
+            let is_here = lease.is_some_and(|lease| lease.token() == writer);
             let claim = if takes_over { Claim::TakesOver } else { Claim::NeedsComplete };
             let found = match is_here.then(|| endings.settle(writer.object, principal, claim)) {
                 Some(Conflict::Ended | Conflict::Ending) => ClaimResult::Ending,
@@ -113,9 +115,10 @@ impl ClientWrites for OfClients {
     }
 
     fn lengths(&self, limit: usize) -> Vec<OpenWriteLength> {
-        let leases: Vec<Arc<Lease>> = self.endings.writes.lock().leases().take(limit).cloned().collect();
+        let leases: Vec<Arc<Lease>> =
+            self.endings.writes.lock().leases().filter(|lease| !lease.is_striped).take(limit).cloned().collect();
         let length = |lease: &Arc<Lease>| lease.length().map(|(writer, len)| OpenWriteLength { writer, len });
-        leases.iter().filter(|lease| !lease.is_striped).filter_map(length).collect()
+        leases.iter().filter_map(length).collect()
     }
 }
 

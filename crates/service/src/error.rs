@@ -191,6 +191,12 @@ impl Error {
         Self::new(error.code(), format!("Cannot {verb}{} {error}", colon(error)))
     }
 
+    /// Answers an open for writing of an upload that its client has discarded.
+    pub(crate) fn being_discarded(path: &NsPath) -> Self {
+        let text = format!("Cannot open {path}: what was written is being discarded; write it again");
+        Self::new(ErrorCode::Stale, text)
+    }
+
     /// Answers a write or close of a file whose close has failed or is under way.
     pub(crate) fn closed_before(path: &NsPath) -> Self {
         Self::new(

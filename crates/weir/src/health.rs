@@ -129,13 +129,16 @@ pub(crate) struct NodeHealth {
     trends: Mutex<BTreeMap<TrendOf, SpaceTrend>>,
     noted: Mutex<Option<Instant>>,
     recent: Mutex<Option<(Instant, Health)>>,
+    /// Since when there have been under-replicated files.
+    short_since: Mutex<Option<Instant>>,
 }
 
 impl NodeHealth {
     /// `directory`: the node's data directory. `indexes`: those whose troubles are told.
     pub(crate) fn new(judged: Judged, directory: Arc<Directory>, indexes: Vec<Arc<JournaledIndex>>) -> Self {
-        let (trends, noted, recent) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { judged, directory, indexes, trends, noted, recent }
+        let (trends, noted, recent, short_since) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { judged, directory, indexes, trends, noted, recent, short_since }
     }
 
     /// Notes the space for its history, once a minute. Call it about every second.
@@ -174,7 +177,7 @@ impl NodeHealth {
                 let (disks, all) = self.disks(&stores, now);
                 let backup = last.map_or(Backup::NeverSince(seconds(*made)), Backup::At);
                 let health = judge(&Snapshot {
-                    cluster: Some(of_cluster(&status, all)),
+                    cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
                     interrupted: count(status.interrupted),
                     ..snapshot(disks, backup)
@@ -240,6 +243,30 @@ impl NodeHealth {
         }
     }
 
+    fn of_cluster(&self, status: &StatusView, stores: &[StoreView], space: SpaceSnapshot) -> ClusterSnapshot {
+        let away = status.nodes.iter().filter(|node| node.presence == Some(Presence::Away));
+        let is_short = status.under_replicated.count > 0 || status.under_replicated.and_more;
+        let short_seconds = {
+            let mut since = self.short_since.lock();
+            *since = is_short.then(|| since.unwrap_or_else(Instant::now));
+            since.map_or(0, |since| since.elapsed().as_secs())
+        };
+        ClusterSnapshot {
+            space,
+            has_stores: !stores.is_empty(),
+            // After its own start the manager waits for all disk servers to report.
+            is_starting: stores.iter().any(|store| store.state == StoreState::Suspect)
+                && !stores.iter().any(|store| matches!(store.state, StoreState::Online | StoreState::Full)),
+            under_replicated: count(status.under_replicated),
+            single_copy: count(status.single_copy),
+            unreadable: count(status.unreadable),
+            short_seconds,
+            away: away.map(|node| node.name.clone()).collect(),
+            failed_repairs: status.repair.failed,
+            is_older_than_stores: status.is_older_than_stores,
+        }
+    }
+
     fn has_index_trouble(&self) -> bool {
         self.indexes
             .iter()
@@ -278,7 +305,8 @@ impl NodeHealth {
                 std::iter::once(own).chain(stores.iter().map(|store| seen.store(store, stores))).collect()
             }
         };
-        let usable = stores.iter().filter(|store| store.state == StoreState::Online);
+        let is_used = |state| matches!(state, StoreState::Online | StoreState::Suspect | StoreState::Full);
+        let usable = stores.iter().filter(|store| is_used(store.state));
         let sum = usable.fold((0_u64, 0_u64), |(capacity, available), store| {
             (capacity.saturating_add(store.capacity), available.saturating_add(room(store)))
         });
@@ -350,19 +378,6 @@ fn of_node(disks: &[DiskSnapshot], front: &xrootd::Watch) -> NodeStatus {
         sessions: figures.sessions as u64,
         open_files: figures.open_files.now as u64,
         writers: figures.writers as u64,
-    }
-}
-
-fn of_cluster(status: &StatusView, space: SpaceSnapshot) -> ClusterSnapshot {
-    let away = status.nodes.iter().filter(|node| node.presence == Some(Presence::Away));
-    ClusterSnapshot {
-        space,
-        under_replicated: count(status.under_replicated),
-        single_copy: count(status.single_copy),
-        unreadable: count(status.unreadable),
-        away: away.map(|node| node.name.clone()).collect(),
-        failed_repairs: status.repair.failed,
-        is_older_than_stores: status.is_older_than_stores,
     }
 }
 

@@ -100,9 +100,10 @@ impl OpenService {
             ClaimResult::Stays(why) => {
                 OpeningError::BeingWritten(link::printable(why.chars().take(TEXT_MAX).collect::<String>().as_bytes()))
             }
-            // The server has restarted, for example. Nobody is connected to this open write.
+            // The server has restarted, for example. Nobody is connected to this open write, unless its client is only on its
+            // way there.
             ClaimResult::Unknown if may_end => {
-                self.without_primary.end_now(self.world.now(), &writer);
+                self.without_primary.end_soon(self.world.now(), &writer);
                 ending()
             }
             ClaimResult::Unknown => busy.into(),

@@ -96,8 +96,15 @@ impl CloseNumbers {
     }
 
     fn end_all(&self, ended: &[WriterToken]) {
-        ended.iter().for_each(|writer| self.end(writer.object));
         let mut numbers = self.0.lock();
+        for writer in ended {
+            // The object may have a later open write by now, which closes with another number.
+            let number = numbers.of_objects.get(&writer.object).copied();
+            if let Some(number) = number.filter(|number| numbers.closes.get(number) == Some(writer)) {
+                numbers.of_objects.remove(&writer.object);
+                numbers.closes.remove(&number);
+            }
+        }
         numbers.next_look = numbers.closes.len() * 2;
     }
 }

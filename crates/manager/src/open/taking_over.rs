@@ -76,7 +76,15 @@ impl OpenService {
             let has_room =
                 |one: &InSyncReplica| view.servers.map().store(one.store).is_some_and(|info| info.room() > 0);
             able.sort_by_key(|one| (one.store != store, !has_room(one)));
-            reopening(&able, &[store], |store| view.standing(now, store))
+            let others = || able.iter().filter(|one| one.store != store);
+            let is_full = |one: &InSyncReplica| {
+                view.servers.map().store(one.store).is_some_and(|info| info.capacity > 0 && info.room() == 0)
+            };
+            match able.iter().any(|one| one.store == store && is_full(one)) && others().all(is_full) {
+                // All are full. The primary has every acknowledged byte, and the others need not lose theirs to it.
+                true => Reopening::Lost,
+                false => reopening(&able, &[store], |store| view.standing(now, store)),
+            }
         };
         match decided {
             Reopening::TakeOver(to) => self.take_over(&writer, to, |taken| {

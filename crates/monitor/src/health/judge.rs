@@ -14,6 +14,8 @@ const DAY: u64 = 86_400;
 const SPACE_WARNING: u64 = 7 * DAY;
 /// Space of a vital disk, or of all stores, that ends within this time is critical.
 const SPACE_CRITICAL: u64 = DAY;
+/// While no server is away, files may be under-replicated for this time: their replicas are being made.
+const SHORT_USUAL: u64 = 600;
 /// A tenth of the space, or less, is little.
 const LITTLE: u64 = 10;
 /// Nodes renew their certificates 30 days before the end. Half of that later something must be wrong.
@@ -30,7 +32,8 @@ const NAMES_MAX: usize = 3;
 pub fn judge(snapshot: &Snapshot) -> Health {
     let mut findings = Findings::default();
     if let Some(cluster) = &snapshot.cluster {
-        files(cluster, &mut findings);
+        let has_offline_store = snapshot.disks.iter().any(|disk| disk.state == DiskState::Offline);
+        files(cluster, has_offline_store, &mut findings);
         of_cluster(cluster, &mut findings);
     }
     stores(&snapshot.disks, &mut findings);
@@ -63,8 +66,11 @@ impl Findings {
     }
 }
 
-fn files(cluster: &ClusterSnapshot, out: &mut Findings) {
+fn files(cluster: &ClusterSnapshot, has_offline_store: bool, out: &mut Findings) {
     let ClusterSnapshot { under_replicated, single_copy, unreadable, .. } = cluster;
+    if cluster.is_starting {
+        return;
+    }
     let files = |count: Count, one: &str, several: &str| match count {
         Count { count: 1, and_more: false } => format!("1 file {one}"),
         Count { count, and_more } => format!("{}{count} files {several}", if and_more { "more than " } else { "" }),
@@ -72,6 +78,11 @@ fn files(cluster: &ClusterSnapshot, out: &mut Findings) {
     if is_some(*unreadable) {
         let what = files(*unreadable, "cannot be read now", "cannot be read now");
         out.alarm(Reason::UnreadableFiles, format!("{what}; `weir missing --unreadable` lists them"));
+    }
+    // Some policies make the further replicas after the close. Files that wait for these for a short time are no reason to worry.
+    let is_usual = cluster.away.is_empty() && cluster.failed_repairs == 0 && cluster.short_seconds < SHORT_USUAL;
+    if is_usual && !has_offline_store {
+        return;
     }
     if is_some(*single_copy) {
         let what = files(*single_copy, "has one replica left", "have one replica left");
@@ -132,7 +143,13 @@ fn space(snapshot: &Snapshot, out: &mut Findings) {
     if let Some(cluster) = &snapshot.cluster
         && cluster.space.capacity == 0
     {
-        out.alarm(Reason::SpaceFull, "no store takes new files; `weir stores` shows their states");
+        match cluster {
+            ClusterSnapshot { has_stores: false, .. } => {
+                out.warn(Reason::SpaceFull, "no store has joined yet, so there is no room for files");
+            }
+            ClusterSnapshot { is_starting: true, .. } => {}
+            _ => out.alarm(Reason::SpaceFull, "no store takes new files; `weir stores` shows their states"),
+        }
         all.remove(0);
     }
     let (full, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, space, _)| space.available == 0);
@@ -327,6 +344,8 @@ mod tests {
             ],
             cluster: Some(ClusterSnapshot {
                 space: SpaceSnapshot { capacity: 200 * GIB, available: 100 * GIB, ends: SpaceEnd::NotSoon },
+                has_stores: true,
+                short_seconds: SHORT_USUAL,
                 ..ClusterSnapshot::default()
             }),
             certificate_ends: Some(NOW + 80 * DAY),
@@ -403,6 +422,37 @@ mod tests {
         // The search ended before it had found one.
         let unsure = in_cluster(|cluster| cluster.under_replicated = Count { count: 0, and_more: true });
         assert_eq!(unsure, [(UnderReplicatedFiles, Verdict::Warning)]);
+    }
+
+    #[test]
+    fn files_that_are_under_replicated_for_a_short_time_are_no_reason_while_all_servers_are_there() {
+        let short = |change: fn(&mut Snapshot)| {
+            found(cluster(), |snapshot| {
+                let cluster = snapshot.cluster.as_mut().unwrap();
+                (cluster.under_replicated, cluster.short_seconds) = (count(3), SHORT_USUAL - 1);
+                change(snapshot);
+            })
+        };
+        let warns =
+            |found: &[(Reason, Verdict)]| found.iter().any(|(reason, _)| *reason == Reason::UnderReplicatedFiles);
+        assert_eq!(short(|_| ()), []);
+        assert!(warns(&short(|snapshot| snapshot.disks[1].state = DiskState::Offline)));
+        assert!(warns(&short(|snapshot| snapshot.cluster.as_mut().unwrap().away = vec!["ds1".into()])));
+        assert!(warns(&short(|snapshot| snapshot.cluster.as_mut().unwrap().failed_repairs = 1)));
+        assert!(warns(&short(|snapshot| snapshot.cluster.as_mut().unwrap().short_seconds = SHORT_USUAL)));
+    }
+
+    #[test]
+    fn a_manager_that_starts_does_not_judge_what_it_has_not_heard_of() {
+        let nothing = SpaceSnapshot::default();
+        let starting = |cluster: &mut ClusterSnapshot| {
+            (cluster.space, cluster.is_starting, cluster.unreadable) = (nothing, true, count(5));
+        };
+        assert_eq!(in_cluster(starting), []);
+        let heard = in_cluster(|cluster| (cluster.space, cluster.unreadable) = (nothing, count(5)));
+        assert_eq!(heard, [(Reason::UnreadableFiles, Verdict::Critical), (Reason::SpaceFull, Verdict::Critical)]);
+        let empty = in_cluster(|cluster| (cluster.space, cluster.has_stores) = (nothing, false));
+        assert_eq!(empty, [(Reason::SpaceFull, Verdict::Warning)], "nobody has lost anything");
     }
 
     #[test]

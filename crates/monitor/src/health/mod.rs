@@ -282,12 +282,18 @@ pub enum Backup {
 pub struct ClusterSnapshot {
     /// The space of all stores that take new files.
     pub space: SpaceSnapshot,
+    /// Whether any store has ever joined.
+    pub has_stores: bool,
+    /// No disk server has reported since the manager started.
+    pub is_starting: bool,
     /// Files with fewer readable replicas than they should have, also those of the next two.
     pub under_replicated: Count,
     /// Files of these with exactly one replica left.
     pub single_copy: Count,
     /// Files of these that nobody can read now.
     pub unreadable: Count,
+    /// How long there have been under-replicated files without a break, in seconds.
+    pub short_seconds: u64,
     /// The names of disk servers that are away.
     pub away: Vec<String>,
     /// Missing replicas whose last copy has failed.

@@ -208,7 +208,6 @@ fn may_go_elsewhere(open: &Open) -> bool {
     is_new && open.hints.unit.is_none()
 }
 
-
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.writes.lock().end_opening(self.object);
@@ -392,10 +391,16 @@ impl AtDisk {
         fresh: bool,
         write_target: WriteTarget,
     ) -> Result<Arc<Lease>, Error> {
-        let before = match self.service.writes.lock().take_up(object, owner) {
-            TakeUp::Yours(lease) => Some(lease),
-            TakeUp::Wait => return Err(self.busy()),
-            TakeUp::Unknown => None,
+        let before = {
+            let mut writers = self.service.writes.lock();
+            if writers.lease(object).is_some_and(|lease| lease.is_discarded()) {
+                return Err(Error::being_discarded(&self.path));
+            }
+            match writers.take_up(object, owner) {
+                TakeUp::Yours(lease) => Some(lease),
+                TakeUp::Wait => return Err(self.busy()),
+                TakeUp::Unknown => None,
+            }
         };
         let mut missing = Missing::default();
         if let Some(lease) = before {

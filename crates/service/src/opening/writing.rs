@@ -177,6 +177,9 @@ impl<A: Answer<Opened>> Opening<A> {
                 let text = format!("Cannot open {}: another principal is writing it", self.op.path);
                 return answer.give(Err(Error::new(ErrorCode::Busy, text)));
             }
+            if writers.lease(opened.object).is_some_and(|lease| lease.is_discarded()) {
+                return answer.give(Err(Error::being_discarded(&self.op.path)));
+            }
             match writers.take_up(opened.object, self.owner()) {
                 TakeUp::Yours(lease) => Some(lease),
                 TakeUp::Wait => None,
