@@ -293,7 +293,7 @@ def test_who_follows_a_recording_never_sees_what_may_be_undone(node, place):
         handle = writer.open(path, raw.OPEN_NEW | UPDATE)
         assert writer.write(handle, 0, b"k" * 10_000).status == raw.OK
         assert writer.request(raw.SYNC, handle).status == raw.OK
-        following = reader.open(path)
+        following = reader.open(path + "?weir.follow=1")
         assert chkpoint(writer, handle, BEGIN).status == raw.OK
         assert write_under(writer, handle, 10_000, b"u" * 10_000).status == raw.OK
         assert writer.request(raw.SYNC, handle).status == raw.OK
@@ -326,7 +326,7 @@ def test_a_vector_write_is_durable_when_it_asks_to_be(own_node, tmp_path):
         me.send(raw.WRITEV, b"\1", places + data, length=len(places))
         assert me.receive().status == raw.OK
         with Raw(server.port) as reader:  # a follower sees only durable bytes
-            assert reader.read(reader.open("/file"), 0, 20_000).body == data
+            assert reader.read(reader.open("/file?weir.follow=1"), 0, 20_000).body == data
         me.close(handle)
 
 

@@ -239,6 +239,8 @@ def test_no_new_file_goes_to_a_store_that_has_said_that_it_is_full(cluster, tmp_
 def test_batches_of_small_files_go_elsewhere(cluster, tmp_path, policy):
     """The first store fills up while they come."""
     tree = tmp_path / "tree"
+    for number in range(7):
+        (tree / f"d{number}").mkdir(parents=True)
     for number in range(600):
         write(tree / f"d{number % 7}" / f"f{number}", f"batch {number}", 100 * KIB)
     fill(cluster.disks[0], left=12 * MIB)
@@ -252,10 +254,9 @@ def test_batches_of_small_files_go_elsewhere(cluster, tmp_path, policy):
 
 
 def test_a_third_party_copy_to_a_store_that_fills_up_fails_in_words_and_works_again_at_once(cluster, tmp_path):
-    source = write(tmp_path / "source", "third party", 100 * MIB)
+    source = write(tmp_path / "source", "third party", 60 * MIB)
     xrdcp(source, f"{cluster.url}/two/source").ok()
-    remaining = 40 * MIB
-    fill(cluster.disks[0], left=remaining)
+    fill(cluster.disks[0], left=24 * MIB)
     # The manager does not know the length of a third-party copy that announces none.
     done = xrdcp("--tpc", "only", f"{cluster.url}/two/source", f"{cluster.url}/two/copied", patience=STUBBORN)
     again = done if done.code == 0 else xrdcp("-f", "--tpc", "only", f"{cluster.url}/two/source", f"{cluster.url}/two/copied")
