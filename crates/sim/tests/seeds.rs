@@ -100,10 +100,11 @@ fn planted_bugs_are_found_and_found_again() {
             _ => Scenario::Everything,
         };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };
-        let violation = (0..600).find_map(|seed| run(&settings(seed)).err());
+        // The checks during the run must find it. In some seeds it does harm that only the comparison in the end shows.
+        let mut violations = (0..600).filter_map(|seed| run(&settings(seed)).err());
+        let violation = violations.find(|violation| !violation.what.contains("in the end"));
         let violation = violation.unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: {violation}");
-        assert!(!violation.what.contains("in the end"), "{violation}");
         again(&violation.settings);
     }
     // With another length, and without some faults.
