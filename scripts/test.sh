@@ -97,7 +97,7 @@ sort -rn "$WEIR_TEST_TIMES" | head -n 10 | awk '{printf "%8.1f s  ", $1; $1 = ""
 # Their names are repeated here: what comes from the start of a long output is easily cut off.
 ((failed == 0)) || echo "What failed:"
 for name in "${failed_parts[@]}"; do
-    grep -hE '^(FAILED|ERROR) |^test .* \.\.\. FAILED|^error(\[|:)' "$logs/$name" | sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
+    grep -ahE '^(FAILED|ERROR) |^test .* \.\.\. FAILED|^error(\[|:)' "$logs/$name" | sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
 done
 ((missing == 0)) || echo "$missing tests could not run here; the reasons are above (SKIPPED)"
 echo "$passed passed, $failed failed in $SECONDS s"
