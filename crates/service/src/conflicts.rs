@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use disk_server::{ClientWrites, DiskServer};
 use node::{ClaimResult, OpenWriteLength};
+use types::units::show_seconds;
 use types::{ErrorCode, ObjectId, PrincipalId, Timestamp};
 
 use crate::endings::Endings;
@@ -58,11 +59,7 @@ impl Endings {
     /// Ends the open write of `object` for a request of `principal`, if it waits for its writer and belongs to the same
     /// principal. May wait for the disk.
     pub(crate) fn settle(self: &Arc<Self>, object: ObjectId, principal: PrincipalId, claim: Claim) -> Conflict {
-        let (lease, presence) = {
-            let writers = self.writes.lock();
-            (writers.lease(object), writers.presence(object))
-        };
-        let (Some(lease), Some(presence)) = (lease, presence) else { return Conflict::Unknown };
+        let Some((lease, presence)) = self.writes.lock().open_write(object) else { return Conflict::Unknown };
         let is_own = lease.caller.principal == principal;
         match presence {
             WriterPresence::Ending => Conflict::Ending,
@@ -158,10 +155,4 @@ pub(crate) fn described(lease: &Lease, presence: WriterPresence, now: Instant, w
         }
         WriterPresence::Ending => format!("it was written by {who}, and is being closed at this moment"),
     }
-}
-
-/// A duration in whole seconds.
-fn show_seconds(time: Duration) -> String {
-    let seconds = time.as_secs();
-    if seconds < 120 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
 }

@@ -255,13 +255,15 @@ impl<L: Clone> Writers<L> {
         self.entries.get(&object).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
     }
 
-    /// Whether the writer of `object` is there. `None`: it has no open write here.
-    pub(crate) fn presence(&self, object: ObjectId) -> Option<WriterPresence> {
-        Some(match self.entries.get(&object)?.standing {
+    /// The lease of `object`, and whether its writer is there. `None`: it has no open write here.
+    pub(crate) fn open_write(&self, object: ObjectId) -> Option<(L, WriterPresence)> {
+        let entry = self.entries.get(&object)?;
+        let presence = match entry.standing {
             Standing::Attached(_) => WriterPresence::Attached,
             Standing::Detached { since, until } => WriterPresence::Detached { since, until },
             Standing::Closing(_) | Standing::Ending => WriterPresence::Ending,
-        })
+        };
+        Some((entry.lease.clone(), presence))
     }
 
     /// All objects that are open, with their sessions.

@@ -79,8 +79,15 @@ pub fn show_duration(duration: Duration) -> String {
     } else if secs < 120.0 {
         format!("{secs:.1} s")
     } else {
-        format!("{:.0} min {:.0} s", (secs / 60.0).floor(), secs % 60.0)
+        show_seconds(duration)
     }
+}
+
+/// A duration for people, in whole seconds.
+#[must_use]
+pub fn show_seconds(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 120 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
 }
 
 #[cfg(test)]
@@ -117,5 +124,7 @@ mod tests {
         assert_eq!(show_size(217_945), "213 KiB");
         assert_eq!(show_duration(Duration::from_millis(12)), "12 ms");
         assert_eq!(show_duration(Duration::from_secs(150)), "2 min 30 s");
+        assert_eq!(show_duration(Duration::from_millis(179_700)), "2 min 59 s", "no minute has 60 s");
+        assert_eq!(show_seconds(Duration::from_millis(1_900)), "1 s");
     }
 }

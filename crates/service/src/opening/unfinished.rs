@@ -55,7 +55,7 @@ impl Service {
 
     /// Whether `object` has an open write here.
     pub(super) fn is_being_written(&self, object: ObjectId) -> bool {
-        self.writes.lock().presence(object).is_some()
+        self.writes.lock().lease(object).is_some()
     }
 
     /// Fails if `object` is a new file that is being written here: a reader would take its present length for the whole.
@@ -64,11 +64,7 @@ impl Service {
         if self.own_writer(session, object).is_some() {
             return Ok(());
         }
-        let (lease, presence) = {
-            let writers = self.writes.lock();
-            (writers.lease(object), writers.presence(object))
-        };
-        let (Some(lease), Some(presence)) = (lease, presence) else {
+        let Some((lease, presence)) = self.writes.lock().open_write(object) else {
             let text = format!("Cannot open {path} now: it is being written, and its writer has not come back yet");
             return Err(Error::Wait { seconds: 1, text });
         };
