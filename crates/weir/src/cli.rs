@@ -6,6 +6,7 @@ mod cluster_views;
 mod filter;
 mod local;
 mod machines;
+mod overview;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -503,20 +504,17 @@ fn long_words(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
-    let mut command = Cli::command().after_help(Exit::table());
-    for name in [
-        "serve", "token", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "export", "cp", "sync", "local",
-        "status", "stores", "file", "policy", "repair", "drain", "store", "node",
-    ] {
-        command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
+    let args = long_words(args);
+    if overview::asks_for_exit_codes(&args) {
+        let _ = write!(std::io::stdout(), "{}", overview::exit_codes());
+        return Err(Exit::Done);
     }
-    command.try_get_matches_from(long_words(args)).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
-        |error| {
-            let asked = !error.use_stderr();
-            let text = error.render();
-            // A closed reader (`weir --help | head`) is no error.
-            let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
-            if asked { Exit::Done } else { Exit::Usage }
-        },
-    )
+    let command = overview::grouped(Cli::command());
+    command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+        let asked = !error.use_stderr();
+        let text = error.render();
+        // A closed reader (`weir --help | head`) is no error.
+        let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
+        if asked { Exit::Done } else { Exit::Usage }
+    })
 }
