@@ -233,7 +233,7 @@ impl DiskServer {
             {
                 self.step(
                     shell,
-                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(true)) },
+                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(Found::Same)) },
                     Some(replica),
                 );
                 continue;

@@ -22,7 +22,7 @@ pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str
         tracing::error!("scrub: replica {replica}, which no file refers to, is damaged: {what}");
         return Ok(true);
     };
-    if mark.is_some_and(|mark| damage_mark::is_of(&mark, replica.object)) {
+    if mark.is_some_and(|mark| namespace::is_damage_mark_of(&mark, replica.object)) {
         return Ok(true);
     }
     tracing::error!("scrub: {} is damaged on the disk: {what}; write it again from its source", path.escape_ascii());
@@ -35,7 +35,7 @@ pub fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsEr
     let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))? else {
         return Ok(());
     };
-    if !damage_mark::is_of(&mark, replica.object) {
+    if !namespace::is_damage_mark_of(&mark, replica.object) {
         return Ok(());
     }
     tracing::info!(
