@@ -45,12 +45,12 @@ use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
 pub use coordinator::{MemberError, RemoveLost, RepairError};
-pub use jobs::{DrainError, SumError, Unsummed};
+pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use views::{
-    ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
+    ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
     MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,
     StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };

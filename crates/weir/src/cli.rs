@@ -104,7 +104,9 @@ pub enum Command {
     /// Show or control the scrub of a running node.
     ///
     /// A node reads all its objects from the disk in its spare time, compares them with their checksums, and marks
-    /// the damaged files. `scrub.rate` and `scrub.period` in the configuration set how fast and how often.
+    /// the damaged files. A disk server does so for each of its stores, and reports damaged replicas to its manager,
+    /// which has them replaced from other stores. On a manager the command lists the damage. `scrub.rate` and
+    /// `scrub.period` in the configuration set how fast and how often.
     Scrub(ScrubArgs),
     /// Copy the namespace of a node, running or not, into a folder elsewhere.
     ///

@@ -36,6 +36,7 @@ mod serve_manager;
 mod served_stores;
 mod space_watch;
 mod store_add;
+mod store_scrubs;
 mod stores_file;
 mod striping;
 mod supervisor;

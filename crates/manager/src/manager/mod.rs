@@ -17,14 +17,14 @@ use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Po
 use crate::attributes::Attributes;
 use crate::capability_clock::CapabilityClock;
 use crate::coordinator::{Coordinator, PublishedView};
-use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
+use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
     Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
@@ -37,6 +37,7 @@ pub struct Manager {
     open: Arc<OpenService>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
+    damages: Arc<Damages>,
     deletions: Arc<Deletions>,
     draining: Arc<Draining>,
     graces: Arc<Graces>,
@@ -76,6 +77,8 @@ impl Manager {
             without_primary.clone(),
         ));
         let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
+        let damages = Damages::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&copies));
+        let damages = Arc::new(damages);
         let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator));
         let backfill = Arc::new(Backfill::new(
             names_again(),
@@ -98,7 +101,7 @@ impl Manager {
             world_again(),
             Arc::clone(&coordinator),
             Arc::clone(&activities),
-            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&draining)),
+            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&damages), Arc::clone(&draining)),
         );
         Ok(Arc::new(Self {
             view: coordinator.published(),
@@ -108,6 +111,7 @@ impl Manager {
             open,
             backfill,
             copies,
+            damages,
             deletions,
             draining,
             graces,
@@ -368,6 +372,14 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         self.views.missing(after, unreadable)
+    }
+
+    /// Damaged replicas, as disk servers report them now.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn damage_view(&self) -> Result<DamageView, NsError> {
+        self.views.damage()
     }
 
     /// A file and its replicas. Follows a symbolic link.

@@ -3,12 +3,15 @@
 
 mod cluster;
 mod gather;
+mod scrub;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 pub use cluster::ClusterSource;
 pub use gather::{JournalSource, Sources};
+pub(crate) use scrub::damaged as damaged_of_scrub;
+pub(crate) use scrub::ScrubSource;
 use parking_lot::Mutex;
 use status_page::{Request, Responder, Told, WatchPage};
 
