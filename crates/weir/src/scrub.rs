@@ -83,7 +83,7 @@ impl ScrubAnswer {
 }
 
 fn of_store(view: &StoreScrubView) -> Vec<String> {
-    let mut lines = vec![format!("store {} in {}:", view.store, view.dir.display())];
+    let mut lines = vec![format!("store {} in {}:", view.store, view.dir)];
     if view.damaged_now > 0 {
         let replicas = if view.damaged_now == 1 { "replica is" } else { "replicas are" };
         lines.push(format!(

@@ -1,7 +1,7 @@
 //! The scrubs of a disk server: one for each store, with its own position and rate, because each store has a disk of its own. They report damage to the
 //! disk server, which reports it to the manager.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct StoreScrubView {
     /// The store's number.
     pub(crate) store: StoreId,
     /// Its directory.
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: String,
     /// Its replicas that are damaged now, whoever has found them.
     pub(crate) damaged_now: u64,
     /// The state of its scrub.
@@ -84,7 +84,7 @@ impl StoreScrubs {
     pub(crate) fn views(&self) -> Vec<StoreScrubView> {
         let view = |one: &StoreScrub| StoreScrubView {
             store: one.store,
-            dir: one.dir.clone(),
+            dir: one.dir.display().to_string(),
             damaged_now: one.findings.server.damaged(one.store).len() as u64,
             status: one.scrub.status(),
         };
@@ -103,7 +103,7 @@ impl StoreScrubs {
             ControlRequest::ScrubStop => self.0.iter().for_each(|one| one.scrub.give_up()),
             _ => return None,
         }
-        Some(Reply::long(&serde_json::json!({ "stores": self.views() })))
+        Some(Reply::long(&BTreeMap::from([("stores", self.views())])))
     }
 
     /// Stops them, and saves their positions. Call it before the stores are closed.
