@@ -25,6 +25,7 @@
 //! explains why a reader's redirect is correct all the same.
 
 mod attributes;
+mod audit;
 mod capability_clock;
 mod coordinator;
 mod jobs;
@@ -44,6 +45,7 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
+pub use audit::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
 pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;

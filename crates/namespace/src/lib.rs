@@ -118,4 +118,4 @@ pub use writers::session::{CloseSession, OpenSession, answer_to, outcome_of};
 pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
 pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};
-pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};
+pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, upload, uploads};

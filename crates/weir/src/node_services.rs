@@ -111,6 +111,7 @@ impl AdminApi {
             | ControlRequest::StoreRemove { .. }
             | ControlRequest::StoreRemoveLost { .. }
             | ControlRequest::NodeRemove { .. }
+            | ControlRequest::FsckCluster { .. }
             | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),

@@ -57,7 +57,7 @@ impl Manager {
             FromDisk::Claimed { number, found } => self.open.claimed(node, number, found),
             FromDisk::Lengths(lengths) => self.open_lengths.hear(node, &lengths),
             FromDisk::Damage(report) => self.damages.report(node, report),
-            FromDisk::Inventory(_) => {}
+            FromDisk::Inventory(page) => self.audit.inventories.answered(node, page),
         }
     }
 

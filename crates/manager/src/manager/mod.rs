@@ -15,6 +15,7 @@ use types::striping::StripedOpenWrite;
 use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
 
 use crate::attributes::Attributes;
+use crate::audit::Audit;
 use crate::capability_clock::CapabilityClock;
 use crate::coordinator::{Coordinator, PublishedView};
 use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
@@ -24,7 +25,7 @@ use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    AuditView, DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
     Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
@@ -43,6 +44,7 @@ pub struct Manager {
     graces: Arc<Graces>,
     summing: Summing,
     attributes: Attributes,
+    audit: Audit,
     activities: Arc<Activities>,
     open_lengths: OpenLengths,
     views: Views,
@@ -95,6 +97,7 @@ impl Manager {
         ));
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
+        let audit = Audit::new(names_again(), world_again(), Arc::clone(&coordinator));
         let activities = Arc::new(Activities::default());
         let views = Views::new(
             names_again(),
@@ -117,6 +120,7 @@ impl Manager {
             graces,
             summing,
             attributes,
+            audit,
             activities,
             open_lengths: OpenLengths::default(),
             views,
@@ -372,6 +376,15 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         self.views.missing(after, unreadable)
+    }
+
+    /// Compares the namespace with what each store has. Lists at most `list_max` problems of each kind. Waits for disk servers, so it takes a thread of
+    /// its own. `go_on` is asked from time to time: if it returns `false`, the result is `None`.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn audit(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
+        self.audit.run(list_max, go_on)
     }
 
     /// Damaged replicas, as disk servers report them now.
