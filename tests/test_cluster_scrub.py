@@ -225,6 +225,46 @@ def test_damage_waits_for_an_offline_store(make, tmp_path):
     place_of(first, data[MIB : MIB + PAGE])
 
 
+def test_a_read_that_fails_has_the_replica_replaced(make, tmp_path):
+    """Without any pass of the scrub."""
+    cluster = make()
+    first = cluster.disks[0]
+    data = put(cluster, "/two/file", 2 * MIB, tmp_path)
+    place = place_of(first, data[MIB : MIB + PAGE])
+    flip(place[0], place[1] + 9)
+
+    def read_and_look() -> bool:
+        # It may be sent to the intact replica.
+        if xrdcp("-f", f"{cluster.url}/two/file", tmp_path / "back").code == 0:
+            assert (tmp_path / "back").read_bytes() == data, "wrong bytes were sent"
+        return repaired(cluster) == 1
+
+    cluster.until(read_and_look, REPAIRED_SECONDS)
+    assert of_store(first)["pass"] == 0
+    place_of(first, data[MIB : MIB + PAGE])
+
+
+def test_a_damaged_page_that_is_overwritten_is_good_again(make, tmp_path):
+    from XRootD import client
+    from XRootD.client.flags import OpenFlags
+
+    cluster = make(1)
+    (disk,) = cluster.disks
+    data = put(cluster, "/one/file", 2 * MIB, tmp_path)
+    place = place_of(disk, data[MIB : MIB + PAGE])
+    flip(place[0], place[1] + 9)
+    ended(disk, "--rate", "1GiB")
+    cluster.until(lambda: damaged(cluster) == {"/one/file": "no-other"})
+    file = client.File()
+    assert file.open(f"{cluster.url}/one/file", OpenFlags.UPDATE)[0].ok
+    assert file.write(data[MIB : MIB + PAGE], MIB)[0].ok
+    assert file.close()[0].ok
+    cluster.until(lambda: of_store(disk)["damaged_now"] == 0 and damaged(cluster) == {})
+    xrdcp("-f", f"{cluster.url}/one/file", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == data
+    cluster.until(lambda: Xrdfs(cluster.url)("query", "checksum", "/one/file").code == 0)
+
+
 def test_no_false_alarm_while_files_change_and_go(make, tmp_path):
     from XRootD import client
     from XRootD.client.flags import OpenFlags

@@ -30,6 +30,9 @@ pub(super) struct Damage(Mutex<State>);
 #[derive(Default)]
 struct State {
     damaged: BTreeSet<ReplicaId>,
+    /// Replicas that the scrub must read soon: damaged ones that were written since and may be intact, and those with a page that a client could not read.
+    /// At most [`DAMAGED_MAX`].
+    suspects: BTreeSet<ReplicaId>,
     /// Replicas that were damaged and have been found intact, and when. At most [`REPLICAS_MAX`].
     whole: BTreeMap<ReplicaId, Time>,
     /// Rises with each change of the list of damaged replicas.
@@ -67,6 +70,7 @@ impl Damage {
         if !state.damaged.remove(&replica) {
             return false;
         }
+        state.suspects.remove(&replica);
         state.changes += 1;
         if let Some(now) = now {
             if state.whole.len() >= REPLICAS_MAX {
@@ -76,6 +80,22 @@ impl Damage {
             state.is_new = true;
         }
         true
+    }
+
+    /// A write has ended.
+    fn written(&self, replica: ReplicaId) {
+        let mut state = self.0.lock();
+        if state.damaged.contains(&replica) {
+            state.suspects.insert(replica);
+        }
+    }
+
+    /// A client could not read a page.
+    pub(super) fn suspect(&self, replica: ReplicaId) {
+        let mut state = self.0.lock();
+        if !state.damaged.contains(&replica) && state.suspects.len() < DAMAGED_MAX {
+            state.suspects.insert(replica);
+        }
     }
 
     pub(super) fn is_damaged(&self, replica: ReplicaId) -> bool {
@@ -124,6 +144,13 @@ impl DiskServer {
         self.stores.get(&store).map(|shell| shell.damage.0.lock().damaged.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// Replicas of a store that the scrub must read soon, each once: they may be damaged, or intact again.
+    #[must_use]
+    pub fn take_suspects(&self, store: StoreId) -> Vec<ReplicaId> {
+        let taken = self.stores.get(&store).map(|shell| std::mem::take(&mut shell.damage.0.lock().suspects));
+        taken.unwrap_or_default().into_iter().collect()
+    }
+
     /// The number of changes of that list so far.
     #[must_use]
     pub fn damage_changes(&self, store: StoreId) -> u64 {
@@ -160,6 +187,7 @@ impl DiskServer {
                     tracing::error!(store = %shell.at.store_id, %replica, "a replica is damaged on the disk");
                 }
             }
+            WorkResult::Completed(Ok(_)) | WorkResult::Interrupted(Ok(_)) => shell.damage.written(replica),
             _ => {}
         }
     }
@@ -199,6 +227,18 @@ mod tests {
         assert_eq!(damage.reports(at(113), store), [report(&[], &[2])]);
         assert_eq!(damage.reports(at(123), store), [report(&[], &[2])]);
         assert_eq!(damage.reports(at(175), store), []);
+    }
+
+    #[test]
+    fn damaged_replica_that_was_written_is_read_again() {
+        let damage = Damage::default();
+        damage.written(replica(1));
+        damage.found(replica(1)).unwrap();
+        assert_eq!(damage.0.lock().suspects, [].into());
+        damage.written(replica(1));
+        assert_eq!(damage.0.lock().suspects, [replica(1)].into());
+        damage.ended(replica(1), None);
+        assert_eq!(damage.0.lock().suspects, [].into());
     }
 
     #[test]

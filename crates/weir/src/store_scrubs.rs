@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use disk::Disk;
 use disk_server::DiskServer;
@@ -17,6 +18,9 @@ use crate::config::Config;
 use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::served_stores::ServedStore;
+
+/// When suspects with an open write are read again.
+const SUSPECTS_AGAIN: Duration = Duration::from_secs(60);
 
 /// The scrub of one store, as the commands show it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -60,7 +64,7 @@ impl StoreScrubs {
                 server: Arc::clone(server),
                 store,
                 disk: Arc::clone(&disk),
-                known: Mutex::new(Known { suspects, written: 0 }),
+                known: Mutex::new(Known { suspects, told: Instant::now(), written: 0 }),
             });
             let config = ScrubConfig {
                 rate: config.scrub_rate,
@@ -77,7 +81,12 @@ impl StoreScrubs {
 
     /// Saves what has changed. Call it about every second.
     pub(crate) fn look(&self) {
-        self.0.iter().for_each(|one| one.findings.keep_changes());
+        for one in &self.0 {
+            one.findings.keep_changes();
+            if one.findings.has_due_suspects() {
+                one.scrub.read_suspects_soon();
+            }
+        }
     }
 
     /// The state of each.
@@ -108,8 +117,10 @@ impl StoreScrubs {
 
     /// Stops them, and saves their positions. Call it before the stores are closed.
     pub(crate) fn stop(&self) {
-        self.0.iter().for_each(|one| one.scrub.stop());
-        self.look();
+        for one in &self.0 {
+            one.scrub.stop();
+            one.findings.keep_changes();
+        }
     }
 }
 
@@ -122,8 +133,10 @@ struct StoreFindings {
 }
 
 struct Known {
-    /// Replicas that were damaged in the last run of the process and have not been read since.
+    /// Replicas that must be read before others: those that were damaged in the last run of the process, and those that the server suspects.
     suspects: BTreeSet<ReplicaId>,
+    /// When the scrub was last told to read them.
+    told: Instant,
     /// The number of the change of the server's list that the file has.
     written: u64,
 }
@@ -135,6 +148,20 @@ impl StoreFindings {
         if self.server.damage_changes(self.store) != known.written {
             self.keep(&mut known);
         }
+    }
+
+    /// Whether the scrub must read suspects now: there are new ones, or some had an open write the last time.
+    fn has_due_suspects(&self) -> bool {
+        let new = self.server.take_suspects(self.store);
+        let mut known = self.known.lock();
+        let before = known.suspects.len();
+        known.suspects.extend(new);
+        let is_due =
+            known.suspects.len() > before || (before > 0 && known.told.elapsed() >= SUSPECTS_AGAIN);
+        if is_due {
+            known.told = Instant::now();
+        }
+        is_due
     }
 
     fn keep(&self, known: &mut Known) {

@@ -4,7 +4,7 @@ use types::ReplicaId;
 
 /// The receiver of a scrub's findings. An error is a sentence for people; the scrub pauses and comes back to the replica later.
 pub trait Findings: Send + Sync {
-    /// Replicas that were damaged when the process last ran. The scrub reads them first.
+    /// Replicas that must be read before others, because they may be damaged, or intact again.
     fn suspects(&self) -> Vec<ReplicaId> {
         Vec::new()
     }
@@ -21,7 +21,7 @@ pub trait Findings: Send + Sync {
     /// If an earlier finding cannot be taken back.
     fn whole(&self, replica: ReplicaId) -> Result<(), String>;
 
-    /// A suspect was removed, or has an open write, so its old bytes no longer matter.
+    /// A suspect does not exist any more.
     fn gone(&self, replica: ReplicaId) {
         let _ = replica;
     }

@@ -85,6 +85,8 @@ struct ScrubControl {
     rate: Option<u64>,
     position: Position,
     trouble: Option<String>,
+    /// Suspects must be read.
+    has_suspects: bool,
 }
 
 struct Shared {
@@ -184,6 +186,12 @@ impl Scrub {
         tracing::info!("scrub: the pass was ended by hand");
     }
 
+    /// There are suspects ([`Findings::suspects`]): the scrub reads them soon, whether or not a pass is under way.
+    pub fn read_suspects_soon(&self) {
+        self.shared.desk().has_suspects = true;
+        self.shared.changed.notify_all();
+    }
+
     /// The state of the scrub.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -222,7 +230,7 @@ impl Shared {
     }
 
     fn run(&self, work: &Work) {
-        self.read_suspects(work);
+        self.desk().has_suspects = true;
         while self.wait_for_a_pass(work) {
             let mut trouble = None;
             // A scrubber for each pass, because it takes memory and keeps files open.
@@ -246,8 +254,11 @@ impl Shared {
         }
     }
 
-    /// Reads the replicas that were damaged when the process last ran. They may have been replaced since.
+    /// Reads the suspects, if there are new ones ([`Findings::suspects`]).
     fn read_suspects(&self, work: &Work) {
+        if !std::mem::take(&mut self.desk().has_suspects) {
+            return;
+        }
         let rate = if work.config.rate == 0 { SUSPECTS_RATE } else { work.config.rate };
         let (mut scrubber, mut pace) = (Scrubber::default(), Pace::default());
         for replica in work.findings.suspects() {
@@ -260,7 +271,10 @@ impl Shared {
             let told = match scrubbed {
                 Ok(Scrubbed::Stopped) => return,
                 Ok(Scrubbed::Busy) => {
-                    work.findings.gone(replica);
+                    // With an open write it stays a suspect.
+                    if work.store.status(replica).is_ok_and(|status| status.is_none()) {
+                        work.findings.gone(replica);
+                    }
                     Ok(())
                 }
                 Ok(Scrubbed::Whole(_)) => work.findings.whole(replica),
@@ -305,6 +319,12 @@ impl Shared {
             if desk.stop {
                 return false;
             }
+            if desk.has_suspects {
+                drop(desk);
+                self.read_suspects(work);
+                desk = self.desk();
+                continue;
+            }
             let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.rate.is_some());
             let now = seconds_now();
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
@@ -333,6 +353,7 @@ impl Shared {
         let mut pace = Pace::default();
         let mut kept = Instant::now();
         loop {
+            self.read_suspects(work);
             let after = self.desk().at()?.1;
             let replicas = work.store.replicas(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
             if replicas.is_empty() {
