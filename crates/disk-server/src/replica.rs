@@ -7,9 +7,7 @@ use cluster::message::Original;
 use cluster::replication::ObjectDigest;
 use cluster::server::{Found, Work, WorkPurpose, WorkResult};
 use parking_lot::{Mutex, MutexGuard};
-use store::{
-    Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer,
-};
+use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer};
 use types::{ErrorCode, Incarnation, ReplicaId};
 
 use super::store_shell::StoreAt;

@@ -1042,8 +1042,7 @@ impl Cluster {
     /// A node reports replicas of a store as damaged, or as whole again.
     fn reports_damage(&self, node: NodeId, store: u64, damaged: &[ObjectId], whole: &[ObjectId]) {
         let replicas = |objects: &[ObjectId]| objects.iter().copied().map(types::ReplicaId::first).collect();
-        let report =
-            node::DamageReport { store: StoreId(store), damaged: replicas(damaged), whole: replicas(whole) };
+        let report = node::DamageReport { store: StoreId(store), damaged: replicas(damaged), whole: replicas(whole) };
         self.manager.receive(node, FromDisk::Damage(report));
     }
 

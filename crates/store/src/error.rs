@@ -179,10 +179,9 @@ impl StoreError {
     pub fn is_about_replica(&self) -> bool {
         match self {
             StoreError::Index(_) => false,
-            error => matches!(
-                error.code(),
-                ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound
-            ),
+            error => {
+                matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
+            }
         }
     }
 

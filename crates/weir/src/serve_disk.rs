@@ -152,8 +152,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
     let answer = move |ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
-    let mut control = Control::start(data.directory(), Box::new(answer))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    let mut control =
+        Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
     let mut ready = false;

@@ -156,8 +156,7 @@ impl StoreFindings {
         let mut known = self.known.lock();
         let before = known.suspects.len();
         known.suspects.extend(new);
-        let is_due =
-            known.suspects.len() > before || (before > 0 && known.told.elapsed() >= SUSPECTS_AGAIN);
+        let is_due = known.suspects.len() > before || (before > 0 && known.told.elapsed() >= SUSPECTS_AGAIN);
         if is_due {
             known.told = Instant::now();
         }

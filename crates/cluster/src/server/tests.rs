@@ -290,9 +290,7 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
 fn damaged_bytes_are_replaced_only_after_the_source_has_sent_all() {
     let by = WorkPurpose::Copy(CopyId(75));
     let fetched = |offset, part| Input::OfStore(answered(75, offset, Ok(())), Some(part));
-    let is_fetch = |out: &Effects, at: u64| {
-        matches!(out[..], [Effect::ToStore { message: BetweenStores::Fetch { offset, .. }, .. }] if offset == at)
-    };
+    let is_fetch = |out: &Effects, at: u64| matches!(out[..], [Effect::ToStore { message: BetweenStores::Fetch { offset, .. }, .. }] if offset == at);
     let mut story = Story::new();
     story.manager(order(75));
     assert!(is_fetch(&story.did(by, WorkResult::Looked(Ok(Found::Damaged))), 0));

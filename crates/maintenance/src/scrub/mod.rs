@@ -278,9 +278,7 @@ impl Shared {
                     Ok(())
                 }
                 Ok(Scrubbed::Whole(_)) => work.findings.whole(replica),
-                Err(error) if error.is_about_replica() => {
-                    work.findings.damaged(replica, &error.to_string()).map(drop)
-                }
+                Err(error) if error.is_about_replica() => work.findings.damaged(replica, &error.to_string()).map(drop),
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = told {

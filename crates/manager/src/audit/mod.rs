@@ -24,8 +24,8 @@ use types::{GroupId, ObjectId, ReplicaId, ReplicaIndex, StoreId};
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
 use crate::names::Names;
-use compare::{absent, compare};
 pub use compare::ProblemKind;
+use compare::{absent, compare};
 pub(crate) use inventories::Inventories;
 use inventories::NoInventory;
 use names_range::{NamesRange, in_the_making, path_of_object};
@@ -135,11 +135,7 @@ impl Audit {
 
     /// Compares all stores. Lists at most `list_max` problems of each kind. Waits for disk servers. `go_on` is asked after each page: if it returns
     /// `false`, the result is `None`.
-    pub(crate) fn run(
-        &self,
-        list_max: usize,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<AuditView>, NsError> {
+    pub(crate) fn run(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
         let stores: Vec<StoreId> = self.names.read(namespace::stores)?.iter().map(|entry| entry.store).collect();
         let mut found = AuditView::default();
         for store in stores {
@@ -237,9 +233,7 @@ impl Audit {
         let wanted: BTreeSet<ObjectId> = suspects.keys().copied().collect();
         let look_up = || -> Result<(NamesRange, BTreeSet<ObjectId>), NsError> {
             let groups = self.groups_of(store);
-            self.names.read(|read| {
-                Ok((NamesRange::of(read, store, &groups, &wanted)?, in_the_making(read, &wanted)?))
-            })
+            self.names.read(|read| Ok((NamesRange::of(read, store, &groups, &wanted)?, in_the_making(read, &wanted)?)))
         };
         let (before, made_before) = look_up()?;
         let stored = self.stored_up_to(store, range_after, last)?;

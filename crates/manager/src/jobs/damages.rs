@@ -172,12 +172,7 @@ impl Located {
 }
 
 impl Damages {
-    pub(crate) fn new(
-        names: Names,
-        world: Arc<dyn World>,
-        coordinator: Arc<Coordinator>,
-        copies: Arc<Copies>,
-    ) -> Self {
+    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: Arc<Coordinator>, copies: Arc<Copies>) -> Self {
         Self { names, view: coordinator.published(), world, coordinator, copies, state: Tracked::default() }
     }
 

@@ -25,8 +25,9 @@ use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    AuditView, DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
-    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    AuditView, DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage,
+    OpenRequest, OpeningError, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView,
+    Unsummed, World,
 };
 
 /// A manager.

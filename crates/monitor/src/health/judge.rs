@@ -193,9 +193,9 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     if *damaged > 0 {
         let plural = if *damaged == 1 { "" } else { "s" };
         let text = match (&snapshot.cluster, snapshot.has_lease) {
-            (Some(_), _) => format!(
-                "{damaged} damaged replica{plural} without an intact one online; `weir scrub` lists the files"
-            ),
+            (Some(_), _) => {
+                format!("{damaged} damaged replica{plural} without an intact one online; `weir scrub` lists the files")
+            }
             (None, Some(_)) => format!(
                 "{damaged} damaged replica{plural}; the manager has them replaced if other stores have the files"
             ),

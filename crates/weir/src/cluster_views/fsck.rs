@@ -52,10 +52,8 @@ fn in_words(view: &AuditView) -> Vec<String> {
     for UncheckedStore { store, why } in unchecked_stores {
         lines.push(format!("not checked: {store}: {why}"));
     }
-    let problems: Vec<String> = ProblemKind::ALL
-        .iter()
-        .filter_map(|kind| Some(format!("{} {}", counts.get(kind)?, word(*kind))))
-        .collect();
+    let problems: Vec<String> =
+        ProblemKind::ALL.iter().filter_map(|kind| Some(format!("{} {}", counts.get(kind)?, word(*kind)))).collect();
     let problems = if problems.is_empty() { "no problem".to_owned() } else { problems.join(", ") };
     let (replicas, stores) = (counted(*compared, "replica"), counted(*checked_stores, "store"));
     lines.push(format!("{replicas} on {stores} compared with the namespace: {problems}"));

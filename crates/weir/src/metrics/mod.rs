@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 pub use cluster::ClusterSource;
 pub use gather::{JournalSource, Sources};
-pub(crate) use scrub::damaged as damaged_of_scrub;
-pub(crate) use scrub::ScrubSource;
 use parking_lot::Mutex;
+pub(crate) use scrub::ScrubSource;
+pub(crate) use scrub::damaged as damaged_of_scrub;
 use status_page::{Request, Responder, Told, WatchPage};
 
 use crate::Failure;
