@@ -1,5 +1,5 @@
-"""`weir fsck --cluster`: names, groups and stores are compared while the cluster serves. It finds what is lost, absent, stale, extra or damaged, and
-nothing else, whatever clients do meanwhile."""
+"""`weir fsck --cluster`: names, groups and stores are compared while the cluster serves. It finds what is lost, absent, stale, extra or
+damaged, and nothing else, whatever clients do meanwhile."""
 
 import json
 import shutil

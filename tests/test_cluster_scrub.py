@@ -1,5 +1,5 @@
-"""The scrub of disk servers: a damaged replica is found, replaced from an intact one and counted. The last replica is never touched, whatever it is
-like, and nobody gets wrong bytes."""
+"""The scrub of disk servers: a damaged replica is found, replaced from an intact one and counted. The last replica is never touched,
+whatever it is like, and nobody gets wrong bytes."""
 
 import json
 import threading
@@ -106,7 +106,7 @@ def test_a_flipped_byte_is_found_replaced_and_counted(make, tmp_path):
     assert damaged(cluster) == {} and of_store(first)["damaged_now"] == 0
     cluster.until(lambda: cluster.asked("status")["missing"]["count"] == 0)
     stores = {cluster.store_of(disk) for disk in cluster.disks}
-    for path, data in (("/two/large", large), ("/two/small", small)):
+    for path in ("/two/large", "/two/small"):
         assert cluster.whole_on(path) == stores
         assert f"{path} is damaged on" in cluster.manager.log_text()
         assert f"{path} is intact on" in cluster.manager.log_text()

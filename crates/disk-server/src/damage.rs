@@ -180,12 +180,12 @@ impl DiskServer {
     pub(super) fn after_work(&self, shell: &Arc<StoreShell>, replica: ReplicaId, did: &WorkResult<Change>) {
         match did {
             WorkResult::Looked(Ok(Found::Same)) => _ = shell.damage.ended(replica, Some(self.world.now())),
+            // A full list is reported already, and the log names each.
             WorkResult::Looked(Ok(Found::Damaged))
-            | WorkResult::Read(Err(ErrorCode::Checksum | ErrorCode::Damaged)) => {
-                // A full list is reported already, and the log names each.
-                if shell.damage.found(replica) == Ok(true) {
-                    tracing::error!(store = %shell.at.store_id, %replica, "a replica is damaged on the disk");
-                }
+            | WorkResult::Read(Err(ErrorCode::Checksum | ErrorCode::Damaged))
+                if shell.damage.found(replica) == Ok(true) =>
+            {
+                tracing::error!(store = %shell.at.store_id, %replica, "a replica is damaged on the disk");
             }
             WorkResult::Completed(Ok(_)) | WorkResult::Interrupted(Ok(_)) => shell.damage.written(replica),
             _ => {}
