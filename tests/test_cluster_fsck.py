@@ -30,7 +30,8 @@ def make(base, request):
         home = base / request.node.name
         home.mkdir()
         made.append(Cluster(home, disks, ("--grace-seconds", "3")).start())
-        made[-1].policy("/two", "replica(2)")
+        if disks > 1:
+            made[-1].policy("/two", "replica(2)")
         made[-1].policy("/one", "replica(1)")
         return made[-1]
 

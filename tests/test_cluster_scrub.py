@@ -75,7 +75,8 @@ def make(base, request):
         config = home / "weir.toml"
         config.write_text(settings)
         made.append(Cluster(home, disks, ("--config", str(config), "--grace-seconds", "5")).start())
-        made[-1].policy("/two", "replica(2)")
+        if disks > 1:
+            made[-1].policy("/two", "replica(2)")
         made[-1].policy("/one", "replica(1)")
         return made[-1]
 

@@ -264,7 +264,7 @@ impl Audit {
             })?;
             let store = self.view.get().servers.shown(store);
             let path = path.map(|path| path.escape_ascii().to_string());
-            found.add(AuditFinding { kind, path, object: object.to_string(), store }, list_max);
+            found.add(AuditFinding { kind, path, object: format!("{:016x}", object.0), store }, list_max);
         }
         Ok(())
     }

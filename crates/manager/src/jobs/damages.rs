@@ -166,7 +166,7 @@ impl Located {
     fn shown(&self, object: ObjectId) -> String {
         match &self.path {
             Some(path) => path.escape_ascii().to_string(),
-            None => format!("object {object} (a stripe unit, or a removed file)"),
+            None => format!("object {:016x} (a stripe unit, or a removed file)", object.0),
         }
     }
 }

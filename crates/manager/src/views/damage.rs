@@ -51,7 +51,7 @@ impl Views {
         let view = self.view.get();
         let replicas = known.into_iter().zip(paths).map(|((store, object, known), path)| DamagedReplicaView {
             path,
-            object: object.to_string(),
+            object: format!("{:016x}", object.0),
             store: view.servers.shown(store),
             state: known.state,
         });
