@@ -25,6 +25,7 @@
 //! explains why a reader's redirect is correct all the same.
 
 mod attributes;
+mod audit;
 mod capability_clock;
 mod coordinator;
 mod jobs;
@@ -44,15 +45,16 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
+pub use audit::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
 pub use coordinator::{MemberError, RemoveLost, RepairError};
-pub use jobs::{DrainError, SumError, Unsummed};
+pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use views::{
-    ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
-    MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,
-    StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
+    ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
+    LossView, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
+    ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.

@@ -53,12 +53,13 @@ mod writers;
 
 pub use check::{CheckCounts, Finding, check};
 pub use context::{Answer, Context, Limits, OpTag, Operation};
-pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR};
+pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR, damage_mark, is_damage_mark_of};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
 pub use groups::backfill::{
     BackfillMember, DropMissingReplicas, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };
+pub use groups::damaged::MissDamaged;
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::group::{group, groups};
 pub use groups::members::{MemberEntry, member, members};
@@ -117,4 +118,4 @@ pub use writers::session::{CloseSession, OpenSession, answer_to, outcome_of};
 pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
 pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};
-pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};
+pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, upload, uploads};

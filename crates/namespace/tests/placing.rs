@@ -147,6 +147,36 @@ fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
 }
 
 #[test]
+fn damaged_replica_is_missing_unless_it_may_be_the_last() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    let damaged = |store, source, state| ns::MissDamaged {
+        group: GROUP,
+        object: opened.object,
+        state,
+        store: StoreId(store),
+        source: StoreId(source),
+    };
+    let is_stale = |op| assert_eq!(world.change(op).unwrap_err().code(), ErrorCode::Stale, "{op:?}");
+    is_stale(damaged(1, 2, 1));
+    world.commit(opened.writer, 10, &[1, 2]).unwrap();
+    is_stale(damaged(1, 1, 1));
+    is_stale(damaged(1, 3, 1)); // store 3 has not got it yet
+    is_stale(damaged(3, 1, 1));
+    is_stale(damaged(1, 4, 1)); // store 4 is in another group
+    is_stale(damaged(1, 2, 0)); // an older content
+    world.change(damaged(1, 2, 1)).unwrap();
+    assert_eq!(world.holders(opened.object), [2]);
+    // The other one is found damaged as well, and is the last.
+    is_stale(damaged(2, 1, 1));
+    is_stale(damaged(1, 2, 1));
+    world.change(ns::CopyDone { group: GROUP, object: opened.object, state: 1, store: StoreId(1) }).unwrap();
+    assert_eq!(world.holders(opened.object), [1, 2]);
+    world.change(ns::SetStoreState { store: StoreId(2), state: ns::WantedState::Lost }).unwrap();
+    is_stale(damaged(1, 2, 1)); // a store that was removed as lost does not come back
+}
+
+#[test]
 fn new_primary_fences_the_old_one() {
     let world = World::new();
     let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();

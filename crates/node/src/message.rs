@@ -6,6 +6,7 @@ use types::{
     WriterToken,
 };
 
+use crate::{DamageReport, InventoryPage, InventoryRequest};
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
 
@@ -56,6 +57,10 @@ pub enum FromDisk {
     },
     /// The lengths of the files that its clients write: about once a second. At most [`LENGTHS_MAX`].
     Lengths(Vec<OpenWriteLength>),
+    /// Damaged replicas on one of its stores.
+    Damage(DamageReport),
+    /// The answer to [`FromManager::Inventory`].
+    Inventory(InventoryPage),
 }
 
 /// The most lengths in one message.
@@ -297,6 +302,8 @@ pub enum FromManager {
     OpenWrite(OpenWriteAnswer),
     /// Asks what becomes of an open write that another client meets.
     Claim(Claim),
+    /// Asks for a page of a store's inventory.
+    Inventory(InventoryRequest),
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

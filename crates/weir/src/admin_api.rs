@@ -55,6 +55,7 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
         ControlRequest::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
         ControlRequest::Repair => told(manager.repair_view()),
+        ControlRequest::FsckCluster { list } => compare(manager, usize::try_from(*list).unwrap_or(usize::MAX)),
         ControlRequest::StoreRemoveLost { stores, confirmed, force } => {
             let stores = stores.iter().copied().map(StoreId).collect();
             remove_lost(manager, stores, RemoveLost { is_confirmed: *confirmed, force: *force })
@@ -84,10 +85,21 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
     manager.namespace().change_wait(Durability::Synced, ctx, op)
 }
 
-/// The search may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the manager works,
-/// and the manager sees whether the command still waits.
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
+    slowly(move |still_waits| manager.remove_lost_stores(&stores, how, still_waits).map_err(|error| error.to_string()))
+}
+
+fn compare(manager: &Arc<Manager>, list_max: usize) -> Reply {
+    let manager = Arc::clone(manager);
+    slowly(move |still_waits| manager.audit(list_max, still_waits).map_err(|error| error.to_string()))
+}
+
+/// Answers with the result of a search that may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees
+/// that the manager works, and the manager sees whether the command still waits.
+fn slowly<T: Serialize>(
+    search: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Option<T>, String> + Send + 'static,
+) -> Reply {
     Reply::Stream(
         serde_json::Value::Null,
         Box::new(move |out| {
@@ -99,10 +111,10 @@ fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLos
                 said = Instant::now();
                 out.write_all(b" ").and_then(|()| out.flush()).is_ok()
             };
-            let outcome = match manager.remove_lost_stores(&stores, how, &mut still_waits) {
+            let outcome = match search(&mut still_waits) {
                 Ok(Some(found)) => Ok(found),
                 Ok(None) => return Ok(()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error),
             };
             serde_json::to_writer(out, &outcome).map_err(std::io::Error::from)
         }),

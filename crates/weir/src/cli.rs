@@ -93,8 +93,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Check a data directory: names against replicas against checksums.
     ///
-    /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and
-    /// reports in plain words what it found. Repairs only what a flag names.
+    /// The node must not be running, except with --cluster. Recovers from an unclean stop as a start would, then reads
+    /// everything and reports in plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
     /// Show what a node or a cluster does at this moment: requests, bytes, times, connections, space.
     ///
@@ -105,7 +105,9 @@ pub enum Command {
     /// Show or control the scrub of a running node.
     ///
     /// A node reads all its objects from the disk in its spare time, compares them with their checksums, and marks
-    /// the damaged files. `scrub.rate` and `scrub.period` in the configuration set how fast and how often.
+    /// the damaged files. A disk server does so for each of its stores, and reports damaged replicas to its manager,
+    /// which has them replaced from other stores. On a manager the command lists the damage. `scrub.rate` and
+    /// `scrub.period` in the configuration set how fast and how often.
     Scrub(ScrubArgs),
     /// Copy the namespace of a node, running or not, into a folder elsewhere.
     ///
@@ -298,9 +300,13 @@ pub struct DemoArgs {
 /// Arguments of `weir fsck`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct FsckArgs {
-    /// The data directory to check.
+    /// The data directory to check. With --cluster: that of the running manager.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// Ask the running manager to compare its names with what each store of the cluster has. Clients go on meanwhile.
+    /// Changes nothing. Ends with 1 if something is wrong, and with 6 if nothing is and a store could not be checked.
+    #[arg(long, conflicts_with_all = ["config", "repair", "remove_unreferenced", "quick", "repair_journal", "rebuild_store", "reset_journal"])]
+    pub cluster: bool,
     /// A TOML file with settings, as `weir serve` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -36,6 +36,7 @@ mod serve_manager;
 mod served_stores;
 mod space_watch;
 mod store_add;
+mod store_scrubs;
 mod stores_file;
 mod striping;
 mod supervisor;
@@ -73,6 +74,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Token(args) => token::run(&args),
         cli::Command::Init(args) => init::run(&args.data),
         cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Fsck(args) if args.cluster => cluster_views::fsck(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),
         cli::Command::Cp(args) => copy::copy(&args),
         cli::Command::Sync(args) => copy::sync(&args),

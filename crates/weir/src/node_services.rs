@@ -7,7 +7,7 @@ use std::time::Duration;
 use foundation::Foundation;
 use journal::Seq;
 use kv::JournaledIndex;
-use maintenance::scrub::{Scrub, ScrubConfig};
+use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
 
 use crate::config::Config;
 use crate::control::{Control, ControlRequest, Reply};
@@ -34,7 +34,8 @@ impl NodeServices {
             created: u64::try_from(foundation.made.0 / 1_000_000_000).unwrap_or(0),
         };
         let (store, namespace) = (Arc::clone(&foundation.objects.store), Arc::clone(&foundation.names.namespace));
-        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
+        let findings = Arc::new(MarkedFiles { namespace, store: Arc::clone(&store) });
+        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, findings, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
         let judged = Judged::Single {
@@ -57,6 +58,11 @@ impl NodeServices {
     /// The judgement of the node.
     pub(crate) fn health(&self) -> &Arc<NodeHealth> {
         &self.health
+    }
+
+    /// The scrub.
+    pub(crate) fn scrub(&self) -> &Arc<Scrub> {
+        &self.scrub
     }
 
     /// Ends them. Call it before closing the stores and indexes that they use.
@@ -105,6 +111,7 @@ impl AdminApi {
             | ControlRequest::StoreRemove { .. }
             | ControlRequest::StoreRemoveLost { .. }
             | ControlRequest::NodeRemove { .. }
+            | ControlRequest::FsckCluster { .. }
             | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),

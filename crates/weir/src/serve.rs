@@ -15,8 +15,7 @@ use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
 use crate::end::End;
 use crate::exit::Exit;
-use crate::health::NodeHealth;
-use crate::metrics::{JournalSource, Metrics, Sources};
+use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
 use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Asked;
@@ -132,7 +131,7 @@ pub fn serve_on(
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
     let node_services = NodeServices::start(foundation, config, server.watch())?;
     let health = Arc::clone(node_services.health());
-    metrics.serve(sources(foundation, &server, Arc::clone(&health)));
+    metrics.serve(sources(foundation, &server, &node_services));
     say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
 
@@ -167,7 +166,7 @@ pub fn serve_on(
     }
 }
 
-fn sources(foundation: &Foundation, server: &xrootd::Server, health: Arc<NodeHealth>) -> Sources {
+fn sources(foundation: &Foundation, server: &xrootd::Server, node_services: &NodeServices) -> Sources {
     let indexes =
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
@@ -175,7 +174,8 @@ fn sources(foundation: &Foundation, server: &xrootd::Server, health: Arc<NodeHea
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
-        health,
+        scrub: ScrubSource::Node(Arc::clone(node_services.scrub())),
+        health: Arc::clone(node_services.health()),
     }
 }
 

@@ -29,11 +29,12 @@ use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
-use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
+use crate::store_scrubs::StoreScrubs;
 use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
@@ -139,18 +140,21 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);
     }
+    let scrubs = StoreScrubs::start(&stores, &disk_server, config)?;
     let judged = Judged::Disk {
         server: Arc::clone(&disk_server),
+        scrubs: Arc::clone(&scrubs),
         credentials: Arc::clone(&credentials),
         front: started.server.watch(),
     };
     let indexes = stores.iter().map(|store| Arc::clone(&store.foundation.objects.index)).collect();
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &links)?;
-    let (asked, judged) = (Arc::clone(&disk_server), Arc::clone(&health));
-    let mut control = Control::start(data.directory(), Box::new(move |ask| refer(&asked, &judged, &ask)))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
-    metrics.serve(sources(&stores, &started, disk_server, Arc::clone(&health)));
+    let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
+    let answer = move |ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
+    let mut control =
+        Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
+    metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
     let mut ready = false;
     let mut said = Ok(());
@@ -177,6 +181,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         }
         spaces.iter_mut().for_each(SpaceWatch::look);
         health.look();
+        scrubs.look();
         stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
     };
     let end = wait(&stop, reload, soon, watch);
@@ -189,6 +194,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links.stop("the disk server stops", LINKS_STOP);
     drop(registrar);
     started.stop();
+    scrubs.stop();
     let finished = end.finish(&data.path, || served_stores::close(&stores));
     said.and(finished)
 }
@@ -197,9 +203,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 fn refer(disk: &DiskServer, health: &NodeHealth, ask: &ControlRequest) -> Reply {
     if *ask == ControlRequest::Status {
         return admin_api::told(health.status());
-    }
-    if matches!(ask, ControlRequest::ScrubStatus | ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop) {
-        return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
     Reply::Refused(format!(
@@ -210,7 +213,7 @@ fn refer(disk: &DiskServer, health: &NodeHealth, ask: &ControlRequest) -> Reply 
 fn sources(
     stores: &[ServedStore],
     started: &RunningRole,
-    disk_server: Arc<DiskServer>,
+    (disk_server, scrubs): (Arc<DiskServer>, Arc<StoreScrubs>),
     health: Arc<NodeHealth>,
 ) -> Sources {
     let log = |store: &ServedStore| JournalSource {
@@ -223,6 +226,7 @@ fn sources(
         logs: stores.iter().map(log).collect(),
         embedded: None,
         cluster: Some(ClusterSource::Disk(disk_server)),
+        scrub: ScrubSource::Stores(scrubs),
         health,
     }
 }

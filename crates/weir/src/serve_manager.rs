@@ -25,7 +25,7 @@ use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
-use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
@@ -239,6 +239,7 @@ fn sources(
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: Some(ClusterSource::Manager { manager: Arc::clone(manager), space: own_space(foundation, config) }),
+        scrub: ScrubSource::None,
         health,
     }
 }
@@ -311,6 +312,12 @@ impl AdminApi {
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
+            ControlRequest::ScrubStatus => admin_api::told(self.manager.damage_view()),
+            ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop => Reply::Refused(
+                "this is a cluster's manager, and its disk servers read their stores: run the command on a disk server, \
+                 with its --data; without --now, --rate and --stop it lists the damage here"
+                    .into(),
+            ),
             ControlRequest::Tokens => self.listed(),
             ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {

@@ -18,6 +18,7 @@ impl Manager {
         self.forget_removed_nodes();
         self.backfill.tick(now);
         self.copies.tick(now);
+        self.damages.tick(now);
         self.deletions.tick(now);
         self.draining.tick(now);
         self.graces.tick(now);
@@ -55,6 +56,8 @@ impl Manager {
             FromDisk::OpenWrite(request) => self.open.answer_about(node, request),
             FromDisk::Claimed { number, found } => self.open.claimed(node, number, found),
             FromDisk::Lengths(lengths) => self.open_lengths.hear(node, &lengths),
+            FromDisk::Damage(report) => self.damages.report(node, report),
+            FromDisk::Inventory(page) => self.audit.inventories.answered(node, page),
         }
     }
 

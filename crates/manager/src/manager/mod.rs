@@ -15,17 +15,19 @@ use types::striping::StripedOpenWrite;
 use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
 
 use crate::attributes::Attributes;
+use crate::audit::Audit;
 use crate::capability_clock::CapabilityClock;
 use crate::coordinator::{Coordinator, PublishedView};
-use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
+use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
-    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    AuditView, DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage,
+    OpenRequest, OpeningError, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView,
+    Unsummed, World,
 };
 
 /// A manager.
@@ -37,11 +39,13 @@ pub struct Manager {
     open: Arc<OpenService>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
+    damages: Arc<Damages>,
     deletions: Arc<Deletions>,
     draining: Arc<Draining>,
     graces: Arc<Graces>,
     summing: Summing,
     attributes: Attributes,
+    audit: Audit,
     activities: Arc<Activities>,
     open_lengths: OpenLengths,
     views: Views,
@@ -76,6 +80,8 @@ impl Manager {
             without_primary.clone(),
         ));
         let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
+        let damages = Damages::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&copies));
+        let damages = Arc::new(damages);
         let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator));
         let backfill = Arc::new(Backfill::new(
             names_again(),
@@ -92,13 +98,14 @@ impl Manager {
         ));
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
+        let audit = Audit::new(names_again(), world_again(), Arc::clone(&coordinator));
         let activities = Arc::new(Activities::default());
         let views = Views::new(
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
             Arc::clone(&activities),
-            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&draining)),
+            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&damages), Arc::clone(&draining)),
         );
         Ok(Arc::new(Self {
             view: coordinator.published(),
@@ -108,11 +115,13 @@ impl Manager {
             open,
             backfill,
             copies,
+            damages,
             deletions,
             draining,
             graces,
             summing,
             attributes,
+            audit,
             activities,
             open_lengths: OpenLengths::default(),
             views,
@@ -368,6 +377,23 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         self.views.missing(after, unreadable)
+    }
+
+    /// Compares the namespace with what each store has. Lists at most `list_max` problems of each kind. Waits for disk servers, so it takes a thread of
+    /// its own. `go_on` is asked from time to time: if it returns `false`, the result is `None`.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn audit(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
+        self.audit.run(list_max, go_on)
+    }
+
+    /// Damaged replicas, as disk servers report them now.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn damage_view(&self) -> Result<DamageView, NsError> {
+        self.views.damage()
     }
 
     /// A file and its replicas. Follows a symbolic link.

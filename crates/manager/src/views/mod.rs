@@ -1,6 +1,7 @@
 //! Views of a cluster for people: plain data. Nothing is decided here.
 
 mod activity;
+mod damage;
 mod files;
 mod losses;
 mod missing;
@@ -11,11 +12,12 @@ use std::sync::Arc;
 
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
-use crate::jobs::{Backfill, Copies, Draining};
+use crate::jobs::{Backfill, Copies, Damages, Draining};
 use crate::names::Names;
 
 pub(crate) use activity::Activities;
 pub use activity::ActivityView;
+pub use damage::{DamageView, DamagedReplicaView};
 pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, StoreView, WriterView};
 pub use losses::{FileSum, LossView};
 pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
@@ -31,6 +33,7 @@ pub(crate) struct Views {
     activities: Arc<Activities>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
+    damages: Arc<Damages>,
     draining: Arc<Draining>,
 }
 
@@ -40,9 +43,9 @@ impl Views {
         world: Arc<dyn World>,
         coordinator: Arc<Coordinator>,
         activities: Arc<Activities>,
-        (backfill, copies, draining): (Arc<Backfill>, Arc<Copies>, Arc<Draining>),
+        (backfill, copies, damages, draining): (Arc<Backfill>, Arc<Copies>, Arc<Damages>, Arc<Draining>),
     ) -> Self {
         let view = coordinator.published();
-        Self { names, view, world, coordinator, activities, backfill, copies, draining }
+        Self { names, view, world, coordinator, activities, backfill, copies, damages, draining }
     }
 }

@@ -13,7 +13,7 @@ use types::{GroupId, NodeId, ObjectId, StoreId};
 use super::activity::ActivityView;
 use super::{CopyProgress, Views};
 use crate::coordinator::ClusterView;
-use crate::jobs::Progress;
+use crate::jobs::{DamageCounts, Progress};
 
 /// Entries that are read at a time.
 const PAGE: usize = 1024;
@@ -119,6 +119,9 @@ pub struct StatusView {
     /// backup.
     #[serde(default)]
     pub is_older_than_stores: bool,
+    /// Damaged replicas, as disk servers report them now.
+    #[serde(default)]
+    pub damaged: DamageCounts,
 }
 
 /// The cluster and its present activity. Sums cover the nodes that have reported in the last seconds.
@@ -216,6 +219,7 @@ impl Views {
             groups_unavailable,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
+            damaged: self.damages.counts(),
         };
         Ok((status, progress))
     }

@@ -191,11 +191,17 @@ fn told(
 fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     let Snapshot { now, damaged, interrupted, backup, .. } = snapshot;
     if *damaged > 0 {
-        let objects = if *damaged == 1 { "object" } else { "objects" };
-        out.alarm(
-            Reason::DamagedObjects,
-            format!("{damaged} damaged {objects}; the log names the files, write them again"),
-        );
+        let plural = if *damaged == 1 { "" } else { "s" };
+        let text = match (&snapshot.cluster, snapshot.has_lease) {
+            (Some(_), _) => {
+                format!("{damaged} damaged replica{plural} without an intact one online; `weir scrub` lists the files")
+            }
+            (None, Some(_)) => format!(
+                "{damaged} damaged replica{plural}; the manager has them replaced if other stores have the files"
+            ),
+            (None, None) => format!("{damaged} damaged object{plural}; the log names the files, write them again"),
+        };
+        out.alarm(Reason::DamagedObjects, text);
     }
     if snapshot.has_lease == Some(false) {
         out.alarm(Reason::NoLease, "no lease from the manager: this disk server answers nobody");

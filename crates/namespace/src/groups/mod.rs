@@ -1,6 +1,7 @@
 //! Locations of objects in a cluster: nodes, stores and groups of stores; stripes, missing replicas and queued deletions.
 
 pub(crate) mod backfill;
+pub(crate) mod damaged;
 pub(crate) mod deletion;
 pub(crate) mod group;
 pub(crate) mod members;

@@ -12,6 +12,7 @@ use types::{
     WriterToken,
 };
 
+use crate::audit::{DamageReport, InventoryPage, InventoryRequest, StoredReplica, StoredState};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
@@ -84,6 +85,9 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
         FromDisk::Claimed { found: ClaimResult::Unknown, .. } => "claimed-unknown",
         FromDisk::Lengths(_) => "lengths",
+        FromDisk::Damage(_) => "damage",
+        FromDisk::Inventory(InventoryPage { replicas: None, .. }) => "no-inventory",
+        FromDisk::Inventory(_) => "inventory",
     }
     .to_owned()
 }
@@ -117,6 +121,7 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
         FromManager::OpenWrite(_) => "open-write-refused",
         FromManager::Claim(_) => "claim",
+        FromManager::Inventory(_) => "inventory",
     }
     .to_owned()
 }
@@ -243,6 +248,16 @@ fn from_disks() -> Vec<FromDisk> {
         FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
         FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
         FromDisk::Lengths(vec![OpenWriteLength { writer: WRITER, len: 4096 }]),
+        FromDisk::Damage(DamageReport { store: STORE, damaged: vec![REPLICA], whole: Vec::new() }),
+        FromDisk::Inventory(InventoryPage { number: 9, replicas: None }),
+        FromDisk::Inventory(InventoryPage {
+            number: 9,
+            replicas: Some(
+                [StoredState::Whole(WHOLE), StoredState::Kept(100), StoredState::Written]
+                    .map(|state| StoredReplica { replica: REPLICA, state, is_damaged: state == StoredState::Kept(100) })
+                    .to_vec(),
+            ),
+        }),
     ]
 }
 
@@ -295,6 +310,7 @@ fn from_managers() -> Vec<FromManager> {
             result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
         }),
         FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
+        FromManager::Inventory(InventoryRequest { number: 9, store: STORE, after: Some(REPLICA) }),
     ]
 }
 

@@ -1,7 +1,8 @@
-//! `weir stores`, `weir status`, `weir file`, `weir policy`: the running manager's view of its cluster, as tables or as JSON.
+//! `weir stores`, `weir status`, `weir file`, `weir policy`, `weir fsck --cluster`: the running manager's view of its cluster, as tables or as JSON.
 
 mod drain;
 mod file;
+mod fsck;
 mod lost;
 mod members;
 mod missing;
@@ -28,6 +29,7 @@ use crate::exit::Exit;
 
 pub(crate) use drain::run as drain;
 pub(crate) use file::run as file;
+pub(crate) use fsck::run as fsck;
 pub(crate) use members::{node, store};
 pub(crate) use missing::run as missing;
 pub(crate) use policy::run as policy;

@@ -82,6 +82,11 @@ pub enum ControlRequest {
     },
     /// List all policies that were set.
     PolicyList,
+    /// Compare the namespace with what each store has.
+    FsckCluster {
+        /// The most findings of each kind that are listed.
+        list: u64,
+    },
     /// Show the progress of repairs.
     Repair,
     /// Show what is lost with stores, and remove them as lost if that is confirmed.
