@@ -14,6 +14,7 @@ mod disk_node;
 mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
+mod inventory;
 mod open_writes;
 mod replica;
 mod replicated_writer;
@@ -298,6 +299,7 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
+            FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

@@ -20,13 +20,17 @@
 //!            graces   summing      backfill                   views read all of them
 //! ```
 //!
+//! After a restore from a backup, `hold` keeps the jobs from the disk servers' replicas, and `comparison` shows what disagrees with the names.
+//!
 //! **No lock is held while the namespace is read or changed.** All access goes through `names`, where debug builds check this rule. So the data may
 //! have changed by the time of the decision. Each change of the namespace therefore checks its assumptions in its own transaction. `open/reading.rs`
 //! explains why a reader's redirect is correct all the same.
 
 mod attributes;
 mod capability_clock;
+mod comparison;
 mod coordinator;
+mod hold;
 mod jobs;
 mod manager;
 mod manager_node;
@@ -44,6 +48,7 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
+pub use comparison::{CompareOptions, ComparisonError, ComparisonView, DisagreeingFile, ExtraReplica};
 pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DrainError, SumError, Unsummed};
 pub use manager::Manager;

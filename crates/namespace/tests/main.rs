@@ -11,6 +11,7 @@ mod placing;
 mod policies;
 mod principals;
 mod random_model;
+mod restored;
 mod rules;
 mod slashes;
 mod snapshot_epochs;

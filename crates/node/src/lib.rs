@@ -20,7 +20,8 @@ pub use bulk::{BulkBytes, BulkPool};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,
-    ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, LENGTHS_MAX, Message,
-    OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal,
-    ReplicaOrigin, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
+    ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, INVENTORY_MAX, Inventory,
+    InventoryRequest, Keys, LENGTHS_MAX, Message, ORIGIN_BYTES_MAX, ORIGINS_MAX, OpenWriteAction, OpenWriteAnswer,
+    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, STORE_ADDRESSES_MAX,
+    StoreAddress, StoreAddressPage, StoreReport, StoredReplica, SumRequest, Summed,
 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use types::{
-    DigestKind, ErrorCode, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, RequestNumber, StoreId,
+    Crc32c, DigestKind, ErrorCode, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, RequestNumber, StoreId,
     WriterToken,
 };
 
@@ -56,6 +56,56 @@ pub enum FromDisk {
     },
     /// The lengths of the files that its clients write: about once a second. At most [`LENGTHS_MAX`].
     Lengths(Vec<OpenWriteLength>),
+    /// The answer to [`FromManager::Inventory`].
+    Inventory {
+        /// The number of the request.
+        number: u64,
+        /// What the store has, or why it cannot say.
+        found: Result<Inventory, ErrorCode>,
+    },
+}
+
+/// The most replicas of one [`Inventory`].
+pub const INVENTORY_MAX: usize = 512;
+/// The most replicas of one [`InventoryRequest::Origins`].
+pub const ORIGINS_MAX: usize = 128;
+/// The most bytes of a path in [`Inventory::Origins`]. A longer one is cut.
+pub const ORIGIN_BYTES_MAX: usize = 1024;
+
+/// What the manager asks about the replicas of a store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum InventoryRequest {
+    /// The next replicas after this one; `None`: the first.
+    After(Option<ReplicaId>),
+    /// Under which paths these were made. At most [`ORIGINS_MAX`].
+    Origins(Vec<ReplicaId>),
+}
+
+/// What a store says about its replicas.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Inventory {
+    /// The answer to [`InventoryRequest::After`]: replicas in order, at most [`INVENTORY_MAX`].
+    Replicas {
+        /// The replicas.
+        replicas: Vec<StoredReplica>,
+        /// Whether the last of them is the last one of the store.
+        is_last: bool,
+    },
+    /// The answer to [`InventoryRequest::Origins`], in the same order. Empty: unknown. Bytes as clients gave them.
+    Origins(Vec<Vec<u8>>),
+}
+
+/// A replica on a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoredReplica {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its checksum, if it is complete.
+    pub crc32c: Option<Crc32c>,
+    /// The incarnation of the namespace that gave the object its number.
+    pub incarnation: Incarnation,
 }
 
 /// The most lengths in one message.
@@ -297,6 +347,15 @@ pub enum FromManager {
     OpenWrite(OpenWriteAnswer),
     /// Asks what becomes of an open write that another client meets.
     Claim(Claim),
+    /// Asks what a store has, to compare it with the names.
+    Inventory {
+        /// The manager's number of this request.
+        number: u64,
+        /// The store.
+        store: StoreId,
+        /// What is asked.
+        request: InventoryRequest,
+    },
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manager::{Manager, MemberError, OpeningError, RemoveLost};
+use manager::{CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
@@ -14,6 +14,8 @@ use crate::serve::now;
 
 /// Policies that one read returns.
 const PAGE: usize = 1024;
+/// The most names of one kind in an answer.
+const LISTED_MAX: usize = 100_000;
 /// How often a long search shows that it goes on.
 const STILL_AT_WORK: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,10 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
             let stores = stores.iter().copied().map(StoreId).collect();
             remove_lost(manager, stores, RemoveLost { is_confirmed: *confirmed, force: *force })
         }
+        ControlRequest::Restored { list, accept, force } => {
+            let list = usize::try_from(*list).unwrap_or(usize::MAX).min(LISTED_MAX);
+            restored(manager, CompareOptions { list, accept: *accept, force: *force })
+        }
         _ => return None,
     })
 }
@@ -84,10 +90,21 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
     manager.namespace().change_wait(Durability::Synced, ctx, op)
 }
 
-/// The search may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the manager works,
-/// and the manager sees whether the command still waits.
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
+    long_search(move |still_waits| manager.remove_lost_stores(&stores, how, still_waits))
+}
+
+fn restored(manager: &Arc<Manager>, how: CompareOptions) -> Reply {
+    let manager = Arc::clone(manager);
+    long_search(move |still_waits| manager.compare_restored(how, still_waits))
+}
+
+/// The answer of a search that may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the
+/// manager works, and the manager sees whether the command still waits. A search that ends with `None` has stopped, because it does not wait.
+fn long_search<T: Serialize, E: std::fmt::Display>(
+    search: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Option<T>, E> + Send + 'static,
+) -> Reply {
     Reply::Stream(
         serde_json::Value::Null,
         Box::new(move |out| {
@@ -99,7 +116,7 @@ fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLos
                 said = Instant::now();
                 out.write_all(b" ").and_then(|()| out.flush()).is_ok()
             };
-            let outcome = match manager.remove_lost_stores(&stores, how, &mut still_waits) {
+            let outcome = match search(&mut still_waits) {
                 Ok(Some(found)) => Ok(found),
                 Ok(None) => return Ok(()),
                 Err(error) => Err(error.to_string()),

@@ -15,6 +15,7 @@ use types::capability::PathHash;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use crate::coordinator::PublishedView;
+use crate::hold::Hold;
 use crate::names::Names;
 use crate::open::{OpenService, Permitted};
 use crate::tracked::Tracked;
@@ -35,6 +36,7 @@ pub(crate) struct Graces {
     /// Opens a file in place of its writer, to end the write.
     open: Arc<OpenService>,
     without_primary: WritesWithoutPrimary,
+    hold: Arc<Hold>,
     state: Tracked<State>,
 }
 
@@ -54,9 +56,9 @@ impl Graces {
         names: Names,
         (view, world): (PublishedView, Arc<dyn World>),
         open: Arc<OpenService>,
-        without_primary: WritesWithoutPrimary,
+        (without_primary, hold): (WritesWithoutPrimary, Arc<Hold>),
     ) -> Self {
-        Self { names, view, world, open, without_primary, state: Tracked::default() }
+        Self { names, view, world, open, without_primary, hold, state: Tracked::default() }
     }
 
     /// Examines some of the open writes.
@@ -73,7 +75,9 @@ impl Graces {
             Ok(page) => page,
             Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
-        let WritersPage { writers: found, damaged, next } = page;
+        let WritersPage { writers: mut found, damaged, next } = page;
+        // After a restore, its file may have been completed since, and not be what the first store has.
+        found.retain(|writer| !self.hold.holds(writer.object));
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
         // A striped file counts as written while one of its units is. When its client is gone, the server of each unit has already waited a grace

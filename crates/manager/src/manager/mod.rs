@@ -16,7 +16,9 @@ use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Po
 
 use crate::attributes::Attributes;
 use crate::capability_clock::CapabilityClock;
+use crate::comparison::Comparison;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::hold::Hold;
 use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
@@ -24,7 +26,7 @@ use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    CompareOptions, ComparisonError, ComparisonView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
     Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
@@ -45,6 +47,8 @@ pub struct Manager {
     activities: Arc<Activities>,
     open_lengths: OpenLengths,
     views: Views,
+    hold: Arc<Hold>,
+    comparison: Comparison,
 }
 
 impl fmt::Debug for Manager {
@@ -66,6 +70,7 @@ impl Manager {
         let (names, world): (Names, Arc<dyn World>) = (Names::new(namespace), Arc::from(world));
         let clock = CapabilityClock::start(world.now(), world.wall());
         let coordinator = Coordinator::start(names.clone(), Arc::clone(&world), clock, &settings)?;
+        let hold = Hold::read(&names)?;
         let (names_again, world_again) = (|| names.clone(), || Arc::clone(&world));
         let without_primary = WritesWithoutPrimary::default();
         let open = Arc::new(OpenService::new(
@@ -88,8 +93,9 @@ impl Manager {
             names_again(),
             (coordinator.published(), world_again()),
             Arc::clone(&open),
-            without_primary,
+            (without_primary, Arc::clone(&hold)),
         ));
+        let comparison = Comparison::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&hold));
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
         let activities = Arc::new(Activities::default());
@@ -97,7 +103,7 @@ impl Manager {
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
-            Arc::clone(&activities),
+            (Arc::clone(&activities), Arc::clone(&hold)),
             (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&draining)),
         );
         Ok(Arc::new(Self {
@@ -116,6 +122,8 @@ impl Manager {
             activities,
             open_lengths: OpenLengths::default(),
             views,
+            hold,
+            comparison,
         }))
     }
 
@@ -324,6 +332,22 @@ impl Manager {
     /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
     pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
         self.coordinator.remove_node(name)
+    }
+}
+
+/// After a restore from a backup.
+impl Manager {
+    /// Compares the restored names with what the stores have, and accepts the state if that is asked. Waits for disk servers. `go_on` is asked from time
+    /// to time: if it returns `false`, nothing is accepted, and the result is `None`.
+    ///
+    /// # Errors
+    /// If the namespace was never restored, a store could not be compared and the state is to be accepted, or the namespace cannot be read or changed.
+    pub fn compare_restored(
+        &self,
+        how: CompareOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ComparisonView>, ComparisonError> {
+        self.comparison.compare(how, go_on)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::hold::Hold;
 use crate::jobs::{Backfill, Copies, Draining};
 use crate::names::Names;
 
@@ -18,6 +19,7 @@ pub(crate) use activity::Activities;
 pub use activity::ActivityView;
 pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, StoreView, WriterView};
 pub use losses::{FileSum, LossView};
+pub(crate) use missing::name_of;
 pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
 pub use overview::{Counted, NodeView, StatusView, TopView};
 pub use repair::{CopyProgress, FailedCopyView, LeaverView, RepairView, StuckView};
@@ -29,6 +31,7 @@ pub(crate) struct Views {
     world: Arc<dyn World>,
     coordinator: Arc<Coordinator>,
     activities: Arc<Activities>,
+    hold: Arc<Hold>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
     draining: Arc<Draining>,
@@ -39,10 +42,10 @@ impl Views {
         names: Names,
         world: Arc<dyn World>,
         coordinator: Arc<Coordinator>,
-        activities: Arc<Activities>,
+        (activities, hold): (Arc<Activities>, Arc<Hold>),
         (backfill, copies, draining): (Arc<Backfill>, Arc<Copies>, Arc<Draining>),
     ) -> Self {
         let view = coordinator.published();
-        Self { names, view, world, coordinator, activities, backfill, copies, draining }
+        Self { names, view, world, coordinator, activities, hold, backfill, copies, draining }
     }
 }

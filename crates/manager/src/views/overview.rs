@@ -119,6 +119,9 @@ pub struct StatusView {
     /// backup.
     #[serde(default)]
     pub is_older_than_stores: bool,
+    /// The namespace was restored from a backup, and nobody has accepted its state yet: nothing is repaired or removed on the stores.
+    #[serde(default)]
+    pub is_held: bool,
 }
 
 /// The cluster and its present activity. Sums cover the nodes that have reported in the last seconds.
@@ -216,6 +219,7 @@ impl Views {
             groups_unavailable,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
+            is_held: self.hold.is_held(),
         };
         Ok((status, progress))
     }

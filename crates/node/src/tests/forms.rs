@@ -15,9 +15,9 @@ use types::{
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
-    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer,
+    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Inventory, InventoryRequest, Keys, Message, OpenWriteAction, OpenWriteAnswer,
     OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage,
-    StoreReport, SumRequest, Summed,
+    StoreReport, StoredReplica, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -84,6 +84,9 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
         FromDisk::Claimed { found: ClaimResult::Unknown, .. } => "claimed-unknown",
         FromDisk::Lengths(_) => "lengths",
+        FromDisk::Inventory { found: Ok(Inventory::Replicas { .. }), .. } => "inventory",
+        FromDisk::Inventory { found: Ok(Inventory::Origins(_)), .. } => "inventory-origins",
+        FromDisk::Inventory { found: Err(_), .. } => "no-inventory",
     }
     .to_owned()
 }
@@ -117,6 +120,8 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
         FromManager::OpenWrite(_) => "open-write-refused",
         FromManager::Claim(_) => "claim",
+        FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
+        FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
     }
     .to_owned()
 }
@@ -175,6 +180,10 @@ fn from_disks() -> Vec<FromDisk> {
     };
     let of_write = |action| FromDisk::OpenWrite(OpenWriteRequest { number: 9, writer: WRITER, action });
     let failure = CopyFailure::Source(ErrorCode::NotFound);
+    let incarnation = Incarnation(3);
+    let complete = StoredReplica { replica: REPLICA, len: 4096, crc32c: Some(Crc32c(5)), incarnation };
+    let unfinished = StoredReplica { crc32c: None, ..complete };
+    let inventory = |found| FromDisk::Inventory { number: 9, found };
     let commit = |by| {
         of_store(FromStore::Commit {
             replica: REPLICA,
@@ -243,6 +252,9 @@ fn from_disks() -> Vec<FromDisk> {
         FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
         FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
         FromDisk::Lengths(vec![OpenWriteLength { writer: WRITER, len: 4096 }]),
+        inventory(Ok(Inventory::Replicas { replicas: vec![complete, unfinished], is_last: true })),
+        inventory(Ok(Inventory::Origins(vec![b"/a/file".to_vec(), Vec::new()]))),
+        inventory(Err(ErrorCode::Io)),
     ]
 }
 
@@ -252,6 +264,7 @@ fn from_managers() -> Vec<FromManager> {
     let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
     let terms = LeaseTerms::default();
     let attribute = |result| FromManager::Attribute(AttributeAnswer { number: 9, result });
+    let inventory = |request| FromManager::Inventory { number: 9, store: STORE, request };
     vec![
         FromManager::Keys(Keys {
             id: 4,
@@ -295,6 +308,8 @@ fn from_managers() -> Vec<FromManager> {
             result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
         }),
         FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
+        inventory(InventoryRequest::After(Some(REPLICA))),
+        inventory(InventoryRequest::Origins(vec![REPLICA])),
     ]
 }
 

@@ -195,6 +195,7 @@ mod tests {
             groups_unavailable: 0,
             deletions: Counted::default(),
             is_older_than_stores: false,
+            is_held: false,
         }
     }
 

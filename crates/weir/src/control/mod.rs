@@ -117,6 +117,15 @@ pub enum ControlRequest {
         /// Stop draining it.
         stop: bool,
     },
+    /// Compare the names of a restored manager with what its stores have.
+    Restored {
+        /// List at most this many of each kind.
+        list: u64,
+        /// Accept the state.
+        accept: bool,
+        /// Accept it although some stores could not be compared.
+        force: bool,
+    },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
         /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.

@@ -234,6 +234,7 @@ mod tests {
                 groups_under_replicated: 0,
                 groups_unavailable: 0,
                 is_older_than_stores: false,
+                is_held: false,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,
