@@ -167,6 +167,7 @@ op_tags! {
     DistrustWriters = 71,
     AcceptRestored = 72,
     RecordAbsent = 73,
+    GiveDefaultPolicy = 74,
 }
 
 /// An answer that can be remembered.

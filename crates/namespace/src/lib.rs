@@ -97,6 +97,7 @@ pub use tree::xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, xattr_of,
     xattrs_of,
 };
+pub use trees::default_policy::{DefaultPolicyRecord, GiveDefaultPolicy, default_policy, is_policy_given};
 pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manager::{CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
-use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
+use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
@@ -28,6 +28,9 @@ pub(crate) struct PolicyView {
     pub(crate) policy: String,
     /// The directory that the policy was set on; `None`: no directory up to the root has one.
     pub(crate) from: Option<String>,
+    /// The root got its policy from weir, when stores first stood on several hosts, and nobody has changed it.
+    #[serde(default)]
+    pub(crate) is_given: bool,
     /// After setting a policy: why the stores cannot meet it at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) doubts: Vec<String>,
@@ -41,7 +44,7 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::Top => told(manager.top_view()),
         ControlRequest::File { path } => with_path(path, |path| told(manager.file_view(&path))),
         ControlRequest::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
-        ControlRequest::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
+        ControlRequest::PolicySet { path, words, mkdir } => with_path(path, |path| set(manager, path, words, *mkdir)),
         ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
         ControlRequest::PolicyRemove { path } => with_path(path, |path| {
             let removed = change(manager, RemovePolicy { path: path.clone() });
@@ -145,7 +148,7 @@ fn drain(manager: &Manager, store: Option<StoreId>, stop: bool) -> Reply {
     }
 }
 
-fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
+fn set(manager: &Manager, path: NsPath, words: &str, mkdir: bool) -> Reply {
     let policy: Policy = match words.parse() {
         Ok(policy) => policy,
         Err(error) => return Reply::Refused(format!("`{words}` is no policy: {error}")),
@@ -157,9 +160,31 @@ fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
         }
         Err(error) => return Reply::Refused(error.to_string()),
     };
-    let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from: Some(path.to_string()), doubts };
+    if mkdir && let Err(error) = make_directory(manager, &path) {
+        return Reply::Refused(format!("cannot make {path}: {error}"));
+    }
+    let from = Some(path.to_string());
+    let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from, is_given: false, doubts };
     tracing::info!(path = %path, policy = %policy, "the policy of a directory was set");
     told(change(manager, SetPolicy { path, policy }).map(|()| shown))
+}
+
+/// Makes a directory with those above it, unless it is there.
+fn make_directory(manager: &Manager, path: &NsPath) -> Result<(), NsError> {
+    let is_there = manager.namespace().read(|read| match namespace::stat(read, &Actor::admin(), path) {
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(false),
+        found => found.map(|_| true),
+    })?;
+    if is_there {
+        return Ok(());
+    }
+    let ctx = manager.namespace().context(now(), &Actor::admin(), None);
+    let mkdir = Mkdir { path: path.clone(), mode: 0o755, parents: true };
+    match manager.namespace().change_wait(Durability::Synced, ctx, mkdir) {
+        // Somebody else has just made it.
+        Err(error) if error.code() == ErrorCode::Exists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
@@ -170,8 +195,9 @@ fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
         }
         let found = namespace::policy_of(read, inode.ino)?;
         let from = found.as_ref().map(|found| shown(read, found.from)).transpose()?;
+        let is_given = found.as_ref().is_some_and(|found| found.from == Ino::ROOT) && namespace::is_policy_given(read)?;
         let policy = found.map(|found| found.policy).unwrap_or_default();
-        Ok(PolicyView { path: path.to_string(), policy: policy.to_string(), from, doubts: Vec::new() })
+        Ok(PolicyView { path: path.to_string(), policy: policy.to_string(), from, is_given, doubts: Vec::new() })
     })
 }
 
@@ -185,7 +211,8 @@ fn list(manager: &Manager) -> Result<Vec<PolicyView>, NsError> {
             for InheritedPolicy { policy, from } in page {
                 let path = shown(read, from)?;
                 let from = Some(path.clone());
-                all.push(PolicyView { path, policy: policy.to_string(), from, doubts: Vec::new() });
+                let is_given = path == "/" && namespace::is_policy_given(read)?;
+                all.push(PolicyView { path, policy: policy.to_string(), from, is_given, doubts: Vec::new() });
             }
         }
         all.sort_unstable_by(|a: &PolicyView, b| a.path.cmp(&b.path));

@@ -79,6 +79,9 @@ pub struct PolicySetArgs {
     /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
+    /// Make the directory first, with those above it, if it is not there.
+    #[arg(long)]
+    pub mkdir: bool,
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,

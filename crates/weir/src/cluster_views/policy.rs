@@ -15,7 +15,8 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
     match &args.command {
         PolicyCommand::Set(args) => {
             // The policy may be several words, or one line in quotes.
-            let set = ControlRequest::PolicySet { path: args.path.clone(), words: args.words.join(" ") };
+            let (path, words) = (args.path.clone(), args.words.join(" "));
+            let set = ControlRequest::PolicySet { path, words, mkdir: args.mkdir };
             show(&args.manager, &set, |set: &PolicyView| {
                 for doubt in &set.doubts {
                     // The policy is set all the same.
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
 
 fn in_words(view: &PolicyView) -> Vec<String> {
     let from = match &view.from {
+        Some(_) if view.is_given => "the default of the cluster, as its stores stand on several hosts".to_owned(),
         Some(from) if *from == view.path => "set on this directory".to_owned(),
         Some(from) => format!("inherited from {from}"),
         None => "as no directory up to the root has a policy".to_owned(),

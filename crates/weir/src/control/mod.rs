@@ -69,6 +69,9 @@ pub enum ControlRequest {
         path: String,
         /// The policy.
         words: String,
+        /// Make the directory, with those above it, if it is not there.
+        #[serde(default)]
+        mkdir: bool,
     },
     /// Show the policy of a directory.
     PolicyGet {

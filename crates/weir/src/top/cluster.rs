@@ -235,6 +235,8 @@ mod tests {
                 groups_unavailable: 0,
                 is_older_than_stores: false,
                 is_held: false,
+                default_policy: "replica(1)".into(),
+                is_default_given: false,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,
