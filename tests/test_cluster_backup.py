@@ -240,11 +240,11 @@ def test_a_file_that_was_being_written_at_the_backup_is_never_taken_for_what_it_
     restore(cluster, target)
     start_again(cluster)
     time.sleep(12)  # longer than the grace period
-    assert xrdcp("-f", f"{cluster.url}/long", tmp_path / "back").code != 0
+    xrdcp("-f", f"{cluster.url}/long", tmp_path / "back").fails("was being written when the backup was taken")
     # The bytes are on the disks, whole.
     sizes = [path.stat().st_size for disk in cluster.disks for path in disk.objects()]
     assert sizes.count(6 * MIB) == 2, sizes
-    # The same principal replaces it at once.
+    # The same principal replaces it, without waiting for an administrator.
     source = write(tmp_path / "source", "again", 200 * KIB)
     cluster.weir("cp", "--force", str(source), cluster.url + "/long")
     all_there(cluster, {"/long": content("again", 200 * KIB)}, tmp_path)

@@ -78,7 +78,9 @@ pub use groups::stripe::{
 pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
-pub use restored::{AcceptRestored, ContinueRestored, DistrustWriters, RecordAbsent, RestoredRecord, restored};
+pub use restored::{
+    AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
+};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
 pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};

@@ -21,6 +21,9 @@ use crate::{Context, NsError, Read, WriterKey, WriterRecord, group, keys, missin
 
 const MARK: &[u8] = b"restored";
 
+/// The boot generation of an in-sync replica that nobody trusts any more ([`DistrustWriters`]). No node ever has it.
+pub const DISTRUSTED: BootGeneration = BootGeneration(0);
+
 /// How many re-opens of one file since the backup the epochs leave room for.
 const EPOCHS_LEFT_FREE: u32 = 1 << 16;
 /// How many nodes may have joined since the backup.
@@ -137,8 +140,7 @@ pub fn distrust_writers(txn: &mut dyn Txn, ctx: &Context, request: &DistrustWrit
         let Some(mut writer) = WriterRecord::get(txn, *key, *object)? else { continue };
         writer.epoch = writer.epoch.saturating_add(EPOCHS_LEFT_FREE);
         for InSyncReplica { boot_generation, .. } in &mut writer.placement.in_sync {
-            // No node ever has this one.
-            *boot_generation = BootGeneration(0);
+            *boot_generation = DISTRUSTED;
         }
         writer.put(txn);
     }

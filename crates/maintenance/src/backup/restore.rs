@@ -366,7 +366,7 @@ impl Restored<'_> {
             Some(PutBack::Differs) => &["the key of the cluster in cluster/authority is not that of the backup; it stays"],
         };
         words.extend(of_manager.iter().map(|words| (*words).to_owned()));
-        if self.key.is_some() && !self.nothing_lost() {
+        if self.key.is_some() && self.way != CatchUp::ToTheEnd {
             words.extend(LOST_BY_A_MANAGER.map(str::to_owned));
         }
         words

@@ -75,9 +75,7 @@ impl Graces {
             Ok(page) => page,
             Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
-        let WritersPage { writers: mut found, damaged, next } = page;
-        // After a restore, its file may have been completed since, and not be what the first store has.
-        found.retain(|writer| !self.hold.holds(writer.object));
+        let WritersPage { writers: found, damaged, next } = page;
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
         // A striped file counts as written while one of its units is. When its client is gone, the server of each unit has already waited a grace
@@ -101,7 +99,12 @@ impl Graces {
             state.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.looked = next;
             state.step_over(&damaged);
-            for writer in found {
+            // After a restore, a file may have been completed since the backup, and the first of its stores may have less. It ends early only if its
+            // owner replaces it.
+            let is_to_end = |writer: &WriterRecord| {
+                !self.hold.holds(writer.object) || self.without_primary.is_over(now, view.grace, &writer.token())
+            };
+            for writer in found.into_iter().filter(is_to_end) {
                 match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
                         self.without_primary.remove((writer.key, writer.object));
