@@ -29,7 +29,7 @@ const EPOCHS_LEFT_FREE: u32 = 1 << 16;
 /// How many nodes may have joined since the backup.
 const NODES_LEFT_FREE: u64 = 1 << 20;
 /// How many sessions may have begun since the backup.
-const SESSIONS_LEFT_FREE: u64 = 1 << 18;
+const SESSIONS_LEFT_FREE: u64 = 1 << 16;
 
 /// `C restored`: the namespace was restored from a backup, and has lost later changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
