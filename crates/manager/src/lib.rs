@@ -41,6 +41,7 @@ pub mod registration;
 pub mod tokens;
 mod tracked;
 mod views;
+mod widening;
 mod without_primary;
 
 use cluster::message::{ToServer, ToStore};
@@ -54,6 +55,7 @@ pub use jobs::{DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
+pub use widening::{ApplyError, ApplyOptions, ApplyView};
 pub use views::{
     ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
     MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,

@@ -168,6 +168,7 @@ op_tags! {
     AcceptRestored = 72,
     RecordAbsent = 73,
     GiveDefaultPolicy = 74,
+    WidenObject = 75,
 }
 
 /// An answer that can be remembered.

@@ -16,3 +16,4 @@ mod rules;
 mod slashes;
 mod snapshot_epochs;
 mod stripes;
+mod widening;

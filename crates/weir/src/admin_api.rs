@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manager::{CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
+use manager::{ApplyOptions, CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
@@ -45,6 +45,10 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::File { path } => with_path(path, |path| told(manager.file_view(&path))),
         ControlRequest::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
         ControlRequest::PolicySet { path, words, mkdir } => with_path(path, |path| set(manager, path, words, *mkdir)),
+        ControlRequest::PolicyApply { path, dry_run, files_per_second } => {
+            let how = ApplyOptions { dry_run: *dry_run, files_per_second: *files_per_second };
+            with_path(path, |path| apply(manager, path, how))
+        }
         ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
         ControlRequest::PolicyRemove { path } => with_path(path, |path| {
             let removed = change(manager, RemovePolicy { path: path.clone() });
@@ -96,6 +100,14 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
     long_search(move |still_waits| manager.remove_lost_stores(&stores, how, still_waits))
+}
+
+fn apply(manager: &Arc<Manager>, path: NsPath, how: ApplyOptions) -> Reply {
+    if !how.dry_run {
+        tracing::info!(%path, "the policies of directories are applied to existing files");
+    }
+    let manager = Arc::clone(manager);
+    long_search(move |still_waits| manager.apply_policy(&path, how, still_waits))
 }
 
 fn restored(manager: &Arc<Manager>, how: CompareOptions) -> Reply {

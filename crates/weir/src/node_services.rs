@@ -95,6 +95,7 @@ impl AdminApi {
             | ControlRequest::File { .. }
             | ControlRequest::Missing { .. }
             | ControlRequest::PolicySet { .. }
+            | ControlRequest::PolicyApply { .. }
             | ControlRequest::PolicyGet { .. }
             | ControlRequest::PolicyRemove { .. }
             | ControlRequest::PolicyList

@@ -24,9 +24,10 @@ use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
+use crate::widening::Widening;
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    CompareOptions, ComparisonError, ComparisonView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    ApplyError, ApplyOptions, ApplyView, CompareOptions, ComparisonError, ComparisonView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
     Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
@@ -49,6 +50,7 @@ pub struct Manager {
     views: Views,
     hold: Arc<Hold>,
     comparison: Comparison,
+    widening: Widening,
 }
 
 impl fmt::Debug for Manager {
@@ -96,6 +98,8 @@ impl Manager {
             (without_primary, Arc::clone(&hold)),
         ));
         let comparison = Comparison::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&hold));
+        let parts = (Arc::clone(&copies), Arc::clone(&hold));
+        let widening = Widening::new(names_again(), world_again(), Arc::clone(&coordinator), parts);
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
         let activities = Arc::new(Activities::default());
@@ -124,6 +128,7 @@ impl Manager {
             views,
             hold,
             comparison,
+            widening,
         }))
     }
 
@@ -348,6 +353,23 @@ impl Manager {
         go_on: impl FnMut() -> bool,
     ) -> Result<Option<ComparisonView>, ComparisonError> {
         self.comparison.compare(how, go_on)
+    }
+}
+
+/// Policies.
+impl Manager {
+    /// Brings the files below `path` to the policies of their directories, as far as they need more replicas. `go_on` is asked from time to time: if it
+    /// returns `false`, the walk stops, and the result is `None`. Run it again to continue.
+    ///
+    /// # Errors
+    /// If `path` is not a directory, the namespace cannot be read or changed, or it was restored and nobody has accepted that.
+    pub fn apply_policy(
+        &self,
+        path: &NsPath,
+        how: ApplyOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ApplyView>, ApplyError> {
+        self.widening.apply(path, how, go_on)
     }
 }
 

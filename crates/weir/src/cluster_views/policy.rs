@@ -2,10 +2,14 @@
 
 use std::io::Write as _;
 
-use super::show;
+use manager::ApplyView;
+
+use super::wrap::wrapped;
+use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::admin_api::PolicyView;
-use crate::cli::{PolicyArgs, PolicyCommand};
+use crate::cli::{PolicyApplyArgs, PolicyArgs, PolicyCommand};
+use crate::config::units::show_size;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
@@ -25,6 +29,15 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
                 in_words(set)
             })
         }
+        PolicyCommand::Apply(args) => {
+            let PolicyApplyArgs { path, dry_run, files_per_second, manager } = args;
+            let (path, dry_run, files_per_second) = (path.clone(), *dry_run, *files_per_second);
+            let ask = ControlRequest::PolicyApply { path, dry_run, files_per_second };
+            let done: Result<ApplyView, String> = asked(&manager.data, &ask)?;
+            let done = done.map_err(|why| Failure::message(Exit::Failed, format!("the node refused: {why}")))?;
+            print(manager, &done, |done| wrapped(applied(done)))?;
+            Ok(if done.failed == 0 { Exit::Done } else { Exit::Wrong })
+        }
         PolicyCommand::Get(args) => {
             show(&args.manager, &ControlRequest::PolicyGet { path: args.path.clone() }, in_words)
         }
@@ -39,6 +52,25 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
             table_lines(&["directory", "policy"], &rows)
         }),
     }
+}
+
+fn applied(view: &ApplyView) -> Vec<String> {
+    let ApplyView { path, is_dry_run, files, fit, widened, copied_bytes, surplus, later, failed, first_failed } = view;
+    let mut lines = vec![format!("{path}: {}", counted(*files, "file"))];
+    lines.push(format!("{fit} have as many replicas as their policies ask for"));
+    let (get, see) = if *is_dry_run { ("would get", "") } else { ("get", "; `weir repair` shows how far that is") };
+    lines.push(format!("{widened} {get} more replicas, {} to copy{see}", show_size(*copied_bytes)));
+    if *surplus > 0 {
+        lines.push(format!("{surplus} have more replicas than their policies ask for, and keep them"));
+    }
+    if *later > 0 {
+        lines.push(format!("{later} are being written, or their stores are being replaced: run this again later"));
+    }
+    if *failed > 0 {
+        lines.push(format!("{failed} cannot get more replicas, as no further store fits their policies:"));
+        lines.extend(first_failed.iter().map(|path| format!("  {path}")));
+    }
+    lines
 }
 
 fn in_words(view: &PolicyView) -> Vec<String> {

@@ -73,6 +73,15 @@ pub enum ControlRequest {
         #[serde(default)]
         mkdir: bool,
     },
+    /// Bring the files below a directory to the policies of their directories.
+    PolicyApply {
+        /// Its path.
+        path: String,
+        /// Only count.
+        dry_run: bool,
+        /// Move at most this many files per second to other groups of stores.
+        files_per_second: u32,
+    },
     /// Show the policy of a directory.
     PolicyGet {
         /// Its path.
