@@ -55,12 +55,12 @@ pub use jobs::{DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
-pub use widening::{ApplyError, ApplyOptions, ApplyView};
 pub use views::{
     ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
     MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,
     StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
+pub use widening::{ApplyError, ApplyOptions, ApplyView};
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.
 pub trait World: Send + Sync {

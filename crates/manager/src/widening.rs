@@ -151,7 +151,9 @@ impl Widening {
             }
             if let Some(dir) = below {
                 if levels.len() >= DEPTH_MAX {
-                    return Err(NsError::TooMany { what: "directories below each other", bound: DEPTH_MAX as u64 }.into());
+                    return Err(
+                        NsError::TooMany { what: "directories below each other", bound: DEPTH_MAX as u64 }.into()
+                    );
                 }
                 let own = self.names.read(|read| namespace::own_policy(read, dir))?;
                 levels.push(Level { dir, policy: own.unwrap_or(policy), after: None });

@@ -142,7 +142,8 @@ fn lost_files_and_replicas_without_a_name_are_found() {
     let later: Vec<StoredReplica> = (0..5).map(|number| stored(open + 10 + number, 1)).collect();
     // The first store has all that the names say, and five objects of the time after the backup, of which one is on the second as well. That one has
     // lost `/kept`. Objects of the present incarnation are being written just now.
-    let first = [vec![stored(kept, 1), stored(short, 1), stored(open, 1)], later.clone(), vec![stored(1 << 45, 2)]].concat();
+    let first =
+        [vec![stored(kept, 1), stored(short, 1), stored(open, 1)], later.clone(), vec![stored(1 << 45, 2)]].concat();
     let second = vec![stored(open, 1), later[4]];
     let found = cluster.compares(&nodes, &[first.clone(), second.clone()], LOOK).unwrap();
     assert_eq!((found.stores, found.lost_count, found.under_replicated_count), (2, 0, 1));
@@ -169,7 +170,11 @@ fn a_store_that_cannot_be_compared_prevents_the_acceptance_unless_it_is_forced()
     cluster.manager.tick();
     let has = [Vec::new(), Vec::new()];
     let found = cluster.compares(&nodes, &has, LOOK).unwrap();
-    assert_eq!((found.stores, found.not_compared.len(), found.lost_count), (1, 1, 1), "only /short had no other holder");
+    assert_eq!(
+        (found.stores, found.not_compared.len(), found.lost_count),
+        (1, 1, 1),
+        "only /short had no other holder"
+    );
     let accept = CompareOptions { accept: true, ..LOOK };
     let refused = cluster.compares(&nodes, &has, accept).unwrap_err();
     assert!(matches!(&refused, ComparisonError::NotCompared(stores) if stores.len() == 1), "{refused}");
@@ -188,7 +193,9 @@ fn a_manager_that_was_never_restored_has_nothing_to_compare() {
 #[test]
 fn stores_on_two_hosts_give_the_root_a_policy_once() {
     let mut cluster = Cluster::new();
-    let policy = |cluster: &Cluster| cluster.manager.status_view().map(|status| (status.default_policy, status.is_default_given));
+    let policy = |cluster: &Cluster| {
+        cluster.manager.status_view().map(|status| (status.default_policy, status.is_default_given))
+    };
     let looks = |cluster: &Cluster| {
         cluster.passes(2);
         cluster.manager.tick();

@@ -11,7 +11,9 @@ use types::{
     Placement, PrincipalId, StoreId, Timestamp,
 };
 
-const [NARROW, WIDE, OTHER]: [GroupId; 3] = [GroupId(7), GroupId(8), GroupId(9)];
+const NARROW: GroupId = GroupId(7);
+const WIDE: GroupId = GroupId(8);
+const OTHER: GroupId = GroupId(9);
 
 struct World(Arc<Namespace>);
 

@@ -530,8 +530,8 @@ fn long_words(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
     for name in [
-        "serve", "token", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "restored", "export", "cp", "sync", "local",
-        "status", "stores", "file", "policy", "repair", "drain", "store", "node",
+        "serve", "token", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "restored", "export", "cp",
+        "sync", "local", "status", "stores", "file", "policy", "repair", "drain", "store", "node",
     ] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }

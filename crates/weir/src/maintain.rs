@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs};
 use crate::config::Config;
-use crate::control::{ControlRequest, Reply};
 use crate::control::client::{AskError, ask};
+use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::{Failure, logging};
 

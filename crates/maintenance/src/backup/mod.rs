@@ -5,8 +5,8 @@
 //! ([`authority`]).
 
 mod authority;
-pub mod manifest;
 mod manager;
+pub mod manifest;
 mod place;
 pub mod restore;
 pub mod target;
@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use console::Exit;
-use foundation::{DataDir, DataDirError, DirRole, Foundation, IfNew, ManagerFoundation, Purpose, Settings, datadir, refused};
+use foundation::{
+    DataDir, DataDirError, DirRole, Foundation, IfNew, ManagerFoundation, Purpose, Settings, datadir, refused,
+};
 use journal::Seq;
 use kv::{BackupHead, JournaledIndex};
 use manifest::{Kind, Manifest};

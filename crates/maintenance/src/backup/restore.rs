@@ -240,7 +240,8 @@ fn restore(
     }
     let counts = if is_manager {
         let lost_since = (!whole).then_some(last.taken);
-        let (counts, words) = manager::finish(data, settings, lost_since, &mut report).map_err(not_brought_to_its_end)?;
+        let (counts, words) =
+            manager::finish(data, settings, lost_since, &mut report).map_err(not_brought_to_its_end)?;
         words.iter().for_each(|words| drop(writeln!(io::stderr(), "{words}")));
         journal_reset::finish(&*disk).map_err(failed)?;
         counts
@@ -363,7 +364,9 @@ impl Restored<'_> {
         let of_manager: &[&str] = match self.key {
             None | Some(PutBack::IsThere) => &[],
             Some(PutBack::Restored) => &["the key of the cluster was lost, and is that of the backup"],
-            Some(PutBack::Differs) => &["the key of the cluster in cluster/authority is not that of the backup; it stays"],
+            Some(PutBack::Differs) => {
+                &["the key of the cluster in cluster/authority is not that of the backup; it stays"]
+            }
         };
         words.extend(of_manager.iter().map(|words| (*words).to_owned()));
         if self.key.is_some() && self.way != CatchUp::ToTheEnd {

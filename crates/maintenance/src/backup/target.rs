@@ -188,7 +188,9 @@ impl Target {
             put(disk.root(), MARK, &BackupSource::of(owner).to_text())?;
         }
         let whose = BackupSource::parse(&text_of(&disk, MARK)?, MARK)?;
-        if owner.is_some_and(|owner| (owner.role, owner.cluster, owner.store) != (whose.role, whose.cluster, whose.store)) {
+        if owner
+            .is_some_and(|owner| (owner.role, owner.cluster, owner.store) != (whose.role, whose.cluster, whose.store))
+        {
             return Err(TargetError::OtherNode { path: path.to_owned(), cluster: whose.cluster, store: whose.store });
         }
         let mut target =

@@ -244,8 +244,7 @@ impl Index {
     fn of(data: &DataDir) -> Vec<Self> {
         let [(namespace, namespace_dir), (store, store_dir)] = INDEXES;
         let stream = StreamId::NAMESPACE;
-        let mut all =
-            vec![Self { which: namespace, stream, dir: namespace_dir, checkpoint: NAMESPACE_CHECKPOINT_DIR }];
+        let mut all = vec![Self { which: namespace, stream, dir: namespace_dir, checkpoint: NAMESPACE_CHECKPOINT_DIR }];
         if data.format.role != DirRole::Manager {
             let stream = StreamId::STORE_INDEX;
             all.push(Self { which: store, stream, dir: store_dir, checkpoint: STORE_CHECKPOINT_DIR });

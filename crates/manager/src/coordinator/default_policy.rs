@@ -100,7 +100,10 @@ mod tests {
         assert_eq!(hosts(&[("ds1:1095", "s/r/ds1"), ("ds2:1095", "s/r/ds2")]), 2);
         assert_eq!(hosts(&[("ds1:1095", "s/r/ds1"), ("ds1:2095", "s/r/ds2")]), 1, "two nodes on one machine");
         assert_eq!(hosts(&[("ds1:1095", "s/r/x"), ("ds2:1095", "s/r/x")]), 1, "no policy could keep them apart");
-        assert_eq!(hosts(&[("[2001:db8::1]:1095", "s/r/1"), ("10.0.0.2:1095", "s/r/2"), ("10.0.0.3:1095", "s/r/3")]), 3);
+        assert_eq!(
+            hosts(&[("[2001:db8::1]:1095", "s/r/1"), ("10.0.0.2:1095", "s/r/2"), ("10.0.0.3:1095", "s/r/3")]),
+            3
+        );
         assert_eq!(hosts_of([(None, "s/r/1".to_owned())].into_iter()), 0);
     }
 

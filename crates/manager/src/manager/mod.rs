@@ -27,8 +27,9 @@ use crate::views::{Activities, Views};
 use crate::widening::Widening;
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    ApplyError, ApplyOptions, ApplyView, CompareOptions, ComparisonError, ComparisonView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
-    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    ApplyError, ApplyOptions, ApplyView, CompareOptions, ComparisonError, ComparisonView, DrainError, FileView,
+    LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError, Redirect, RemoveLost,
+    RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
 /// A manager.

@@ -15,9 +15,9 @@ use types::{
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
-    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Inventory, InventoryRequest, Keys, Message, OpenWriteAction, OpenWriteAnswer,
-    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage,
-    StoreReport, StoredReplica, SumRequest, Summed,
+    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Inventory, InventoryRequest, Keys, Message, OpenWriteAction,
+    OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress,
+    StoreAddressPage, StoreReport, StoredReplica, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.

@@ -33,9 +33,11 @@ fn in_words(view: &ComparisonView) -> Vec<String> {
     }
     let files = |lines: &mut Vec<String>, count: u64, listed: &[DisagreeingFile], what: &str| {
         lines.push(format!("{} {what}", counted(count, "file")));
-        lines.extend(listed.iter().map(|file| {
-            format!("  {}: {}; not on {}", file.path, show_size(file.len), file.locations.join(", "))
-        }));
+        lines.extend(
+            listed
+                .iter()
+                .map(|file| format!("  {}: {}; not on {}", file.path, show_size(file.len), file.locations.join(", "))),
+        );
         more(lines, count, listed.len());
     };
     files(&mut lines, view.lost_count, &view.lost, "lost: removed or replaced after the backup, no store has them");
