@@ -202,13 +202,13 @@ fn stores_on_two_hosts_give_the_root_a_policy_once() {
     };
     cluster.disk(1);
     looks(&cluster);
-    assert_eq!(policy(&cluster).unwrap(), ("replica(1)".into(), false));
+    assert_eq!(policy(&cluster).unwrap(), ("replica(1) spread=host".into(), false));
     cluster.disk(2);
     looks(&cluster);
-    assert_eq!(policy(&cluster).unwrap(), ("replica(2)".into(), true));
+    assert_eq!(policy(&cluster).unwrap(), ("replica(2) sync=2 spread=host".into(), true));
     change(&cluster.namespace, namespace::RemovePolicy { path: NsPath::root() });
     cluster.restart_manager();
     cluster.disk(3);
     looks(&cluster);
-    assert_eq!(policy(&cluster).unwrap(), ("replica(1)".into(), false), "an administrator has removed it");
+    assert_eq!(policy(&cluster).unwrap(), ("replica(1) spread=host".into(), false), "an administrator has removed it");
 }

@@ -249,7 +249,7 @@ fn root_gets_a_default_once_and_only_if_it_has_none() {
     let is_given = |world: &World| world.ns.read(ns::is_policy_given).unwrap();
     let world = World::with(&["/d"]);
     assert!(!is_given(&world) && world.admin(give()).unwrap());
-    assert_eq!(world.policy("/d"), Some(("replica(2)".into(), "/".into())));
+    assert_eq!(world.policy("/d"), Some(("replica(2) sync=2 spread=host".into(), "/".into())));
     assert!(is_given(&world));
     assert!(!world.admin(give()).unwrap(), "a manager that starts again");
     // Whoever removes or changes it has the last word.
@@ -262,7 +262,7 @@ fn root_gets_a_default_once_and_only_if_it_has_none() {
     let world = World::with(&["/d"]);
     world.set("/", "replica(1) near=client");
     assert!(!world.admin(give()).unwrap());
-    assert_eq!(world.policy("/").unwrap().0, "replica(1) near=client");
+    assert_eq!(world.policy("/").unwrap().0, "replica(1) spread=host near=client");
     world.admin(ns::RemovePolicy { path: path("/") }).unwrap();
     assert!(!world.admin(give()).unwrap());
     let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
