@@ -119,14 +119,16 @@ impl RecordAbsent {
 /// See [`ContinueRestored`].
 pub fn continue_restored(txn: &mut dyn Txn, ctx: &Context, request: &ContinueRestored) -> Result<(), NsError> {
     administrator(ctx)?;
-    pass_over_nodes(txn, NODES_LEFT_FREE)?;
+    // The minutes separate two lives that both continue from one backup.
+    let minutes = u64::try_from(ctx.now.secs()).unwrap_or(0) / 60;
+    pass_over_nodes(txn, NODES_LEFT_FREE.saturating_add(minutes))?;
     pass_over_sessions(txn, SESSIONS_LEFT_FREE)?;
     // A node may have joined with it, or it was revoked.
     for token in tokens(txn)?.iter().filter(|token| token.used.is_none()) {
         txn.delete(&keys::token(&token.id));
     }
     let before = restored(txn)?.map_or(0, |before| before.epochs);
-    let epochs = before.saturating_add(EPOCHS_LEFT_FREE);
+    let epochs = before.max(u32::try_from(minutes).unwrap_or(u32::MAX)).saturating_add(EPOCHS_LEFT_FREE);
     let objects = ObjectId(untaken(txn)?.object);
     RestoredRecord { taken: request.taken, restored: ctx.now, epochs, objects, is_held: true }.put(txn);
     Ok(())

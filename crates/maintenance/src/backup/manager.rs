@@ -43,7 +43,8 @@ fn go_on(foundation: &ManagerFoundation, taken: Timestamp) -> Result<String, Err
     let ino = namespace.ids().next_ino().map_err(Error::RaiseNumbers)?;
     let object = namespace.ids().next_object().map_err(Error::RaiseNumbers)?;
     let raise = RaiseIncarnation {
-        at_least: namespace.incarnation(),
+        // The time of day separates two lives that both continue from one backup.
+        at_least: namespace.incarnation().max(Incarnation(u64::try_from(now().secs()).unwrap_or(0))),
         above_ino: Ino(ino.0.saturating_add(INODES_LEFT_FREE)),
         above_object: ObjectId(object.0.saturating_add(OBJECTS_LEFT_FREE)),
     };
