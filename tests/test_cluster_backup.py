@@ -138,6 +138,7 @@ def test_a_manager_whose_directory_is_lost_comes_back_from_a_backup_under_load(c
         Xrdfs(cluster.url)("rm", "/gone").ok()
         put(cluster, tmp_path, "/over", 90 * KIB, "later")
         put(cluster, tmp_path, "/later", 500 * KIB)
+        until(lambda: cluster.asked("status")["deletions"]["count"] == 0, 30)
         lose_the_manager(cluster)
         key = target / "cluster-authority"
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
