@@ -19,6 +19,7 @@ umask 022
 install -D -m 755 "$binary" "$root/usr/bin/weir"
 strip --strip-unneeded "$root/usr/bin/weir"
 install -D -m 644 packaging/weir.service "$root/lib/systemd/system/weir.service"
+install -D -m 644 -t "$root/lib/systemd/system" packaging/weir-backup.service packaging/weir-backup.timer
 install -D -m 644 packaging/weir.toml "$root/etc/weir/weir.toml"
 install -D -m 644 -t "$root/usr/share/weir" packaging/weir-alerts.yml packaging/weir-dashboard.json
 install -D -m 644 -t "$root/usr/share/doc/weir" README.md

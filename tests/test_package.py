@@ -22,7 +22,8 @@ def package():
 def test_what_is_in_it(package, tmp_path):
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    files = {"usr/bin/weir", "etc/weir/weir.toml", "lib/systemd/system/weir.service", "usr/share/doc/weir/docs/how-to/operate.md"}
+    units = {f"lib/systemd/system/{unit}" for unit in ("weir.service", "weir-backup.service", "weir-backup.timer")}
+    files = units | {"usr/bin/weir", "etc/weir/weir.toml", "usr/share/doc/weir/docs/how-to/operate.md"}
     assert files | {"usr/share/weir/weir-alerts.yml", "usr/share/weir/weir-dashboard.json"} <= there
     said = subprocess.run([tmp_path / "usr/bin/weir", "--version"], check=True, capture_output=True, text=True).stdout
 
@@ -155,6 +156,25 @@ def test_systemd_runs_it_and_confines_it(system, tmp_path):
     system.ok("weir", "scrub", "--data", "/var/lib/weir/data", "--now", "--rate", "1GiB")
     until("a scrub", lambda: "0 damaged" in system.ok("weir", "scrub", "--data", "/var/lib/weir/data").partition("the last pass")[2])
     assert not warned(system)
+
+
+def test_systemd_makes_backups_when_that_is_wanted(system):
+    """The timer is off. Its unit does nothing before somebody has said where the backups go."""
+    assert system("systemctl", "is-enabled", "weir-backup.timer").stdout.strip() == "disabled"
+    checked = system("systemd-analyze", "verify", "weir-backup.service", "weir-backup.timer")
+    assert checked.returncode == 0 and not checked.stdout + checked.stderr, checked
+    system.ok("systemctl", "start", "weir-backup.service")
+    target = "/var/backups/weir"
+    system.ok("install", "-d", "-o", "weir", "-g", "weir", "-m", "700", target)
+    system.path("/etc/weir/backup.conf").write_text(f"WEIR_BACKUP_TARGET={target}\n")
+    for _ in range(2):
+        system.ok("systemctl", "start", "weir-backup.service")
+    listed = system.ok("weir", "restore", target, "--list")
+    assert "full" in listed and "delta" in listed, listed
+    system.ok("systemctl", "enable", "--now", "weir-backup.timer")
+    assert "weir-backup.timer" in system.ok("systemctl", "list-timers", "--no-pager")
+    system.ok("systemctl", "disable", "--now", "weir-backup.timer")
+    system.path("/etc/weir/backup.conf").unlink()
 
 
 def test_systemd_reloads_kills_and_stops_it(system):

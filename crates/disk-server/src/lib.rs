@@ -302,7 +302,7 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
-            FromManager::Inventory(request) => self.inventory(request),
+            FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

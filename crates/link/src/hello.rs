@@ -52,7 +52,7 @@ pub enum Version {
     /// A manager asks the primary of an open write whether its client is there, and a disk server reports how long the files
     /// are that its clients write.
     V5 = 5,
-    /// A disk server reports damaged replicas, and a manager asks for the inventory of a store.
+    /// A disk server reports damaged replicas, and a manager asks a disk server what its stores have.
     V6 = 6,
 }
 

@@ -24,6 +24,9 @@ use types::{
     Placement, PrincipalId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
 };
 
+#[path = "restored.rs"]
+mod restored;
+
 const GROUP: GroupId = GroupId(7);
 
 /// What the manager gets from outside, and the messages it has sent.
@@ -77,8 +80,12 @@ struct Cluster {
 impl Cluster {
     /// A cluster with a manager and no disk server.
     fn new() -> Self {
-        let config = NamespaceConfig::default();
-        let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), config).unwrap();
+        Self::on(Arc::new(MemoryKv::new()))
+    }
+
+    /// The same, on these keys.
+    fn on(kv: Arc<MemoryKv>) -> Self {
+        let namespace = Namespace::open(kv, Timestamp(0), NamespaceConfig::default()).unwrap();
         change(&namespace, FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] });
         let told = Arc::new(Told::default());
         let world = Box::new(World(Arc::clone(&told)));
@@ -1019,7 +1026,7 @@ fn the_primary_decides_about_an_open_write_that_is_in_the_way() {
 }
 
 impl Cluster {
-    fn object(&self, path: &str) -> ObjectId {
+    pub(crate) fn object(&self, path: &str) -> ObjectId {
         let path = NsPath::parse(path.as_bytes()).unwrap();
         let inode = self.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
         inode.content().unwrap().object

@@ -45,6 +45,7 @@ mod groups;
 mod ids;
 mod keys;
 pub mod planted;
+mod restored;
 mod scan;
 mod service;
 mod tree;
@@ -76,8 +77,12 @@ pub use groups::stripe::{
     NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
 };
 pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
+pub use groups::widen::WidenObject;
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
+pub use restored::{
+    AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
+};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
 pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
@@ -96,6 +101,7 @@ pub use tree::xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, xattr_of,
     xattrs_of,
 };
+pub use trees::default_policy::{DefaultPolicyRecord, GiveDefaultPolicy, default_policy, is_policy_given};
 pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};

@@ -1,7 +1,7 @@
 //! Messages about what stores really hold: damaged replicas, and inventories.
 
 use serde::{Deserialize, Serialize};
-use types::{ReplicaId, StoreId};
+use types::{Incarnation, ReplicaId, StoreId};
 
 use cluster::replication::ObjectDigest;
 
@@ -16,25 +16,34 @@ pub struct DamageReport {
     pub whole: Vec<ReplicaId>,
 }
 
-/// Asks for a page of a store's inventory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct InventoryRequest {
-    /// The manager's number of this request.
-    pub number: u64,
-    /// The store.
-    pub store: StoreId,
-    /// The replica after which the page starts; `None` for the beginning.
-    pub after: Option<ReplicaId>,
+/// The most replicas of one [`Inventory`].
+pub const INVENTORY_MAX: usize = 512;
+/// The most replicas of one [`InventoryRequest::Origins`].
+pub const ORIGINS_MAX: usize = 128;
+/// The most bytes of a path in [`Inventory::Origins`]. A longer one is cut.
+pub const ORIGIN_BYTES_MAX: usize = 1024;
+
+/// What the manager asks about the replicas of a store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum InventoryRequest {
+    /// The next replicas after this one; `None`: the first.
+    After(Option<ReplicaId>),
+    /// Under which paths these were made. At most [`ORIGINS_MAX`].
+    Origins(Vec<ReplicaId>),
 }
 
-/// The answer to an [`InventoryRequest`].
+/// What a store says about its replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct InventoryPage {
-    /// The number of the request.
-    pub number: u64,
-    /// The replicas in order, at most [`REPLICAS_MAX`](cluster::message::REPLICAS_MAX). Fewer are the last page. `None`: the store's index cannot be
-    /// read.
-    pub replicas: Option<Vec<StoredReplica>>,
+pub enum Inventory {
+    /// The answer to [`InventoryRequest::After`]: replicas in order, at most [`INVENTORY_MAX`].
+    Replicas {
+        /// The replicas.
+        replicas: Vec<StoredReplica>,
+        /// Whether the last of them is the last one of the store.
+        is_last: bool,
+    },
+    /// The answer to [`InventoryRequest::Origins`], in the same order. Empty: unknown. Bytes as clients gave them.
+    Origins(Vec<Vec<u8>>),
 }
 
 /// A replica in an inventory.
@@ -46,6 +55,8 @@ pub struct StoredReplica {
     pub state: StoredState,
     /// A scrub or a read has found it damaged.
     pub is_damaged: bool,
+    /// The incarnation of the namespace that gave the object its number.
+    pub incarnation: Incarnation,
 }
 
 /// The state of a replica in an inventory.
@@ -55,6 +66,17 @@ pub enum StoredState {
     Whole(ObjectDigest),
     /// Its writer went away, and this many bytes are kept.
     Kept(u64),
-    /// It is being written.
-    Written,
+    /// It is being written, and has this many bytes so far.
+    Written(u64),
+}
+
+impl StoredState {
+    /// Returns the replica's length in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Whole(whole) => whole.len,
+            Self::Kept(len) | Self::Written(len) => len,
+        }
+    }
 }

@@ -17,7 +17,9 @@ pub mod ticker;
 
 pub use cluster::replication::ObjectDigest;
 
-pub use audit::{DamageReport, InventoryPage, InventoryRequest, StoredReplica, StoredState};
+pub use audit::{
+    DamageReport, INVENTORY_MAX, Inventory, InventoryRequest, ORIGIN_BYTES_MAX, ORIGINS_MAX, StoredReplica, StoredState,
+};
 pub use bulk::{BulkBytes, BulkPool};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{

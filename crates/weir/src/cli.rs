@@ -120,6 +120,12 @@ pub enum Command {
     /// The node must not be running. The objects stay as they are; the existing namespace is moved aside. If the
     /// journal is there and has everything since the backup, nothing is lost, unless --until asks for an older state.
     Restore(RestoreArgs),
+    /// Show how the names of a restored manager and its disk servers disagree, and accept that.
+    ///
+    /// A manager that was restored from a backup is older than its disk servers. It removes and replaces nothing on them
+    /// until you accept its state. This command lists files that no store has any more, files that were changed since
+    /// the backup, and replicas that have no name, with the paths under which they were made.
+    Restored(RestoredArgs),
     /// Write the files of a stopped node out as plain files, each compared with its checksums.
     ///
     /// With the namespace: its tree, with modes, times, symbolic and hard links. Without it: every object in the
@@ -418,6 +424,25 @@ pub struct RestoreArgs {
     /// List at most this many findings of each kind (all are counted).
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list_max: usize,
+}
+
+/// Arguments of `weir restored`.
+#[derive(Args, Debug, Clone)]
+pub struct RestoredArgs {
+    /// Accept the state: repair and clean-up go on. Replicas that stores do not have are made again from others where
+    /// there are any; `weir missing` lists the other files as lost. Replicas without a name stay until you drain their
+    /// store.
+    #[arg(long)]
+    pub accept: bool,
+    /// Accept the state although some stores could not be compared.
+    #[arg(long, requires = "accept")]
+    pub force: bool,
+    /// List at most this many of each kind (all are counted).
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: u64,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
 }
 
 /// Arguments of `weir export`.

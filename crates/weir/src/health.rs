@@ -266,6 +266,7 @@ impl NodeHealth {
             away: away.map(|node| node.name.clone()).collect(),
             failed_repairs: status.repair.failed,
             is_older_than_stores: status.is_older_than_stores,
+            is_held: status.is_held,
         }
     }
 

@@ -84,6 +84,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Export(args) => maintain::export(&args),
         cli::Command::Backup(args) => maintain::backup(&args),
         cli::Command::Restore(args) => maintain::restore(&args),
+        cli::Command::Restored(args) => cluster_views::restored(&args),
         cli::Command::Status(args) => cluster_views::status(&args),
         cli::Command::Stores(args) => cluster_views::stores(&args),
         cli::Command::File(args) => cluster_views::file(&args),

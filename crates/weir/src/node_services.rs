@@ -1,11 +1,9 @@
 //! The background work of a running node: the scrub, and the control socket that takes requests.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::Foundation;
-use journal::Seq;
 use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
 
@@ -13,7 +11,7 @@ use crate::config::Config;
 use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
-use crate::{Failure, admin_api};
+use crate::{Failure, admin_api, maintain};
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
@@ -103,6 +101,7 @@ impl AdminApi {
             | ControlRequest::File { .. }
             | ControlRequest::Missing { .. }
             | ControlRequest::PolicySet { .. }
+            | ControlRequest::PolicyApply { .. }
             | ControlRequest::PolicyGet { .. }
             | ControlRequest::PolicyRemove { .. }
             | ControlRequest::PolicyList
@@ -112,32 +111,15 @@ impl AdminApi {
             | ControlRequest::StoreRemoveLost { .. }
             | ControlRequest::NodeRemove { .. }
             | ControlRequest::FsckCluster { .. }
+            | ControlRequest::Restored { .. }
             | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
-            ControlRequest::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
+            ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
         }
     }
 
     fn scrub_status(&self) -> Reply {
         Reply::Done(serde_json::to_value(self.scrub.status()).unwrap_or_default())
-    }
-
-    fn backup(&self, since: Option<(Seq, u64)>) -> Reply {
-        let backup = match self.namespace.backup(since) {
-            Ok(backup) => backup,
-            Err(error) => {
-                tracing::error!("a backup of the namespace was asked for and cannot be made: {error}");
-                return Reply::Refused(format!("the backup cannot be made: {error}"));
-            }
-        };
-        let head = crate::maintain::head_value(&backup.head());
-        let write = move |out: &mut dyn io::Write| {
-            backup.write_to(out).map_err(|error| {
-                tracing::warn!("a backup of the namespace broke off: {error}");
-                io::Error::other(error.to_string())
-            })
-        };
-        Reply::Stream(head, Box::new(write))
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DirRole, IfNew, ManagerFoundation};
+use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
+use kv::JournaledIndex;
 use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
 use manager::Manager;
 use manager::registration::ManagerRegistration;
@@ -29,7 +30,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
-    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
+    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
     let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
@@ -111,6 +112,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         authority: Arc::clone(&authority),
         manager: Arc::clone(&manager),
         health: Arc::clone(&health),
+        namespace: Arc::clone(&foundation.names.index),
     };
     let mut control = Control::start(data.directory(), Box::new(move |ask| admin_api.answer(&ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -283,6 +285,8 @@ struct AdminApi {
     authority: Arc<Authority>,
     manager: Arc<Manager>,
     health: Arc<NodeHealth>,
+    /// The keys of the namespace.
+    namespace: Arc<JournaledIndex>,
 }
 
 impl AdminApi {
@@ -318,6 +322,7 @@ impl AdminApi {
                  with its --data; without --now, --rate and --stop it lists the damage here"
                     .into(),
             ),
+            ControlRequest::Backup { since } => maintain::back_up(&self.namespace, *since),
             ControlRequest::Tokens => self.listed(),
             ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {

@@ -33,7 +33,7 @@ pub(super) fn compare(original: &Original, stored: Option<&StoredReplica>) -> Op
     let Some(StoredReplica { state, is_damaged, .. }) = stored else { return Some(ProblemKind::Absent) };
     let is_right = match (original, state) {
         (Original::Whole(whole), StoredState::Whole(found)) => whole == found,
-        (Original::Whole(_), _) | (Original::Kept { .. }, StoredState::Written) => false,
+        (Original::Whole(_), _) | (Original::Kept { .. }, StoredState::Written(_)) => false,
         // Only the length is known. A store may have kept more than the namespace counts.
         (Original::Kept { len, .. }, StoredState::Whole(found)) => found.len >= *len,
         (Original::Kept { len, .. }, StoredState::Kept(found)) => found >= len,
@@ -59,14 +59,22 @@ pub(super) fn absent(others: &[Option<bool>]) -> ProblemKind {
 #[cfg(test)]
 mod tests {
     use cluster::replication::ObjectDigest;
-    use types::{Adler32, Crc32c, ObjectId, ReplicaId};
+    use types::{Adler32, Crc32c, Incarnation, ObjectId, ReplicaId};
 
     use super::*;
 
     const WHOLE: ObjectDigest = ObjectDigest { len: 10, crc32c: Crc32c(7), adler32: Adler32(8) };
 
     fn found(original: Original, state: StoredState, is_damaged: bool) -> Option<ProblemKind> {
-        compare(&original, Some(&StoredReplica { replica: ReplicaId::first(ObjectId(1)), state, is_damaged }))
+        compare(
+            &original,
+            Some(&StoredReplica {
+                replica: ReplicaId::first(ObjectId(1)),
+                state,
+                is_damaged,
+                incarnation: Incarnation(1),
+            }),
+        )
     }
 
     #[test]
@@ -78,12 +86,12 @@ mod tests {
         let other = ObjectDigest { crc32c: Crc32c(9), ..WHOLE };
         assert_eq!(found(whole, StoredState::Whole(other), true), Some(ProblemKind::Stale));
         assert_eq!(found(whole, StoredState::Kept(10), false), Some(ProblemKind::Stale));
-        assert_eq!(found(whole, StoredState::Written, false), Some(ProblemKind::Stale));
+        assert_eq!(found(whole, StoredState::Written(10), false), Some(ProblemKind::Stale));
         let kept = Original::Kept { len: 5, was_whole: false };
         assert_eq!(found(kept, StoredState::Kept(5), false), None);
         assert_eq!(found(kept, StoredState::Kept(4), false), Some(ProblemKind::Stale));
         assert_eq!(found(kept, StoredState::Whole(WHOLE), false), None);
-        assert_eq!(found(kept, StoredState::Written, false), Some(ProblemKind::Stale));
+        assert_eq!(found(kept, StoredState::Written(10), false), Some(ProblemKind::Stale));
     }
 
     #[test]

@@ -8,14 +8,12 @@
 //! Memory is bounded: a page of an inventory, and as many objects of each group of the store.
 
 mod compare;
-mod inventories;
 mod names_range;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::message::REPLICAS_MAX;
 use namespace::NsError;
 use node::{StoredReplica, StoredState};
 use serde::{Deserialize, Serialize};
@@ -23,11 +21,10 @@ use types::{GroupId, ObjectId, ReplicaId, ReplicaIndex, StoreId};
 
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::inventories::{Inventories, NoInventory};
 use crate::names::Names;
 pub use compare::ProblemKind;
 use compare::{absent, compare};
-pub(crate) use inventories::Inventories;
-use inventories::NoInventory;
 use names_range::{NamesRange, in_the_making, path_of_object};
 
 /// The pause before the second look.
@@ -94,7 +91,7 @@ pub(crate) struct Audit {
     view: PublishedView,
     world: Arc<dyn World>,
     coordinator: Arc<Coordinator>,
-    pub(crate) inventories: Inventories,
+    inventories: Arc<Inventories>,
 }
 
 /// What stops a comparison.
@@ -127,9 +124,13 @@ struct StoredRange {
 }
 
 impl Audit {
-    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: Arc<Coordinator>) -> Self {
+    pub(crate) fn new(
+        names: Names,
+        world: Arc<dyn World>,
+        coordinator: Arc<Coordinator>,
+        inventories: Arc<Inventories>,
+    ) -> Self {
         let view = coordinator.published();
-        let inventories = Inventories::new(coordinator.published(), Arc::clone(&world));
         Self { names, view, world, coordinator, inventories }
     }
 
@@ -196,9 +197,9 @@ impl Audit {
     /// Asks the store for its next page.
     fn stored_after(&self, store: StoreId, after: Option<ObjectId>) -> Result<StoredRange, NoInventory> {
         let page = self.inventories.page(store, after.map(last_replica))?;
-        let end = page.last().filter(|_| page.len() == REPLICAS_MAX).map(|last| last.replica.object);
+        let end = page.replicas.last().filter(|_| !page.is_last).map(|last| last.replica.object);
         let is_object = |one: &StoredReplica| one.replica == ReplicaId::first(one.replica.object);
-        let stored = page.into_iter().filter(is_object).map(|one| (one.replica.object, one)).collect();
+        let stored = page.replicas.into_iter().filter(is_object).map(|one| (one.replica.object, one)).collect();
         Ok(StoredRange { stored, end })
     }
 
@@ -283,7 +284,7 @@ impl Audit {
     fn has(&self, store: StoreId, object: ObjectId) -> Option<bool> {
         let before = object.0.checked_sub(1).map(|before| last_replica(ObjectId(before)));
         let page = self.inventories.page(store, before).ok()?;
-        Some(page.first().is_some_and(|first| first.replica.object == object))
+        Some(page.replicas.first().is_some_and(|first| first.replica.object == object))
     }
 }
 
@@ -304,7 +305,7 @@ fn problem(names: &NamesRange, object: ObjectId, stored: Option<&StoredReplica>)
     match (names.expected.get(&object), stored) {
         (Some(expected), stored) => compare(&expected.original, stored),
         // A replica with an open write is in the making.
-        (None, Some(one)) if one.state != StoredState::Written && !names.others.contains(&object) => {
+        (None, Some(one)) if !matches!(one.state, StoredState::Written(_)) && !names.others.contains(&object) => {
             Some(ProblemKind::Extra)
         }
         (None, _) => None,

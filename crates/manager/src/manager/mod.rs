@@ -17,17 +17,21 @@ use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Po
 use crate::attributes::Attributes;
 use crate::audit::Audit;
 use crate::capability_clock::CapabilityClock;
+use crate::comparison::Comparison;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::hold::Hold;
+use crate::inventories::Inventories;
 use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
+use crate::widening::Widening;
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
-    AuditView, DamageView, DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage,
-    OpenRequest, OpeningError, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView,
-    Unsummed, World,
+    ApplyError, ApplyOptions, ApplyView, AuditView, CompareOptions, ComparisonError, ComparisonView, DamageView,
+    DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
+    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
 /// A manager.
@@ -45,10 +49,14 @@ pub struct Manager {
     graces: Arc<Graces>,
     summing: Summing,
     attributes: Attributes,
+    inventories: Arc<Inventories>,
     audit: Audit,
     activities: Arc<Activities>,
     open_lengths: OpenLengths,
     views: Views,
+    hold: Arc<Hold>,
+    comparison: Comparison,
+    widening: Widening,
 }
 
 impl fmt::Debug for Manager {
@@ -70,6 +78,7 @@ impl Manager {
         let (names, world): (Names, Arc<dyn World>) = (Names::new(namespace), Arc::from(world));
         let clock = CapabilityClock::start(world.now(), world.wall());
         let coordinator = Coordinator::start(names.clone(), Arc::clone(&world), clock, &settings)?;
+        let hold = Hold::read(&names)?;
         let (names_again, world_again) = (|| names.clone(), || Arc::clone(&world));
         let without_primary = WritesWithoutPrimary::default();
         let open = Arc::new(OpenService::new(
@@ -94,17 +103,26 @@ impl Manager {
             names_again(),
             (coordinator.published(), world_again()),
             Arc::clone(&open),
-            without_primary,
+            (without_primary, Arc::clone(&hold)),
         ));
+        let inventories = Arc::new(Inventories::new(coordinator.published(), world_again()));
+        let comparison = Comparison::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            (Arc::clone(&hold), Arc::clone(&inventories)),
+        );
+        let parts = (Arc::clone(&copies), Arc::clone(&hold));
+        let widening = Widening::new(names_again(), world_again(), Arc::clone(&coordinator), parts);
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
-        let audit = Audit::new(names_again(), world_again(), Arc::clone(&coordinator));
+        let audit = Audit::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&inventories));
         let activities = Arc::new(Activities::default());
         let views = Views::new(
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
-            Arc::clone(&activities),
+            (Arc::clone(&activities), Arc::clone(&hold)),
             (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&damages), Arc::clone(&draining)),
         );
         Ok(Arc::new(Self {
@@ -121,10 +139,14 @@ impl Manager {
             graces,
             summing,
             attributes,
+            inventories,
             audit,
             activities,
             open_lengths: OpenLengths::default(),
             views,
+            hold,
+            comparison,
+            widening,
         }))
     }
 
@@ -333,6 +355,39 @@ impl Manager {
     /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
     pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
         self.coordinator.remove_node(name)
+    }
+}
+
+/// After a restore from a backup.
+impl Manager {
+    /// Compares the restored names with what the stores have, and accepts the state if that is asked. Waits for disk servers. `go_on` is asked from time
+    /// to time: if it returns `false`, nothing is accepted, and the result is `None`.
+    ///
+    /// # Errors
+    /// If the namespace was never restored, a store could not be compared and the state is to be accepted, or the namespace cannot be read or changed.
+    pub fn compare_restored(
+        &self,
+        how: CompareOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ComparisonView>, ComparisonError> {
+        self.comparison.compare(how, go_on)
+    }
+}
+
+/// Policies.
+impl Manager {
+    /// Brings the files below `path` to the policies of their directories, as far as they need more replicas. `go_on` is asked from time to time: if it
+    /// returns `false`, the walk stops, and the result is `None`. Run it again to continue.
+    ///
+    /// # Errors
+    /// If `path` is not a directory, the namespace cannot be read or changed, or it was restored and nobody has accepted that.
+    pub fn apply_policy(
+        &self,
+        path: &NsPath,
+        how: ApplyOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ApplyView>, ApplyError> {
+        self.widening.apply(path, how, go_on)
     }
 }
 

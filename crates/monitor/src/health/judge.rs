@@ -111,7 +111,11 @@ fn of_cluster(cluster: &ClusterSnapshot, out: &mut Findings) {
             out.warn(Reason::RepairsFail, text);
         }
     }
-    if cluster.is_older_than_stores {
+    if cluster.is_held {
+        let text = "the namespace was restored from a backup; nothing is repaired or removed on the stores until you have \
+                    looked at `weir restored` and run `weir restored --accept`";
+        out.warn(Reason::OldNamespace, text);
+    } else if cluster.is_older_than_stores {
         let text = "the namespace is older than the objects on the stores: files created since have no names";
         out.warn(Reason::OldNamespace, text);
     }
@@ -563,6 +567,8 @@ mod tests {
             in_cluster(|cluster| cluster.is_older_than_stores = true),
             [(Reason::OldNamespace, Verdict::Warning)]
         );
+        let both = in_cluster(|cluster| (cluster.is_older_than_stores, cluster.is_held) = (true, true));
+        assert_eq!(both, [(Reason::OldNamespace, Verdict::Warning)], "said once");
     }
 
     #[test]

@@ -142,19 +142,33 @@ fn check_name(name: &str) -> Result<(), NsError> {
 
 /// Takes a number that no node ever had.
 fn next_node(txn: &mut dyn Txn) -> Result<NodeId, NsError> {
-    let key = keys::mark(MARK);
-    let next = get(txn, &key, |value| {
+    let next = untaken(txn)?;
+    put_untaken(txn, next.checked_add(1))?;
+    Ok(NodeId(next))
+}
+
+/// Leaves out the next `count` numbers: nodes may have them that this namespace does not know.
+pub(crate) fn pass_over_nodes(txn: &mut dyn Txn, count: u64) -> Result<(), NsError> {
+    let next = untaken(txn)?;
+    put_untaken(txn, next.checked_add(count))
+}
+
+fn untaken(txn: &dyn Txn) -> Result<u64, NsError> {
+    let next = get(txn, &keys::mark(MARK), |value| {
         let mut from = Decoder::new(value, "the mark of nodes")?;
         let next = from.u64()?;
         from.end()?;
         Ok(next)
     })?;
-    let next = next.unwrap_or(FIRST_NODE.0 + 1);
-    let after = next.checked_add(1).ok_or(NsError::TooMany { what: "nodes", bound: u64::MAX })?;
+    Ok(next.unwrap_or(FIRST_NODE.0 + 1))
+}
+
+fn put_untaken(txn: &mut dyn Txn, next: Option<u64>) -> Result<(), NsError> {
+    let next = next.ok_or(NsError::TooMany { what: "nodes", bound: u64::MAX })?;
     let mut out = Encoder::new(9);
-    out.u64(after);
-    txn.put(&key, &out.0);
-    Ok(NodeId(next))
+    out.u64(next);
+    txn.put(&keys::mark(MARK), &out.0);
+    Ok(())
 }
 
 operations! {

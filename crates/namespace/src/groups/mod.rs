@@ -12,3 +12,4 @@ pub(crate) mod registry;
 pub(crate) mod stores;
 pub(crate) mod stripe;
 pub(crate) mod tokens;
+pub(crate) mod widen;

@@ -61,6 +61,12 @@ pub enum PolicyCommand {
     /// Refused if the cluster's stores could not meet it even if all of them were online. Existing files stay as they
     /// are.
     Set(PolicySetArgs),
+    /// Give existing files below a directory as many replicas as their policies ask for.
+    ///
+    /// A file with too few replicas is assigned further stores, and repair makes the replicas at the rate that
+    /// `repair.rate` sets; `weir repair` shows how far it is. Files with more replicas than their policy asks for keep
+    /// them. An interrupted command is simply run again: it passes over files that fit.
+    Apply(PolicyApplyArgs),
     /// Show the policy for new files in a directory, and the directory that it comes from.
     Get(PolicyPathArgs),
     /// Remove the policy of a directory: it inherits again.
@@ -79,6 +85,26 @@ pub struct PolicySetArgs {
     /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
+    /// Make the directory first, with those above it, if it is not there.
+    #[arg(long)]
+    pub mkdir: bool,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
+/// Arguments of `weir policy apply`.
+#[derive(Args, Debug, Clone)]
+pub struct PolicyApplyArgs {
+    /// The directory. Each file below it gets what the policy of its own directory asks for.
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Count what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Assign further stores to at most this many files per second.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub files_per_second: u32,
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,

@@ -9,6 +9,7 @@ mod missing;
 mod policy;
 mod progress;
 mod repair;
+mod restored;
 mod status;
 mod stores;
 mod wrap;
@@ -34,6 +35,7 @@ pub(crate) use members::{node, store};
 pub(crate) use missing::run as missing;
 pub(crate) use policy::run as policy;
 pub(crate) use repair::run as repair;
+pub(crate) use restored::run as restored;
 pub(crate) use status::{check, run as status};
 pub(crate) use stores::run as stores;
 

@@ -107,6 +107,8 @@ fn of_cluster(status: &StatusView) -> Vec<String> {
         show_size(status.capacity)
     ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
+    let given = if status.is_default_given { ", as the stores stand on several hosts" } else { "" };
+    lines.push(format!("default policy: {}{given}", status.default_policy));
     lines.extend(under_replicated(status));
     let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
     let left = left(&status.repair, false).map(|left| format!("; {left}")).unwrap_or_default();
@@ -209,6 +211,9 @@ mod tests {
             deletions: Counted::default(),
             is_older_than_stores: false,
             damaged: DamageCounts::default(),
+            is_held: false,
+            default_policy: "replica(1)".into(),
+            is_default_given: false,
         }
     }
 

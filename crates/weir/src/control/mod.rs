@@ -69,6 +69,18 @@ pub enum ControlRequest {
         path: String,
         /// The policy.
         words: String,
+        /// Make the directory, with those above it, if it is not there.
+        #[serde(default)]
+        mkdir: bool,
+    },
+    /// Bring the files below a directory to the policies of their directories.
+    PolicyApply {
+        /// Its path.
+        path: String,
+        /// Only count.
+        dry_run: bool,
+        /// Move at most this many files per second to other groups of stores.
+        files_per_second: u32,
     },
     /// Show the policy of a directory.
     PolicyGet {
@@ -121,6 +133,15 @@ pub enum ControlRequest {
         store: Option<u64>,
         /// Stop draining it.
         stop: bool,
+    },
+    /// Compare the names of a restored manager with what its stores have.
+    Restored {
+        /// List at most this many of each kind.
+        list: u64,
+        /// Accept the state.
+        accept: bool,
+        /// Accept it although some stores could not be compared.
+        force: bool,
     },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use cluster::message::REPLICAS_MAX;
-use node::{FromManager, InventoryPage, InventoryRequest, StoredReplica};
-use types::{NodeId, ReplicaId, StoreId};
+use node::{FromManager, INVENTORY_MAX, Inventory, InventoryRequest, ORIGINS_MAX, StoredReplica};
+use types::{ErrorCode, NodeId, ReplicaId, StoreId};
 
 use crate::World;
 use crate::coordinator::PublishedView;
@@ -29,7 +28,14 @@ pub(crate) struct Inventories {
 
 struct State {
     last: u64,
-    waiting: BTreeMap<u64, (NodeId, SyncSender<InventoryPage>)>,
+    waiting: BTreeMap<u64, (NodeId, SyncSender<Result<Inventory, ErrorCode>>)>,
+}
+
+/// Replicas of a store, in order.
+pub(crate) struct InventoryPage {
+    pub(crate) replicas: Vec<StoredReplica>,
+    /// The store has no more.
+    pub(crate) is_last: bool,
 }
 
 /// Why a store's inventory is not known.
@@ -56,9 +62,35 @@ impl Inventories {
         Self { view, world, state: Tracked::new(state) }
     }
 
-    /// The replicas of a store after `after`, in order. Fewer than [`REPLICAS_MAX`] are the last ones. Waits for the store's server, so only a thread of
-    /// an administrator's command may call this.
-    pub(crate) fn page(&self, store: StoreId, after: Option<ReplicaId>) -> Result<Vec<StoredReplica>, NoInventory> {
+    /// The replicas of a store after `after`, in order. Waits for the store's server, so only a thread of an administrator's command may call this.
+    pub(crate) fn page(&self, store: StoreId, after: Option<ReplicaId>) -> Result<InventoryPage, NoInventory> {
+        let Inventory::Replicas { mut replicas, is_last } = self.ask(store, &InventoryRequest::After(after))? else {
+            return Err(NoInventory::Unreadable);
+        };
+        replicas.truncate(INVENTORY_MAX);
+        // What is not in order would hide replicas, and a page without replicas would come again for ever.
+        let is_after = |one: &StoredReplica| after.is_none_or(|after| after < one.replica);
+        let in_order = replicas.is_sorted_by(|one, next| one.replica < next.replica);
+        if in_order && replicas.iter().all(is_after) && (is_last || !replicas.is_empty()) {
+            Ok(InventoryPage { replicas, is_last })
+        } else {
+            Err(NoInventory::Unreadable)
+        }
+    }
+
+    /// Under which paths these replicas of a store were made, in their order. Empty: unknown. Waits as [`Self::page`] does.
+    pub(crate) fn origins(&self, store: StoreId, replicas: &[ReplicaId]) -> Result<Vec<Vec<u8>>, NoInventory> {
+        let mut all = Vec::with_capacity(replicas.len());
+        for some in replicas.chunks(ORIGINS_MAX) {
+            match self.ask(store, &InventoryRequest::Origins(some.to_vec()))? {
+                Inventory::Origins(origins) if origins.len() == some.len() => all.extend(origins),
+                _ => return Err(NoInventory::Unreadable),
+            }
+        }
+        Ok(all)
+    }
+
+    fn ask(&self, store: StoreId, request: &InventoryRequest) -> Result<Inventory, NoInventory> {
         for _ in 0..TRIES {
             let view = self.view.get();
             let is_online = view.is_online(self.world.now(), store) && view.is_up(&*self.world, store);
@@ -74,22 +106,12 @@ impl Inventories {
                 state.waiting.insert(number, (node, sender));
                 number
             };
-            self.world.send(node, FromManager::Inventory(InventoryRequest { number, store, after }));
+            self.world.send(node, FromManager::Inventory { number, store, request: request.clone() });
             let answer = receiver.recv_timeout(PATIENCE);
             self.state.lock().waiting.remove(&number);
             match answer {
-                Ok(InventoryPage { replicas: Some(mut replicas), .. }) => {
-                    replicas.truncate(REPLICAS_MAX);
-                    // What is not in order would hide replicas.
-                    let is_after = |one: &StoredReplica| after.is_none_or(|after| after < one.replica);
-                    let in_order = replicas.is_sorted_by(|one, next| one.replica < next.replica);
-                    return if in_order && replicas.iter().all(is_after) {
-                        Ok(replicas)
-                    } else {
-                        Err(NoInventory::Unreadable)
-                    };
-                }
-                Ok(InventoryPage { replicas: None, .. }) => return Err(NoInventory::Unreadable),
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(_)) => return Err(NoInventory::Unreadable),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
@@ -97,15 +119,15 @@ impl Inventories {
     }
 
     /// A disk server answers.
-    pub(crate) fn answered(&self, node: NodeId, page: InventoryPage) {
+    pub(crate) fn answered(&self, node: NodeId, number: u64, found: Result<Inventory, ErrorCode>) {
         let mut state = self.state.lock();
         // Ignore answers of nodes that were not asked.
-        if state.waiting.get(&page.number).is_none_or(|(asked, _)| *asked != node) {
+        if state.waiting.get(&number).is_none_or(|(asked, _)| *asked != node) {
             return;
         }
-        if let Some((_, sender)) = state.waiting.remove(&page.number) {
+        if let Some((_, sender)) = state.waiting.remove(&number) {
             // Nobody waits for a late answer.
-            let _ = sender.try_send(page);
+            let _ = sender.try_send(found);
         }
     }
 }
