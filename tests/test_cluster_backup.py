@@ -148,8 +148,8 @@ def test_a_manager_whose_directory_is_lost_comes_back_from_a_backup_under_load(c
         start_again(cluster)
         # Writers go on: the same client writes on after the restore.
         goes_on = len(load.closed)
-        until(lambda: len(load.closed) > goes_on + 3, 60)
-        since = dict(load.closed)
+        until(lambda: len(load.closed) > goes_on + 5, 60)
+    since = dict(load.closed)
     assert (cluster.manager.data / "cluster/authority").read_bytes() == key.read_bytes()
 
     # All that was complete at the backup, and all that was written since the restore.
