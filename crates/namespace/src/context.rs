@@ -154,6 +154,7 @@ op_tags! {
     Abandon = 51,
     DropMissingReplicas = 52,
     KeepDigest = 53,
+    NoteSharer = 54,
 }
 
 /// An answer that can be remembered.
