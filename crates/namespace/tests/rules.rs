@@ -532,7 +532,8 @@ fn clients_of_one_principal_change_a_complete_file_together() {
     let epoch = first.writer.epoch;
     assert_eq!(w.change(joins(2, ns::Sharing::Keeps(Some(epoch)))).unwrap().writer, first.writer);
     assert_eq!(w.refusal(joins(2, ns::Sharing::Keeps(Some(epoch + 1)))), ErrorCode::Stale);
-    let raised = w.change(joins(2, ns::Sharing::Raises)).unwrap();
+    assert_eq!(w.refusal(joins(2, ns::Sharing::Raises(epoch + 1))), ErrorCode::Stale);
+    let raised = w.change(joins(2, ns::Sharing::Raises(epoch))).unwrap();
     assert_eq!((raised.writer.key, raised.writer.epoch), (first.writer.key, epoch + 1), "it stays the first one's");
     assert_eq!(w.refusal(World::commit_op(first.writer, 5)), ErrorCode::Stale);
     w.change(World::commit_op(raised.writer, 5)).unwrap();

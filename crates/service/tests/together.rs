@@ -297,10 +297,11 @@ fn a_repeated_open_of_a_client_that_has_joined_joins_again() {
 fn a_lost_client_does_not_write_into_a_later_file_of_the_name() {
     everywhere(|nodes| {
         for (lost, goes_on) in [(1, false), (2, false), (1, true), (2, true)] {
-            make(nodes, "/a");
-            let mut clients = [open(nodes, 1, "/a"), open(nodes, 2, "/a")];
+            let path = format!("/{lost}{goes_on}");
+            make(nodes, &path);
+            let mut clients = [open(nodes, 1, &path), open(nodes, 2, &path)];
             // What a stock client in a cluster brings back: the capability that it had.
-            let redirected = clients[lost as usize - 1].at_home("update g /a");
+            let redirected = clients[lost as usize - 1].at_home(&format!("update g {path}"));
             let words = redirected.strip_prefix("redirect ").and_then(|to| to.split_once(' ')).map_or("", |(_, w)| w);
             let [first, second] = clients;
             let (gone, mut other) = if lost == 1 { (first, second) } else { (second, first) };
@@ -310,18 +311,17 @@ fn a_lost_client_does_not_write_into_a_later_file_of_the_name() {
             if goes_on {
                 // It may do so with the same file.
                 let mut back = nodes.connect(lost);
-                assert_eq!(back.ask(&format!("update f /a {words}")), "ok 12");
+                assert_eq!(back.ask(&format!("update f {path} {words}")), "ok 12");
                 back.hang_up();
             }
             let mut third = nodes.connect(3);
-            assert_eq!(third.ask("replace f /a"), "ok 0");
+            assert_eq!(third.ask(&format!("replace f {path}")), "ok 0");
             assert_eq!(third.ask("write f 0 another-file"), "ok");
             assert_eq!(third.ask("close f"), "ok");
             let mut back = nodes.connect(lost);
-            let refused = back.ask(&format!("update f /a {words}"));
+            let refused = back.ask(&format!("update f {path} {words}"));
             assert!(refused.starts_with("error Stale"), "client {lost}: {refused}");
-            assert_eq!(content(nodes, "/a"), "another-file");
-            assert_eq!(third.ask("remove /a"), "ok");
+            assert_eq!(content(nodes, &path), "another-file");
         }
     });
 }

@@ -213,7 +213,7 @@ impl OpenService {
                     Ok((now, ended)) => {
                         // A client that comes for this open write alone accepts its present epoch.
                         opening.op.only = opening.op.only.map(|_| now);
-                        opening.op.sharing = opening.op.sharing.map(|_| Sharing::Raises);
+                        opening.op.sharing = opening.op.sharing.map(|_| Sharing::Raises(now.epoch));
                         this.open_for_update(opening, group, vec![to], Some(ended));
                     }
                     Err(error) => opening.refuse(error),
@@ -256,7 +256,8 @@ impl OpenService {
         let came_for = opening.open_request.came_with.map(|(object, _)| object);
         if opening.op.sharing.is_some() && came_for.is_some_and(|object| object != content.object) {
             let why = "the open write of this client has ended, and another file has the name now; open the file again";
-            return opening.refuse(NsError::Stale { what: opening.op.path.to_string(), why });
+            let what = opening.op.path.to_string();
+            return opening.refuse(NsError::Stale { what, why });
         }
         if let (FileState::Updating(by), Some(_)) = (content.state, opening.op.sharing) {
             let writer = self.names.read(|read| namespace::writer_of(read, by, content.object));

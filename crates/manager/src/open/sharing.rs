@@ -66,7 +66,7 @@ impl OpenService {
         let terms = terms.map(|session| Terms { epoch: writer.epoch, session });
         let is_left = came_with == Some((writer.object, u64::from(writer.epoch)));
         let is_alive = !is_left && terms.is_some_and(|terms| self.primaries.has(writer.object, terms));
-        Some(if is_alive { Sharing::Keeps(Some(writer.epoch)) } else { Sharing::Raises })
+        Some(if is_alive { Sharing::Keeps(Some(writer.epoch)) } else { Sharing::Raises(writer.epoch) })
     }
 }
 

@@ -116,17 +116,19 @@ fn share(
         return Err(NsError::Stale { what: path.to_string(), why });
     };
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
-    match request.sharing {
-        Some(Sharing::Keeps(Some(epoch))) if epoch != writer.epoch => {
-            let why = "it has been opened again at this moment";
-            return Err(NsError::Stale { what: path.to_string(), why });
-        }
-        Some(Sharing::Keeps(_)) | None => {}
-        Some(Sharing::Raises) => {
-            writer.epoch = writer.epoch.saturating_add(1);
-            writer.session = ctx.session;
-            writer.put(txn);
-        }
+    let expected = match request.sharing {
+        Some(Sharing::Keeps(epoch)) => epoch,
+        Some(Sharing::Raises(from)) => Some(from),
+        None => None,
+    };
+    if expected.is_some_and(|epoch| epoch != writer.epoch) {
+        let why = "it has been opened again at this moment";
+        return Err(NsError::Stale { what: path.to_string(), why });
+    }
+    if let Some(Sharing::Raises(_)) = request.sharing {
+        writer.epoch = writer.epoch.saturating_add(1);
+        writer.session = ctx.session;
+        writer.put(txn);
     }
     // Any of them may be gone when another one ends the open write.
     if writer.placement.group == GroupId::DEFAULT {

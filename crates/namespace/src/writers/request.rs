@@ -83,8 +83,8 @@ pub struct OpenWrite {
 pub enum Sharing {
     /// Keeps it, so no handle is fenced. On a cluster it must be this one, which the present run of the primary has.
     Keeps(Option<u32>),
-    /// Raises it: no run of a primary has the present one any more.
-    Raises,
+    /// Raises it from this one, which no run of a primary has any more.
+    Raises(u32),
 }
 
 impl OpenWrite {
