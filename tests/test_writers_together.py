@@ -130,6 +130,7 @@ def test_many_threads_write_their_own_parts(url, tmp_path, request):
 
     def run(number: int) -> None:
         handle = Handle(url, path, pid=100 + number % 3)
+        answers.append(handle.opened)
         for block in range(number, 8 * MIB // BLOCK, 8):
             answers.append(handle.write(block * BLOCK, content(f"new {block}", BLOCK)))
         answers.append(handle.close())
@@ -139,7 +140,7 @@ def test_many_threads_write_their_own_parts(url, tmp_path, request):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(answers) == 8 * MIB // BLOCK + 8
+    assert len(answers) == 8 * MIB // BLOCK + 2 * 8
     assert not [answer.text for answer in answers if answer.status != raw.OK]
     assert back(url, path, tmp_path) == b"".join(content(f"new {block}", BLOCK) for block in range(8 * MIB // BLOCK))
 
@@ -243,7 +244,7 @@ def test_a_killed_writer_does_not_hold_up_the_other_one(url, tmp_path, request):
 def test_when_both_are_killed_the_file_stands_with_what_was_acknowledged(url, tmp_path, request):
     path = f"/{request.node.originalname}"
     before = bytes(make(url, path, 16 * MIB, tmp_path))
-    writers = begin_writers(url, path, (0.05, 0.05))
+    writers = begin_writers(url, path, (0.5, 0.5))
     acked = [block for writer in writers for block in acknowledged(writer, 4)]
     for writer in writers:
         writer.send_signal(signal.SIGKILL)

@@ -298,7 +298,8 @@ fn numbered(line: &str) -> Result<(Option<RequestNumber>, &str), Error> {
 
 /// The hints of a client that was redirected.
 fn hints(words: &str) -> Hints {
-    let capability = words.split('&').find_map(|word| {
+    // The last one counts: it is of the last redirect.
+    let capability = words.split('&').rev().find_map(|word| {
         word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())
     });
     let announced = words.split('&').find_map(|word| word.strip_prefix("size=")?.parse().ok());
