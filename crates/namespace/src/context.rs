@@ -163,6 +163,7 @@ op_tags! {
     Abandon = 51,
     DropMissingReplicas = 52,
     KeepDigest = 53,
+    NoteSharer = 54,
     MissDamaged = 62,
     ContinueRestored = 70,
     DistrustWriters = 71,

@@ -187,6 +187,8 @@ pub enum OpenWriteAction {
     Close(RequestNumber),
     /// Discards what was written: a new file goes, and a file that was to be replaced stays.
     Discard,
+    /// Records that a client has closed its handle in a request with this number. Others go on with the open write.
+    Leave(RequestNumber),
 }
 
 /// The answer to an [`OpenWriteRequest`].

@@ -2,22 +2,65 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use namespace::{WriterKind, WriterRecord};
 use parking_lot::{Mutex, MutexGuard};
-use types::{NsPath, ObjectId};
+use types::{ClientIdentity, ErrorCode, NsPath, ObjectId};
 
 use crate::caller::Caller;
-use crate::lease::Lease;
+use crate::error::Error;
+use crate::lease::{Lease, WriteAccess};
 use crate::names::Names;
-use crate::writers::Writers;
+use crate::sharers::{Alone, Closing, Joined, Newcomer};
+use crate::writers::{Owner, TakeUp, WriterPresence, Writers};
 
 /// The open writes of a node.
 pub(crate) struct OpenWrites {
     writers: Mutex<Writers<Arc<Lease>>>,
     /// A writer of an earlier boot may still return.
     old_boots: AtomicBool,
+}
+
+/// How an open for writing wants the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    /// Together with other clients of its principal, if they change a complete file in place.
+    Shares,
+    /// For itself: it appends.
+    Appends,
+    /// For itself: it truncates the file by its name, and nobody gets a handle.
+    Truncates,
+}
+
+/// The file that an open for writing asks for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) object: ObjectId,
+    pub(crate) path: &'a NsPath,
+    pub(crate) manner: Manner,
+    /// The lease that the caller has found, which must still be the one of the object. `None`: whichever there is.
+    pub(crate) of: Option<&'a Arc<Lease>>,
+    /// The lease is for an earlier open write, which the namespace has ended.
+    pub(crate) is_over: bool,
+}
+
+/// A lease that a session may use. Before it writes, [`Lease::hand_over`] must be called: it waits for the writes of shares that have ended.
+pub(crate) struct Entered {
+    pub(crate) lease: Arc<Lease>,
+    /// The owner of the lease.
+    pub(crate) key: Owner,
+    pub(crate) joined: Joined,
+}
+
+/// How a close went on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    /// The open write is in the state `Closing`, and must be ended.
+    Last,
+    /// Others go on.
+    Leaves,
+    /// The handle has nothing open any more.
+    Nothing,
 }
 
 impl OpenWrites {
@@ -62,4 +105,180 @@ impl OpenWrites {
         found.retain(|record| matches!(record.kind, WriterKind::Upload(_)) && writers.is_detached(record.object));
         found.into_iter().map(|record| record.object).collect()
     }
+}
+
+impl OpenWrites {
+    /// A session opens an object for writing. `None`: nobody has it open, and nobody is expected.
+    ///
+    /// # Errors
+    /// It must wait, or somebody has the file open and does not share it.
+    pub(crate) fn enter(&self, who: Newcomer<'_>, wanted: &Wanted<'_>) -> Result<Option<Entered>, Error> {
+        let mut writers = self.lock();
+        let Wanted { object, path, manner, .. } = *wanted;
+        let Some((lease, presence)) = writers.open_write(object) else { return Ok(None) };
+        let wait = || Error::Wait { seconds: 1, text: format!("{path} is being opened or closed at this moment") };
+        if wanted.of.is_some_and(|of| !Arc::ptr_eq(of, &lease)) {
+            return Err(wait());
+        }
+        if lease.is_discarded() {
+            return Err(Error::being_discarded(path));
+        }
+        let mut sharers = lease.sharers.lock();
+        let joins = match (presence, writers.attached_to(object)) {
+            (WriterPresence::Attached, Some(owner)) => {
+                let is_shared = lease.can_be_shared() && sharers.alone().is_none() && !wanted.is_over;
+                if is_shared && manner == Manner::Shares {
+                    Some(owner)
+                } else if wanted.is_over || sharers.are_only(who.client) {
+                    None
+                } else {
+                    return Err(not_shared(&lease, sharers.alone(), manner, path));
+                }
+            }
+            // Nobody is there, so nobody is fenced.
+            _ => {
+                sharers.lose_all();
+                None
+            }
+        };
+        let (key, joined) = match joins {
+            Some(owner) => (owner, sharers.join(who)),
+            None => {
+                let is_back = presence != WriterPresence::Attached && lease.can_be_shared() && !wanted.is_over;
+                match writers.take_up(object, who.session) {
+                    TakeUp::Yours(_) if is_back => (who.session, sharers.join(who)),
+                    TakeUp::Yours(_) => (who.session, sharers.take_over(who)),
+                    TakeUp::Wait | TakeUp::Unknown => return Err(wait()),
+                }
+            }
+        };
+        if manner == Manner::Appends {
+            sharers.be_alone(joined.share, Alone::Appends);
+        }
+        drop(sharers);
+        Ok(Some(Entered { lease, key, joined }))
+    }
+
+    /// Whether the session may still use what it has entered.
+    pub(crate) fn is_in(&self, entered: &Entered) -> bool {
+        let Entered { lease, key, joined } = entered;
+        self.lock().is_attached(lease.object, *key) && lease.sharers.lock().has(joined.share)
+    }
+
+    /// Takes an open back whose client does not get a handle. If nobody else has the file open, it waits for its client.
+    pub(crate) fn take_back(&self, entered: &Entered, now: Instant) {
+        let Entered { lease, key, joined } = entered;
+        let mut writers = self.lock();
+        let is_there = {
+            let mut sharers = lease.sharers.lock();
+            sharers.take_back(joined);
+            sharers.are_there()
+        };
+        if !is_there && is_of(&writers, lease) {
+            writers.detach(lease.object, *key, false, now);
+        }
+    }
+
+    /// A handle is closed, or its open write discarded.
+    pub(crate) fn begin_close(&self, access: &WriteAccess) -> Ends {
+        let mut writers = self.lock();
+        let lease = &access.lease;
+        if !is_of(&writers, lease) || !writers.is_attached(lease.object, access.key) {
+            return Ends::Nothing;
+        }
+        let mut sharers = lease.sharers.lock();
+        if !sharers.has(access.share) {
+            return Ends::Nothing;
+        }
+        let is_shared = lease.can_be_shared() && sharers.alone().is_none();
+        if is_shared && sharers.begin_close(access.share) == Closing::Leaves {
+            return Ends::Leaves;
+        }
+        if writers.begin_close(lease.object, access.key) { Ends::Last } else { Ends::Nothing }
+    }
+
+    /// The end of a close after which others could go on: [`Ends::Last`] if they have all closed meanwhile. `is_closed`: it has taken place.
+    pub(crate) fn finish_close(&self, access: &WriteAccess, is_closed: bool, now: Instant) -> Ends {
+        let mut writers = self.lock();
+        let lease = &access.lease;
+        let left = {
+            let mut sharers = lease.sharers.lock();
+            if is_closed { sharers.finish_close(access.share) } else { sharers.stay(access.share) }
+        };
+        if left.others || !is_of(&writers, lease) {
+            return Ends::Leaves;
+        }
+        if left.is_clean {
+            return if writers.begin_close(lease.object, access.key) { Ends::Last } else { Ends::Leaves };
+        }
+        writers.detach(lease.object, access.key, false, now);
+        Ends::Leaves
+    }
+
+    /// A handle is gone without a close, with its session: all handles of its share are. If nobody else has the file open, it waits for its client.
+    /// Returns the client if it may come back to a file that others write.
+    pub(crate) fn lose(&self, access: &WriteAccess, waits: bool, now: Instant) -> Option<ClientIdentity> {
+        let mut writers = self.lock();
+        let lease = &access.lease;
+        if !is_of(&writers, lease) || !writers.is_attached(lease.object, access.key) {
+            return None;
+        }
+        let (lost, is_there) = {
+            let mut sharers = lease.sharers.lock();
+            if !sharers.has(access.share) {
+                return None;
+            }
+            let lost = sharers.lose(access.share);
+            (lost, sharers.are_there())
+        };
+        match (is_there, waits) {
+            (true, _) => {}
+            (false, true) => writers.detach(lease.object, access.key, false, now),
+            (false, false) => writers.detach_for_good(lease.object, access.key, now),
+        }
+        lost
+    }
+}
+
+/// The session is gone, and has left its handles behind.
+pub(crate) fn lose_session(writers: &mut Writers<Arc<Lease>>, object: ObjectId, session: Owner, now: Instant) {
+    let (Some(lease), Some(key)) = (writers.lease(object), writers.attached_to(object)) else { return };
+    let is_there = {
+        let mut sharers = lease.sharers.lock();
+        let lost: Vec<_> = sharers.sessions().filter(|(other, _)| *other == session).map(|(_, share)| share).collect();
+        lost.into_iter().for_each(|share| drop(sharers.lose(share)));
+        sharers.are_there()
+    };
+    if !is_there {
+        writers.detach(object, key, false, now);
+    }
+}
+
+fn is_of(writers: &Writers<Arc<Lease>>, lease: &Arc<Lease>) -> bool {
+    writers.lease(lease.object).is_some_and(|other| Arc::ptr_eq(&other, lease))
+}
+
+/// Why an open for writing may not have the file together with those who have it open.
+fn not_shared(lease: &Lease, alone: Option<Alone>, manner: Manner, path: &NsPath) -> Error {
+    let who = &lease.caller;
+    let text = match (alone, manner) {
+        (Some(Alone::Appends), _) => {
+            format!("Cannot open {path} for update: {who} is appending to it; wait until it has closed the file")
+        }
+        (Some(Alone::HasCheckpoint), _) => format!(
+            "Cannot open {path} for update: {who} has an open checkpoint on it; wait until it has closed the file"
+        ),
+        (None, Manner::Appends) => format!(
+            "Cannot open {path} to append: others have it open for writing; wait until they have closed it, or open it for update"
+        ),
+        (None, Manner::Truncates) => {
+            format!(
+                "Cannot truncate {path}: it is open for writing; truncate the open file, or wait until it is closed"
+            )
+        }
+        (None, Manner::Shares) => {
+            format!("Cannot open {path} for update: {who} is writing it, and only complete files have several writers")
+        }
+    };
+    Error::new(ErrorCode::Busy, text)
 }

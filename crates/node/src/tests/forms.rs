@@ -80,6 +80,7 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::OpenWrite(request) => match request.action {
             OpenWriteAction::Close(_) => "open-write-close",
             OpenWriteAction::Discard => "open-write-discard",
+            OpenWriteAction::Leave(_) => "open-write-leave",
         },
         FromDisk::Claimed { found: ClaimResult::Ending, .. } => "claimed-ending",
         FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
@@ -247,6 +248,7 @@ fn from_disks() -> Vec<FromDisk> {
         attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
         of_write(OpenWriteAction::Close(RequestNumber { session: SESSION, number: 7 })),
         of_write(OpenWriteAction::Discard),
+        of_write(OpenWriteAction::Leave(RequestNumber { session: SESSION, number: 7 })),
         FromDisk::Claimed { number: 9, found: ClaimResult::Ending },
         FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
         FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
