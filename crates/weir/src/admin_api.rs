@@ -88,7 +88,7 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
 /// and the manager sees whether the command still waits.
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
-    Reply::Stream(
+    Reply::Late(
         serde_json::Value::Null,
         Box::new(move |out| {
             let mut said = Instant::now();
@@ -101,10 +101,11 @@ fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLos
             };
             let outcome = match manager.remove_lost_stores(&stores, how, &mut still_waits) {
                 Ok(Some(found)) => Ok(found),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Err("the command did not wait for the answer, so nothing was changed".into())),
                 Err(error) => Err(error.to_string()),
             };
-            serde_json::to_writer(out, &outcome).map_err(std::io::Error::from)
+            serde_json::to_writer(out, &outcome)?;
+            Ok(outcome.map(drop))
         }),
     )
 }

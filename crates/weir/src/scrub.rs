@@ -8,8 +8,8 @@ use maintenance::scrub::position::Tally;
 use crate::Failure;
 use crate::cli::ScrubArgs;
 use crate::config::units::{parse_size, show_size};
+use crate::context::Target;
 use crate::control::ControlRequest;
-use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::serve::now;
 use crate::time_text::show_time;
@@ -44,12 +44,11 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
 }
 
 fn answer(args: &ScrubArgs, what: &ControlRequest) -> Result<serde_json::Value, Failure> {
-    match ask(&args.data, what) {
-        Ok((answer, _)) => Ok(answer),
-        Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)
-            .while_doing("a running node does the scrub; `weir fsck` checks a stopped one")),
-        Err(error) => Err(Failure::new(Exit::Failed, error)),
-    }
+    let target = Target::of(&args.data)?;
+    let asked = target.ask(what);
+    let (answer, _) = asked
+        .map_err(|error| target.failure(error, "a running node does the scrub; `weir fsck` checks a stopped one"))?;
+    Ok(answer)
 }
 
 fn in_words(status: &Status) -> Vec<String> {
