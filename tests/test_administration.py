@@ -97,10 +97,10 @@ def test_commands_work_from_another_machine(cluster, machine):
     assert [store["store"] for store in stores] == [store["store"] for store in cluster.stores()] and len(stores) == 2
     for arguments in (["--cluster", "lab", "status"], ["status", "--cluster", "lab"], ["--cluster", here, "status"]):
         assert "online" in alice.done(*arguments), arguments
-    assert json.loads(alice.done("top", "--once", "--json"))["status"]["nodes"]
+    assert json.loads(alice.done("top", "--once", "--json"))["nodes"]
     assert alice.weir("status", "--check").stdout.startswith("WEIR ")
     alice.done("policy", "set", "/", "replica(2)")
-    assert json.loads(alice.done("policy", "get", "/", "--json"))["policy"] == "replica(2)"
+    assert json.loads(alice.done("policy", "get", "/", "--json"))["policy"].startswith("replica(2)")
     token = alice.done("token", "create").strip()
     assert token.startswith("weir-join-") and json.loads(alice.done("token", "list", "--json")) == cluster.asked("token", "list")
     # Her key is hers alone, and no secret is in any log.
@@ -199,7 +199,7 @@ def test_an_invitation_is_good_once_and_for_its_time(cluster, machine):
     unused = invite(cluster, "unused", "viewer")
     cluster.weir("admin", "revoke", "unused", "--data", cluster.data)
     assert "was revoked" in two.refused(DENIED, "context", "add", "mine", "--invite-file", "-", stdin=unused)
-    for wrong, words in (("weir-join-AAAA", "a token with which a node joins"), ("", "does not begin"), (text[:-3], "altered")):
+    for wrong, words in (("weir-join-AAAA", "a token with which a node joins"), ("", "does not begin"), (text[:60] + ("A" if text[60] == "B" else "B") + text[61:], "altered")):
         assert words in two.refused(USAGE, "context", "add", "mine", "--invite-file", "-", stdin=wrong)
     # A token for a node is no invitation, and an invitation is no token.
     ended = two.weir("serve", "--role", "disk", "--data", str(two.home / "d"), "--join", text.strip())
@@ -388,7 +388,7 @@ def test_hostile_bytes_do_no_harm(cluster, machine):
         b"{}\n",
         b"\0" * 100 + b"\n",
         b'{"ask":"dance"}\n',
-        b'{"ask":"stores","x":1}\n',
+        b'{"ask":"file","path":"/","x":1}\n',
         b"[" * 70_000 + b"\n",
         b"x" * 200_000,
     ):

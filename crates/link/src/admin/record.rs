@@ -271,6 +271,25 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_record_are_pinned() {
+        let record = AdminRecord {
+            id: AdminId([1; 16]),
+            name: "a".into(),
+            role: AdminRole::Operator,
+            invited: Timestamp(1),
+            invited_by: "b".into(),
+            hash: [2; 32],
+            invitation_ends: Timestamp(2),
+            access_ends: None,
+            key: Some([3; 32]),
+            certificate_ends: Some(Timestamp(3)),
+            revoked: None,
+        };
+        let bytes = [&[1; 16][..], b"\x01a\x01\x02\x01b", &[2; 32], &[4, 0, 1], &[3; 32], &[1, 6, 0]].concat();
+        assert_eq!(message::encode(&record).unwrap(), bytes);
+    }
+
+    #[test]
     fn records_are_read_back_from_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster/administrators");

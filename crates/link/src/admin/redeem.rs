@@ -225,3 +225,44 @@ fn grant(
         service.authority.issue_admin(&subject, key, now, grant.validity).map_err(|error| error.to_string())?;
     Ok((grant, issued))
 }
+
+#[cfg(test)]
+mod tests {
+    use types::ClusterId;
+
+    use super::*;
+    use crate::admin::AdminStream;
+
+    /// Lets nobody in, and notices who asks.
+    struct Closed;
+
+    impl AdminStore for Closed {
+        fn redeem(&self, _: &PresentedInvitation, _: &[u8; 32], _: Timestamp) -> Result<AdminGrant, AdminError> {
+            Err(AdminError::Failed("it was asked".into()))
+        }
+    }
+
+    impl AdminHandler for Closed {
+        fn serve(&self, _: AdminName, _: AdminStream) {}
+    }
+
+    #[test]
+    fn a_request_counts_only_with_the_signature_of_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
+        let (invitation, _) = Invitation::make(vec!["m:1".into()], authority.fingerprint(), now()).unwrap();
+        let service = AdminService { authority, store: Arc::new(Closed), handler: Arc::new(Closed) };
+        let (challenge, other) = ([1; CHALLENGE_BYTES], [2; CHALLENGE_BYTES]);
+        let (key, stolen) = (NewKey::draw().unwrap(), NewKey::draw().unwrap());
+        let said = |signature: Vec<u8>, key: &NewKey| {
+            let request = Request { presented: invitation.presented(), key: key.public(), signature };
+            grant(&service, &challenge, &request).unwrap_err()
+        };
+        assert!(said(key.sign_redeem(&challenge, &invitation.id), &key).contains("it was asked"));
+        for signature in
+            [key.sign_redeem(&other, &invitation.id), stolen.sign_redeem(&challenge, &invitation.id), vec![]]
+        {
+            assert!(said(signature, &key).contains("not signed"));
+        }
+    }
+}
