@@ -199,7 +199,11 @@ def test_an_invitation_is_good_once_and_for_its_time(cluster, machine):
     unused = invite(cluster, "unused", "viewer")
     cluster.weir("admin", "revoke", "unused", "--data", cluster.data)
     assert "was revoked" in two.refused(DENIED, "context", "add", "mine", "--invite-file", "-", stdin=unused)
-    for wrong, words in (("weir-join-AAAA", "a token with which a node joins"), ("", "does not begin"), (text[:60] + ("A" if text[60] == "B" else "B") + text[61:], "altered")):
+    for wrong, words in (
+        ("weir-join-AAAA", "a token with which a node joins"),
+        ("", "does not begin"),
+        (text[:60] + ("A" if text[60] == "B" else "B") + text[61:], "altered"),
+    ):
         assert words in two.refused(USAGE, "context", "add", "mine", "--invite-file", "-", stdin=wrong)
     # A token for a node is no invitation, and an invitation is no token.
     ended = two.weir("serve", "--role", "disk", "--data", str(two.home / "d"), "--join", text.strip())
