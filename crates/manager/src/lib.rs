@@ -26,6 +26,7 @@
 //! have changed by the time of the decision. Each change of the namespace therefore checks its assumptions in its own transaction. `open/reading.rs`
 //! explains why a reader's redirect is correct all the same.
 
+pub mod administrators;
 mod attributes;
 mod audit;
 mod capability_clock;

@@ -126,7 +126,7 @@ fn restored(manager: &Arc<Manager>, how: CompareOptions) -> Reply {
 fn long_search<T: Serialize, E: std::fmt::Display>(
     search: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Option<T>, E> + Send + 'static,
 ) -> Reply {
-    Reply::Stream(
+    Reply::Late(
         serde_json::Value::Null,
         Box::new(move |out| {
             let mut said = Instant::now();
@@ -139,10 +139,11 @@ fn long_search<T: Serialize, E: std::fmt::Display>(
             };
             let outcome = match search(&mut still_waits) {
                 Ok(Some(found)) => Ok(found),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Err("the command did not wait for the answer, so nothing was changed".into())),
                 Err(error) => Err(error.to_string()),
             };
-            serde_json::to_writer(out, &outcome).map_err(std::io::Error::from)
+            serde_json::to_writer(out, &outcome)?;
+            Ok(outcome.map(drop))
         }),
     )
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod admin;
 mod bench;
 mod client;
 mod cluster_views;
@@ -19,6 +20,7 @@ use types::{Location, StoreClass};
 use crate::config::ClusterRole;
 use crate::exit::Exit;
 
+pub use admin::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
@@ -32,6 +34,10 @@ crash, and checks every page that it gives back.";
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, about = ABOUT, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
+    /// The cluster that a command about a running cluster asks: a context (`weir context list`), or HOST[:PORT] of a
+    /// manager. May also stand after the command.
+    #[arg(long, value_name = "CONTEXT|HOST")]
+    pub cluster: Option<String>,
     /// The command.
     #[command(subcommand)]
     pub command: Command,
@@ -49,6 +55,18 @@ pub enum Command {
     Serve(ServeArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
+    /// Invite administrators of a cluster, list and revoke them.
+    ///
+    /// An administrator runs the commands of a cluster from any machine, with a certificate of the cluster's own
+    /// authority. A viewer reads; an operator also drains stores, makes them read-only and controls the scrub; an admin
+    /// does everything.
+    Admin(AdminArgs),
+    /// Add, list, choose and remove contexts: the clusters that you administer from this machine.
+    ///
+    /// A context has the addresses of a cluster's managers, a key and a certificate. It is kept in ~/.config/weir (or
+    /// $XDG_CONFIG_HOME/weir), where only you may read it. Commands of a running cluster ask, in this order: --data or
+    /// --cluster, the environment variables WEIR_CLUSTER and WEIR_DATA, the current context, /var/lib/weir/data.
+    Context(ContextArgs),
     /// Show how a cluster or a node is: healthy, warning or critical, and why.
     ///
     /// Asks the running node of a data directory. A manager judges its whole cluster, and shows its nodes and the work
@@ -98,7 +116,7 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Show what a node or a cluster does at this moment: requests, bytes, times, connections, space.
     ///
-    /// With HOST:PORT it reads the metrics of a node that was started with `--metrics`. With `--data` it asks the
+    /// With HOST:PORT it reads the metrics of a node that was started with `--metrics`. Without it, it asks the
     /// running manager about all nodes of its cluster, and shows a line for each. It refreshes until Ctrl-C; without
     /// a terminal it prints one block after the other.
     Top(TopArgs),
@@ -269,10 +287,9 @@ pub struct TokenRevokeArgs {
 /// Arguments of `weir token create`.
 #[derive(Args, Debug, Clone)]
 pub struct TokenCreateArgs {
-    /// The data directory of the running manager. Without it, the environment variable WEIR_DATA names it, else it is
-    /// the one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// What the node may become; a second manager cannot join yet.
     #[arg(long, value_name = "ROLE", default_value = "disk")]
     pub role: ClusterRole,
@@ -306,9 +323,13 @@ pub struct DemoArgs {
 /// Arguments of `weir fsck`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct FsckArgs {
-    /// The data directory to check. With --cluster: that of the running manager.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data directory to check. With --cluster: that of the running manager, which other commands find without it,
+    /// too.
+    #[arg(long, value_name = "DIR", required_unless_present = "cluster")]
+    pub data: Option<PathBuf>,
+    /// With --cluster, the cluster that `weir --cluster CLUSTER fsck --cluster` names.
+    #[arg(skip)]
+    pub manager: TargetArgs,
     /// Ask the running manager to compare its names with what each store of the cluster has. Clients go on meanwhile.
     /// Changes nothing. Ends with 1 if something is wrong, and with 6 if nothing is and a store could not be checked.
     #[arg(long, conflicts_with_all = ["config", "repair", "remove_unreferenced", "quick", "repair_journal", "rebuild_store", "reset_journal"])]
@@ -352,14 +373,13 @@ pub struct FsckArgs {
 
 /// Arguments of `weir top`.
 #[derive(Args, Debug, Default, Clone)]
-#[command(group = clap::ArgGroup::new("whom").required(true).args(["node", "data"]))]
 pub struct TopArgs {
     /// The address of the node's metrics: what `weir serve --metrics` was given, or the URL in its log.
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT", conflicts_with_all = ["data", "cluster"])]
     pub node: Option<String>,
-    /// The data directory of a running manager, to see its whole cluster.
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    /// The manager to ask, to see its whole cluster.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Show one block, and end.
     #[arg(long)]
     pub once: bool,
@@ -488,10 +508,9 @@ pub enum IfDamaged {
 /// Arguments of `weir scrub`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct ScrubArgs {
-    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
-    /// one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The node to ask.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Show the progress. Also done after every other flag.
     #[arg(long)]
     pub status: bool,
@@ -540,8 +559,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
         let _ = write!(std::io::stdout(), "{}", overview::exit_codes());
         return Err(Exit::Done);
     }
-    let command = overview::grouped(Cli::command());
-    command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+    let mut command = overview::grouped(Cli::command());
+    let parsed = command.clone().try_get_matches_from(args);
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.and_then(|cli| cli.with_cluster(&mut command)).map_err(|error| {
         let asked = !error.use_stderr();
         let text = error.render();
         // A closed reader (`weir --help | head`) is no error.

@@ -31,7 +31,8 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
         json: args.json,
         list: args.list,
     };
-    fsck::run(&args.data, &config.foundation(), config.grace, &options).map_err(failed)
+    let Some(data) = &args.data else { return Err(Failure::message(Exit::Usage, "--data is missing")) };
+    fsck::run(data, &config.foundation(), config.grace, &options).map_err(failed)
 }
 
 /// Runs `weir backup`.

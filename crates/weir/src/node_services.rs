@@ -8,7 +8,7 @@ use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
 
 use crate::config::Config;
-use crate::control::{Control, ControlRequest, Reply};
+use crate::control::{Caller, Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::{Failure, admin_api, maintain};
@@ -46,7 +46,7 @@ impl NodeServices {
         let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
         let namespace = Arc::clone(&foundation.names.index);
         let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace };
-        let answer = move |ask: ControlRequest| admin_api.answer(ask);
+        let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
         let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -92,7 +92,13 @@ impl AdminApi {
                 self.scrub.give_up();
                 self.scrub_status()
             }
-            ControlRequest::MakeToken { .. } | ControlRequest::Tokens | ControlRequest::RevokeToken { .. } => Reply::Refused(
+            ControlRequest::MakeToken { .. }
+            | ControlRequest::Tokens
+            | ControlRequest::RevokeToken { .. }
+            | ControlRequest::AdminInvite { .. }
+            | ControlRequest::Admins
+            | ControlRequest::AdminRevoke { .. }
+            | ControlRequest::AdminRenew { .. } => Reply::Refused(
                 "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             ControlRequest::Stores

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::cli::ScrubArgs;
 use crate::config::units::{parse_size, show_size};
+use crate::context::Target;
 use crate::control::ControlRequest;
-use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::serve::now;
 use crate::store_scrubs::StoreScrubView;
@@ -62,13 +62,14 @@ fn not_read(error: serde_json::Error) -> Failure {
 }
 
 fn answer(args: &ScrubArgs, what: &ControlRequest) -> Result<serde_json::Value, Failure> {
-    match ask(&args.data, what) {
+    let target = Target::of(&args.data)?;
+    let asked = target.ask(what);
+    let answered = asked
+        .map_err(|error| target.failure(error, "a running node does the scrub; `weir fsck` checks a stopped one"))?;
+    match answered {
         // The answer of a cluster's node may be longer than a line.
-        Ok((serde_json::Value::Null, following)) => serde_json::from_reader(following).map_err(not_read),
-        Ok((answer, _)) => Ok(answer),
-        Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)
-            .while_doing("a running node does the scrub; `weir fsck` checks a stopped one")),
-        Err(error) => Err(Failure::new(Exit::Failed, error)),
+        (serde_json::Value::Null, following) => serde_json::from_reader(following).map_err(not_read),
+        (answer, _) => Ok(answer),
     }
 }
 

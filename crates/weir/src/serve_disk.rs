@@ -135,7 +135,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let receiver =
         Arc::new(RegisteringReceiver { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
     links
-        .start(&listener, None, None, receiver)
+        .start(&listener, link::Doors::default(), None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
-    let answer = move |ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
+    let answer = move |_: &_, ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
     let mut control =
         Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));

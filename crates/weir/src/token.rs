@@ -9,8 +9,8 @@ use crate::Failure;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
 use crate::cluster_views::show;
 use crate::config::units::parse_duration;
+use crate::context::Target;
 use crate::control::ControlRequest;
-use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
@@ -41,11 +41,9 @@ fn create(args: &TokenCreateArgs) -> Result<Exit, Failure> {
         role: args.role,
         valid_millis: u64::try_from(valid.as_millis()).unwrap_or(u64::MAX),
     };
-    let (answer, _) = ask(&args.data, &wanted).map_err(|error| {
-        let not_running = matches!(error, AskError::NotRunning { .. });
-        let failure = Failure::new(Exit::Failed, error);
-        if not_running { failure.while_doing("tokens are created by a running manager") } else { failure }
-    })?;
+    let target = Target::of(&args.data)?;
+    let asked = target.ask(&wanted);
+    let (answer, _) = asked.map_err(|error| target.failure(error, "tokens are created by a running manager"))?;
     let token = answer.get("token").and_then(|token| token.as_str());
     let token = token.ok_or_else(|| Failure::message(Exit::Failed, "the node's answer does not read"))?;
     writeln!(std::io::stdout(), "{token}").map_err(|error| Failure::new(Exit::Failed, error))?;

@@ -4,22 +4,35 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+/// The data directory that the package serves.
+pub(crate) const DATA_DEFAULT: &str = "/var/lib/weir/data";
+
+/// The running node to ask.
+///
+/// The first of these that is given names it: --data or --cluster, WEIR_CLUSTER, WEIR_DATA, the current context.
+#[derive(Args, Debug, Default, Clone)]
+pub struct TargetArgs {
+    /// The data directory of the running manager, on its machine; for `weir status` and `weir scrub`, of any running
+    /// node [default: /var/lib/weir/data].
+    ///
+    /// Without --data and --cluster, the first of these names what is asked: the environment variables WEIR_CLUSTER
+    /// and WEIR_DATA, the current context (`weir context use`), the data directory that the package serves.
+    #[arg(long, value_name = "DIR", conflicts_with = "cluster")]
+    pub data: Option<PathBuf>,
+    /// The cluster to ask, from any machine: a context (`weir context list`), or HOST[:PORT] of a manager.
+    #[arg(long, value_name = "CONTEXT|HOST")]
+    pub cluster: Option<String>,
+}
+
 /// The manager to ask, and the form of the answer.
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
-    /// The data directory of the running manager; for `weir status`, of any running node.
-    ///
-    /// Without it, the environment variable WEIR_DATA names it, else it is the one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The manager.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Print JSON on stdout, with sizes in bytes.
     #[arg(long)]
     pub json: bool,
-}
-
-/// The data directory that a command without `--data` means.
-pub(crate) fn usual_data() -> PathBuf {
-    std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| "/var/lib/weir/data".into()).into()
 }
 
 /// Arguments of `weir status`.

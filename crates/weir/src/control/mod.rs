@@ -1,14 +1,22 @@
-//! The control socket of a running node, in its data directory. Only its owner (and root) may open it.
+//! Requests to a running node, from the control socket in its data directory, and to a manager also from
+//! administrators' machines. Only the owner of the data directory (and root) may open the socket.
 //!
 //! Each connection carries one request: a line of JSON, [`ControlRequest`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
 //! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
 //! so, so that commands and nodes of different versions understand each other.
 
+mod caller;
 pub mod client;
+pub(crate) mod gate;
+pub mod remote;
+mod rules;
 mod server;
 
 use std::io::Write;
 
+use link::admin::AdminRole;
+
+pub use caller::Caller;
 pub use server::{Control, ControlError};
 
 /// The socket's name in the data directory.
@@ -42,6 +50,29 @@ pub enum ControlRequest {
     RevokeToken {
         /// The token's id, or the beginning of its id.
         id: String,
+    },
+    /// Invite an administrator. The answer is the invitation's text.
+    AdminInvite {
+        /// The name of the administrator.
+        name: String,
+        /// The role.
+        role: AdminRole,
+        /// How long the invitation is valid.
+        valid_millis: u64,
+        /// How long the access lasts; without it, until it is revoked.
+        access_millis: Option<u64>,
+    },
+    /// List the administrators and invitations.
+    Admins,
+    /// Revoke an administrator or an invitation. The answer lists all.
+    AdminRevoke {
+        /// The name of the administrator.
+        name: String,
+    },
+    /// Make a new certificate for the administrator who asks. The answer is the certificate, in base64.
+    AdminRenew {
+        /// The request of [`link::NewKey::admin_renewal`], in base64.
+        request: String,
     },
     /// Show how the node or the cluster is, with the judgement.
     Status,
@@ -153,16 +184,23 @@ pub enum ControlRequest {
 /// Writes the bytes that follow an answer.
 pub type BodyWriter = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
+/// Does the work of a request, writes the bytes that follow the answer, and says whether the work is done.
+pub type LateWriter = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<Result<(), String>> + Send>;
+
 /// An answer.
 pub enum Reply {
     /// Success, with the result.
     Done(serde_json::Value),
     /// Success; bytes follow the result.
     Stream(serde_json::Value, BodyWriter),
+    /// The work is done while its answer is written, after this result.
+    Late(serde_json::Value, LateWriter),
     /// Not done, and why.
     Refused(String),
     /// Not done, because the object of the request does not exist.
     Absent(String),
+    /// Not done, because the caller may not do it.
+    Denied(String),
 }
 
 impl Reply {
@@ -176,4 +214,4 @@ impl Reply {
 }
 
 /// Answers requests. It may block; several threads may call it at once.
-pub type Answerer = dyn Fn(ControlRequest) -> Reply + Send + Sync;
+pub type Answerer = dyn Fn(&Caller, ControlRequest) -> Reply + Send + Sync;
