@@ -10,7 +10,7 @@ use kv::Durability;
 use namespace::{Actor, Mkdir};
 use store::NewReplica;
 use types::{ClusterId, Incarnation, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Settings, StoreFoundation, StoreOpenError};
+use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose, Settings, StoreFoundation, StoreOpenError};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 const CLUSTER: ClusterId = ClusterId(77);
