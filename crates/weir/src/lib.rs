@@ -6,6 +6,7 @@
 //! this crate turns arguments into their options.
 
 mod admin_api;
+mod ask_reload;
 mod bench;
 pub mod cli;
 mod cluster_node;
@@ -25,6 +26,7 @@ mod init;
 mod local;
 pub mod logging;
 mod maintain;
+mod man_page;
 mod managers_file;
 pub mod metrics;
 mod node_services;
@@ -71,7 +73,8 @@ fn carry_out(parsed: cli::Cli) -> Exit {
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),
-        cli::Command::Init(args) => init::run(&args.data),
+        cli::Command::Reload(args) => ask_reload::run(&args),
+        cli::Command::Init(args) => init::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),
         cli::Command::Cp(args) => copy::copy(&args),

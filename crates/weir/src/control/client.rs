@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use super::{ControlRequest, LINE_MAX, SOCKET, server};
 
 /// How long the node may be silent; some answers need the disk first.
@@ -37,16 +39,24 @@ pub enum AskError {
     },
 }
 
+/// The process of the node that serves `data`.
+pub fn node_of(data: &Path) -> Result<Pid, AskError> {
+    drop(connect(data)?);
+    let pid = foundation::datadir::holder_of(data).and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    pid.ok_or_else(|| AskError::NotRunning { data: data.to_owned() })
+}
+
+fn connect(data: &Path) -> Result<UnixStream, AskError> {
+    server::connect(data).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { data: data.to_owned() },
+        _ => AskError::Io { path: data.join(SOCKET), source: error },
+    })
+}
+
 /// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
 pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
     let failed = |source| AskError::Io { path: data.join(SOCKET), source };
-    let mut stream = match server::connect(data) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Err(AskError::NotRunning { data: data.to_owned() });
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let mut stream = connect(data)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let request = serde_json::to_string(ask).map_err(|error| failed(error.into()))?;
     stream.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
