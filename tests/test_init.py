@@ -64,6 +64,10 @@ class Node:
         assert done.returncode == DONE, done.stderr
         return done.stdout
 
+    def stores(self) -> list[str]:
+        """The states of the cluster's stores."""
+        return [store["state"] for store in json.loads(self.ask("stores", "--json"))]
+
 
 @pytest.fixture
 def made(base, request):
@@ -128,7 +132,7 @@ def test_the_rest_of_a_token_can_be_revoked(made, manager):
     # Whoever is in stays in, also after a restart of the manager.
     assert manager.stop() == DONE
     manager.start()
-    until(lambda: '"online"' in manager.ask("stores", "--json"), READY_SECONDS, first.log_text)
+    until(lambda: manager.stores() == ["online"], READY_SECONDS, first.log_text)
     for wrong in ("0", "257", "x"):
         done = weir("token", "create", "--data", str(manager.data), "--uses", wrong)
         assert done.returncode == USAGE and "--uses" in done.stderr, done.stderr
@@ -271,7 +275,7 @@ def test_a_store_is_added_with_one_command(made, manager, tmp_path):
     assert disk.config.read_text().count("[[store]]") == 2
     assert disk.stop() == DONE
     disk.start()
-    until(lambda: manager.ask("stores", "--json").count('"online"') == 2, READY_SECONDS, disk.log_text)
+    until(lambda: manager.stores() == ["online", "online"], READY_SECONDS, disk.log_text)
     # The first table must not leave out the store that needs none.
     assert disk.stop() == DONE
     disk.config.write_text(disk.config.read_text().partition("\n[[store]]")[0])
