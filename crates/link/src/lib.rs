@@ -63,5 +63,5 @@ pub use random::RandomError;
 pub use role::{Role, Roles};
 pub use secret_file::FileError;
 pub use settings::Settings;
-pub use token::{JoinToken, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
+pub use token::{JoinToken, NodeList, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
 pub use verify::CertificateProblem;

@@ -76,7 +76,7 @@ pub use groups::stores::{
 pub use groups::stripe::{
     NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
 };
-pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
+pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, token, tokens};
 pub use groups::widen::WidenObject;
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};

@@ -123,8 +123,8 @@ pub fn continue_restored(txn: &mut dyn Txn, ctx: &Context, request: &ContinueRes
     let minutes = u64::try_from(ctx.now.secs()).unwrap_or(0) / 60;
     pass_over_nodes(txn, NODES_LEFT_FREE.saturating_add(minutes))?;
     pass_over_sessions(txn, SESSIONS_LEFT_FREE)?;
-    // A node may have joined with it, or it was revoked.
-    for token in tokens(txn)?.iter().filter(|token| token.used.is_none()) {
+    // A node may have joined with it since, or it was revoked.
+    for token in tokens(txn)?.iter().filter(|token| !token.is_used_up()) {
         txn.delete(&keys::token(&token.id));
     }
     let before = restored(txn)?.map_or(0, |before| before.epochs);

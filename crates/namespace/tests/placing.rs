@@ -75,7 +75,8 @@ impl World {
     /// Adds a disk server that joins with the token of this number, with one store.
     fn disk(&self, token: u8, store: u64) -> NodeId {
         let (id, key, expires) = ([token; 16], [token; 32], Timestamp(100));
-        let token = ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        let token =
+            ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, uses_max: 1, used: Vec::new() };
         self.change(ns::MakeToken { token: token.clone() }).unwrap();
         let node = self.change(ns::JoinNode { token, roles: 2, name: "disk".into(), key }).unwrap();
         let location = "site/rack/host".parse().unwrap();

@@ -103,7 +103,7 @@ fn path(text: &str) -> NsPath {
 
 fn token(number: u8) -> ns::MakeToken {
     let (id, hash, made, expires) = ([number; 16], [number; 32], Timestamp(1), Timestamp(100));
-    ns::MakeToken { token: ns::TokenEntry { id, hash, roles: 2, made, expires, used: None } }
+    ns::MakeToken { token: ns::TokenEntry { id, hash, roles: 2, made, expires, uses_max: 1, used: Vec::new() } }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bench;
 mod client;
 mod cluster_views;
 mod filter;
+mod init;
 mod local;
 mod machines;
 mod overview;
@@ -24,6 +25,7 @@ pub use admin::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use init::*;
 pub use local::*;
 pub use machines::*;
 
@@ -53,6 +55,11 @@ pub enum Command {
     /// cleanly within 10 s; a second one ends it at once. With --role it is a node of a cluster: the manager, or a
     /// disk server that joins with a token.
     Serve(ServeArgs),
+    /// Make a running node read its configuration file again.
+    ///
+    /// First checks the settings, with the flags with which the node was started. If something is wrong, the node
+    /// goes on with the settings that it has.
+    Reload(ReloadArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
     /// Invite administrators of a cluster, list and revoke them.
@@ -98,9 +105,12 @@ pub enum Command {
     Store(StoreArgs),
     /// Remove a node from a cluster.
     Node(NodeArgs),
-    /// Create a data directory, and do nothing else.
+    /// Make a new node: its data directory and its configuration file.
     ///
-    /// Only needed for nodes that are started with `--existing`. Does nothing if there is a data directory already.
+    /// With --role it makes the data directory, lets a disk server join its cluster and makes its stores, and writes
+    /// the configuration file. Without --role it makes what the file --config describes; with neither, only the data
+    /// directory of a single node. What is there already stays as it is. Run by root where the package is installed,
+    /// it gives what it makes to the user weir.
     Init(InitArgs),
     /// Show what weir promises, on a temporary cluster of its own.
     ///
@@ -234,6 +244,18 @@ pub struct ServeArgs {
     pub check: bool,
 }
 
+/// Arguments of `weir reload`.
+#[derive(Args, Debug, Clone)]
+pub struct ReloadArgs {
+    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
+    /// one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
+    pub data: PathBuf,
+    /// The process id of the node, instead of its data directory.
+    #[arg(long, value_name = "PID", conflicts_with = "data")]
+    pub pid: Option<i32>,
+}
+
 /// A token to join with, as it was given. Whoever reads it can join, so it is not shown.
 #[derive(Clone)]
 pub struct JoinText(pub String);
@@ -262,14 +284,14 @@ pub struct JoinTokenArgs {
 /// Commands on tokens.
 #[derive(Subcommand, Debug, Clone)]
 pub enum TokenCommand {
-    /// Create a token with which one node can join the cluster, and print it: one line.
+    /// Create a token with which a node can join the cluster, and print it: one line.
     ///
-    /// Everybody who has the token can join in the node's place, until it is used or expires.
+    /// Everybody who has the token can join in the node's place, until it is used up, expires, or is revoked.
     Create(TokenCreateArgs),
     /// List the tokens: what they are for, until when they are valid, and who has used them. The list does not reveal
     /// the tokens themselves.
     List(ManagerArgs),
-    /// Revoke an unused token.
+    /// Revoke a token that is not used up. Nodes that have joined with it stay.
     Revoke(TokenRevokeArgs),
 }
 
@@ -296,14 +318,9 @@ pub struct TokenCreateArgs {
     /// How long the token is valid, as in 1h; at most 30d.
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub valid: String,
-}
-
-/// Arguments of `weir init`.
-#[derive(Args, Debug, Default, Clone)]
-pub struct InitArgs {
-    /// The data directory: empty, or missing in a folder that exists.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// How many nodes can join with the token; at most 256.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub uses: u16,
 }
 
 /// Arguments of `weir demo`.

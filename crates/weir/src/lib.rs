@@ -8,6 +8,7 @@
 mod admin;
 mod admin_api;
 mod administration;
+mod ask_reload;
 mod bench;
 pub mod cli;
 mod cluster_node;
@@ -28,6 +29,7 @@ mod init;
 mod local;
 pub mod logging;
 mod maintain;
+mod man_page;
 mod managers_file;
 pub mod metrics;
 mod node_services;
@@ -77,7 +79,8 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Token(args) => token::run(&args),
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
-        cli::Command::Init(args) => init::run(&args.data),
+        cli::Command::Reload(args) => ask_reload::run(&args),
+        cli::Command::Init(args) => init::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) if args.cluster => cluster_views::fsck(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),

@@ -68,6 +68,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.incarnation,
         data.format.created,
     );
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
@@ -94,6 +95,7 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
     let given = [
         ("--join", args.join.is_some()),
         ("--join-file", args.join_file.is_some()),
+        ("join_file", config.join_file.is_some()),
         ("[[store]]", !config.stores.is_empty()),
         ("managers", !config.managers.is_empty()),
         ("advertise", config.advertise.is_some()),
@@ -132,12 +134,15 @@ pub fn serve_on(
     let node_services = NodeServices::start(foundation, config, server.watch())?;
     let health = Arc::clone(node_services.health());
     metrics.serve(sources(foundation, &server, &node_services));
-    say_ready(&format!("root://{}/", server.address()))?;
-    supervisor::tell("READY=1");
+    let url = format!("root://{}/", server.address());
+    say_ready(&url)?;
+    supervisor::ready(&url);
+    let mut state = supervisor::StateLine::new(url);
 
     let mut look = || {
         space.look();
         health.look();
+        state.look(|| health.recent());
     };
     let end = wait(asked, reload, foundation, &server, &mut look);
     metrics.stopping();

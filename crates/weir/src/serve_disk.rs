@@ -18,7 +18,7 @@ use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
-use crate::cli::ServeArgs;
+use crate::cli::{JoinText, ServeArgs};
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
@@ -64,17 +64,11 @@ pub(crate) fn has_joined(data: &Path) -> bool {
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     if listen.ip().is_unspecified() && config.advertise.is_none() {
-        return Err(Failure::message(
-            Exit::Usage,
-            format!(
-                "clients cannot be sent to {}; say --advertise HOST:PORT, an address of this machine that they reach",
-                config.listen
-            ),
-        ));
+        return Err(no_address_for_clients(&config.listen));
     }
     let nodes = NodesAddress::of(config)?;
     let default_location = default_location(config)?;
-    let token = token_of(args)?;
+    let token = token_of(args.join.as_ref(), args.join_file.as_deref(), config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
@@ -102,6 +96,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         }
     };
     let cluster = identity.name().cluster;
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the stores, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let stores = served_stores::open(&data, config, cluster, &default_location, if_new)?;
@@ -156,12 +151,15 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
-    let mut ready = false;
+    let is_ready = std::cell::Cell::new(false);
     let mut said = Ok(());
+    supervisor::say("waits for its manager");
+    let url = started.url_for_clients(config);
+    let mut state = supervisor::StateLine::new(url.clone());
     let soon = || match registrar.outcome.lock().take()? {
-        Outcome::Registered if !ready => {
-            ready = true;
-            supervisor::tell("READY=1");
+        Outcome::Registered if !is_ready.get() => {
+            is_ready.set(true);
+            supervisor::ready(&url);
             said = say_ready(&started);
             said.is_err().then_some(End::Asked)
         }
@@ -182,6 +180,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         spaces.iter_mut().for_each(SpaceWatch::look);
         health.look();
         scrubs.look();
+        // Before it has registered, it has said that it waits for the manager.
+        if is_ready.get() {
+            state.look(|| health.recent());
+        }
         stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
     };
     let end = wait(&stop, reload, soon, watch);
@@ -235,7 +237,7 @@ fn no_identity(error: IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
-fn default_location(config: &Config) -> Result<Location, Failure> {
+pub(crate) fn default_location(config: &Config) -> Result<Location, Failure> {
     if let Some(location) = &config.location {
         return Ok(location.clone());
     }
@@ -248,10 +250,17 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     })
 }
 
-/// The token, if one was given.
-fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
+/// The token, if one was given: as a flag, or by the configuration of a node that has not joined yet.
+pub(crate) fn token_of(
+    join: Option<&JoinText>,
+    join_file: Option<&Path>,
+    config: &Config,
+) -> Result<Option<JoinToken>, Failure> {
     use std::io::Read as _;
-    let text = match (&args.join, &args.join_file) {
+    // The configuration stays after the join, and the file of the token need not.
+    let has_joined = config.data.as_deref().is_some_and(has_joined);
+    let configured = config.join_file.as_deref().filter(|_| !has_joined);
+    let text = match (join, join_file.or(configured)) {
         (Some(text), _) => text.0.clone(),
         (None, Some(file)) => {
             let read = || {
@@ -269,7 +278,7 @@ fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
 }
 
 /// The identity of this node: the one from its join, or a new one if it joins now.
-fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
+pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
     let file = data.held().join(IDENTITY_FILE);
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let identity = match Identity::read(&file) {
@@ -323,7 +332,16 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
     Ok(identity)
 }
 
-fn not_joined(data: &Path) -> Failure {
+pub(crate) fn no_address_for_clients(listen: &str) -> Failure {
+    Failure::message(
+        Exit::Usage,
+        format!(
+            "clients cannot be sent to {listen}; say --advertise HOST:PORT, an address of this machine that they reach"
+        ),
+    )
+}
+
+pub(crate) fn not_joined(data: &Path) -> Failure {
     Failure::message(
         Exit::Usage,
         format!(

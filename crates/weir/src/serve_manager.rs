@@ -57,7 +57,7 @@ pub(crate) struct ManagerParts<'a> {
 
 /// Runs a manager until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
-    if args.join.is_some() || args.join_file.is_some() {
+    if args.join.is_some() || args.join_file.is_some() || config.join_file.is_some() {
         return Err(Failure::message(
             Exit::Usage,
             "a manager does not join: the first one creates the cluster, and a second one is not supported yet",
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         nodes.check_free(listen, metrics_at)?;
     }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
@@ -143,7 +144,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
-    supervisor::tell("READY=1");
+    let url = started.url_for_clients(config);
+    supervisor::ready(&url);
+    let mut state = supervisor::StateLine::new(url);
 
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
@@ -155,6 +158,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let watch = || {
         space.look();
         health.look();
+        state.look(|| health.recent());
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
         End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
     };
@@ -384,7 +388,7 @@ impl AdminApi {
             ControlRequest::AdminRevoke { name } => self.revoke_admin(name),
             ControlRequest::AdminRenew { request } => self.renew_admin(caller, request),
             ControlRequest::Status => admin_api::told(self.health.status()),
-            ControlRequest::MakeToken { role, valid_millis } => {
+            ControlRequest::MakeToken { role, valid_millis, uses } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
@@ -392,9 +396,9 @@ impl AdminApi {
                 };
                 let valid = std::time::Duration::from_millis(*valid_millis);
                 let fingerprint = self.authority.fingerprint();
-                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, valid, now()) {
+                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, *uses, valid, now()) {
                     Ok(token) => {
-                        tracing::info!(role = %roles, "a token to join with was made");
+                        tracing::info!(role = %roles, uses, "a token to join with was made");
                         Reply::Done(serde_json::json!({ "token": token }))
                     }
                     Err(error) => Reply::Refused(error.to_string()),

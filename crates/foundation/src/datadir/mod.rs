@@ -288,6 +288,11 @@ pub fn format_of(path: &Path) -> Result<Option<Format>, DataDirError> {
     look(path, path)
 }
 
+/// The process that holds the data directory at `path`, or has held it last, by the lock file's own words.
+pub fn holder_of(path: &Path) -> Option<u32> {
+    fs::File::open(path.join(LOCK_FILE)).ok().and_then(|mut file| lock::pid_in(&mut file))
+}
+
 /// Opens and locks the directory at `path`.
 fn open_locked(path: &Path) -> Result<(Arc<Directory>, Lock), DataDirError> {
     let io = |error: DiskError| DataDirError::Io { what: "open", path: path.to_owned(), source: error.source };

@@ -18,7 +18,8 @@ pub const FIRST_NODE: NodeId = NodeId(1);
 /// The mark that holds the next node number.
 const MARK: &[u8] = b"nodes";
 
-/// Lets a node join: marks the token as used by the node's key, and gives the node the next number. The same key gets the same number again.
+/// Lets a node join: records in the token that the node's key has used it, and gives the node the next number. The same key gets the same number
+/// again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinNode {
     /// The token as it was when the caller verified it. If its record has changed since, the request fails with [`NsError::Stale`]: read and verify
@@ -70,14 +71,16 @@ pub fn join_node(txn: &mut dyn Txn, ctx: &Context, request: &JoinNode) -> Result
     if there.as_ref() != Some(&request.token) {
         return Err(NsError::Stale { what: "the token".into(), why: "it was used or removed meanwhile" });
     }
-    match request.token.used {
-        Some((node, key)) if key == request.key => return must_be_member(txn, node).map(|member| member.node),
-        Some(_) => return Err(NsError::Stale { what: "the token".into(), why: "another node has used it" }),
-        None => {}
+    if let Some((node, _)) = request.token.used.iter().find(|(_, key)| *key == request.key) {
+        return must_be_member(txn, *node).map(|member| member.node);
+    }
+    if request.token.is_used_up() {
+        return Err(NsError::Stale { what: "the token".into(), why: "another node has used it" });
     }
     let node = next_node(txn)?;
-    let JoinNode { roles, name, key, .. } = request.clone();
-    put_token(txn, &TokenEntry { used: Some((node, key)), ..request.token.clone() });
+    let JoinNode { mut token, roles, name, key } = request.clone();
+    token.used.push((node, key));
+    put_token(txn, &token);
     put_member(
         txn,
         &MemberEntry { node, roles, name, key, joined: ctx.now, for_nodes: Vec::new(), for_clients: Vec::new() },

@@ -153,7 +153,7 @@ fn disk_server(
 ) -> (String, Arc<Service>, Arc<Store>, Stop) {
     let (key, expires) = ([number; 32], now().plus(VALIDITY));
     let roles = Roles::DISK.bits();
-    let token = TokenEntry { id: [number; 16], hash: key, roles, made: now(), expires, used: None };
+    let token = TokenEntry { id: [number; 16], hash: key, roles, made: now(), expires, uses_max: 1, used: Vec::new() };
     change(namespace, MakeToken { token: token.clone() });
     let node = change(namespace, JoinNode { token, roles, name: format!("disk{number}"), key });
 

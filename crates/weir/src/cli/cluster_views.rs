@@ -7,6 +7,11 @@ use clap::{Args, Subcommand};
 /// The data directory that the package serves.
 pub(crate) const DATA_DEFAULT: &str = "/var/lib/weir/data";
 
+/// The data directory that a command for this machine's node means without `--data`.
+pub(crate) fn usual_data() -> PathBuf {
+    std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| DATA_DEFAULT.into()).into()
+}
+
 /// The running node to ask.
 ///
 /// The first of these that is given names it: --data or --cluster, WEIR_CLUSTER, WEIR_DATA, the current context.
@@ -158,7 +163,8 @@ pub struct StoreArgs {
 pub enum StoreCommand {
     /// Make a store in a directory of this disk server, for a new disk or in place of a lost one.
     ///
-    /// Then name it as `dir` of a [[store]] in the configuration, if it is not there yet, and restart the disk server.
+    /// Also names it as a [[store]] in the configuration file. The disk server may run, and uses the store after its
+    /// next start.
     Add(AddStoreArgs),
     /// Put no new objects on the store; its existing ones are read, and changed in place.
     ReadOnly(OneStoreArgs),
@@ -178,9 +184,17 @@ pub struct AddStoreArgs {
     /// The directory: a new one or an empty one, on the disk of the store.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// The data directory of the disk server, which has joined its cluster.
-    #[arg(long, value_name = "DIR")]
+    /// The data directory of the disk server, which has joined its cluster. Without it, the environment variable
+    /// WEIR_DATA names it, else it is the one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
     pub data: PathBuf,
+    /// The configuration file of the disk server, which gets a [[store]] for the directory [default:
+    /// /etc/weir/weir.toml, if it is about this data directory].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Then restart the package's service, so that the disk server uses the store.
+    #[arg(long)]
+    pub restart: bool,
 }
 
 /// Which store.

@@ -13,7 +13,8 @@ use crate::exit::Exit;
 /// Runs the command.
 pub(crate) fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     let ask = ControlRequest::FsckCluster { list: args.list as u64 };
-    let found: Result<AuditView, String> = asked(&TargetArgs { data: args.data.clone(), ..args.manager.clone() }, &ask)?;
+    let found: Result<AuditView, String> =
+        asked(&TargetArgs { data: args.data.clone(), ..args.manager.clone() }, &ask)?;
     let found = found.map_err(|why| Failure::message(Exit::Failed, format!("the manager refused: {why}")))?;
     let lines = if args.json {
         vec![serde_json::to_string(&found).map_err(|error| Failure::new(Exit::Failed, error))?]

@@ -1,8 +1,11 @@
 //! A command's side of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::process::Pid;
 
 use super::{ControlRequest, LINE_MAX, SOCKET, server};
 
@@ -50,16 +53,24 @@ pub enum AskError {
     },
 }
 
+/// The process of the node that serves `data`.
+pub fn node_of(data: &Path) -> Result<Pid, AskError> {
+    drop(connect(data)?);
+    let pid = foundation::datadir::holder_of(data).and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    pid.ok_or_else(|| AskError::NotRunning { data: data.to_owned() })
+}
+
+fn connect(data: &Path) -> Result<UnixStream, AskError> {
+    server::connect(data).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { data: data.to_owned() },
+        _ => AskError::Io { at: socket_of(data), source: error },
+    })
+}
+
 /// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
 pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
     let failed = |source| AskError::Io { at: socket_of(data), source };
-    let mut stream = match server::connect(data) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Err(AskError::NotRunning { data: data.to_owned() });
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let mut stream = connect(data)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
     answer(Box::new(BufReader::new(stream)), &failed)

@@ -37,12 +37,14 @@ pub enum ControlRequest {
     },
     /// End the pass in progress. The next one starts when it is due.
     ScrubStop,
-    /// Make a token with which a node can join the cluster. The answer is its text.
+    /// Make a token with which nodes can join the cluster. The answer is its text.
     MakeToken {
         /// The role of the node.
         role: crate::config::ClusterRole,
         /// How long it is valid.
         valid_millis: u64,
+        /// How many nodes can join with it.
+        uses: u16,
     },
     /// List the tokens.
     Tokens,
