@@ -76,6 +76,12 @@ class Handle:
             if ends:
                 assert self.connection.request(raw.ENDSESS, ends.connection.session).status == raw.OK
             self.opened = patient(self.connection, f"{path}?{opaque}", options)
+        while self.opened.status == raw.REDIRECT:
+            # The open write has ended meanwhile. A client brings along what it had.
+            port, host, more = self.opened.redirect
+            opaque = "&".join(word for word in (more, opaque) if word)
+            self.connection = Raw(port, host=host, pid=pid)
+            self.opened = patient(self.connection, f"{path}?{opaque}", options)
         self.handle = self.opened.body[:4]
 
     def write(self, offset: int, data: bytes) -> raw.Answer:

@@ -129,7 +129,8 @@ impl OpenWrites {
                 let is_shared = lease.can_be_shared() && sharers.alone().is_none() && !wanted.is_over;
                 if is_shared && manner == Manner::Shares {
                     Some(owner)
-                } else if wanted.is_over || sharers.are_only(who.client) {
+                } else if !lease.can_be_shared() || wanted.is_over || sharers.are_only(who.client) {
+                    // The namespace lets only the client of a new object come here. For a stripe unit that is any server.
                     None
                 } else {
                     return Err(not_shared(&lease, sharers.alone(), manner, path));
