@@ -2,7 +2,7 @@
 //! revocation ends them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use link::admin::{AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
 use manager::administrators::Administrators;
@@ -50,9 +50,13 @@ impl OpenConnections {
         }
     }
 
-    /// Ends all connections.
-    pub(crate) fn cut_all(&self) {
+    /// Ends all connections, and waits until nobody answers a request any more, but not longer than `patience`.
+    pub(crate) fn end_all(&self, patience: Duration) {
         self.0.lock().1.iter().for_each(|one| one.cutter.cut());
+        let began = Instant::now();
+        while !self.0.lock().1.is_empty() && began.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -77,19 +81,27 @@ pub(crate) struct Administration {
 impl AdminHandler for Administration {
     fn serve(&self, who: AdminName, mut stream: AdminStream) {
         let peer = stream.address();
+        let admitted = || {
+            self.administrators.admit(who.id, now()).map_err(|error| {
+                tracing::warn!(id = %who.id, %peer, %error, "somebody with an administrator's certificate was refused");
+                error.to_string()
+            })
+        };
+        // Asked first, so that somebody whose access has ended takes nobody's place.
+        if let Err(why) = admitted() {
+            let _ = gate::say(&mut stream, &Reply::Denied(why));
+            stream.end();
+            return;
+        }
         let Some(_counted) = self.open.enter(who.id, stream.cutter()) else {
             let _ = gate::say(&mut stream, &Reply::Refused(gate::TOO_MANY.into()));
+            stream.end();
             return;
         };
         stream.read_within(REQUEST_TIME);
-        // Asked when the request is here, and the connection is in the list that a revocation ends: none slips through.
-        let caller = || match self.administrators.admit(who.id, now()) {
-            Ok(record) => Ok(Caller::Remote { id: who.id, name: record.name, role: record.role, peer }),
-            Err(error) => {
-                tracing::warn!(id = %who.id, %peer, %error, "somebody with an administrator's certificate was refused");
-                Err(error.to_string())
-            }
-        };
+        // Asked again when the request is here, and the connection is in the list that a revocation ends: none slips through.
+        let caller =
+            || admitted().map(|record| Caller::Remote { id: who.id, name: record.name, role: record.role, peer });
         let served = gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer));
         match served {
             Ok(()) => stream.end(),

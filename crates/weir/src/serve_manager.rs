@@ -39,6 +39,8 @@ use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals
 const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
 const ADMINISTRATORS_FILE: &str = "cluster/administrators";
+/// How long the answers to administrators may take when the manager stops.
+const ADMINISTRATORS_STOP: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Why a manager cannot get a token.
 const NO_SECOND_MANAGER: &str =
@@ -170,7 +172,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     drop((control, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
-    open.cut_all();
+    open.end_all(ADMINISTRATORS_STOP);
     started.stop();
     end.finish(&data.path, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }

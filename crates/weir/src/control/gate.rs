@@ -43,6 +43,11 @@ pub(crate) fn serve(
             write_audit(&caller, what, outcome);
         }
     };
+    if let (Caller::Remote { .. }, ControlRequest::Backup { .. }) = (&caller, &ask) {
+        // It hands out all names, and nothing would be logged: a backup is no change.
+        let why = "backups are made on the manager's machine: they contain the key of the cluster";
+        return say(&mut to, &Reply::Denied(why.into()));
+    }
     if caller.role() < least {
         let why = format!("{} is {}, and this needs the role {least}", caller.name(), caller.role());
         audit(&format!("denied: {why}"));
@@ -84,11 +89,20 @@ pub(crate) const TOO_MANY: &str = "too many commands at a time; try again in a m
 /// Bytes of an answer that are sent together.
 const BUFFER: usize = 256 << 10;
 
+/// Bytes of a change's words and of its outcome in an audit line. What is longer is cut.
+const AUDITED_MAX: usize = 2048;
+
 /// Writes the audit line of a change.
 pub(crate) fn write_audit(caller: &Caller, what: &str, outcome: &str) {
+    let (what, outcome) = (cut(what), cut(outcome));
     // Values of other people stand in quotes: they cannot look like another line.
     let (by, role, peer) = (caller.name(), caller.role(), caller.peer());
     tracing::info!(target: "audit", by, %role, peer, what, outcome, "change");
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=AUDITED_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
 /// Writes an answer without bytes that follow it.
@@ -175,5 +189,12 @@ mod tests {
         let ask = "{\"ask\":\"node-remove\",\"name\":\"a\\nINFO audit: change by=\\\"root\\\"\"}\n";
         let (_, log) = served(ask, Ok(caller(AdminRole::Admin)), &|_, _| Reply::Absent("no such node".into()));
         assert_eq!(log.lines().count(), 1, "{log}");
+    }
+
+    #[test]
+    fn a_backup_is_made_on_the_machine_itself() {
+        let (said, log) = served(r#"{"ask":"backup"}"#, Ok(caller(AdminRole::Admin)), &|_, _| unreachable!());
+        assert!(said.contains("denied") && said.contains("on the manager's machine"), "{said}");
+        assert_eq!(log, "");
     }
 }
