@@ -54,7 +54,6 @@ fn options() -> Options {
         dir: PathBuf::new(),
         quick: false,
         only: None,
-        sharing: None,
         seconds: 0,
         rate: 20_000,
         fill: 0,
