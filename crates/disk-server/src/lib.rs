@@ -10,10 +10,12 @@ mod attributes;
 mod blocking;
 mod client_writes;
 mod completing;
+mod damage;
 mod disk_node;
 mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
+mod inventory;
 mod open_writes;
 mod replica;
 mod replicated_writer;
@@ -40,6 +42,7 @@ pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
+pub use damage::{DAMAGED_MAX, TooManyDamaged};
 pub use disk_node::DiskNode;
 pub use open_writes::NotAgreed;
 use replica::Change;
@@ -245,6 +248,7 @@ impl DiskServer {
         }
         self.give_up_open_write_requests(now);
         self.look_how_busy();
+        self.report_damage(now);
         self.tick_stores();
     }
 
@@ -298,6 +302,7 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
+            FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

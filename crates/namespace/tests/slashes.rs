@@ -195,6 +195,8 @@ fn only_a_directory_gets_a_new_name_with_a_slash() {
         assert_eq!(rename(from, "/f/"), Some(ErrorCode::NotDirectory), "{from}");
         assert_eq!(rename(from, "/full/"), Some(ErrorCode::IsDirectory), "{from}");
     }
+    assert_eq!(rename("/full", "/f/"), Some(ErrorCode::NotDirectory));
+    assert_eq!(rename("/full", "/full/x/"), Some(ErrorCode::Invalid), "into itself, whatever is there");
     assert_eq!(w.code(ns::Link { existing: path("/f"), new: path("/new/") }), Some(ErrorCode::IsDirectory));
     assert_eq!(w.code(ns::Symlink { path: path("/new/"), target: b"f".into() }), Some(ErrorCode::IsDirectory));
     assert_eq!(w.names(), NAMES);

@@ -182,6 +182,10 @@ fn delete_objects(service: &Service) -> Result<(), NsError> {
 }
 
 fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
+    // After a restore from a backup, an upload of that time may have become a file since.
+    if service.names.read(namespace::restored)?.is_some_and(|restored| restored.is_held) {
+        return Ok(());
+    }
     let mut after: Option<UploadId> = None;
     loop {
         let (due, next) = service.names.read(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;

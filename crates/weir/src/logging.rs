@@ -14,6 +14,10 @@ use tracing_subscriber::{Registry, fmt, reload};
 use crate::Failure;
 use crate::exit::Exit;
 
+/// The target of audit lines. They are written at every level, unless the filter names this target.
+const AUDIT: &str = "audit";
+const AUDIT_ALWAYS: &str = "audit=info";
+
 /// The running log; its filter can change.
 pub struct Logging(reload::Handle<EnvFilter, Registry>);
 
@@ -41,7 +45,11 @@ pub fn start_as(level: &str, json: bool) -> Result<Logging, Failure> {
 
 /// Parses a filter, or says why it is invalid.
 pub fn filter(level: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(level).map_err(|error| {
+    let filter = EnvFilter::try_new(level).map(|filter| match (level.contains(AUDIT), AUDIT_ALWAYS.parse()) {
+        (false, Ok(always)) => filter.add_directive(always),
+        _ => filter,
+    });
+    filter.map_err(|error| {
         format!("`{level}` is not a log level: {error}; write error, warn, info, debug, trace, or a filter such as info,server=debug")
     })
 }

@@ -219,9 +219,18 @@ fn help_and_version() {
         let help = weir_ends(arguments);
         assert_eq!(help.status.code(), Some(0));
         let help = String::from_utf8(help.stdout).unwrap();
-        assert!(help.contains("Exit codes:") && help.contains("another process holds"), "{help}");
+        assert!(help.contains("Exit codes: `weir help exit-codes`"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
+    let codes = weir_ends(&["help", "exit-codes"]);
+    assert_eq!(codes.status.code(), Some(0));
+    let codes = String::from_utf8(codes.stdout).unwrap();
+    assert!(codes.starts_with("Exit codes:\n") && codes.contains("   4  another process holds"), "{codes}");
+    let overview = String::from_utf8(weir_ends(&["--help"]).stdout).unwrap();
+    let headings: Vec<&str> = overview.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':')).collect();
+    assert_eq!(headings, ["Server:", "Cluster:", "Files:", "Measure:", "Options:"], "{overview}");
+    let listed = overview.lines().filter(|line| line.starts_with(' '));
+    assert!(listed.clone().count() > 40 && listed.clone().all(|line| line.chars().count() <= 80), "{overview}");
     assert_eq!(refusal(&[]).0, 2);
     assert_eq!(refusal(&["serv"]).0, 2);
     assert_eq!(refusal(&["serve", "--dta", "x"]).0, 2);

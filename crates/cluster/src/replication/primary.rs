@@ -426,7 +426,7 @@ impl Primary {
         // After the end, a late message must not start anything again. A secondary with a complete replica must not
         // begin again either.
         let is_over = self.is_over() || self.interruption.is_some() || self.handing_over.is_some();
-        let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
+        let flushing = self.barriers.front().map(|barrier| (barrier.kind, barrier.upto));
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
         if matches!(follower.flushed, Some(Flushed::Whole(_))) {
             return;
@@ -451,11 +451,16 @@ impl Primary {
                 }
                 follower.acked = follower.acked.max(upto);
             }
-            // A lower number is the repeated answer to an earlier sync.
-            FromReplica::Synced { upto, .. } if follower.flushed == Some(Flushed::Told) && upto >= flushing => {
+            // A lower number, or a sync during a close, is the repeated answer to an earlier sync.
+            FromReplica::Synced { upto, .. }
+                if follower.flushed == Some(Flushed::Told)
+                    && flushing.is_some_and(|(kind, flushed)| kind == Kind::Sync && upto >= flushed) =>
+            {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
-            FromReplica::Completed { whole, .. } if follower.flushed == Some(Flushed::Told) => {
+            FromReplica::Completed { whole, .. }
+                if follower.flushed == Some(Flushed::Told) && flushing.is_some_and(|(kind, _)| kind == Kind::Close) =>
+            {
                 (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
             }
             FromReplica::Missing { .. } => {

@@ -184,6 +184,26 @@ fn the_answer_to_an_earlier_sync_does_not_count_for_a_later_one() {
     assert_eq!(answered, [PrimaryEffect::Answer(Ask(3), Ok(()))]);
 }
 
+/// The network may deliver an answer twice. Before, the close then waited for ever.
+#[test]
+fn the_repeated_answer_to_a_sync_does_not_count_for_a_close() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
+    story.step(3, VALID, PrimaryInput::Synced(Ok(())));
+    let synced = FromReplica::Synced { stream, upto: Seq(0) };
+    let placed = story.says(4, synced);
+    let [PrimaryEffect::Place(request, _)] = placed[..] else { panic!("{placed:?}") };
+    story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
+    let complete = PrimaryEffect::Tell(OTHER, ToReplica::Complete { stream, upto: Seq(0) });
+    assert_eq!(story.step(6, VALID, PrimaryInput::Close(Ask(2))), [PrimaryEffect::CompleteOwn, complete]);
+    story.step(7, VALID, PrimaryInput::Completed(Ok(WHOLE)));
+    assert_eq!(story.says(8, synced), []);
+    let commit = story.says(9, FromReplica::Completed { stream, whole: WHOLE });
+    let [PrimaryEffect::Commit(_, WHOLE, holders)] = &commit[..] else { panic!("{commit:?}") };
+    assert_eq!(holders, &[ME, OTHER]);
+}
+
 #[test]
 fn a_replica_that_differs_is_not_a_holder() {
     let (mut story, stream) = Story::new();

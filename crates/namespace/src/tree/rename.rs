@@ -10,7 +10,7 @@ use crate::tree::node::{
 };
 use crate::tree::remove::{ends_in_dot, permit_removal, unlink};
 use crate::tree::rmdir::{drop_directory, is_empty};
-use crate::tree::walk::{Last, Resolved, resolve, resolve_existing};
+use crate::tree::walk::{Last, Resolved, resolve_existing, resolve_unchecked};
 use crate::trees::totals::{Touch, adjust, difference};
 use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, keys, permit};
 
@@ -51,7 +51,12 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
         Dentry::Directory(dir) => dir.access.owner,
     };
     permit_removal(ctx, &from, owner, from_path)?;
-    let to = resolve(txn, &ctx.actor, to_path, Last::Keep)?;
+    let to = resolve_unchecked(txn, &ctx.actor, to_path, Last::Keep)?;
+    // As in POSIX, this is the first reason to refuse, whatever has the new name.
+    if matches!(entry, Dentry::Directory(_)) && !planted::is(Bug::RenameIntoItself) {
+        refuse_into_itself(txn, ino, to.parent.ino, to_path)?;
+    }
+    let to = to.checked(to_path)?;
     if to_path.ends_in_dot() {
         return Err(ends_in_dot(to_path));
     }
@@ -61,9 +66,6 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     permit(&ctx.actor, &to.parent.access, AccessKind::Write, &|| to_path.to_string())?;
     if from.ino == to.parent.ino && from_name == to.name {
         return Ok(Renamed { ino, replaced: None });
-    }
-    if matches!(entry, Dentry::Directory(_)) && !planted::is(Bug::RenameIntoItself) {
-        refuse_into_itself(txn, ino, to.parent.ino, to_path)?;
     }
     check_trees(txn, &from, &to.parent, &entry, to_path)?;
     let replaced = match &to.entry {

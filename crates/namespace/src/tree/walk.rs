@@ -176,8 +176,18 @@ fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
 /// Walks the path. A missing directory on the way counts as not found, and a file is refused where the path names a directory. Who creates what is no
 /// directory calls [`Resolved::for_no_directory`].
 pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
+    resolve_unchecked(read, actor, path, last)?.checked(path)
+}
+
+/// Like [`resolve`], but leaves it to the caller to call [`Resolved::checked`].
+pub(crate) fn resolve_unchecked(
+    read: &dyn Read,
+    actor: &Actor,
+    path: &NsPath,
+    last: Last,
+) -> Result<Resolved, NsError> {
     match walk(read, actor, path, last)? {
-        Walk::Resolved(resolved) => resolved.checked(path),
+        Walk::Resolved(resolved) => Ok(resolved),
         Walk::MissingName(missing) => {
             Err(NsError::NotFound(format!("{path}: {}", missing.name.escape_ascii()), "directory on the way"))
         }

@@ -189,7 +189,7 @@ fn reopen(
             });
         }
     }
-    writer.epoch = writer.epoch.saturating_add(1);
+    writer.epoch = ctx.next_epoch(writer.epoch);
     writer.session = ctx.session;
     writer.boot = request.boot;
     writer.put(txn);
@@ -261,7 +261,8 @@ pub(crate) fn begin_update(
     }
     let placement = take_part(txn, request, content.group, content.object)?;
     // Above every epoch of this object's earlier handles, so that none of them can commit.
-    let epoch = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch).saturating_add(1);
+    let before = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch);
+    let epoch = ctx.next_epoch(before);
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
@@ -321,7 +322,7 @@ fn resume_upload(
     };
     let placement = take_part(txn, request, record.placed, record.object)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
-    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
+    let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.writer = key;

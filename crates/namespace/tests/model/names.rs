@@ -84,10 +84,6 @@ impl Model {
         let (src, ino) = self.existing(who, from, false)?;
         self.may_take_away(who, src.dir, ino)?;
         let dst = self.at(who, to, false)?;
-        self.may(who, dst.dir, 2)?;
-        if (src.dir, &src.name) == (dst.dir, &dst.name) {
-            return Ok((ino, None));
-        }
         let moves_dir = self.is_dir(ino);
         if moves_dir {
             let mut up = dst.dir;
@@ -100,6 +96,10 @@ impl Model {
                 }
                 up = self.parent(up);
             }
+        }
+        self.may(who, dst.dir, 2)?;
+        if (src.dir, &src.name) == (dst.dir, &dst.name) {
+            return Ok((ino, None));
         }
         let same_tree = self.tree(src.dir) == self.tree(dst.dir);
         if !same_tree && (moves_dir || self.names_of(ino).len() > 1) {

@@ -36,7 +36,7 @@ pub(super) enum Step {
 #[derive(Clone, Debug)]
 pub(super) struct Barrier {
     pub(super) ask: Ask,
-    kind: Kind,
+    pub(super) kind: Kind,
     pub(super) upto: Seq,
     pub(super) step: Step,
 }
