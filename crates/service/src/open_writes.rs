@@ -144,10 +144,12 @@ impl OpenWrites {
                 }
             }
             // Nobody is there, so nobody is fenced.
-            _ => {
+            (WriterPresence::Detached { .. }, _) => {
                 sharers.lose_all();
                 None
             }
+            // It must wait. The close may not take place, and then its client goes on.
+            _ => None,
         };
         let (key, joined) = match joins {
             Some(owner) => (owner, sharers.join(who)),
@@ -336,6 +338,17 @@ mod tests {
         let wanted = Wanted { object: OBJECT, path: &path(), manner, of: None, is_over: false };
         let Entered { lease, key, joined } = writes.enter(who, &wanted)?.unwrap();
         Ok(WriteAccess::new((key, joined.share), lease, false))
+    }
+
+    #[test]
+    fn an_open_during_a_close_takes_nothing_from_the_client_that_closes() {
+        let (writes, one) = opened(1);
+        assert_eq!(writes.begin_close(&one), Ends::Last);
+        assert!(matches!(enter(&writes, 2, 2, Manner::Shares), Err(Error::Wait { .. })));
+        // The close is refused, so the file stays open.
+        writes.lock().stays_open(OBJECT, one.key);
+        assert!(one.lease.sharers.lock().has(one.share));
+        assert_eq!(writes.begin_close(&one), Ends::Last);
     }
 
     #[test]
