@@ -123,8 +123,13 @@ impl Sharers {
         Self { is_recovered: true, ..Self::default() }
     }
 
-    /// The sharers of a later lease on the same open write. All of them were lost with the earlier one.
-    pub(crate) fn succeed(&mut self) -> Self {
+    /// The sharers of a later lease on the same open write, for the session that has just joined and will do so again. All of them were lost with the
+    /// earlier one.
+    pub(crate) fn succeed(&mut self, joined: &Joined) -> Self {
+        // With its first handle it is new, and has lost nothing.
+        if self.at(joined.share).is_some_and(|at| self.shares[at].handles == 1) {
+            self.take_back(joined);
+        }
         self.lose_all();
         Self { lost: std::mem::take(&mut self.lost), is_recovered: self.is_recovered, ..Self::default() }
     }
@@ -186,7 +191,7 @@ impl Sharers {
         share.handles = share.handles.saturating_sub(1);
         if share.handles > 0 {
             if !joined.was_lost {
-                share.due = share.due.saturating_sub(joined.counted).max(1);
+                share.due = share.due.saturating_sub(joined.counted);
             }
             return;
         }
@@ -214,6 +219,12 @@ impl Sharers {
     /// Whether a session of this client has the file open.
     pub(crate) fn has_client(&self, client: &ClientIdentity) -> bool {
         self.shares.iter().any(|share| share.client == *client)
+    }
+
+    /// Whether this client has the file open with another handle than one of this share, which it closes.
+    pub(crate) fn has_another(&self, share: ShareId, client: &ClientIdentity) -> bool {
+        let mut own = self.shares.iter().filter(|other| other.client == *client);
+        own.any(|other| other.id != share || other.handles > 1)
     }
 
     /// The sessions that write the file, with their shares.
@@ -455,6 +466,39 @@ mod tests {
     }
 
     #[test]
+    fn an_extra_handle_that_is_taken_back_does_not_keep_the_file_open() {
+        let mut sharers = Sharers::default();
+        let (one, other) = (open(&mut sharers, 1, 1).share, open(&mut sharers, 2, 2).share);
+        sharers.lose(one);
+        let back = open(&mut sharers, 3, 1).share;
+        open(&mut sharers, 3, 1);
+        assert!(close(&mut sharers, back) && sharers.has(back), "it has closed its file, and has a handle left");
+        let failed = open(&mut sharers, 3, 1);
+        sharers.take_back(&failed);
+        assert_eq!(sharers.begin_close(other), Closing::Last);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_count_as_one_that_comes_back_under_a_later_lease() {
+        let mut sharers = Sharers::default();
+        open(&mut sharers, 1, 1);
+        let new = open(&mut sharers, 2, 2);
+        let mut later = sharers.succeed(&new);
+        let new = open(&mut later, 2, 2).share;
+        open(&mut later, 2, 2);
+        assert!(close(&mut later, new) && later.begin_close(new) == Closing::Last, "it has two files");
+        // One that had a file before has another one now, and opens the first one again.
+        let another = open(&mut later, 2, 2);
+        let mut last = later.succeed(&another);
+        let back = open(&mut last, 2, 2).share;
+        open(&mut last, 2, 2);
+        assert!(close(&mut last, back) && last.begin_close(back) == Closing::Last, "it has two files");
+        let one = open(&mut last, 3, 1).share;
+        open(&mut last, 3, 1);
+        assert!(close(&mut last, back) && last.begin_close(one) == Closing::Last, "the first client has come back");
+    }
+
+    #[test]
     fn a_client_that_takes_the_file_from_its_lost_session_comes_back() {
         let mut sharers = Sharers::default();
         let old = open(&mut sharers, 1, 1).share;
@@ -464,6 +508,19 @@ mod tests {
         open(&mut sharers, 2, 1);
         assert!(!sharers.has(old) && sharers.alone() == Some(Alone::Appends));
         assert_eq!(sharers.begin_close(back), Closing::Last, "it has one file, whatever its handles are");
+    }
+
+    #[test]
+    fn a_client_has_another_handle_in_its_share_or_in_another_session() {
+        let mut sharers = Sharers::default();
+        let one = open(&mut sharers, 1, 1).share;
+        open(&mut sharers, 2, 2);
+        assert!(!sharers.has_another(one, &client(1)));
+        let again = open(&mut sharers, 1, 1);
+        assert!(sharers.has_another(one, &client(1)));
+        sharers.take_back(&again);
+        open(&mut sharers, 3, 1);
+        assert!(sharers.has_another(one, &client(1)));
     }
 
     #[test]
