@@ -36,13 +36,11 @@ impl Service {
         };
         let doing = format!("close {}", file.path);
         let (this, writer) = (Arc::clone(&self), access.lease.token());
-        let op = NoteSharer {
-            client: session.caller().client.clone(),
-            path: file.path.clone(),
-            object: file.object,
-            is_away: false,
-        };
         let caller = session.caller();
+        let client = caller.client.clone();
+        // With another handle the client may still be lost.
+        let is_away = access.lease.sharers.lock().has_another(access.share, &client);
+        let op = NoteSharer { client, path: file.path.clone(), object: file.object, is_away };
         // The answer must be recorded, so that a repeated close finds it. After that the number is used.
         let recorded = move |recorded: Result<(), Error>| {
             let service = Arc::clone(&this);

@@ -126,10 +126,17 @@ impl OpenWrites {
         let mut sharers = lease.sharers.lock();
         let joins = match (presence, writers.attached_to(object)) {
             (WriterPresence::Attached, Some(owner)) => {
-                let is_shared = lease.can_be_shared() && sharers.alone().is_none() && !wanted.is_over;
-                if is_shared && manner == Manner::Shares {
+                let can_be_shared = lease.can_be_shared() && !wanted.is_over;
+                if !wanted.is_over && sharers.has_checkpoint(who.session) {
+                    return Err(not_shared(&lease, Some(Alone::HasCheckpoint), manner, path));
+                }
+                if can_be_shared && sharers.alone().is_none() && manner == Manner::Shares {
                     Some(owner)
-                } else if !lease.can_be_shared() || wanted.is_over || sharers.are_only(who.client) {
+                } else if can_be_shared && sharers.are_only(who.client) && sharers.has_session(who) {
+                    // Another key would fence the handles that the session has.
+                    sharers.end_others(who);
+                    Some(owner)
+                } else if !can_be_shared || sharers.are_only(who.client) {
                     // The namespace lets only the client of a new object come here. For a stripe unit that is any server.
                     None
                 } else {
@@ -137,10 +144,12 @@ impl OpenWrites {
                 }
             }
             // Nobody is there, so nobody is fenced.
-            _ => {
+            (WriterPresence::Detached { .. }, _) => {
                 sharers.lose_all();
                 None
             }
+            // It must wait. The close may not take place, and then its client goes on.
+            _ => None,
         };
         let (key, joined) = match joins {
             Some(owner) => (owner, sharers.join(who)),
@@ -191,8 +200,8 @@ impl OpenWrites {
         if !sharers.has(access.share) {
             return Ends::Nothing;
         }
-        let is_shared = lease.can_be_shared() && sharers.alone().is_none();
-        if is_shared && sharers.begin_close(access.share) == Closing::Leaves {
+        // One that appends may have other handles, too.
+        if lease.can_be_shared() && sharers.begin_close(access.share) == Closing::Leaves {
             return Ends::Leaves;
         }
         if writers.begin_close(lease.object, access.key) { Ends::Last } else { Ends::Nothing }
@@ -282,4 +291,93 @@ fn not_shared(lease: &Lease, alone: Option<Alone>, manner: Manner, path: &NsPath
         }
     };
     Error::new(ErrorCode::Busy, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use namespace::WriterToken;
+    use types::{BootId, Ino, Timestamp, WriterKey};
+
+    use super::*;
+    use crate::caller::Principal;
+    use crate::lease::{LeaseFacts, LeaseState};
+
+    const OBJECT: ObjectId = ObjectId(7);
+
+    fn path() -> NsPath {
+        NsPath::parse(b"/a").unwrap()
+    }
+
+    fn client(pid: u32) -> ClientIdentity {
+        ClientIdentity { user: "ana".into(), pid, host: "h".into(), ..ClientIdentity::default() }
+    }
+
+    /// A complete file that this session of client 1 has opened for update.
+    fn opened(session: u64) -> (OpenWrites, WriteAccess) {
+        let writes = OpenWrites::new(Duration::from_secs(60));
+        let caller = Caller::new(&Principal::admin(), ([127, 0, 0, 1], 1).into(), "root");
+        let facts = LeaseFacts {
+            path: path(),
+            caller: Arc::new(caller.with_client(client(1))),
+            fresh: false,
+            begun: true,
+            expected_len: None,
+            boot: BootId(1),
+            opened: Timestamp(0),
+            room: None,
+        };
+        let (key, token) = (Owner(session), WriterToken { key: WriterKey(1), object: OBJECT, epoch: 1 });
+        let lease = Lease::new((Ino(2), OBJECT), facts, LeaseState { owner: Some(key), token, writer: None });
+        let joined = lease.sharers.lock().join(Newcomer { session: key, client: &client(1), comes_again: false });
+        writes.lock().attach(OBJECT, key, Arc::clone(&lease));
+        (writes, WriteAccess::new((key, joined.share), lease, false))
+    }
+
+    fn enter(writes: &OpenWrites, session: u64, pid: u32, manner: Manner) -> Result<WriteAccess, Error> {
+        let who = Newcomer { session: Owner(session), client: &client(pid), comes_again: false };
+        let wanted = Wanted { object: OBJECT, path: &path(), manner, of: None, is_over: false };
+        let Entered { lease, key, joined } = writes.enter(who, &wanted)?.unwrap();
+        Ok(WriteAccess::new((key, joined.share), lease, false))
+    }
+
+    #[test]
+    fn an_open_during_a_close_takes_nothing_from_the_client_that_closes() {
+        let (writes, one) = opened(1);
+        assert_eq!(writes.begin_close(&one), Ends::Last);
+        assert!(matches!(enter(&writes, 2, 2, Manner::Shares), Err(Error::Wait { .. })));
+        // The close is refused, so the file stays open.
+        writes.lock().stays_open(OBJECT, one.key);
+        assert!(one.lease.sharers.lock().has(one.share));
+        assert_eq!(writes.begin_close(&one), Ends::Last);
+    }
+
+    #[test]
+    fn a_session_that_has_joined_keeps_its_handles_when_it_appends() {
+        let (writes, one) = opened(1);
+        let joined = enter(&writes, 2, 2, Manner::Shares).unwrap();
+        assert_eq!(writes.begin_close(&one), Ends::Leaves);
+        assert_eq!(writes.finish_close(&one, true, Instant::now()), Ends::Leaves);
+        let appends = enter(&writes, 2, 2, Manner::Appends).unwrap();
+        assert_eq!((appends.key, appends.share), (joined.key, joined.share));
+        assert!(enter(&writes, 3, 3, Manner::Shares).is_err(), "it appends");
+        assert_eq!(writes.begin_close(&joined), Ends::Leaves);
+        assert_eq!(writes.finish_close(&joined, true, Instant::now()), Ends::Leaves);
+        assert_eq!(writes.begin_close(&appends), Ends::Last);
+    }
+
+    #[test]
+    fn a_checkpoint_is_not_shared_with_another_handle_of_its_session() {
+        let (writes, one) = opened(1);
+        assert!(one.lease.sharers.lock().be_alone(one.share, Alone::HasCheckpoint));
+        for manner in [Manner::Shares, Manner::Appends] {
+            assert!(enter(&writes, 1, 1, manner).is_err());
+            assert!(enter(&writes, 2, 2, manner).is_err());
+        }
+        // In a new session its client takes the file over. Nobody else may come before the checkpoint is rolled back.
+        let back = enter(&writes, 3, 1, Manner::Shares).unwrap();
+        assert_eq!(back.key, Owner(3));
+        assert!(enter(&writes, 2, 2, Manner::Shares).is_err());
+        back.lease.sharers.lock().end_checkpoint();
+        assert_eq!(enter(&writes, 2, 2, Manner::Shares).unwrap().key, Owner(3));
+    }
 }

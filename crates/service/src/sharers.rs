@@ -12,7 +12,8 @@
 //!   back later, its open begins a new change, or is refused if another file has the name by then.
 //! - **All are lost.** The grace period begins, as for one writer.
 //! - **Alone.** A client that appends or has a checkpoint shares with nobody: an open of another client is refused, and so is its own append or
-//!   checkpoint while others write.
+//!   checkpoint while others write. While a session has a checkpoint, it does not open the file again either: the rollback would undo what it writes
+//!   through the other handle.
 //! - **Stock clients.** After a lost connection XrdCl opens a file once for each waiting write, and closes one of the handles only. So a share that
 //!   has come back expects as many closes as there were files before, whatever the number of its handles is.
 
@@ -34,8 +35,10 @@ pub(crate) struct Sharers {
     /// The shares whose sessions have ended, the oldest first.
     lost: Vec<Lost>,
     last: u64,
-    /// Why nobody else may write the file, if that is so.
-    alone: Option<Alone>,
+    /// A client appends.
+    is_appended: bool,
+    /// The share that has begun the open checkpoint. It may be gone; then the next owner of the lease rolls the checkpoint back.
+    checkpoint_of: Option<ShareId>,
     /// The open write is of an earlier run, so all its clients come back.
     is_recovered: bool,
 }
@@ -108,21 +111,32 @@ pub(crate) struct Left {
     pub(crate) is_clean: bool,
 }
 
+impl Share {
+    fn is_of(&self, who: Newcomer<'_>) -> bool {
+        self.session == who.session && self.client == *who.client
+    }
+}
+
 impl Sharers {
     /// The clients of an open write of an earlier run.
     pub(crate) fn recovered() -> Self {
         Self { is_recovered: true, ..Self::default() }
     }
 
-    /// The sharers of a later lease on the same open write. All of them were lost with the earlier one.
-    pub(crate) fn succeed(&mut self) -> Self {
+    /// The sharers of a later lease on the same open write, for the session that has just joined and will do so again. All of them were lost with the
+    /// earlier one.
+    pub(crate) fn succeed(&mut self, joined: &Joined) -> Self {
+        // With its first handle it is new, and has lost nothing.
+        if self.at(joined.share).is_some_and(|at| self.shares[at].handles == 1) {
+            self.take_back(joined);
+        }
         self.lose_all();
         Self { lost: std::mem::take(&mut self.lost), is_recovered: self.is_recovered, ..Self::default() }
     }
 
     /// A session opens the file, together with the others.
     pub(crate) fn join(&mut self, who: Newcomer<'_>) -> Joined {
-        let own = self.shares.iter_mut().find(|share| share.session == who.session && share.client == *who.client);
+        let own = self.shares.iter_mut().find(|share| share.is_of(who));
         if let Some(share) = own.filter(|share| !share.is_gone) {
             let counted = usize::from(share.due == 0 || !share.has_returned && !who.comes_again);
             share.handles += 1;
@@ -146,12 +160,28 @@ impl Sharers {
         Joined { share: id, counted: due, was_lost }
     }
 
-    /// A session continues the write by itself. The shares of other sessions end.
+    /// A session continues the write by itself. The shares of other sessions end, and those of the same client count as lost. An open checkpoint stays
+    /// until it is rolled back.
     pub(crate) fn take_over(&mut self, who: Newcomer<'_>) -> Joined {
-        self.shares.retain(|share| share.session == who.session && share.client == *who.client);
         self.lost.retain(|lost| lost.client == *who.client);
-        self.end_checkpoint();
+        let (own, others) = std::mem::take(&mut self.shares).into_iter().partition(|share| share.is_of(who));
+        self.shares = own;
+        for Share { client, due, .. } in others {
+            if client == *who.client && due > 0 {
+                self.remember(Lost { client, due });
+            }
+        }
         self.join(who)
+    }
+
+    /// Whether the session has the file open.
+    pub(crate) fn has_session(&self, who: Newcomer<'_>) -> bool {
+        self.shares.iter().any(|share| share.is_of(who) && !share.is_gone)
+    }
+
+    /// The shares of other sessions end.
+    pub(crate) fn end_others(&mut self, who: Newcomer<'_>) {
+        self.shares.retain(|share| share.is_of(who));
     }
 
     /// Takes an open back whose client does not get a handle. Nothing else changes.
@@ -161,7 +191,7 @@ impl Sharers {
         share.handles = share.handles.saturating_sub(1);
         if share.handles > 0 {
             if !joined.was_lost {
-                share.due = share.due.saturating_sub(joined.counted).max(1);
+                share.due = share.due.saturating_sub(joined.counted);
             }
             return;
         }
@@ -189,6 +219,12 @@ impl Sharers {
     /// Whether a session of this client has the file open.
     pub(crate) fn has_client(&self, client: &ClientIdentity) -> bool {
         self.shares.iter().any(|share| share.client == *client)
+    }
+
+    /// Whether this client has the file open with another handle than one of this share, which it closes.
+    pub(crate) fn has_another(&self, share: ShareId, client: &ClientIdentity) -> bool {
+        let mut own = self.shares.iter().filter(|other| other.client == *client);
+        own.any(|other| other.id != share || other.handles > 1)
     }
 
     /// The sessions that write the file, with their shares.
@@ -260,33 +296,46 @@ impl Sharers {
                 self.remember(Lost { client, due });
             }
         }
-        self.alone = None;
+        (self.is_appended, self.checkpoint_of) = (false, None);
     }
 
     /// Takes the file from everybody.
     pub(crate) fn end(&mut self) {
         self.shares.clear();
         self.lost.clear();
-        self.alone = None;
+        (self.is_appended, self.checkpoint_of) = (false, None);
     }
 
     /// Why nobody else may write the file.
     pub(crate) fn alone(&self) -> Option<Alone> {
-        self.alone
+        match self.checkpoint_of {
+            Some(_) => Some(Alone::HasCheckpoint),
+            None => self.is_appended.then_some(Alone::Appends),
+        }
     }
 
-    /// Nobody else may write the file from now on. Returns `false` if somebody does.
+    /// Whether the session has begun the open checkpoint.
+    pub(crate) fn has_checkpoint(&self, session: Owner) -> bool {
+        let at = self.checkpoint_of.and_then(|share| self.at(share));
+        at.is_some_and(|at| self.shares[at].session == session)
+    }
+
+    /// Nobody else may write the file from now on. Returns `false` if somebody does. A session that appends may have other handles; one with a checkpoint
+    /// has none.
     pub(crate) fn be_alone(&mut self, share: ShareId, why: Alone) -> bool {
-        let is_alone = self.shares.iter().all(|other| other.id == share && other.due <= 1);
-        if is_alone {
-            self.alone.get_or_insert(why);
+        let may_be = |other: &Share| other.id == share && (why == Alone::Appends || other.due <= 1);
+        let is_alone = self.shares.iter().all(may_be);
+        match why {
+            _ if !is_alone => {}
+            Alone::Appends => self.is_appended = true,
+            Alone::HasCheckpoint => self.checkpoint_of = Some(share),
         }
         is_alone
     }
 
     /// The checkpoint has ended.
     pub(crate) fn end_checkpoint(&mut self) {
-        self.alone = self.alone.filter(|alone| *alone != Alone::HasCheckpoint);
+        self.checkpoint_of = None;
     }
 
     fn at(&self, share: ShareId) -> Option<usize> {
@@ -414,6 +463,78 @@ mod tests {
         sharers.lose(one);
         assert_eq!(sharers.finish_close(one), Left { others: false, is_clean: false });
         assert!(!sharers.has(one));
+    }
+
+    #[test]
+    fn an_extra_handle_that_is_taken_back_does_not_keep_the_file_open() {
+        let mut sharers = Sharers::default();
+        let (one, other) = (open(&mut sharers, 1, 1).share, open(&mut sharers, 2, 2).share);
+        sharers.lose(one);
+        let back = open(&mut sharers, 3, 1).share;
+        open(&mut sharers, 3, 1);
+        assert!(close(&mut sharers, back) && sharers.has(back), "it has closed its file, and has a handle left");
+        let failed = open(&mut sharers, 3, 1);
+        sharers.take_back(&failed);
+        assert_eq!(sharers.begin_close(other), Closing::Last);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_count_as_one_that_comes_back_under_a_later_lease() {
+        let mut sharers = Sharers::default();
+        open(&mut sharers, 1, 1);
+        let new = open(&mut sharers, 2, 2);
+        let mut later = sharers.succeed(&new);
+        let new = open(&mut later, 2, 2).share;
+        open(&mut later, 2, 2);
+        assert!(close(&mut later, new) && later.begin_close(new) == Closing::Last, "it has two files");
+        // One that had a file before has another one now, and opens the first one again.
+        let another = open(&mut later, 2, 2);
+        let mut last = later.succeed(&another);
+        let back = open(&mut last, 2, 2).share;
+        open(&mut last, 2, 2);
+        assert!(close(&mut last, back) && last.begin_close(back) == Closing::Last, "it has two files");
+        let one = open(&mut last, 3, 1).share;
+        open(&mut last, 3, 1);
+        assert!(close(&mut last, back) && last.begin_close(one) == Closing::Last, "the first client has come back");
+    }
+
+    #[test]
+    fn a_client_that_takes_the_file_from_its_lost_session_comes_back() {
+        let mut sharers = Sharers::default();
+        let old = open(&mut sharers, 1, 1).share;
+        assert!(sharers.be_alone(old, Alone::Appends));
+        let who = Newcomer { session: Owner(2), client: &client(1), comes_again: false };
+        let back = sharers.take_over(who).share;
+        open(&mut sharers, 2, 1);
+        assert!(!sharers.has(old) && sharers.alone() == Some(Alone::Appends));
+        assert_eq!(sharers.begin_close(back), Closing::Last, "it has one file, whatever its handles are");
+    }
+
+    #[test]
+    fn a_client_has_another_handle_in_its_share_or_in_another_session() {
+        let mut sharers = Sharers::default();
+        let one = open(&mut sharers, 1, 1).share;
+        open(&mut sharers, 2, 2);
+        assert!(!sharers.has_another(one, &client(1)));
+        let again = open(&mut sharers, 1, 1);
+        assert!(sharers.has_another(one, &client(1)));
+        sharers.take_back(&again);
+        open(&mut sharers, 3, 1);
+        assert!(sharers.has_another(one, &client(1)));
+    }
+
+    #[test]
+    fn a_checkpoint_stays_until_it_has_ended() {
+        let mut sharers = Sharers::default();
+        let one = open(&mut sharers, 1, 1).share;
+        assert!(sharers.be_alone(one, Alone::HasCheckpoint));
+        assert!(sharers.has_checkpoint(Owner(1)) && !sharers.has_checkpoint(Owner(2)));
+        let who = Newcomer { session: Owner(2), client: &client(1), comes_again: false };
+        sharers.take_over(who);
+        assert_eq!(sharers.alone(), Some(Alone::HasCheckpoint), "it is not rolled back yet");
+        assert!(!sharers.has_checkpoint(Owner(2)), "the new session may open the file again");
+        sharers.end_checkpoint();
+        assert_eq!(sharers.alone(), None);
     }
 
     #[test]

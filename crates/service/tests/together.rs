@@ -226,6 +226,98 @@ fn a_file_that_is_appended_to_has_one_writer_and_so_has_a_new_one() {
 }
 
 #[test]
+fn nobody_opens_a_file_while_its_session_has_a_checkpoint_on_it() {
+    let nodes = &Nodes::alone();
+    make(nodes, "/a");
+    let (mut first, mut second) = (open(nodes, 1, "/a"), nodes.connect(2));
+    assert_eq!(first.ask("begin-checkpoint f"), "ok");
+    assert_eq!(first.ask("write f 0 1111"), "ok");
+    for line in ["update g /a", "append g /a"] {
+        for client in [&mut first, &mut second] {
+            let refused = client.ask(line);
+            assert!(refused.starts_with("error Busy") && refused.contains("has an open checkpoint"), "{refused}");
+        }
+    }
+    assert_eq!(first.ask("roll-back f"), "ok");
+    assert_eq!(first.ask("update g /a"), "ok 12");
+    assert_eq!(second.ask("update f /a"), "ok 12");
+    assert_eq!(second.ask("write f 4 2222"), "ok");
+    assert_eq!(first.ask("close f"), "ok");
+    assert_eq!(first.ask("write g 8 3333"), "ok");
+    assert_eq!(first.ask("close g"), "ok");
+    assert_eq!(second.ask("close f"), "ok");
+    assert_eq!(content(nodes, "/a"), "aaaa22223333");
+}
+
+#[test]
+fn a_checkpoint_of_an_appending_client_keeps_out_its_second_open_too() {
+    let nodes = &Nodes::alone();
+    make(nodes, "/a");
+    let mut first = nodes.connect(1);
+    assert_eq!(first.ask("append f /a"), "ok 12");
+    assert_eq!(first.ask("begin-checkpoint f"), "ok");
+    assert!(first.ask("update g /a").starts_with("error Busy"));
+    assert_eq!(first.ask("roll-back f"), "ok");
+    assert_eq!(first.ask("update g /a"), "ok 12");
+    assert!(first.ask("begin-checkpoint f").starts_with("error Busy"), "it has two handles");
+    assert!(nodes.connect(2).ask("update f /a").contains("is appending to it"));
+    assert_eq!(first.ask("close f"), "ok");
+    assert_eq!(first.ask("write g 12 dd"), "ok");
+    assert_eq!(first.ask("close g"), "ok");
+    assert_eq!(content(nodes, "/a"), "aaaabbbbccccdd");
+}
+
+#[test]
+fn a_client_that_returns_in_a_new_session_ends_its_checkpoint() {
+    let nodes = &Nodes::alone();
+    make(nodes, "/a");
+    let mut first = open(nodes, 1, "/a");
+    assert_eq!(first.ask("begin-checkpoint f"), "ok");
+    assert_eq!(first.ask("write f 0 1111"), "ok");
+    // The server has not heard yet that its connection is lost.
+    let mut back = open(nodes, 1, "/a");
+    let mut second = open(nodes, 2, "/a");
+    assert_eq!(second.ask("write f 4 2222"), "ok");
+    assert!(back.ask("roll-back f").starts_with("error NotFound"), "its checkpoint is gone");
+    first.hang_up();
+    assert_eq!(back.ask("close f"), "ok");
+    assert_eq!(second.ask("close f"), "ok");
+    assert_eq!(content(nodes, "/a"), "aaaa2222cccc");
+}
+
+#[test]
+fn a_client_that_has_joined_may_append_with_another_handle() {
+    everywhere(|nodes| {
+        make(nodes, "/a");
+        let (mut first, mut second) = (open(nodes, 1, "/a"), open(nodes, 2, "/a"));
+        assert_eq!(first.ask("close f"), "ok");
+        assert_eq!(second.ask("append g /a"), "ok 12");
+        assert_eq!(second.ask("write f 0 2222"), "ok", "its first handle is not fenced");
+        assert_eq!(second.ask("write g 12 dd"), "ok");
+        assert!(first.ask("update f /a").contains("is appending to it"));
+        assert_eq!(second.ask("close g"), "ok");
+        assert_eq!(second.ask("write f 4 3333"), "ok", "its other file is open");
+        assert_eq!(second.ask("close f"), "ok");
+        assert_eq!(content(nodes, "/a"), "22223333ccccdd");
+    });
+}
+
+#[test]
+fn a_client_that_appends_takes_the_file_from_its_other_connection_alone() {
+    everywhere(|nodes| {
+        make(nodes, "/a");
+        let (mut first, mut second) = (open(nodes, 1, "/a"), open(nodes, 1, "/a"));
+        assert_eq!(second.ask("append g /a"), "ok 12");
+        assert!(first.ask("write f 0 1111").starts_with("error"));
+        assert_eq!(second.ask("write f 0 2222"), "ok");
+        assert_eq!(second.ask("close f"), "ok");
+        assert_eq!(second.ask("write g 12 dd"), "ok");
+        assert_eq!(second.ask("close g"), "ok");
+        assert_eq!(content(nodes, "/a"), "2222bbbbccccdd");
+    });
+}
+
+#[test]
 fn a_truncation_by_name_does_not_join_and_one_by_handle_takes_its_turn() {
     everywhere(|nodes| {
         make(nodes, "/a");

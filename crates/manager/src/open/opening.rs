@@ -263,11 +263,15 @@ impl OpenService {
             let writer = self.names.read(|read| namespace::writer_of(read, by, content.object));
             let is_it = |writer: &WriterRecord| {
                 writer.client.principal == opening.op.client.principal
-                    && opening.op.only.is_none_or(|only| writer.token() == only)
+                    && opening.op.only.is_none_or(|only| (only.key, only.object) == (writer.key, writer.object))
             };
             match writer.map(|writer| writer.filter(is_it)) {
                 // It joins the clients that write it. They may have lost its primary.
-                Ok(Some(writer)) => return self.reopen(opening, &writer),
+                Ok(Some(writer)) => {
+                    // Another client may have raised its epoch since this one has asked.
+                    opening.op.only = opening.op.only.map(|_| writer.token());
+                    return self.reopen(opening, &writer);
+                }
                 Ok(None) => {}
                 Err(error) => return opening.refuse(error),
             }

@@ -64,9 +64,12 @@ impl Primaries {
         true
     }
 
-    /// The open write has ended.
-    pub(super) fn end(&self, object: ObjectId) {
-        self.0.lock().terms.remove(&object);
+    /// The open write has ended in this epoch. A primary may report that again when a later open write of the object has begun: its terms stay.
+    pub(super) fn end(&self, object: ObjectId, epoch: u32) {
+        let mut known = self.0.lock();
+        if known.terms.get(&object).is_some_and(|found| found.epoch <= epoch) {
+            known.terms.remove(&object);
+        }
     }
 }
 
@@ -107,7 +110,18 @@ mod tests {
         let raised = Terms { epoch: 4, ..restarted };
         assert!(primaries.begin(object, Some(raised), false) && primaries.has(object, raised, true));
         assert!(!primaries.begin(object, Some(terms), true), "that one is over");
-        primaries.end(object);
+        primaries.end(object, 4);
         assert!(!primaries.has(object, raised, false));
+    }
+
+    #[test]
+    fn a_repeated_end_does_not_forget_the_terms_of_a_later_open_write() {
+        let primaries = Primaries::default();
+        let (object, terms) = (ObjectId(7), Terms { epoch: 4, session: SessionId(40) });
+        assert!(primaries.begin(object, Some(terms), false));
+        primaries.end(object, 3);
+        let restarted = Terms { session: SessionId(41), ..terms };
+        assert!(!primaries.begin(object, Some(restarted), true), "the epoch began in another session");
+        assert!(primaries.has(object, terms, false));
     }
 }

@@ -287,12 +287,16 @@ impl AtDisk {
         let object = replicated.replica().object;
         let known = (replicated.ino(), object, replicated.writer());
         let target = WriteTarget::Replicated(Arc::clone(&replicated));
-        let Entered { lease, key, .. } = match self.lease(known, replicated.is_new(), target) {
+        let entered = match self.lease(known, replicated.is_new(), target) {
             Ok(entered) => entered,
             Err(error) => return answer.give(Err(error)),
         };
         let service = self.service;
-        if !service.writes.lock().begin_close(object, key) {
+        let is_begun = service.writes.lock().begin_close(object, entered.key);
+        // Nobody gets a handle, and a truncation that fails leaves no client behind that could come back.
+        service.writes.take_back(&entered, Instant::now());
+        let lease = entered.lease;
+        if !is_begun {
             let text = format!("{} is being closed at this moment", self.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         }
@@ -423,7 +427,7 @@ impl AtDisk {
                 }
                 GoesOn::NotHere => {
                     if !is_over {
-                        sharers = lease.sharers.lock().succeed();
+                        sharers = lease.sharers.lock().succeed(&entered.joined);
                     }
                     lease.fence();
                 }

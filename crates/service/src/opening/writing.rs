@@ -284,7 +284,6 @@ impl<A: Answer<Opened>> Opening<A> {
             }
             Err(error) => {
                 self.service.writes.take_back(&entered, Instant::now());
-                self.service.writes.lock().failed(opened.object, false, Instant::now());
                 answer.give(Err(error.told(&format_args!("open {}", self.op.path))));
             }
         }

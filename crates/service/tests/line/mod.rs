@@ -12,6 +12,7 @@
 //! | `truncate PATH LEN [WORDS]`, `set PATH ATTRIBUTE VALUE` | `ok` |
 //! | `get PATH ATTRIBUTE` | `ok VALUE` |
 //! | `checksum PATH` | `ok CRC32C` |
+//! | `begin-checkpoint NAME`, `roll-back NAME` | `ok` |
 //! | `session`: begins a session of numbered requests | `ok SESSION` |
 //! | `discard NAME`: discards what was written | `ok` |
 //! | `begin NAME`: begins a close; `ended NAME`: its outcome | `ok`; `ok later` for a wait |
@@ -151,6 +152,8 @@ impl Connection {
                 let (name, len) = (next(), number(next())?);
                 self.file(name)?.truncate(len).map(|()| String::new())
             }
+            "begin-checkpoint" => self.file(next())?.begin_checkpoint().map(|()| String::new()),
+            "roll-back" => self.file(next())?.roll_back().map(|()| String::new()),
             "sync" => self.file(next())?.sync().map(|()| String::new()),
             "close" => self.close(next(), request),
             "discard" => {
