@@ -100,3 +100,20 @@ fn files_of_stores_that_are_removed_as_lost_are_lost() {
     assert_eq!(told[600], (ProblemKind::Lost, "/nowhere", ""));
     assert_eq!((told[601].1, told[601].2.starts_with("store 2 at")), ("/second-lacks-it", true));
 }
+
+#[test]
+fn what_a_draining_store_still_has_is_not_extra() {
+    let mut cluster = Cluster::new();
+    let node = cluster.joins(2);
+    cluster.groups(&[2]);
+    cluster.restart_manager();
+    cluster.comes(node);
+    let session = cluster.registers(node).unwrap();
+    cluster.reports(node, &[2]);
+    cluster.lives(&[(node, session)], 1);
+    let extra = [ObjectId(1 << 20)];
+    assert_eq!(cluster.audits(node, &extra).counts, [(ProblemKind::Extra, 1)].into());
+    cluster.manager.drain_store(StoreId(2)).unwrap();
+    let found = cluster.audits(node, &extra);
+    assert_eq!((found.checked_stores, found.counts), (1, [].into()));
+}
