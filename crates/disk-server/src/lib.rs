@@ -16,6 +16,7 @@ mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
 mod inventory;
+mod looks;
 mod open_writes;
 mod replica;
 mod replicated_writer;
@@ -129,6 +130,7 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    looks: looks::Looks,
     client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
     open_write_requests: open_writes::OpenWriteRequests,
@@ -179,6 +181,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            looks: looks::Looks::default(),
             client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
@@ -237,6 +240,11 @@ impl DiskServer {
             self.world.to_manager(FromDisk::Activity(activity));
         }
         self.report_lengths();
+    }
+
+    /// Ends the reading of whole replicas, before the server stops.
+    pub(crate) fn stop_looks(&self) {
+        self.looks.stop();
     }
 
     /// Runs the periodic work. Call it several times a second.

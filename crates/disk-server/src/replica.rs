@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer};
 use types::{ErrorCode, Incarnation, ReplicaId};
 
+use super::looks::Looks;
 use super::store_shell::StoreAt;
 use node::BulkBytes;
 use node::{ChangeHead, ReplicaOrigin};
@@ -168,6 +169,7 @@ impl Replica {
     /// Does a piece of work. May wait for the disk.
     pub(super) fn work(
         &self,
+        looks: &Looks,
         at: &StoreAt,
         incarnation: Incarnation,
         work: Work<Change>,
@@ -197,7 +199,7 @@ impl Replica {
                 Err(error) => WorkResult::Completed(Err(told(at, &error))),
             },
             Work::Interrupt => WorkResult::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
-            Work::Look { original } => WorkResult::Looked(self.look(at, original)),
+            Work::Look { original } => WorkResult::Looked(self.look(looks, at, original)),
             Work::Read { original, offset, len } => WorkResult::Read(self.read(at, original, offset, len)),
             Work::Delete => {
                 *self.writer.lock() = None;
@@ -265,15 +267,16 @@ impl Replica {
     }
 
     /// Compares the replica with the original that it should be. Reads all its bytes, past the page cache.
-    fn look(&self, at: &StoreAt, original: Original) -> Result<Found, ErrorCode> {
+    fn look(&self, looks: &Looks, at: &StoreAt, original: Original) -> Result<Found, ErrorCode> {
         if !is_it(at, self.replica, original).map_err(|error| told(at, &error))? {
             return Ok(Found::Other);
         }
-        match at.store.scrub(self.replica, &mut Scrubber::default(), &mut |_| true) {
+        let look = looks.begin().ok_or(ErrorCode::Overloaded)?;
+        match at.store.scrub(self.replica, &mut Scrubber::default(), &mut |_| look.goes_on()) {
             // Without a checksum of the original nobody knows whether these are its bytes.
             Ok(Scrubbed::Whole(_)) if matches!(original, Original::Kept { .. }) => Ok(Found::Other),
             Ok(Scrubbed::Whole(_)) => Ok(Found::Same),
-            // It is changing. The manager orders the copy again.
+            // It is changing, or the server stops. The manager orders the copy again.
             Ok(Scrubbed::Busy | Scrubbed::Stopped) => Err(ErrorCode::Overloaded),
             Err(error) => {
                 let code = told(at, &error);

@@ -242,7 +242,7 @@ impl DiskServer {
                 continue;
             }
             Self::before_work(shell, replica.replica, &work);
-            match replica.work(&shell.at, self.incarnation(), work, at_hand) {
+            match replica.work(&self.looks, &shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => {
                     self.after_work(shell, replica.replica, &did);
                     // The manager must know before it places the next file, or moves this one.

@@ -24,6 +24,8 @@ use types::{
     Placement, PrincipalId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
 };
 
+#[path = "audit.rs"]
+mod audit;
 #[path = "restored.rs"]
 mod restored;
 

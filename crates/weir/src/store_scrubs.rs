@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::Disk;
-use disk_server::DiskServer;
+use disk_server::{DAMAGED_MAX, DiskServer};
 use maintenance::scrub::{Findings, Scrub, ScrubConfig, Status, damaged_file};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,20 @@ struct Known {
     written: u64,
 }
 
+impl Known {
+    /// Takes in new suspects, as far as there is room; a pass of the scrub comes to the others. Returns whether there are new ones.
+    fn suspect(&mut self, new: Vec<ReplicaId>) -> bool {
+        let before = self.suspects.len();
+        for replica in new {
+            if self.suspects.len() >= DAMAGED_MAX {
+                break;
+            }
+            self.suspects.insert(replica);
+        }
+        self.suspects.len() > before
+    }
+}
+
 impl StoreFindings {
     /// Saves the list of damaged replicas if it has changed.
     fn keep_changes(&self) {
@@ -154,9 +168,8 @@ impl StoreFindings {
     fn has_due_suspects(&self) -> bool {
         let new = self.server.take_suspects(self.store);
         let mut known = self.known.lock();
-        let before = known.suspects.len();
-        known.suspects.extend(new);
-        let is_due = known.suspects.len() > before || (before > 0 && known.told.elapsed() >= SUSPECTS_AGAIN);
+        let had_some = !known.suspects.is_empty();
+        let is_due = known.suspect(new) || (had_some && known.told.elapsed() >= SUSPECTS_AGAIN);
         if is_due {
             known.told = Instant::now();
         }
@@ -181,10 +194,11 @@ impl Findings for StoreFindings {
     }
 
     fn damaged(&self, replica: ReplicaId, what: &str) -> Result<bool, String> {
-        let is_news = self.server.found_damaged(self.store, replica).map_err(|error| error.to_string())?;
+        let found = self.server.found_damaged(self.store, replica).map_err(|error| error.to_string());
         let mut known = self.known.lock();
+        // Also if there is no room for it: reading it again and again would not help. A pass of the scrub comes to it.
         known.suspects.remove(&replica);
-        if is_news {
+        if found? {
             tracing::error!("scrub: replica {replica} on store {} is damaged on the disk: {what}", self.store);
             // Before the scrub's position moves on, so that a kill does not forget it.
             self.keep(&mut known);
@@ -205,5 +219,24 @@ impl Findings for StoreFindings {
         if known.suspects.remove(&replica) {
             self.keep(&mut known);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn suspects_are_bounded() {
+        let mut known = Known { suspects: BTreeSet::new(), told: Instant::now(), written: 0 };
+        let some = |from: usize| (from..from + DAMAGED_MAX).map(|object| ReplicaId::first(ObjectId(object as u64)));
+        assert!(known.suspect(some(1).collect()));
+        assert!(!known.suspect(some(10_000).collect()), "there is no room");
+        assert_eq!(known.suspects, some(1).collect());
+        known.suspects.pop_first();
+        assert!(known.suspect(some(10_000).collect()));
+        assert_eq!(known.suspects.len(), DAMAGED_MAX);
     }
 }

@@ -9,8 +9,8 @@ use super::position::parse_replica;
 
 /// The file.
 pub const FILE: &str = "store/DAMAGED";
-/// Longest file: more replicas than a disk server remembers.
-const TEXT_MAX: usize = 256 << 10;
+/// Longest file: the 4096 damaged replicas and twice as many suspects that a disk server remembers at most, with the longest numbers, are fewer bytes.
+const TEXT_MAX: usize = 512 << 10;
 
 fn to_text(replicas: &BTreeSet<ReplicaId>) -> String {
     let mut text: String = replicas.iter().map(|replica| format!("damaged {replica}\n")).collect();
@@ -59,9 +59,9 @@ mod tests {
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         disk.create_dir_all("store").unwrap();
         assert_eq!(read(&disk).unwrap(), BTreeSet::new());
-        let replica = |object| ReplicaId { object: ObjectId(object), index: ReplicaIndex(0) };
+        let replica = |object| ReplicaId { object: ObjectId(object), index: ReplicaIndex(u16::MAX) };
         // As many as a disk server remembers, with the longest numbers.
-        let most: BTreeSet<ReplicaId> = (0..4096).map(|number| replica(u64::MAX - number)).collect();
+        let most: BTreeSet<ReplicaId> = (0..3 * 4096).map(|number| replica(u64::MAX - number)).collect();
         for replicas in [BTreeSet::new(), [replica(1), replica(0xabc)].into(), most] {
             write(&disk, &replicas).unwrap();
             assert_eq!(read(&disk).unwrap(), replicas);

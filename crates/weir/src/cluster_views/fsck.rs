@@ -77,6 +77,7 @@ fn of_finding(finding: &AuditFinding) -> String {
     let file = path.clone().unwrap_or_else(|| format!("object {object}"));
     let word = word(*kind);
     match kind {
+        ProblemKind::Lost if store.is_empty() => format!("{word}: {file}: there is no store that should have it"),
         ProblemKind::Lost => format!("{word}: {file}: no store that should have it does; looked for on {store}"),
         ProblemKind::Absent => format!("{word}: {file}: {store} should have it and does not; another store has it"),
         ProblemKind::Stale => format!("{word}: {file}: {store} has another version of it"),
@@ -109,6 +110,8 @@ mod tests {
         assert_eq!(exit(&view), Exit::Failed);
         view.counts = [(ProblemKind::Extra, 3), (ProblemKind::Lost, 1)].into();
         view.findings = vec![finding(ProblemKind::Extra, None), finding(ProblemKind::Lost, Some("/f"))];
+        let nowhere = AuditFinding { store: String::new(), ..finding(ProblemKind::Lost, Some("/g")) };
+        assert_eq!(of_finding(&nowhere), "lost: /g: there is no store that should have it");
         assert_eq!(exit(&view), Exit::Wrong);
         assert_eq!(
             in_words(&view),
