@@ -58,6 +58,10 @@ impl Cluster {
         about
     }
 
+    fn removes(&self, path: &str) {
+        change(&self.namespace, namespace::Remove { path: NsPath::parse(path.as_bytes()).unwrap() });
+    }
+
     /// Compares; the disk servers have these replicas, in order.
     fn compares(
         &self,
@@ -128,6 +132,22 @@ fn nothing_is_copied_ended_or_drained_before_the_state_is_accepted() {
     // What the second store did not have is missing there, and comes from the first.
     let holders = cluster.namespace.read(|read| namespace::holders(read, GROUP, cluster.object("/kept"))).unwrap();
     assert_eq!(holders, [StoreId(1)]);
+}
+
+#[test]
+fn what_a_client_removes_or_replaces_stays_on_the_stores_until_the_state_is_accepted() {
+    let (cluster, nodes) = Cluster::restored();
+    // The lost namespace may have renamed it: then it is the only copy of a file with another name.
+    cluster.removes("/kept");
+    assert_eq!(cluster.works(&nodes), [] as [&str; 0]);
+    // What was made since is nobody else's.
+    cluster.has_file("/new", &[1, 2]);
+    cluster.removes("/new");
+    let about = cluster.works(&nodes);
+    assert!(!about.is_empty() && about.iter().all(|kind| *kind == "delete"), "{about:?}");
+    let has = [vec![stored(cluster.object("/short").0, 1)], Vec::new()];
+    cluster.compares(&nodes, &has, CompareOptions { accept: true, ..LOOK }).unwrap();
+    assert!(cluster.works(&nodes).contains(&"delete"));
 }
 
 #[test]
