@@ -23,7 +23,7 @@ impl Cluster {
         cluster.opens("/open", &[1, 2]);
         let (at_least, above_ino, above_object) = (Incarnation(1), Ino(1 << 40), ObjectId(1 << 44));
         change(&cluster.namespace, RaiseIncarnation { at_least, above_ino, above_object });
-        change(&cluster.namespace, ContinueRestored { taken: Timestamp(1) });
+        change(&cluster.namespace, ContinueRestored { taken: Timestamp(1), random: 0 });
         cluster.namespace = Namespace::open(kv, Timestamp(2), NamespaceConfig::default()).unwrap();
         cluster.passes(100);
         cluster.restart_manager();
