@@ -76,7 +76,7 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         }
         ControlRequest::Restored { list, accept, force } => {
             let list = usize::try_from(*list).unwrap_or(usize::MAX).min(LISTED_MAX);
-            restored(manager, CompareOptions { list, accept: *accept, force: *force })
+            restored(manager, CompareOptions { list, accept: *accept, force: *force, keep: CompareOptions::KEEP })
         }
         _ => return None,
     })
