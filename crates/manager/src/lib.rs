@@ -53,7 +53,7 @@ use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
 pub use audit::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
-pub use comparison::{CompareOptions, ComparisonError, ComparisonView, DisagreeingFile, ExtraReplica};
+pub use comparison::{CompareOptions, ComparisonError, ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
 pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;

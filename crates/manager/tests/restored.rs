@@ -9,7 +9,7 @@ use types::{Adler32, Crc32c, Incarnation, Ino, ReplicaId};
 
 use super::*;
 
-const LOOK: CompareOptions = CompareOptions { list: 10, accept: false, force: false };
+const LOOK: CompareOptions = CompareOptions { list: 10, accept: false, force: false, keep: 1000 };
 
 impl Cluster {
     /// Two disk servers with a store each, whose namespace was restored, and the manager that runs on it.
@@ -23,7 +23,7 @@ impl Cluster {
         cluster.opens("/open", &[1, 2]);
         let (at_least, above_ino, above_object) = (Incarnation(1), Ino(1 << 40), ObjectId(1 << 44));
         change(&cluster.namespace, RaiseIncarnation { at_least, above_ino, above_object });
-        change(&cluster.namespace, ContinueRestored { taken: Timestamp(1) });
+        change(&cluster.namespace, ContinueRestored { taken: Timestamp(1), random: 0 });
         cluster.namespace = Namespace::open(kv, Timestamp(2), NamespaceConfig::default()).unwrap();
         cluster.passes(100);
         cluster.restart_manager();
@@ -56,6 +56,10 @@ impl Cluster {
             }
         }
         about
+    }
+
+    fn removes(&self, path: &str) {
+        change(&self.namespace, namespace::Remove { path: NsPath::parse(path.as_bytes()).unwrap() });
     }
 
     /// Compares; the disk servers have these replicas, in order.
@@ -131,6 +135,22 @@ fn nothing_is_copied_ended_or_drained_before_the_state_is_accepted() {
 }
 
 #[test]
+fn what_a_client_removes_or_replaces_stays_on_the_stores_until_the_state_is_accepted() {
+    let (cluster, nodes) = Cluster::restored();
+    // The lost namespace may have renamed it: then it is the only copy of a file with another name.
+    cluster.removes("/kept");
+    assert_eq!(cluster.works(&nodes), [] as [&str; 0]);
+    // What was made since is nobody else's.
+    cluster.has_file("/new", &[1, 2]);
+    cluster.removes("/new");
+    let about = cluster.works(&nodes);
+    assert!(!about.is_empty() && about.iter().all(|kind| *kind == "delete"), "{about:?}");
+    let has = [vec![stored(cluster.object("/short").0, 1)], Vec::new()];
+    cluster.compares(&nodes, &has, CompareOptions { accept: true, ..LOOK }).unwrap();
+    assert!(cluster.works(&nodes).contains(&"delete"));
+}
+
+#[test]
 fn lost_files_and_replicas_without_a_name_are_found() {
     let (cluster, nodes) = Cluster::restored();
     let [kept, short, open] = ["/kept", "/short", "/open"].map(|path| cluster.object(path).0);
@@ -153,6 +173,73 @@ fn lost_files_and_replicas_without_a_name_are_found() {
     assert_eq!((lost, found.lost_count, found.under_replicated_count), (vec!["/kept", "/short"], 2, 0));
     let found = cluster.compares(&nodes, &[first, Vec::new()], CompareOptions { list: 2, ..LOOK }).unwrap();
     assert_eq!((found.extra_count, found.extra.len()), (5, 2), "all are counted, some are listed");
+}
+
+#[test]
+fn a_file_that_only_a_store_outside_its_group_has_is_not_lost_and_prevents_the_acceptance() {
+    let (mut cluster, nodes) = Cluster::restored();
+    let member = Member { store: StoreId(1), since: ObjectId(1), through: ObjectId(0) };
+    change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![member] } });
+    cluster.restart_manager();
+    cluster.come_again(&nodes);
+    let [kept, short, open] = ["/kept", "/short", "/open"].map(|path| cluster.object(path).0);
+    let has = [vec![stored(open, 1)], vec![stored(kept, 1)]];
+    let found = cluster.compares(&nodes, &has, LOOK).unwrap();
+    assert_eq!((found.stores, found.lost_count, found.extra_count), (2, 1, 0));
+    let [elsewhere] = &found.elsewhere[..] else { panic!("{:?}", found.elsewhere) };
+    assert_eq!((elsewhere.path.as_str(), elsewhere.location.as_str()), ("/kept", "site/rack/host2"));
+    assert_eq!((elsewhere.object.clone(), found.elsewhere_count), (format!("{kept:016x}"), 1));
+    let accept = CompareOptions { accept: true, ..LOOK };
+    let refused = cluster.compares(&nodes, &has, accept).unwrap_err();
+    assert!(matches!(&refused, ComparisonError::Elsewhere(1)), "{refused}");
+    assert!(cluster.manager.status_view().unwrap().is_held);
+    assert!(!cluster.compares(&nodes, &has, CompareOptions { force: true, ..accept }).unwrap().is_held);
+    // Shorter than the names say, it is no copy.
+    let has = [vec![stored(short, 1)], vec![StoredReplica { state: StoredState::Kept(0), ..stored(kept, 1) }]];
+    let (cluster, nodes) = Cluster::restored();
+    let found = cluster.compares(&nodes, &has, LOOK).unwrap();
+    assert_eq!((found.elsewhere_count, found.changed_count), (0, 1));
+}
+
+#[test]
+fn all_absent_replicas_are_recorded_even_if_they_do_not_fit_into_memory() {
+    let (cluster, nodes) = Cluster::restored();
+    let has = [Vec::new(), Vec::new()];
+    let found = cluster.compares(&nodes, &has, CompareOptions { keep: 1, ..LOOK }).unwrap();
+    assert!(found.and_more && found.lost_count < 2);
+    let accepted = cluster.compares(&nodes, &has, CompareOptions { accept: true, keep: 1, ..LOOK }).unwrap();
+    assert_eq!((accepted.lost_count, accepted.lost.len(), accepted.and_more, accepted.is_held), (2, 2, false, false));
+    for path in ["/kept", "/short"] {
+        assert_eq!(cluster.holders(cluster.object(path)), [] as [u64; 0], "{path}");
+    }
+}
+
+#[test]
+fn stores_that_were_draining_are_read_only_after_the_acceptance() {
+    let (cluster, nodes) = Cluster::restored();
+    cluster.manager.drain_store(StoreId(2)).unwrap();
+    let has = [vec![stored(cluster.object("/kept").0, 1), stored(cluster.object("/short").0, 1)], Vec::new()];
+    assert_eq!(cluster.compares(&nodes, &has, LOOK).unwrap().draining, ["site/rack/host2"]);
+    cluster.compares(&nodes, &has, CompareOptions { accept: true, ..LOOK }).unwrap();
+    let state = cluster.namespace.read(|read| namespace::store(read, StoreId(2))).unwrap().unwrap().state;
+    assert_eq!(state, namespace::WantedState::ReadOnly);
+    assert!(!cluster.works(&nodes).contains(&"what-has"));
+}
+
+#[test]
+fn another_version_on_a_store_that_should_miss_the_file_is_told() {
+    let (cluster, nodes) = Cluster::restored();
+    let [kept, short] = ["/kept", "/short"].map(|path| cluster.object(path).0);
+    let other = StoredState::Whole(ObjectDigest { len: 0, crc32c: Crc32c(0), adler32: Adler32(1) });
+    let has = |state| {
+        [vec![stored(kept, 1), stored(short, 1)], vec![stored(kept, 1), StoredReplica { state, ..stored(short, 1) }]]
+    };
+    let found = cluster.compares(&nodes, &has(other), LOOK).unwrap();
+    let changed: Vec<&str> = found.changed.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!((changed, found.under_replicated_count), (vec!["/short"], 0));
+    // A replica that lags behind is nothing new.
+    let found = cluster.compares(&nodes, &has(StoredState::Written(0)), LOOK).unwrap();
+    assert_eq!((found.changed_count, found.under_replicated_count), (0, 0));
 }
 
 #[test]

@@ -30,6 +30,10 @@ const EPOCHS_LEFT_FREE: u32 = 1 << 16;
 const NODES_LEFT_FREE: u64 = 1 << 20;
 /// How many sessions may have begun since the backup.
 const SESSIONS_LEFT_FREE: u64 = 1 << 16;
+/// How many nodes may join in a second, so that two lives that continue from one backup number no two nodes alike.
+const NODES_PER_SECOND: u64 = 1 << 12;
+/// The sessions of such lives begin this far apart at most. Numbers of sessions have 38 bits.
+const SESSIONS_APART: u64 = 1 << 30;
 
 /// `C restored`: the namespace was restored from a backup, and has lost later changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +87,8 @@ pub fn restored(read: &dyn Read) -> Result<Option<RestoredRecord>, NsError> {
 pub struct ContinueRestored {
     /// When the backup was taken.
     pub taken: Timestamp,
+    /// A random number. It separates the sessions of two lives that both continue from one backup.
+    pub random: u64,
 }
 
 /// No store counts any more as having every acknowledged byte of these open writes: their clients must write again. Their epochs are raised, so that
@@ -119,10 +125,11 @@ impl RecordAbsent {
 /// See [`ContinueRestored`].
 pub fn continue_restored(txn: &mut dyn Txn, ctx: &Context, request: &ContinueRestored) -> Result<(), NsError> {
     administrator(ctx)?;
-    // The minutes separate two lives that both continue from one backup.
-    let minutes = u64::try_from(ctx.now.secs()).unwrap_or(0) / 60;
-    pass_over_nodes(txn, NODES_LEFT_FREE.saturating_add(minutes))?;
-    pass_over_sessions(txn, SESSIONS_LEFT_FREE)?;
+    // The time separates two lives that both continue from one backup.
+    let seconds = u64::try_from(ctx.now.secs()).unwrap_or(0);
+    let minutes = seconds / 60;
+    pass_over_nodes(txn, NODES_LEFT_FREE.saturating_add(seconds.saturating_mul(NODES_PER_SECOND)))?;
+    pass_over_sessions(txn, SESSIONS_LEFT_FREE + request.random % SESSIONS_APART)?;
     // A node may have joined with it since, or it was revoked.
     for token in tokens(txn)?.iter().filter(|token| !token.is_used_up()) {
         txn.delete(&keys::token(&token.id));

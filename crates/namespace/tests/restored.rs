@@ -38,9 +38,14 @@ impl World {
 
     /// Goes on as a restored namespace does.
     fn restored(self) -> Self {
+        self.restored_at(Timestamp(5), 0)
+    }
+
+    fn restored_at(self, now: Timestamp, random: u64) -> Self {
         let (at_least, above_ino, above_object) = (Incarnation(1), Ino(1 << 40), ObjectId(1 << 44));
         self.change(ns::RaiseIncarnation { at_least, above_ino, above_object }).unwrap();
-        self.change(ns::ContinueRestored { taken: TAKEN }).unwrap();
+        let ctx = self.0.context(now, &Actor::admin(), None);
+        self.0.change_wait(Durability::Synced, ctx, ns::ContinueRestored { taken: TAKEN, random }).unwrap();
         let writers: Vec<_> = self.writers().iter().map(|writer| (writer.key, writer.object)).collect();
         self.change(ns::DistrustWriters { writers }).unwrap();
         Self::on(self.1)
@@ -119,6 +124,20 @@ fn numbers_of_nodes_and_sessions_that_may_be_in_use_are_left_out() {
     let later = world.change(ns::OpenSession { client: ClientIdentity::default() }).unwrap();
     assert!(later.0 > session.0 + 1000, "{session} {later}");
     world.check();
+}
+
+#[test]
+fn two_lives_of_one_backup_number_nodes_and_sessions_differently() {
+    let life = |secs: i64, random: u64| {
+        let world = World::new().restored_at(Timestamp(secs * 1_000_000_000), random);
+        world.change(token(1)).unwrap();
+        let session = world.change(ns::OpenSession { client: ClientIdentity::default() }).unwrap();
+        (world.join(1).unwrap().0, session.0)
+    };
+    let (one, two) = (life(1_800_000_000, 3), life(1_800_000_001, 5_000_000));
+    assert!(two.0 - one.0 >= 1000, "{one:?} {two:?}");
+    assert!(two.1 - one.1 >= 1_000_000, "{one:?} {two:?}");
+    assert!(life(1_800_000_000, u64::MAX).1 < 1 << 31, "there is room for further restores");
 }
 
 #[test]
@@ -209,7 +228,7 @@ fn only_the_administrator_goes_on_after_a_restore() {
     let denied = |error: NsError| assert_eq!(error.code(), ErrorCode::Denied);
     let ctx = || world.0.context(Timestamp(5), &user, None);
     let wait = Durability::Synced;
-    denied(world.0.change_wait(wait, ctx(), ns::ContinueRestored { taken: TAKEN }).unwrap_err());
+    denied(world.0.change_wait(wait, ctx(), ns::ContinueRestored { taken: TAKEN, random: 0 }).unwrap_err());
     denied(world.0.change_wait(wait, ctx(), ns::DistrustWriters { writers: Vec::new() }).unwrap_err());
     denied(world.0.change_wait(wait, ctx(), ns::AcceptRestored).unwrap_err());
     denied(world.0.change_wait(wait, ctx(), ns::RecordAbsent { group: GROUP, absent: Vec::new() }).unwrap_err());

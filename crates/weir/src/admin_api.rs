@@ -19,6 +19,11 @@ const LISTED_MAX: usize = 100_000;
 /// How often a long search shows that it goes on.
 const STILL_AT_WORK: Duration = Duration::from_secs(1);
 
+/// What it means that a long search stopped.
+const NOTHING_CHANGED: &str = "the command did not wait for the answer, so nothing was changed";
+const NOT_ACCEPTED: &str = "the command did not wait for the answer, so the state was not accepted";
+const PARTLY_APPLIED: &str = "stopped: the command did not wait; what was done stays";
+
 /// A directory's policy, as the commands show it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PolicyView {
@@ -71,7 +76,7 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         }
         ControlRequest::Restored { list, accept, force } => {
             let list = usize::try_from(*list).unwrap_or(usize::MAX).min(LISTED_MAX);
-            restored(manager, CompareOptions { list, accept: *accept, force: *force })
+            restored(manager, CompareOptions { list, accept: *accept, force: *force, keep: CompareOptions::KEEP })
         }
         _ => return None,
     })
@@ -100,7 +105,7 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
 
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
-    long_search(move |still_waits| manager.remove_lost_stores(&stores, how, still_waits))
+    long_search(NOTHING_CHANGED, move |still_waits| manager.remove_lost_stores(&stores, how, still_waits))
 }
 
 fn apply(manager: &Arc<Manager>, path: NsPath, how: ApplyOptions) -> Reply {
@@ -108,22 +113,26 @@ fn apply(manager: &Arc<Manager>, path: NsPath, how: ApplyOptions) -> Reply {
         tracing::info!(%path, "the policies of directories are applied to existing files");
     }
     let manager = Arc::clone(manager);
-    long_search(move |still_waits| manager.apply_policy(&path, how, still_waits))
+    let stopped = if how.dry_run { NOTHING_CHANGED } else { PARTLY_APPLIED };
+    long_search(stopped, move |still_waits| manager.apply_policy(&path, how, still_waits))
 }
 
 fn compare(manager: &Arc<Manager>, list_max: usize) -> Reply {
     let manager = Arc::clone(manager);
-    long_search(move |still_waits| manager.audit(list_max, still_waits))
+    long_search(NOTHING_CHANGED, move |still_waits| manager.audit(list_max, still_waits))
 }
 
 fn restored(manager: &Arc<Manager>, how: CompareOptions) -> Reply {
     let manager = Arc::clone(manager);
-    long_search(move |still_waits| manager.compare_restored(how, still_waits))
+    let stopped = if how.accept { NOT_ACCEPTED } else { NOTHING_CHANGED };
+    long_search(stopped, move |still_waits| manager.compare_restored(how, still_waits))
 }
 
 /// The answer of a search that may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the
-/// manager works, and the manager sees whether the command still waits. A search that ends with `None` has stopped, because it does not wait.
+/// manager works, and the manager sees whether the command still waits. A search that ends with `None` has stopped, because it does not wait: `stopped`
+/// says for the log what that means.
 fn long_search<T: Serialize, E: std::fmt::Display>(
+    stopped: &'static str,
     search: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Option<T>, E> + Send + 'static,
 ) -> Reply {
     Reply::Late(
@@ -139,7 +148,7 @@ fn long_search<T: Serialize, E: std::fmt::Display>(
             };
             let outcome = match search(&mut still_waits) {
                 Ok(Some(found)) => Ok(found),
-                Ok(None) => return Ok(Err("the command did not wait for the answer, so nothing was changed".into())),
+                Ok(None) => return Ok(Err(stopped.into())),
                 Err(error) => Err(error.to_string()),
             };
             serde_json::to_writer(out, &outcome)?;
@@ -241,4 +250,19 @@ fn list(manager: &Manager) -> Result<Vec<PolicyView>, NsError> {
 
 fn shown(read: &dyn namespace::Read, dir: Ino) -> Result<String, NsError> {
     Ok(namespace::path_of(read, dir)?.escape_ascii().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_search_says_in_the_log_what_it_leaves() {
+        let Reply::Late(_, search) = long_search(PARTLY_APPLIED, |_| Ok::<Option<()>, String>(None)) else {
+            panic!("it answers late")
+        };
+        let mut out = Vec::new();
+        assert_eq!(search(&mut out).unwrap(), Err(PARTLY_APPLIED.to_owned()));
+        assert!(out.is_empty());
+    }
 }

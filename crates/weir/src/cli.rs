@@ -471,7 +471,8 @@ pub struct RestoredArgs {
     /// store.
     #[arg(long)]
     pub accept: bool,
-    /// Accept the state although some stores could not be compared.
+    /// Accept the state although some stores could not be compared, or files are only on stores that the names do not
+    /// count on.
     #[arg(long, requires = "accept")]
     pub force: bool,
     /// List at most this many of each kind (all are counted).

@@ -49,7 +49,7 @@ fn go_on(foundation: &ManagerFoundation, taken: Timestamp) -> Result<String, Err
         above_object: ObjectId(object.0.saturating_add(OBJECTS_LEFT_FREE)),
     };
     let Incarnation(life) = change(foundation, raise)?;
-    change(foundation, ContinueRestored { taken })?;
+    change(foundation, ContinueRestored { taken, random: rand::random() })?;
     let mut after = None;
     loop {
         let page = namespace.read(|read| writers_page(read, after, DistrustWriters::WRITERS_MAX));

@@ -8,7 +8,7 @@ mod page;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use namespace::{AcceptRestored, Actor, Durability, NsError, RecordAbsent, RestoredRecord};
+use namespace::{AcceptRestored, Actor, Durability, NsError, Read, RecordAbsent, RestoredRecord, WantedState};
 use node::{StoredReplica, StoredState};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, ReplicaId, StoreId};
@@ -18,7 +18,7 @@ use crate::coordinator::{ClusterView, Coordinator, PublishedView};
 use crate::hold::Hold;
 use crate::inventories::{Inventories, InventoryPage};
 use crate::names::Names;
-use page::{Disagreements, Page, compare_page};
+use page::{Disagreements, Page, compare_page, look_elsewhere};
 
 /// Records read at a time.
 const PAGE: usize = 512;
@@ -44,6 +44,19 @@ pub struct DisagreeingFile {
     pub len: u64,
     /// The locations of the stores that should have it.
     pub locations: Vec<String>,
+}
+
+/// A file that only a store has of which the names do not know that.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileElsewhere {
+    /// Its path; the first one if it has several. A stripe unit is named by its object.
+    pub path: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The object, in hexadecimal: the name of its file on the store, if it is larger than 64 KiB.
+    pub object: String,
+    /// The location of the store that has it.
+    pub location: String,
 }
 
 /// A replica without a name.
@@ -74,11 +87,17 @@ pub struct ComparisonView {
     pub stores: u64,
     /// Stores that were not, because they are offline or did not answer.
     pub not_compared: Vec<String>,
+    /// Stores that are draining: all that they have would be removed in the end. The acceptance sets them to read-only.
+    pub draining: Vec<String>,
     /// Files that no store has, although those that should were all compared.
     pub lost: Vec<DisagreeingFile>,
     /// Their number.
     pub lost_count: u64,
-    /// Files of which the stores have only another version than that of the backup.
+    /// Files that no store has which should, but another one: it got them after the backup.
+    pub elsewhere: Vec<FileElsewhere>,
+    /// Their number.
+    pub elsewhere_count: u64,
+    /// Files of which stores have another version than that of the backup.
     pub changed: Vec<DisagreeingFile>,
     /// Their number.
     pub changed_count: u64,
@@ -102,9 +121,15 @@ pub enum ComparisonError {
     NotRestored,
     /// Stores could not be compared.
     #[error(
-        "nothing was accepted, because these could not be compared: {}. Bring them back, or accept the state without them with --force", .0.join(", ")
+        "the state was not accepted, because these could not be compared: {}. Bring them back, or accept the state without them with --force", .0.join(", ")
     )]
     NotCompared(Vec<String>),
+    /// Files are only on stores of which the names do not know that.
+    #[error(
+        "the state was not accepted, because {0} files are only on stores that the names do not know to have them. Copy them out first (`weir restored` \
+         lists them), and accept the state with --force"
+    )]
+    Elsewhere(u64),
     /// The namespace cannot be read or changed.
     #[error(transparent)]
     Names(#[from] NsError),
@@ -117,8 +142,15 @@ pub struct CompareOptions {
     pub list: usize,
     /// Accept the state: record what stores do not have, and let repair and clean-up go on.
     pub accept: bool,
-    /// Accept it although some stores could not be compared.
+    /// Accept it although some stores could not be compared, or have files of which the names do not know that.
     pub force: bool,
+    /// Keep at most this many disagreements of each kind in memory: usually [`CompareOptions::KEEP`].
+    pub keep: usize,
+}
+
+impl CompareOptions {
+    /// Some tens of megabytes.
+    pub const KEEP: usize = 200_000;
 }
 
 impl Comparison {
@@ -139,31 +171,87 @@ impl Comparison {
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<ComparisonView>, ComparisonError> {
         let record = self.hold.record().ok_or(ComparisonError::NotRestored)?;
-        let (view, now) = (self.view.get(), self.world.now());
-        let groups: Vec<Group> = self.coordinator.groups().all().values().cloned().collect();
-        let mut found = Disagreements::new(self.names.incarnation(), record.objects, self.without_record()?);
         let mut shown = ComparisonView::of(&record);
+        loop {
+            let view = self.view.get();
+            let groups: Vec<Group> = self.coordinator.groups().all().values().cloned().collect();
+            let named = self.without_record()?;
+            let mut found = Disagreements::new(self.names.incarnation(), record.objects, named, how.keep);
+            shown.begin_again();
+            let mut compare = |read: &dyn Read, page: &Page<'_>| compare_page(read, &groups, page, &mut found);
+            if !self.look_at_stores(&view, &mut shown, &mut compare, &mut go_on)? {
+                return Ok(None);
+            }
+            if self.seek_elsewhere(&mut found)? {
+                let stores = shown.stores;
+                let mut look = |read: &dyn Read, page: &Page<'_>| look_elsewhere(read, page, &mut found);
+                if !self.look_at_stores(&view, &mut shown, &mut look, &mut go_on)? {
+                    return Ok(None);
+                }
+                shown.stores -= stores;
+            }
+            self.show(&view, &found, how.list, &mut shown)?;
+            if !how.accept {
+                return Ok(Some(shown));
+            }
+            if !shown.not_compared.is_empty() && !how.force {
+                return Err(ComparisonError::NotCompared(shown.not_compared));
+            }
+            if shown.elsewhere_count > 0 && !how.force {
+                return Err(ComparisonError::Elsewhere(shown.elsewhere_count));
+            }
+            self.record_absent(&found)?;
+            // What is recorded is not found again, so that there is room for the rest.
+            if !found.has_more_absent() {
+                break;
+            }
+        }
+        self.accept()?;
+        shown.is_held = false;
+        Ok(Some(shown))
+    }
+
+    /// Looks at the pages of all stores that are online, and records in `shown` which stores were compared. `false`: the caller does not wait any more.
+    fn look_at_stores(
+        &self,
+        view: &ClusterView,
+        shown: &mut ComparisonView,
+        look: &mut impl FnMut(&dyn Read, &Page<'_>) -> Result<(), NsError>,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<bool, NsError> {
+        let now = self.world.now();
         for info in view.servers.map().stores() {
             let store = info.store;
             let compared = match view.is_online(now, store) {
-                true => self.compare_store(&groups, store, &mut found, &mut go_on)?,
+                true => self.look_at_store(store, look, go_on)?,
                 false => Compared::NotAtAll,
             };
             match compared {
                 Compared::Whole => shown.stores += 1,
-                Compared::NotAtAll => shown.not_compared.push(format!("{} (store {store})", info.location)),
-                Compared::Stopped => return Ok(None),
+                Compared::NotAtAll => {
+                    let name = format!("{} (store {store})", info.location);
+                    if !shown.not_compared.contains(&name) {
+                        shown.not_compared.push(name);
+                    }
+                }
+                Compared::Stopped => return Ok(false),
             }
         }
-        self.show(&view, &found, how.list, &mut shown)?;
-        if how.accept {
-            if !shown.not_compared.is_empty() && !how.force {
-                return Err(ComparisonError::NotCompared(shown.not_compared));
+        Ok(true)
+    }
+
+    /// Whether there are objects that no store has which should: others may have them.
+    fn seek_elsewhere(&self, found: &mut Disagreements) -> Result<bool, NsError> {
+        let mut nowhere = Vec::new();
+        for ((group, object), stores) in found.replicas() {
+            let holders = self.names.read(|read| namespace::holders(read, *group, *object))?;
+            if page::is_nowhere(&holders, stores) {
+                nowhere.push((*group, *object));
             }
-            self.accept(&found)?;
-            shown.is_held = false;
         }
-        Ok(Some(shown))
+        let is_to_seek = !nowhere.is_empty();
+        found.seek(nowhere.into_iter());
+        Ok(is_to_seek)
     }
 
     /// Objects that other records than those of the groups name: open writes, kept uploads, deletions.
@@ -199,11 +287,10 @@ impl Comparison {
         }
     }
 
-    fn compare_store(
+    fn look_at_store(
         &self,
-        groups: &[Group],
         store: StoreId,
-        found: &mut Disagreements,
+        look: &mut impl FnMut(&dyn Read, &Page<'_>) -> Result<(), NsError>,
         go_on: &mut impl FnMut() -> bool,
     ) -> Result<Compared, NsError> {
         let mut after: Option<ReplicaId> = None;
@@ -218,7 +305,7 @@ impl Comparison {
             let last = replicas.last().map(|last| last.replica);
             let upto = if is_last { None } else { last.map(|last| last.object) };
             let page = Page { store, after: after.map(|after| after.object), upto, replicas: &replicas };
-            self.names.read(|read| compare_page(read, groups, &page, found))?;
+            self.names.read(|read| look(read, &page))?;
             if !go_on() {
                 return Ok(Compared::Stopped);
             }
@@ -238,12 +325,23 @@ impl Comparison {
         shown: &mut ComparisonView,
     ) -> Result<(), NsError> {
         shown.and_more = found.and_more();
+        let draining = if shown.is_held { view.servers.draining() } else { Vec::new() };
+        shown.draining = draining.into_iter().map(|store| location_of(view, store)).collect();
         for ((group, object), stores) in found.replicas() {
-            let judged = self.names.read(|read| page::judge(read, *group, *object, stores))?;
+            let elsewhere = found.elsewhere(*object);
+            let judged = self.names.read(|read| page::judge(read, *group, *object, stores, elsewhere))?;
             let Some(judged) = judged else { continue };
             let (count, files) = match judged.fate {
                 page::Fate::Lost => (&mut shown.lost_count, &mut shown.lost),
                 page::Fate::Changed => (&mut shown.changed_count, &mut shown.changed),
+                page::Fate::Elsewhere(store) => {
+                    shown.elsewhere_count += 1;
+                    if shown.elsewhere.len() < list {
+                        let (object, location) = (format!("{:016x}", object.0), location_of(view, store));
+                        shown.elsewhere.push(FileElsewhere { path: judged.path, len: judged.len, object, location });
+                    }
+                    continue;
+                }
                 page::Fate::UnderReplicated => {
                     shown.under_replicated_count += 1;
                     continue;
@@ -275,8 +373,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// Records what stores do not have, and ends the hold.
-    fn accept(&self, found: &Disagreements) -> Result<(), NsError> {
+    /// Records what stores do not have.
+    fn record_absent(&self, found: &Disagreements) -> Result<(), NsError> {
         let mut absent: BTreeMap<GroupId, Vec<(ObjectId, StoreId)>> = BTreeMap::new();
         for ((group, object), stores) in found.replicas() {
             // What was changed since is not replaced: nobody else may have it.
@@ -287,6 +385,16 @@ impl Comparison {
             for some in absent.chunks(RecordAbsent::REPLICAS_MAX) {
                 self.change(RecordAbsent { group, absent: some.to_vec() })?;
             }
+        }
+        Ok(())
+    }
+
+    /// Ends the hold. A store that was draining may have got files since the backup, so it is not emptied now.
+    fn accept(&self) -> Result<(), NsError> {
+        // Accepted once, a drain is what an administrator wants now.
+        let draining = if self.hold.is_held() { self.view.get().servers.draining() } else { Vec::new() };
+        for store in draining {
+            self.coordinator.set_wanted_state(store, WantedState::ReadOnly)?;
         }
         self.change(AcceptRestored)?;
         self.hold.end();
@@ -315,5 +423,11 @@ impl ComparisonView {
         let seconds = |time: types::Timestamp| u64::try_from(time.secs()).unwrap_or(0);
         let (taken, restored) = (seconds(record.taken), seconds(record.restored));
         Self { taken, restored, is_held: record.is_held, ..Self::default() }
+    }
+
+    /// Forgets what another comparison finds again. What was recorded meanwhile it does not find.
+    fn begin_again(&mut self) {
+        (self.stores, self.changed_count, self.not_compared) = (0, 0, Vec::new());
+        (self.changed, self.extra) = (Vec::new(), Vec::new());
     }
 }

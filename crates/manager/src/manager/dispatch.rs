@@ -16,8 +16,7 @@ impl Manager {
         self.coordinator.look_at_fences(now);
         self.coordinator.look_at_servers(now);
         self.forget_removed_nodes();
-        // They replace and remove what a restored namespace may not know to be needed. What is in the queue of deletions was removed by its owner
-        // before the backup, and nobody can have it again.
+        // They replace and remove what a restored namespace may not know to be needed. The others look at the hold for each object.
         if !self.hold.is_held() {
             self.backfill.tick(now);
             self.copies.tick(now);

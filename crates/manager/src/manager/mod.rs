@@ -91,7 +91,7 @@ impl Manager {
         let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
         let damages = Damages::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&copies));
         let damages = Arc::new(damages);
-        let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator));
+        let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator, Arc::clone(&hold)));
         let backfill = Arc::new(Backfill::new(
             names_again(),
             world_again(),

@@ -1,7 +1,7 @@
 //! `weir restored`: how the names of a restored manager and its disk servers disagree.
 
 use console::time_text::show_time;
-use manager::{ComparisonView, DisagreeingFile, ExtraReplica};
+use manager::{ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
 
 use super::wrap::wrapped;
 use super::{asked, counted, print};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &RestoredArgs) -> Result<Exit, Failure> {
     let found: Result<ComparisonView, String> = asked(&args.manager.data, &ask)?;
     let found = found.map_err(|why| Failure::message(Exit::Failed, format!("the node refused: {why}")))?;
     print(&args.manager, &found, |found| wrapped(in_words(found)))?;
-    let agrees = found.lost_count == 0 && found.changed_count == 0 && found.extra_count == 0;
+    let agrees = found.lost_count + found.elsewhere_count + found.changed_count == 0 && found.extra_count == 0;
     Ok(if args.accept || agrees && found.not_compared.is_empty() { Exit::Done } else { Exit::Wrong })
 }
 
@@ -41,7 +41,16 @@ fn in_words(view: &ComparisonView) -> Vec<String> {
         more(lines, count, listed.len());
     };
     files(&mut lines, view.lost_count, &view.lost, "lost: removed or replaced after the backup, no store has them");
-    files(&mut lines, view.changed_count, &view.changed, "changed in place after the backup: they cannot be read");
+    if view.elsewhere_count > 0 {
+        let what = "moved to other stores after the backup: copy them out, only these stores have them";
+        lines.push(format!("{} {what}", counted(view.elsewhere_count, "file")));
+        lines.extend(view.elsewhere.iter().map(|FileElsewhere { path, len, object, location }| {
+            format!("  {path}: {}, object {object} on {location}", show_size(*len))
+        }));
+        more(&mut lines, view.elsewhere_count, view.elsewhere.len());
+    }
+    let what = "changed in place after the backup: stores have other bytes than the names say";
+    files(&mut lines, view.changed_count, &view.changed, what);
     lines.push(format!("{} with fewer replicas than they should have", counted(view.under_replicated_count, "file")));
     lines.push(format!(
         "{} without a name, {}: most likely written after the backup",
@@ -50,6 +59,12 @@ fn in_words(view: &ComparisonView) -> Vec<String> {
     ));
     lines.extend(view.extra.iter().map(extra));
     more(&mut lines, view.extra_count, view.extra.len());
+    if !view.draining.is_empty() {
+        let stores = view.draining.join(", ");
+        lines.push(format!(
+            "draining: {stores}. The acceptance sets them to read-only; drain them again when nothing there is needed"
+        ));
+    }
     if view.and_more {
         lines.push("there are more disagreements than could be kept in memory".into());
     }
@@ -94,6 +109,14 @@ mod tests {
             not_compared: vec!["s/r/h3 (store 3)".into()],
             lost: vec![file("/gone")],
             lost_count: 3,
+            elsewhere: vec![FileElsewhere {
+                path: "/moved".into(),
+                len: 7,
+                object: "000000000000002b".into(),
+                location: "s/r/h4".into(),
+            }],
+            elsewhere_count: 2,
+            draining: vec!["s/r/h5".into()],
             changed: vec![file("/changed")],
             changed_count: 1,
             under_replicated_count: 1,
@@ -108,6 +131,9 @@ mod tests {
         has("3 files lost: removed or replaced after the backup");
         has("  /gone: 2.93 KiB; not on s/r/h1");
         has("  and 2 more");
+        has("2 files moved to other stores after the backup");
+        has("  /moved: 7 B, object 000000000000002b on s/r/h4");
+        has("draining: s/r/h5. The acceptance sets them to read-only");
         has("1 file changed in place");
         has("1 file with fewer replicas");
         has("1 replica without a name, 5 B");

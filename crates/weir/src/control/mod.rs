@@ -173,7 +173,7 @@ pub enum ControlRequest {
         list: u64,
         /// Accept the state.
         accept: bool,
-        /// Accept it although some stores could not be compared.
+        /// Accept it although some stores could not be compared, or files are only on stores that the names do not count on.
         force: bool,
     },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
