@@ -93,11 +93,12 @@ class Booted:
             time.sleep(0.1)
         raise AssertionError(f"systemd did not come up in {START_SECONDS} s:\n{self.log.read_text()}")
 
-    def control_group(self) -> Path:
+    @staticmethod
+    def control_group() -> Path:
         for top in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
             if (top / "cgroup.procs").exists() and (top / "cgroup.controllers").exists():
                 try:
-                    group = top / f"weir-test-{os.getpid()}-{self.base.name}"
+                    group = top / f"weir-test-{os.getpid()}"
                     group.mkdir()
                 except OSError as error:
                     raise NotHere(f"no control group can be made: {error}") from None

@@ -10,13 +10,10 @@ mod attributes;
 mod blocking;
 mod client_writes;
 mod completing;
-mod damage;
 mod disk_node;
 mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
-mod inventory;
-mod looks;
 mod open_writes;
 mod replica;
 mod replicated_writer;
@@ -43,7 +40,6 @@ pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
-pub use damage::{DAMAGED_MAX, TooManyDamaged};
 pub use disk_node::DiskNode;
 pub use open_writes::NotAgreed;
 use replica::Change;
@@ -130,7 +126,6 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
-    looks: looks::Looks,
     client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
     open_write_requests: open_writes::OpenWriteRequests,
@@ -181,7 +176,6 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
-            looks: looks::Looks::default(),
             client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
@@ -242,11 +236,6 @@ impl DiskServer {
         self.report_lengths();
     }
 
-    /// Ends the reading of whole replicas, before the server stops.
-    pub(crate) fn stop_looks(&self) {
-        self.looks.stop();
-    }
-
     /// Runs the periodic work. Call it several times a second.
     pub fn tick(self: &Arc<Self>) {
         let now = self.world.now();
@@ -256,7 +245,6 @@ impl DiskServer {
         }
         self.give_up_open_write_requests(now);
         self.look_how_busy();
-        self.report_damage(now);
         self.tick_stores();
     }
 
@@ -310,7 +298,6 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
-            FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cluster::message::BetweenStores;
 use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
 #[cfg(any(test, feature = "planted"))]
-use cluster::server::{Found, WorkPurpose, WorkResult};
+use cluster::server::{WorkPurpose, WorkResult};
 use parking_lot::Mutex;
 use store::Store;
 use types::{ErrorCode, ReplicaId, StoreId};
 
 use super::completing::Completing;
-use super::damage::Damage;
 use super::fullness::Fullness;
 use super::replica::{Change, ChangeData, Done, Replica, ReplicaTurn};
 use super::{DiskServer, Notice};
@@ -46,7 +45,6 @@ pub(super) struct StoreShell {
     numbers: AtomicU64,
     pub(super) completing: Completing,
     fullness: Fullness,
-    pub(super) damage: Damage,
 }
 
 impl StoreShell {
@@ -59,7 +57,6 @@ impl StoreShell {
             numbers: AtomicU64::new(1),
             completing: Completing::default(),
             fullness: Fullness::default(),
-            damage: Damage::default(),
         }
     }
 
@@ -236,15 +233,13 @@ impl DiskServer {
             {
                 self.step(
                     shell,
-                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(Found::Same)) },
+                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(true)) },
                     Some(replica),
                 );
                 continue;
             }
-            Self::before_work(shell, replica.replica, &work);
-            match replica.work(&self.looks, &shell.at, self.incarnation(), work, at_hand) {
+            match replica.work(&shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => {
-                    self.after_work(shell, replica.replica, &did);
                     // The manager must know before it places the next file, or moves this one.
                     if did.failure() == Some(ErrorCode::NoSpace) && shell.says_full() {
                         tracing::warn!(store = %shell.at.store_id, "the store has no space: it gets no new files until it has more room");

@@ -1,6 +1,5 @@
 //! Nodes on real sockets with real TLS, and how they treat strangers, liars and other clusters.
 
-mod administrators;
 mod certificates;
 mod hostile;
 mod joining;

@@ -15,7 +15,6 @@ use types::capability::PathHash;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use crate::coordinator::PublishedView;
-use crate::hold::Hold;
 use crate::names::Names;
 use crate::open::{OpenService, Permitted};
 use crate::tracked::Tracked;
@@ -36,7 +35,6 @@ pub(crate) struct Graces {
     /// Opens a file in place of its writer, to end the write.
     open: Arc<OpenService>,
     without_primary: WritesWithoutPrimary,
-    hold: Arc<Hold>,
     state: Tracked<State>,
 }
 
@@ -56,9 +54,9 @@ impl Graces {
         names: Names,
         (view, world): (PublishedView, Arc<dyn World>),
         open: Arc<OpenService>,
-        (without_primary, hold): (WritesWithoutPrimary, Arc<Hold>),
+        without_primary: WritesWithoutPrimary,
     ) -> Self {
-        Self { names, view, world, open, without_primary, hold, state: Tracked::default() }
+        Self { names, view, world, open, without_primary, state: Tracked::default() }
     }
 
     /// Examines some of the open writes.
@@ -99,12 +97,7 @@ impl Graces {
             state.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.looked = next;
             state.step_over(&damaged);
-            // After a restore, a file may have been completed since the backup, and the first of its stores may have less. It ends early only if its
-            // owner replaces it.
-            let is_to_end = |writer: &WriterRecord| {
-                !self.hold.holds(writer.object) || self.without_primary.is_over(now, view.grace, &writer.token())
-            };
-            for writer in found.into_iter().filter(is_to_end) {
+            for writer in found {
                 match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
                         self.without_primary.remove((writer.key, writer.object));

@@ -1,5 +1,7 @@
 //! `weir drain`.
 
+use std::path::Path;
+
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
@@ -8,7 +10,7 @@ use super::repair::{counted_groups, under_way};
 use super::wrap::wrapped;
 use super::{asked, print, stores_meant};
 use crate::Failure;
-use crate::cli::{DrainArgs, TargetArgs};
+use crate::cli::DrainArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
 }
 
 /// Waits until the stores are empty. Prints each change of the progress on stderr.
-fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
+fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
     let mut progress = Progress::default();
     loop {
         let mut lines = Vec::new();
