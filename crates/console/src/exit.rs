@@ -1,4 +1,4 @@
-//! The exit codes of weir. Each has one meaning; `--help` shows them and `docs/reference/exit-codes.md` lists them.
+//! The exit codes of weir. Each has one meaning; `weir help exit-codes` shows them and `docs/reference/exit-codes.md` lists them.
 
 /// The code that a run of `weir` ends with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,7 @@ impl Exit {
         }
     }
 
-    /// The table for `--help`.
+    /// The table for `weir help exit-codes` and the man page.
     #[must_use]
     pub fn table() -> String {
         let mut table = String::from("Exit codes:\n");

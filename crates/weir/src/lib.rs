@@ -41,6 +41,7 @@ mod striping;
 mod supervisor;
 mod token;
 mod top;
+mod wrap;
 
 pub use console::{Exit, Failure, exit};
 use console::{signals, table, time_text};

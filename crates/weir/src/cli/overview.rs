@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use clap::Command;
 
 use crate::exit::Exit;
+use crate::wrap::wrapped_line;
 
-/// The columns that the list takes at most: those of the narrowest usual terminal.
-const WIDTH: usize = 80;
 /// Where the descriptions begin.
 const INDENT: usize = 13;
+/// Where the meanings of exit codes begin in their table.
+const CODE_INDENT: usize = 6;
 /// What stands below the help of each command.
 const CODES_ARE_IN: &str = "Exit codes: `weir help exit-codes`";
 /// The groups with their commands, in the order in which they are shown.
@@ -45,12 +46,8 @@ pub(super) fn asks_for_exit_codes(args: &[OsString]) -> bool {
 
 /// The topic `exit-codes`.
 pub(super) fn exit_codes() -> String {
-    let mut text = String::from("Exit codes:\n");
-    for exit in Exit::ALL {
-        let code = exit.code().to_string();
-        text.push_str(&entry(&format!("{code:>2}"), exit.meaning(), 6));
-    }
-    text
+    let lines: Vec<String> = Exit::table().lines().flat_map(|line| wrapped_line(line, CODE_INDENT)).collect();
+    lines.join("\n") + "\n"
 }
 
 fn list(command: &Command) -> String {
@@ -59,27 +56,13 @@ fn list(command: &Command) -> String {
         text.push_str(&format!("{group}:\n"));
         for sub in names.iter().filter_map(|name| command.find_subcommand(name)) {
             let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-            text.push_str(&entry(sub.get_name(), &about, INDENT));
+            let line = format!("  {:<1$} {about}", sub.get_name(), INDENT - 3);
+            text.push_str(&wrapped_line(&line, INDENT).join("\n"));
+            text.push('\n');
         }
         text.push('\n');
     }
     text
-}
-
-/// A name and its description, which begins at column `indent` on each line.
-fn entry(name: &str, about: &str, indent: usize) -> String {
-    let mut lines = vec![format!("  {name:<0$}", indent.saturating_sub(3))];
-    for word in about.split_whitespace() {
-        let fits = lines.last().is_some_and(|line| line.chars().count() + 1 + word.chars().count() <= WIDTH);
-        match lines.last_mut() {
-            Some(line) if fits => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(format!("{}{word}", " ".repeat(indent))),
-        }
-    }
-    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]

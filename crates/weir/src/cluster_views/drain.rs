@@ -7,12 +7,12 @@ use types::StoreId;
 
 use super::progress::{Progress, failed};
 use super::repair::{counted_groups, under_way};
-use super::wrap::wrapped;
 use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::wrap::wrapped;
 
 /// Runs the command.
 pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {

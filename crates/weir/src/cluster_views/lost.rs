@@ -2,13 +2,13 @@
 
 use manager::{FileSum, LossView};
 
-use super::wrap::wrapped;
 use super::{asked, counted, print, stores_meant};
 use crate::Failure;
 use crate::cli::RemoveStoreArgs;
 use crate::config::units::show_size;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::wrap::wrapped;
 
 /// Runs the command.
 pub(crate) fn run(args: &RemoveStoreArgs) -> Result<Exit, Failure> {

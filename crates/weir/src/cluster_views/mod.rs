@@ -10,7 +10,6 @@ mod progress;
 mod repair;
 mod status;
 mod stores;
-mod wrap;
 
 use std::io::Write as _;
 use std::path::Path;

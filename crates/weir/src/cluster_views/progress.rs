@@ -6,8 +6,8 @@ use std::time::Duration;
 use manager::{CopyProgress, FailedCopyView};
 
 use super::counted;
-use super::wrap::wrapped;
 use crate::config::units::{show_duration, show_size};
+use crate::wrap::wrapped;
 
 /// How often a command that waits asks for the progress.
 const LOOK: Duration = Duration::from_millis(500);

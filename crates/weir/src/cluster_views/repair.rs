@@ -5,12 +5,12 @@ use std::path::Path;
 use manager::{RepairView, StuckView};
 
 use super::progress::{Progress, failed, left};
-use super::wrap::wrapped;
 use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::cli::RepairArgs;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::wrap::wrapped;
 
 /// Repair has ended if it has done nothing in so many looks: it pauses between two steps.
 const LOOKS_AT_REST: u32 = 4;

@@ -6,7 +6,6 @@ use manager::{Counted, NodeView, StatusView};
 use monitor::health::{UNKNOWN, check_line, unknown_line};
 
 use super::progress::{failed, left};
-use super::wrap::{WIDTH, wrapped};
 use super::{asked, counted, show};
 use crate::Failure;
 use crate::cli::StatusArgs;
@@ -15,6 +14,7 @@ use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::health::{DiskView, NodeStatus, StatusAnswer};
 use crate::table::table_lines;
+use crate::wrap::{WIDTH, wrapped};
 
 const HEADING: [&str; 6] = ["node", "name", "state", "stores", "location", "clients"];
 /// The columns of the table that is left if the whole one is too wide: the others follow below each row.

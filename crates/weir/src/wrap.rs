@@ -1,30 +1,34 @@
 //! Sentences on a terminal of 80 columns.
 
 /// The columns of the narrowest usual terminal.
-pub(super) const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 /// Before each further line of a sentence.
-const INDENT: &str = "  ";
+const INDENT: usize = 2;
 
 /// Breaks lines between words so that each fits, unless a single word does not.
-pub(super) fn wrapped(lines: Vec<String>) -> Vec<String> {
-    let mut all = Vec::with_capacity(lines.len());
-    for line in lines {
-        let mut current = String::new();
-        let mut is_empty = true;
-        // Spaces at the beginning stay.
-        for word in line.split(' ') {
-            if !is_empty && current.chars().count() + 1 + word.chars().count() > WIDTH {
-                all.push(std::mem::replace(&mut current, format!("{INDENT}{word}")));
-                continue;
-            }
-            if !is_empty {
-                current.push(' ');
-            }
-            current.push_str(word);
-            is_empty = false;
+pub(crate) fn wrapped(lines: Vec<String>) -> Vec<String> {
+    lines.iter().flat_map(|line| wrapped_line(line, INDENT)).collect()
+}
+
+/// Breaks a line between words so that each line fits, unless a single word does not. Further lines begin at column
+/// `indent`.
+pub(crate) fn wrapped_line(line: &str, indent: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut current = String::new();
+    let mut is_empty = true;
+    // Spaces at the beginning stay.
+    for word in line.split(' ') {
+        if !is_empty && current.chars().count() + 1 + word.chars().count() > WIDTH {
+            all.push(std::mem::replace(&mut current, format!("{:indent$}{word}", "")));
+            continue;
         }
-        all.push(current);
+        if !is_empty {
+            current.push(' ');
+        }
+        current.push_str(word);
+        is_empty = false;
     }
+    all.push(current);
     all
 }
 
