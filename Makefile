@@ -6,7 +6,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb clean
+.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb image clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -56,14 +56,18 @@ fuzz: ## each fuzz target, and random sessions against the real binary, each for
 sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SEEDS, default 5000)
 	WEIR_SEEDS=$${WEIR_SEEDS:-5000} cargo test --locked --release --workspace -- --nocapture
 
-soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift (build/soak/report.txt); then two million files, and minutes of kill -9 on a cluster
+soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift (build/soak/report.txt); then two million files, minutes of kill -9 on a cluster, and of a cluster from packages
 	scripts/setup.sh test
 	cd tests && ../.venv/bin/python -m soak $(ARGS)
 	cd tests && ../.venv/bin/python -m soak.files $(FILES)
+	cd tests && ../.venv/bin/python -m soak.packages
 	CLUSTER_SECONDS=$${CLUSTER_SECONDS:-300} CLUSTER_SEED=$${CLUSTER_SEED:-$$RANDOM} $(PYTEST) tests -s -k kills_at_random --timeout 3600
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
 	scripts/deb.sh $(WEIR)
+
+image: deb ## a container image of the package, weir:latest, with podman, buildah or docker
+	scripts/image.sh "$$(ls -t build/weir_*.deb | head -1)"
 
 clean: ## remove what was built
 	cargo clean

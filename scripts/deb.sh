@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the Debian package build/weir_VERSION_ARCH.deb from an existing binary: scripts/deb.sh BINARY
-# Includes man pages (build/man/*.1, *.5) and completions (build/completions/weir.bash, _weir, weir.fish) if they exist.
+# The binary writes its man pages and completions itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,17 +19,20 @@ umask 022
 install -D -m 755 "$binary" "$root/usr/bin/weir"
 strip --strip-unneeded "$root/usr/bin/weir"
 install -D -m 644 packaging/weir.service "$root/lib/systemd/system/weir.service"
-install -D -m 644 packaging/weir.toml "$root/etc/weir/weir.toml"
+install -D -m 644 -t "$root/lib/systemd/system" packaging/weir-backup.service packaging/weir-backup.timer
+install -D -m 644 packaging/sysusers.conf "$root/usr/lib/sysusers.d/weir.conf"
+install -D -m 644 packaging/tmpfiles.conf "$root/usr/lib/tmpfiles.d/weir.conf"
 install -D -m 644 -t "$root/usr/share/weir" packaging/weir-alerts.yml packaging/weir-dashboard.json
 install -D -m 644 -t "$root/usr/share/doc/weir" README.md
 # In the same folders as in the repository, so that links between the pages work.
 find docs -type f -print0 | while IFS= read -r -d '' page; do install -D -m 644 "$page" "$root/usr/share/doc/weir/$page"; done
-for page in build/man/*.[1-8]; do
-    [[ -e $page ]] || continue
+generated=$work/generated
+"$binary" generate "$generated"
+for page in "$generated"/man/*.[1-8]; do
     install -D -m 644 "$page" "$root/usr/share/man/man${page##*.}/$(basename "$page")"
     gzip -9n "$root/usr/share/man/man${page##*.}/$(basename "$page")"
 done
-completion() { [[ ! -e build/completions/$1 ]] || install -D -m 644 "build/completions/$1" "$root/usr/share/$2"; }
+completion() { install -D -m 644 "$generated/completions/$1" "$root/usr/share/$2"; }
 completion weir.bash bash-completion/completions/weir
 completion _weir zsh/vendor-completions/_weir
 completion weir.fish fish/vendor_completions.d/weir.fish
@@ -41,7 +44,6 @@ libraries=$(cd "$work" && dpkg-shlibdeps -O root/usr/bin/weir | sed -n 's/^shlib
 
 mkdir "$root/DEBIAN"
 install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN"
-echo /etc/weir/weir.toml >"$root/DEBIAN/conffiles"
 (cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 cat >"$root/DEBIAN/control" <<CONTROL
 Package: weir
@@ -49,7 +51,7 @@ Version: $version
 Architecture: $arch
 Maintainer: the weir developers <root@localhost>
 Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
-Depends: $libraries, passwd, util-linux
+Depends: $libraries, systemd | passwd
 Suggests: xrootd-client
 Section: net
 Priority: optional

@@ -93,12 +93,11 @@ class Booted:
             time.sleep(0.1)
         raise AssertionError(f"systemd did not come up in {START_SECONDS} s:\n{self.log.read_text()}")
 
-    @staticmethod
-    def control_group() -> Path:
+    def control_group(self) -> Path:
         for top in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
             if (top / "cgroup.procs").exists() and (top / "cgroup.controllers").exists():
                 try:
-                    group = top / f"weir-test-{os.getpid()}"
+                    group = top / f"weir-test-{os.getpid()}-{self.base.name}"
                     group.mkdir()
                 except OSError as error:
                     raise NotHere(f"no control group can be made: {error}") from None

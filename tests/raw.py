@@ -9,7 +9,7 @@ AUTH, QUERY, CHMOD, CLOSE, DIRLIST, GPFILE, PROTOCOL, LOGIN, MKDIR, MV, OPEN, PI
 CHKPOINT, READ, RM, RMDIR, SYNC, STAT, SET, WRITE, FATTR, PREPARE, STATX, ENDSESS = range(3012, 3024)
 BIND, READV, PGWRITE, LOCATE, TRUNCATE, SIGVER, PGREAD, WRITEV, CLONE = range(3024, 3033)
 CKP_BEGIN, CKP_COMMIT, CKP_QUERY, CKP_ROLLBACK, CKP_EXECUTE = range(5)
-OPEN_DELETE, OPEN_FORCE, OPEN_NEW, OPEN_READ, OPEN_UPDATE = 2, 4, 8, 16, 32
+OPEN_DELETE, OPEN_FORCE, OPEN_NEW, OPEN_READ, OPEN_UPDATE, OPEN_APPEND = 2, 4, 8, 16, 32, 512
 OPEN_DUP, OPEN_SAMEFS, OPEN_RETSTATX, OPEN_DIRECTIO = 1, 2, 4, 8  # of protocol 5.2.0, in a field of their own
 
 ARG_INVALID, ARG_MISSING, ARG_TOO_LONG, FILE_NOT_OPEN, INVALID_REQUEST, NOT_AUTHORIZED, NOT_FOUND = 3000, 3001, 3002, 3004, 3006, 3010, 3011
@@ -45,14 +45,16 @@ class Closed(Exception):
 class Raw:
     """One connection. `request` sends a frame and waits for its answer."""
 
-    def __init__(self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1", host: str = "127.0.0.1"):
-        """`machine`: the source address; the whole of 127.0.0.0/8 belongs to this machine."""
+    def __init__(
+        self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1", host: str = "127.0.0.1", pid: int = 4242
+    ):
+        """`machine`: the source address; the whole of 127.0.0.0/8 belongs to this machine. `pid`: connections with one are one client."""
         self.socket = socket.create_connection((host, port), timeout=timeout, source_address=(machine, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.number = 0
         if login:
             self.handshake()
-            answer = self.request(LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0))
+            answer = self.request(LOGIN, struct.pack(">i8sBBBB", pid, b"raw", 0, 0, 5, 0))
             assert answer.status == OK, answer
             self.session = answer.body[:16]
 

@@ -153,7 +153,7 @@ def test_tokens_are_listed_and_revoked(made, manager):
     disk = made("disk").start("--join", used)
     time.sleep(1.2)
     first, second, third = tokens()
-    assert (first["used_by"], second["used_by"], third["used_by"]) == (2, None, None)
+    assert (first["used_by"], second["used_by"], third["used_by"]) == ([2], [], [])
     assert [token["has_expired"] for token in tokens()] == [False, False, True]
     assert [token["roles"] for token in tokens()] == ["disk"] * 3 and all(token["id"] not in used + lost + late for token in tokens())
     shown = manager.ask("token", "list")

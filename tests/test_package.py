@@ -1,6 +1,7 @@
 """The Debian package: its programs run, systemd accepts its unit, and installing, upgrading and purging work as described."""
 
 import os
+import re
 import socket
 import subprocess
 import time
@@ -22,18 +23,24 @@ def package():
 def test_what_is_in_it(package, tmp_path):
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    files = {"usr/bin/weir", "etc/weir/weir.toml", "lib/systemd/system/weir.service", "usr/share/doc/weir/docs/how-to/operate.md"}
-    assert files | {"usr/share/weir/weir-alerts.yml", "usr/share/weir/weir-dashboard.json"} <= there
+    units = {f"lib/systemd/system/{unit}" for unit in ("weir.service", "weir-backup.service", "weir-backup.timer")}
+    files = units | {"usr/bin/weir", "usr/share/doc/weir/docs/how-to/operate.md"}
+    files |= {"usr/lib/sysusers.d/weir.conf", "usr/lib/tmpfiles.d/weir.conf"}
+    files |= {"usr/share/weir/weir-alerts.yml", "usr/share/weir/weir-dashboard.json"}
+    files |= {f"usr/share/man/man{page[-1]}/{page}.gz" for page in ("weir.1", "weir-init.1", "weir.toml.5", "weir.service.8")}
+    files |= {"usr/share/bash-completion/completions/weir"}
+    assert files <= there, files - there
+    assert not any(name.startswith("etc/") for name in there), "`weir init` writes the settings"
     said = subprocess.run([tmp_path / "usr/bin/weir", "--version"], check=True, capture_output=True, text=True).stdout
 
     def field(name: str) -> str:
         return subprocess.run(["dpkg-deb", "-f", package, name], check=True, capture_output=True, text=True).stdout.strip()
 
     assert said == f"weir {field('Version')}\n"
-    assert "libc6" in field("Depends")
-    # Its configuration file is valid.
-    refused = weir("serve", "--config", str(tmp_path / "etc/weir/weir.toml"), "--existing", "--data", str(tmp_path / "nothing"))
-    assert refused.returncode == 3 and "not a weir data directory" in refused.stderr
+    assert "libc6" in field("Depends") and "procps" not in field("Depends")
+    # The unit runs no other program.
+    unit = (tmp_path / "lib/systemd/system/weir.service").read_text()
+    assert {line.split()[0] for line in re.findall(r"^Exec\w+=(.*)", unit, re.M)} == {"/usr/bin/weir"}
     again = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
     first = package.read_bytes()
     assert (ROOT / again.stdout.splitlines()[-1]).read_bytes() == first, "the same bytes from the same commit"
@@ -76,6 +83,10 @@ def test_installed_upgraded_and_purged(package, tmp_path):
         (root / "tmp/weir.deb").write_bytes(package.read_bytes())
         done = inside("dpkg", "--no-triggers", "-i", "/tmp/weir.deb")
         assert done.returncode == 0, done.stderr
+        assert "weir init --role" in done.stdout and not (root / "etc/weir/weir.toml").exists()
+        made = inside("weir", "init", "--role", "single")
+        assert made.returncode == 0 and "next: systemctl enable --now weir" in made.stdout, made
+        assert 'listen = "127.0.0.1:1094"' in (root / "etc/weir/weir.toml").read_text()
         marker = root / "var/lib/weir/data/FORMAT"
         owner = inside("stat", "-c", "%U:%G %a", "/var/lib/weir", "/var/lib/weir/data").stdout.split("\n")
         assert marker.exists() and owner[:2] == ["weir:weir 750", "weir:weir 700"]
@@ -107,6 +118,8 @@ def system(package, tmp_path_factory):
     try:
         machine.path("/tmp/weir.deb").write_bytes(package.read_bytes())
         machine.ok("dpkg", "--no-triggers", "-i", "/tmp/weir.deb", timeout=120)
+        assert machine("systemctl", "is-active", "weir").stdout == "inactive\n", "nobody has said what it is for"
+        machine.ok("weir", "init", "--role", "single", "--start", timeout=120)
         yield machine
     finally:
         machine.__exit__()
@@ -137,6 +150,7 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:
 def test_systemd_runs_it_and_confines_it(system, tmp_path):
     assert (shown(system, "ActiveState"), shown(system, "UnitFileState"), shown(system, "Type")) == ("active", "enabled", "notify")
     assert "ready root://127.0.0.1:1094/" in said(system) and not warned(system)
+    until("the state", lambda: shown(system, "StatusText") == "root://127.0.0.1:1094/: healthy")
     checked = system("systemd-analyze", "verify", "weir.service")
     assert checked.returncode == 0 and not checked.stdout + checked.stderr, checked
     assert system("systemd-analyze", "security", "--no-pager", "--threshold=20", "weir.service").returncode == 0
@@ -157,9 +171,32 @@ def test_systemd_runs_it_and_confines_it(system, tmp_path):
     assert not warned(system)
 
 
+def test_systemd_makes_backups_when_that_is_wanted(system):
+    """The timer is off. Its unit does nothing before somebody has said where the backups go."""
+    assert system("systemctl", "is-enabled", "weir-backup.timer").stdout.strip() == "disabled"
+    checked = system("systemd-analyze", "verify", "weir-backup.service", "weir-backup.timer")
+    assert checked.returncode == 0 and not checked.stdout + checked.stderr, checked
+    system.ok("systemctl", "start", "weir-backup.service")
+    target = "/var/backups/weir"
+    system.ok("install", "-d", "-o", "weir", "-g", "weir", "-m", "700", target)
+    system.path("/etc/weir/backup.conf").write_text(f"WEIR_BACKUP_TARGET={target}\n")
+    for _ in range(2):
+        system.ok("systemctl", "start", "weir-backup.service")
+    listed = system.ok("weir", "restore", target, "--list")
+    assert "full" in listed and "delta" in listed, listed
+    system.ok("systemctl", "enable", "--now", "weir-backup.timer")
+    assert "weir-backup.timer" in system.ok("systemctl", "list-timers", "--no-pager")
+    system.ok("systemctl", "disable", "--now", "weir-backup.timer")
+    system.path("/etc/weir/backup.conf").unlink()
+
+
 def test_systemd_reloads_kills_and_stops_it(system):
     settings = system.path("/etc/weir/weir.toml")
     good, pid = settings.read_text(), shown(system, "MainPID")
+    unneeded = [system.path(program) for program in ("/bin/kill", "/usr/bin/xargs")]  # a small system need not have them
+    unneeded = [program for program in unneeded if program.exists()]
+    for program in unneeded:
+        program.rename(f"{program}.away")
     system.ok("bash", "-c", "echo kept >/tmp/kept && xrdcp -f /tmp/kept root://127.0.0.1//kept")
     settings.write_text(good + 'log = "info,server=debug"\n')
     system.ok("systemctl", "reload", "weir")
@@ -169,6 +206,8 @@ def test_systemd_reloads_kills_and_stops_it(system):
     assert refused.returncode != 0 and "unknown key `nonsense`" in warned(system), refused
     assert (shown(system, "MainPID"), shown(system, "ActiveState")) == (pid, "active"), "it goes on with what it has"
     settings.write_text(good)
+    for program in unneeded:
+        Path(f"{program}.away").rename(program)
     system.ok("kill", "-9", pid)
     until("a new start after a kill", lambda: shown(system, "NRestarts") == "1" and shown(system, "ActiveState") == "active")
     assert system.ok("xrdfs", "127.0.0.1", "cat", "/kept") == "kept"
@@ -239,7 +278,9 @@ def test_the_service_manager_is_told(own_node, tmp_path, monkeypatch, abstract):
         manager.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", ("@" if abstract else "") + name)
         server = own_node()
-        assert manager.recv(100) == b"READY=1"
+        said = [manager.recv(1000).decode() for _ in range(4)]
+        assert said[0].startswith("STATUS=opens its journal")
+        assert said[1:] == ["READY=1", f"STATUS={server.url}", f"STATUS={server.url}: healthy"]
         server.stop()
         assert manager.recv(100) == b"STOPPING=1"
 

@@ -92,8 +92,9 @@ pub struct Sessions {
     being_kept: BTreeMap<NodeId, NodeRecord>,
 }
 
-/// The number of sessions that one run of a manager can give.
-pub const SESSIONS_PER_RUN: u64 = 1 << 40;
+/// The number of sessions that one run of a manager can give. Runs have the same counter as clients that number their
+/// requests, so there is room for 2^38 of both.
+pub const SESSIONS_PER_RUN: u64 = 1 << 26;
 
 impl Sessions {
     /// Starts a manager. `run` is the number of this run, higher than that of all earlier ones. `known` holds all
@@ -298,6 +299,15 @@ mod tests {
         let second = register(&mut sessions, at(8000), 1, 1);
         assert!(second.session > first.session && second.boot_generation == first.boot_generation);
         assert!(!sessions.renew(at(8001), NODE, first.session));
+    }
+
+    #[test]
+    fn a_run_after_a_hundred_billion_clients_still_gives_new_sessions() {
+        let mut sessions = Sessions::new(terms(), SessionId(100_000_000_000), at(0), []).at_random_distance(u64::MAX);
+        let first = register(&mut sessions, at(100), 1, 1).session;
+        let second = register(&mut sessions, at(8000), 1, 1).session;
+        let next_run = Sessions::new(terms(), SessionId(100_000_000_001), at(0), []).at_random_distance(0);
+        assert!(first < second && second < register(&mut { next_run }, at(100), 1, 1).session);
     }
 
     #[test]

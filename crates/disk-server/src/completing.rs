@@ -63,6 +63,7 @@ impl DiskServer {
         };
         for One { replica, by, completed: Completed { len, crc32c, adler32, .. } } in due {
             let did = WorkResult::Completed(synced.map(|()| ObjectDigest { len, crc32c, adler32 }));
+            self.after_work(shell, replica.replica, &did);
             replica.go_on();
             self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(&replica));
             self.work_off(shell, &replica);

@@ -248,6 +248,7 @@ impl DiskNode {
     /// Stops the periodic work. The caller closes the connections first.
     pub fn stop(&self) {
         drop(self.ticker.lock().take());
+        self.server.stop_looks();
         self.outside.jobs.stop();
         self.outside.own.stop();
         *self.outside.server.write() = None;

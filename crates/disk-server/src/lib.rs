@@ -10,10 +10,13 @@ mod attributes;
 mod blocking;
 mod client_writes;
 mod completing;
+mod damage;
 mod disk_node;
 mod fullness;
 #[cfg(any(test, feature = "planted"))]
 mod inspect;
+mod inventory;
+mod looks;
 mod open_writes;
 mod replica;
 mod replicated_writer;
@@ -40,6 +43,7 @@ pub use attributes::{MANAGER_ANSWERS_WITHIN, Unanswered};
 pub use blocking::PendingWrite;
 pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
+pub use damage::{DAMAGED_MAX, TooManyDamaged};
 pub use disk_node::DiskNode;
 pub use open_writes::NotAgreed;
 use replica::Change;
@@ -126,6 +130,7 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    looks: looks::Looks,
     client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
     open_write_requests: open_writes::OpenWriteRequests,
@@ -176,6 +181,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            looks: looks::Looks::default(),
             client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
             open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
@@ -236,6 +242,11 @@ impl DiskServer {
         self.report_lengths();
     }
 
+    /// Ends the reading of whole replicas, before the server stops.
+    pub(crate) fn stop_looks(&self) {
+        self.looks.stop();
+    }
+
     /// Runs the periodic work. Call it several times a second.
     pub fn tick(self: &Arc<Self>) {
         let now = self.world.now();
@@ -245,6 +256,7 @@ impl DiskServer {
         }
         self.give_up_open_write_requests(now);
         self.look_how_busy();
+        self.report_damage(now);
         self.tick_stores();
     }
 
@@ -298,6 +310,7 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
+            FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);

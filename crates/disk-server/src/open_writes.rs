@@ -58,6 +58,17 @@ impl DiskServer {
         self.ask_about(writer, OpenWriteAction::Close(request), Box::new(then));
     }
 
+    /// Has the manager record that a client has closed one of several handles in a request with this number. Calls `then` once, perhaps in another
+    /// thread; it must not wait. After an error the handle must stay open.
+    pub fn leave(
+        &self,
+        writer: WriterToken,
+        request: RequestNumber,
+        then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static,
+    ) {
+        self.ask_about(writer, OpenWriteAction::Leave(request), Box::new(then));
+    }
+
     /// Has the manager discard the open write and everything that was written in it. The stores delete the bytes soon afterwards. Calls `then` once,
     /// perhaps in another thread; it must not wait.
     pub fn discard(&self, writer: WriterToken, then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use cluster::message::Original;
 use cluster::replication::ObjectDigest;
-use cluster::server::{Work, WorkPurpose, WorkResult};
+use cluster::server::{Found, Work, WorkPurpose, WorkResult};
 use parking_lot::{Mutex, MutexGuard};
-use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, StoreError, Writer};
+use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer};
 use types::{ErrorCode, Incarnation, ReplicaId};
 
+use super::looks::Looks;
 use super::store_shell::StoreAt;
 use node::BulkBytes;
 use node::{ChangeHead, ReplicaOrigin};
@@ -168,6 +169,7 @@ impl Replica {
     /// Does a piece of work. May wait for the disk.
     pub(super) fn work(
         &self,
+        looks: &Looks,
         at: &StoreAt,
         incarnation: Incarnation,
         work: Work<Change>,
@@ -197,9 +199,7 @@ impl Replica {
                 Err(error) => WorkResult::Completed(Err(told(at, &error))),
             },
             Work::Interrupt => WorkResult::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
-            Work::Look { whole } => WorkResult::Looked(
-                whole_of(at, self.replica).map(|found| found == Some(whole)).map_err(|error| told(at, &error)),
-            ),
+            Work::Look { original } => WorkResult::Looked(self.look(looks, at, original)),
             Work::Read { original, offset, len } => WorkResult::Read(self.read(at, original, offset, len)),
             Work::Delete => {
                 *self.writer.lock() = None;
@@ -264,6 +264,26 @@ impl Replica {
         *self.writer.lock() = None;
         at.store.sync_journal()?;
         Ok(kept_len)
+    }
+
+    /// Compares the replica with the original that it should be. Reads all its bytes, past the page cache.
+    fn look(&self, looks: &Looks, at: &StoreAt, original: Original) -> Result<Found, ErrorCode> {
+        if !is_it(at, self.replica, original).map_err(|error| told(at, &error))? {
+            return Ok(Found::Other);
+        }
+        let look = looks.begin().ok_or(ErrorCode::Overloaded)?;
+        match at.store.scrub(self.replica, &mut Scrubber::default(), &mut |_| look.goes_on()) {
+            // Without a checksum of the original nobody knows whether these are its bytes. An update that nobody has ended here cannot be read
+            // through at all.
+            Ok(Scrubbed::Whole(_) | Scrubbed::Busy) if matches!(original, Original::Kept { .. }) => Ok(Found::Other),
+            Ok(Scrubbed::Whole(_)) => Ok(Found::Same),
+            // It is changing, or the server stops. The manager orders the copy again.
+            Ok(Scrubbed::Busy | Scrubbed::Stopped) => Err(ErrorCode::Overloaded),
+            Err(error) => {
+                let code = told(at, &error);
+                if error.is_about_replica() { Ok(Found::Damaged) } else { Err(code) }
+            }
+        }
     }
 
     fn read(&self, at: &StoreAt, original: Original, offset: u64, len: u32) -> Result<Change, ErrorCode> {

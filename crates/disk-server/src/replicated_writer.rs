@@ -147,6 +147,11 @@ impl Permit {
     pub fn check(&self) -> Result<(), DiskServerError> {
         self.shows().map(drop)
     }
+
+    /// A page could not be read: the scrub looks at the replica soon.
+    pub fn suspect_damage(&self) {
+        self.shell.damage.suspect(self.replica);
+    }
 }
 
 /// An open write of an object. See the module.

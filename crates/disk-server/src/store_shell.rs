@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cluster::message::BetweenStores;
 use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
 #[cfg(any(test, feature = "planted"))]
-use cluster::server::{WorkPurpose, WorkResult};
+use cluster::server::{Found, WorkPurpose, WorkResult};
 use parking_lot::Mutex;
 use store::Store;
 use types::{ErrorCode, ReplicaId, StoreId};
 
 use super::completing::Completing;
+use super::damage::Damage;
 use super::fullness::Fullness;
 use super::replica::{Change, ChangeData, Done, Replica, ReplicaTurn};
 use super::{DiskServer, Notice};
@@ -45,6 +46,7 @@ pub(super) struct StoreShell {
     numbers: AtomicU64,
     pub(super) completing: Completing,
     fullness: Fullness,
+    pub(super) damage: Damage,
 }
 
 impl StoreShell {
@@ -57,6 +59,7 @@ impl StoreShell {
             numbers: AtomicU64::new(1),
             completing: Completing::default(),
             fullness: Fullness::default(),
+            damage: Damage::default(),
         }
     }
 
@@ -233,13 +236,15 @@ impl DiskServer {
             {
                 self.step(
                     shell,
-                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(true)) },
+                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(Found::Same)) },
                     Some(replica),
                 );
                 continue;
             }
-            match replica.work(&shell.at, self.incarnation(), work, at_hand) {
+            Self::before_work(shell, replica.replica, &work);
+            match replica.work(&self.looks, &shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => {
+                    self.after_work(shell, replica.replica, &did);
                     // The manager must know before it places the next file, or moves this one.
                     if did.failure() == Some(ErrorCode::NoSpace) && shell.says_full() {
                         tracing::warn!(store = %shell.at.store_id, "the store has no space: it gets no new files until it has more room");

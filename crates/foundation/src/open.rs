@@ -203,8 +203,14 @@ impl ManagerFoundation {
     /// # Errors
     ///
     /// As [`Foundation::open`].
-    pub fn open_names(data: &DataDir, settings: &Settings, random: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let storage_base = StorageBase::open(disk_of(data), settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
+    pub fn open_names(
+        data: &DataDir,
+        settings: &Settings,
+        purpose: Purpose,
+        random: u64,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let storage_base = StorageBase::open(disk_of(data), settings, purpose, &[StreamId::NAMESPACE])?;
         let (index, recovery) = storage_base.namespace_index(data, settings)?;
         let (embedded, namespace) = open_namespace(&index, settings, namespace::count_to_pass_over(random), now)?;
         storage_base.keep_journal();

@@ -10,7 +10,7 @@ use kv::Durability;
 use namespace::{Actor, Mkdir};
 use store::NewReplica;
 use types::{ClusterId, Incarnation, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Settings, StoreFoundation, StoreOpenError};
+use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose, Settings, StoreFoundation, StoreOpenError};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 const CLUSTER: ClusterId = ClusterId(77);
@@ -129,7 +129,7 @@ fn manager_keeps_its_names_after_any_stop() {
     let temp = tempfile::tempdir().unwrap();
     let open = || {
         let data = DataDir::open_as(temp.path(), DirRole::Manager, None, IfNew::Make, NOW).unwrap();
-        (ManagerFoundation::open_names(&data, &small(), 0, NOW).unwrap(), data)
+        (ManagerFoundation::open_names(&data, &small(), Purpose::Serve, 0, NOW).unwrap(), data)
     };
     let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
     let make = |manager: &ManagerFoundation, name: &str| {

@@ -18,6 +18,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use types::{ClusterId, Timestamp};
 
+use crate::admin::AdminName;
 use crate::random::{self, RandomError};
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::{NodeName, keys};
@@ -161,20 +162,78 @@ impl Authority {
         if name.cluster != self.cluster {
             return Err(AuthorityError::Request("it is for another cluster"));
         }
-        let mut params = CertificateParams::default();
-        params.distinguished_name = called(&format!("weir node {}", name.node));
-        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(name.to_string())?)];
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        limit(&mut params, now, validity)?;
-        let certificate = params.signed_by(&NodeKey(*key), &self.issuer)?;
+        let uses = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = self.sign(&format!("weir node {}", name.node), name, uses, key, now, validity)?;
         Ok(Issued {
             name: *name,
-            certificate: certificate.der().clone(),
+            certificate,
             authority: self.certificate.clone(),
             expires: Timestamp::from_secs(now.plus(validity).secs()),
         })
+    }
+
+    /// Issues a certificate for the administrator `subject` (of this cluster) and the holder of the private part of
+    /// `key`. It allows use by clients only.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub(crate) fn issue_admin(
+        &self,
+        subject: &AdminName,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<IssuedAdmin, AuthorityError> {
+        if subject.cluster != self.cluster {
+            return Err(AuthorityError::Request("it is for another cluster"));
+        }
+        let uses = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let common = format!("weir administrator {}", subject.id);
+        let certificate = self.sign(&common, subject, uses, key, now, validity)?;
+        Ok(IssuedAdmin {
+            subject: *subject,
+            certificate,
+            authority: self.certificate.clone(),
+            expires: Timestamp::from_secs(now.plus(validity).secs()),
+        })
+    }
+
+    fn sign(
+        &self,
+        common: &str,
+        uri: &dyn fmt::Display,
+        uses: Vec<ExtendedKeyUsagePurpose>,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<CertificateDer<'static>, AuthorityError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = called(common);
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(uri.to_string())?)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = uses;
+        limit(&mut params, now, validity)?;
+        Ok(params.signed_by(&PublicKey(*key), &self.issuer)?.der().clone())
+    }
+
+    /// Issues a new certificate for the administrator `subject`. `request` is that of
+    /// [`crate::NewKey::admin_renewal`], from a connection on which the administrator has shown the present one. Pass
+    /// the result to [`crate::admin::AdminIdentity::renewed`].
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn renew_admin(
+        &self,
+        subject: &AdminName,
+        request: &str,
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<String, AuthorityError> {
+        let key = keys::check_admin_renewal(subject, request).map_err(AuthorityError::Request)?;
+        let issued = self.issue_admin(subject, &key, now, validity)?;
+        let bytes = crate::message::encode(&issued.to_message());
+        bytes.map(|bytes| STANDARD.encode(bytes)).map_err(|_| AuthorityError::Request("the answer cannot be written"))
     }
 
     /// Issues a new certificate for the node `name`. `request` holds the bytes of [`crate::NewKey::renewal`], from a
@@ -277,10 +336,43 @@ impl Issued {
     }
 }
 
-/// The public key of a node. The authority never sees the private part.
-struct NodeKey([u8; 32]);
+/// A certificate with everything that an administrator needs beside it. Its message has the form of a node's.
+#[derive(Clone, Debug)]
+pub(crate) struct IssuedAdmin {
+    pub(crate) subject: AdminName,
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) authority: CertificateDer<'static>,
+    pub(crate) expires: Timestamp,
+}
 
-impl PublicKeyData for NodeKey {
+impl IssuedAdmin {
+    pub(crate) fn to_message(&self) -> IssuedBytes {
+        IssuedBytes {
+            name: self.subject.to_string(),
+            certificate: self.certificate.to_vec(),
+            authority: self.authority.to_vec(),
+            expires: self.expires.0,
+        }
+    }
+
+    pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
+        Some(Self {
+            subject: AdminName::from_text(&message.name)?,
+            certificate: message.certificate.into(),
+            authority: message.authority.into(),
+            expires: Timestamp(message.expires),
+        })
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_message(crate::message::decode(bytes).ok()?)
+    }
+}
+
+/// The public key of a node or administrator. The authority never sees the private part.
+struct PublicKey([u8; 32]);
+
+impl PublicKeyData for PublicKey {
     fn der_bytes(&self) -> &[u8] {
         &self.0
     }

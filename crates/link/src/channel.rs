@@ -206,6 +206,21 @@ impl ReceiveHalf {
         Ok(true)
     }
 
+    /// Reads at least one byte, up to all of `bytes`. Returns 0 if the peer ended the stream properly.
+    pub(crate) fn read_some(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<usize, CloseCause> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let came = self.channel.tls.lock().reader().read(bytes);
+            match came {
+                Ok(n) => return Ok(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.feed_more(deadline)?,
+                Err(error) => return Err(failed("receiving", error)),
+            }
+        }
+    }
+
     /// Passes the next record to rustls, and waits for it until `deadline`.
     fn feed_more(&mut self, deadline: Deadline) -> Result<(), CloseCause> {
         while !self.has_record() {
@@ -291,6 +306,11 @@ impl SendHalf {
             }
         }
         self.flush()
+    }
+
+    /// Sets how long the peer may take for [`PACE_BYTES`].
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Announces the end of this direction, and closes it.

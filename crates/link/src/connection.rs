@@ -14,7 +14,7 @@ use crate::frame::{FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind};
 use crate::hello::{self, Expect, Hello, Versions};
 use crate::peer::{Inner, Next, Peer, PeerIdentity, Responder, Waiting};
 use crate::verify::name_of;
-use crate::{NodeName, Settings};
+use crate::{CertificateProblem, NodeName, Settings};
 
 /// Small frames are combined up to this size before they are sent.
 const TOGETHER_BYTES: usize = 32 << 10;
@@ -160,7 +160,9 @@ pub(crate) fn greet<B: Buffer>(
     if shown.protocol.as_deref() != Some(NODE_PROTOCOL) {
         return Err(CloseCause::Hello(hello::HelloProblem::NotANode));
     }
-    let certificate = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
+    let certificate = shown.certificate.as_ref().ok_or(CloseCause::NoCertificate)?;
+    // An administrator's certificate is valid, too.
+    let certificate = name_of(certificate).ok_or(CloseCause::Certificate(CertificateProblem::NoNode))?;
     let ours = us.hello(name);
     let identity = |theirs: &Hello, version| PeerIdentity {
         name: certificate,

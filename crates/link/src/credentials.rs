@@ -5,11 +5,12 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::client::Resumption;
 use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
-use types::Timestamp;
+use types::{ClusterId, Timestamp};
 
 use crate::identity::{Identity, IdentityError};
 use crate::verify::{Verifier, provider};
@@ -19,6 +20,10 @@ use crate::{Fingerprint, NodeName};
 pub(crate) const NODE_PROTOCOL: &[u8] = b"weir-node";
 /// The TLS protocol name of the connection of a joining node.
 pub(crate) const JOIN_PROTOCOL: &[u8] = b"weir-join";
+/// The TLS protocol name of an administrator's connection. A new version of what it carries gets a new name.
+pub(crate) const ADMIN_PROTOCOL: &[u8] = b"weir-admin-1";
+/// The TLS protocol name of the connection on which an invitation is redeemed.
+pub(crate) const INVITE_PROTOCOL: &[u8] = b"weir-invite-1";
 
 /// The credentials that a node shows now. Replacing them does not affect existing connections.
 pub struct Credentials {
@@ -106,7 +111,8 @@ impl Current {
             .map_err(IdentityError::Unusable)?
             .with_client_cert_verifier(verifier()?)
             .with_cert_resolver(Arc::clone(&key) as _);
-        server.alpn_protocols = vec![NODE_PROTOCOL.to_vec(), JOIN_PROTOCOL.to_vec()];
+        server.alpn_protocols =
+            [NODE_PROTOCOL, JOIN_PROTOCOL, ADMIN_PROTOCOL, INVITE_PROTOCOL].map(<[u8]>::to_vec).to_vec();
         // A resumed session would not show its certificate again, which may have expired since.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
@@ -123,15 +129,37 @@ impl Current {
     }
 }
 
-/// The configuration of a joining node. It shows no certificate, and trusts any peer with the authority of this
-/// fingerprint.
-pub(crate) fn joining(authority: Fingerprint) -> Result<Arc<ClientConfig>, rustls::Error> {
+/// The configuration of a joining node or of somebody with an invitation, by `protocol`. It shows no certificate, and
+/// trusts any peer with the authority of this fingerprint.
+pub(crate) fn joining(authority: Fingerprint, protocol: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous() // this verifier compares the fingerprint in the token
         .with_custom_certificate_verifier(Arc::new(Verifier::of_fingerprint(authority)))
         .with_no_client_auth();
-    client.alpn_protocols = vec![JOIN_PROTOCOL.to_vec()];
+    client.alpn_protocols = vec![protocol.to_vec()];
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    Ok(Arc::new(client))
+}
+
+/// The configuration of an administrator's client, which trusts the nodes of `cluster` alone.
+pub(crate) fn administrator(
+    cluster: ClusterId,
+    authority: &CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    pkcs8: &[u8],
+) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let general = |problem: crate::CertificateProblem| rustls::Error::General(problem.to_string());
+    let key = any_supported_type(&PrivatePkcs8KeyDer::from(pkcs8.to_vec()).into())?;
+    let key = CertifiedKey::new(chain, key);
+    key.keys_match()?;
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous() // this verifier checks clusters and nodes instead of host names
+        .with_custom_certificate_verifier(Arc::new(Verifier::of(cluster, authority).map_err(general)?))
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+    client.alpn_protocols = vec![ADMIN_PROTOCOL.to_vec()];
     client.resumption = Resumption::disabled();
     client.enable_sni = false;
     Ok(Arc::new(client))

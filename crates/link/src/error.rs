@@ -62,6 +62,9 @@ pub enum CloseCause {
     /// The peer has shown no certificate.
     #[error("the peer has shown no certificate; nodes join with `weir join TOKEN` first")]
     NoCertificate,
+    /// The peer wants to act as an administrator without such a certificate.
+    #[error("the peer wants to act as an administrator, and its certificate is not an administrator's")]
+    NotAnAdministrator,
     /// The peer does not speak this protocol.
     #[error("no TLS connection between nodes came about: {0}; is this the address of a weir node?")]
     Tls(rustls::Error),

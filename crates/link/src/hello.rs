@@ -52,6 +52,8 @@ pub enum Version {
     /// A manager asks the primary of an open write whether its client is there, and a disk server reports how long the files
     /// are that its clients write.
     V5 = 5,
+    /// A disk server reports damaged replicas, and a manager asks a disk server what its stores have.
+    V6 = 6,
 }
 
 /// The range of versions that a node speaks.
@@ -65,7 +67,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V5 as u16, newest: Version::V5 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V6 as u16, newest: Version::V6 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

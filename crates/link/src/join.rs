@@ -19,7 +19,7 @@ use types::{NodeId, Timestamp};
 
 use crate::authority::{Authority, Issued, IssuedBytes};
 use crate::channel::{self, Deadline, SplitChannel};
-use crate::credentials;
+use crate::credentials::{self, JOIN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
@@ -211,7 +211,7 @@ fn connect(
                 continue;
             }
         };
-        let config = credentials::joining(token.authority).map_err(CloseCause::of_tls)?;
+        let config = credentials::joining(token.authority, JOIN_PROTOCOL).map_err(CloseCause::of_tls)?;
         let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
         // Only a manager may see the secret.
         let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
@@ -238,13 +238,16 @@ fn check_challenge(challenge: &[u8; CHALLENGE_BYTES]) -> Result<(), CloseCause> 
     Ok(())
 }
 
-fn send<T: Serialize>(halves: &mut SplitChannel, value: &T) -> Result<(), CloseCause> {
+pub(crate) fn send<T: Serialize>(halves: &mut SplitChannel, value: &T) -> Result<(), CloseCause> {
     let bytes = message::encode(value).map_err(|error| CloseCause::Misbehaved(error.to_string()))?;
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     halves.writing.send(&[&length, &bytes])
 }
 
-fn receive<T: serde::de::DeserializeOwned>(halves: &mut SplitChannel, deadline: Deadline) -> Result<T, CloseCause> {
+pub(crate) fn receive<T: serde::de::DeserializeOwned>(
+    halves: &mut SplitChannel,
+    deadline: Deadline,
+) -> Result<T, CloseCause> {
     let mut length = [0; 4];
     if !halves.reading.fill(&mut length, deadline)? {
         return Err(CloseCause::BrokenOff);
@@ -326,6 +329,6 @@ pub(crate) fn ask_for(
     })
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }

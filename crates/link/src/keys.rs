@@ -3,15 +3,20 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::{AdminId, AdminName};
 use crate::random::RandomError;
 use crate::{NodeName, TokenRequest, message};
 
 /// Signed bytes start with their purpose, so that a signature is useless elsewhere.
 const RENEWAL: &[u8] = b"weir 2026 renewal of a certificate\0";
 const JOIN: &[u8] = b"weir 2026 a node joins\0";
+const REDEEM: &[u8] = b"weir 2026 an administrator redeems an invitation\0";
+const ADMIN_RENEWAL: &[u8] = b"weir 2026 renewal of an administrator's certificate\0";
 
 /// A key without a certificate. Its private part is never shown.
 pub struct NewKey {
@@ -65,6 +70,21 @@ impl NewKey {
         message::encode(&Renewal { key, signature })
     }
 
+    /// The text that the administrator `name` sends to a manager to get a certificate for this key
+    /// ([`crate::Authority::renew_admin`]).
+    ///
+    /// # Errors
+    /// None in practice: the message is short.
+    pub fn admin_renewal(&self, name: &AdminName) -> Result<String, message::MessageError> {
+        let key = self.public();
+        let signature = self.pair.sign(&signed_admin_renewal(name, &key)).as_ref().to_vec();
+        Ok(STANDARD.encode(message::encode(&Renewal { key, signature })?))
+    }
+
+    pub(crate) fn sign_redeem(&self, challenge: &[u8], id: &AdminId) -> Vec<u8> {
+        self.pair.sign(&signed_redeem(challenge, id, &self.public())).as_ref().to_vec()
+    }
+
     pub(crate) fn sign_join(&self, challenge: &[u8], wish: &TokenRequest) -> Vec<u8> {
         self.pair.sign(&signed_join(challenge, wish)).as_ref().to_vec()
     }
@@ -78,6 +98,14 @@ fn signed_join(challenge: &[u8], wish: &TokenRequest) -> Vec<u8> {
     [JOIN, challenge, &wish.key, &[wish.roles.bits()], wish.name.as_bytes()].concat()
 }
 
+fn signed_admin_renewal(name: &AdminName, key: &[u8; 32]) -> Vec<u8> {
+    [ADMIN_RENEWAL, name.to_string().as_bytes(), b"\0", key].concat()
+}
+
+fn signed_redeem(challenge: &[u8], id: &AdminId, key: &[u8; 32]) -> Vec<u8> {
+    [REDEEM, challenge, &id.0, key].concat()
+}
+
 fn is_signed(key: &[u8; 32], what: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(what, signature).is_ok()
 }
@@ -89,6 +117,20 @@ pub(crate) fn check_renewal(name: &NodeName, request: &[u8]) -> Result<[u8; 32],
         return Err("it is not signed with the key that it is for");
     }
     Ok(key)
+}
+
+/// Like [`check_renewal`], for the administrator `name`.
+pub(crate) fn check_admin_renewal(name: &AdminName, request: &str) -> Result<[u8; 32], &'static str> {
+    let request = STANDARD.decode(request).map_err(|_| "it makes no sense")?;
+    let Renewal { key, signature } = message::decode(&request).map_err(|_| "it makes no sense")?;
+    if !is_signed(&key, &signed_admin_renewal(name, &key), &signature) {
+        return Err("it is not signed with the key that it is for");
+    }
+    Ok(key)
+}
+
+pub(crate) fn check_redeem(challenge: &[u8], id: &AdminId, key: &[u8; 32], signature: &[u8]) -> bool {
+    is_signed(key, &signed_redeem(challenge, id, key), signature)
 }
 
 pub(crate) fn check_join(challenge: &[u8], wish: &TokenRequest, signature: &[u8]) -> bool {
@@ -117,6 +159,23 @@ mod tests {
         }
         assert!(check_renewal(&name, &[]).is_err());
         assert!(!format!("{key:?}").contains("48, 46"));
+    }
+
+    #[test]
+    fn a_signature_of_an_administrator_is_good_for_one_purpose() {
+        let name = AdminName { cluster: ClusterId(1), id: AdminId([2; 16]) };
+        let key = NewKey::draw().unwrap();
+        let request = key.admin_renewal(&name).unwrap();
+        assert_eq!(check_admin_renewal(&name, &request), Ok(key.public()));
+        assert!(check_admin_renewal(&AdminName { id: AdminId([3; 16]), ..name }, &request).is_err());
+        assert!(check_admin_renewal(&AdminName { cluster: ClusterId(2), ..name }, &request).is_err());
+        let node = NodeName { cluster: ClusterId(1), node: NodeId(2), roles: Roles::DISK };
+        assert!(check_renewal(&node, &STANDARD.decode(&request).unwrap()).is_err());
+        assert!(check_admin_renewal(&name, &STANDARD.encode(key.renewal(&node).unwrap())).is_err());
+        let signature = key.sign_redeem(b"challenge", &name.id);
+        assert!(check_redeem(b"challenge", &name.id, &key.public(), &signature));
+        assert!(!check_redeem(b"Challenge", &name.id, &key.public(), &signature));
+        assert!(!check_redeem(b"challenge", &AdminId([3; 16]), &key.public(), &signature));
     }
 
     #[test]

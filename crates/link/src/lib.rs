@@ -5,6 +5,7 @@
 //!
 //! - A peer without a certificate of this cluster's authority, which states cluster, node and roles, cannot act as a
 //!   node.
+//! - An administrator's certificate opens no node's connection, and a node's none of an administrator ([`admin`]).
 //! - No peer can use more memory than it was granted, or more time than [`Settings`] allow.
 //! - A peer that is refused gets the reason as text.
 //! - Secrets are never shown, neither in logs nor by `Debug`.
@@ -19,6 +20,7 @@
 //! All traffic between nodes is encrypted, including bulk. `cargo test -p weir-link --release --test rate -- --ignored
 //! --nocapture` measures the cost; `docs/reference/node-protocol.md` has the figures and the format.
 
+pub mod admin;
 mod authority;
 mod call;
 mod channel;
@@ -53,7 +55,7 @@ pub use hello::{Expect, HELLO_BYTES, Hello, HelloProblem, Version, Versions, pri
 pub use identity::{Identity, IdentityError};
 pub use join::{JoinError, JoinService, Joined, NAME_MAX, TakeError, TokenStore, join};
 pub use keys::NewKey;
-pub use listener::Listener;
+pub use listener::{Doors, Listener};
 pub use message::{MessageError, decode, encode};
 pub use name::NodeName;
 pub use peer::{Peer, PeerIdentity, Pending, Responder, Room};
@@ -61,5 +63,5 @@ pub use random::RandomError;
 pub use role::{Role, Roles};
 pub use secret_file::FileError;
 pub use settings::Settings;
-pub use token::{JoinToken, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
+pub use token::{JoinToken, NodeList, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
 pub use verify::CertificateProblem;

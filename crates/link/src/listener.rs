@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::admin::{self, AdminName, AdminService, AdminStream};
 use crate::channel::{self, Deadline};
 use crate::connection::{Handler, LocalNode, Ready, greet};
-use crate::credentials::JOIN_PROTOCOL;
+use crate::credentials::{ADMIN_PROTOCOL, INVITE_PROTOCOL, JOIN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::Expect;
 use crate::join::{self, JoinService};
+use crate::verify::admin_name_of;
 
 /// Limits on connections that have not identified themselves, in total and from one host. Beyond a limit, the oldest
 /// one whose time is up is closed; otherwise the new one is closed at once. Strangers can delay nodes for moments, but
@@ -27,6 +29,15 @@ const STACK_BYTES: usize = 512 << 10;
 /// Log lines about failed connections in one [`WINDOW`].
 const LINES_MAX: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
+
+/// Who may come in besides nodes. A manager has both, a disk server none.
+#[derive(Clone, Debug, Default)]
+pub struct Doors {
+    /// Lets nodes join.
+    pub join: Option<Arc<JoinService>>,
+    /// Serves administrators.
+    pub admin: Option<Arc<AdminService>>,
+}
 
 /// The address at which peers reach a node.
 #[derive(Debug)]
@@ -83,13 +94,8 @@ impl Listener {
     }
 
     /// Accepts connections in the caller's thread until [`Listener::stop`]. Each gets its own thread, with `handler`.
-    /// With a `door`, nodes can join here.
-    pub fn serve<H: Handler + 'static>(
-        self: &Arc<Self>,
-        us: &LocalNode,
-        handler: &Arc<H>,
-        door: Option<&Arc<JoinService>>,
-    ) {
+    /// `doors` says who else is served here.
+    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, doors: &Doors) {
         loop {
             let accepted = self.socket.accept();
             if self.stopping.load(Ordering::Acquire) {
@@ -112,16 +118,20 @@ impl Listener {
                 );
                 continue;
             };
-            let (us, handler, door) = (us.clone(), Arc::clone(handler), door.cloned());
+            let (us, handler, doors) = (us.clone(), Arc::clone(handler), doors.clone());
             let serve = move || {
                 let listener = Arc::clone(&stranger.listener);
-                match begin(&us, &*handler, door.as_deref(), socket, address) {
-                    Ok(Some(ready)) => {
+                match begin(&us, &*handler, &doors, socket, address) {
+                    Ok(Begun::Node(ready)) => {
                         drop(stranger);
                         // The handler and the log already know of the end.
                         let _ = ready.run(&*handler);
                     }
-                    Ok(None) => {}
+                    Ok(Begun::Administrator(who, stream, service)) => {
+                        drop(stranger);
+                        service.handler.serve(who, stream);
+                    }
+                    Ok(Begun::Nothing) => {}
                     Err(why) => listener.complain(&why.with(address)),
                 }
             };
@@ -162,26 +172,55 @@ impl Listener {
     }
 }
 
-/// Performs the TLS handshake, then the hello or the join. `None`: nothing remains to be done.
+/// What follows the beginning of a connection.
+enum Begun<B> {
+    /// Messages of a node.
+    Node(Ready<B>),
+    /// A request of an administrator.
+    Administrator(AdminName, AdminStream, Arc<AdminService>),
+    /// Nothing remains to be done.
+    Nothing,
+}
+
+/// Performs the TLS handshake, then the hello, the join, or the redeeming of an invitation.
 fn begin<H: Handler>(
     us: &LocalNode,
     handler: &H,
-    door: Option<&JoinService>,
+    doors: &Doors,
     socket: TcpStream,
     address: SocketAddr,
-) -> Result<Option<Ready<H::Buffer>>, CloseCause> {
+) -> Result<Begun<H::Buffer>, CloseCause> {
     let deadline = Deadline::new("connecting", us.settings.connect_time);
     let current = us.credentials.current();
     let (halves, shown) = channel::accept(socket, Arc::clone(&current.server), deadline, us.settings.send_time)?;
-    if shown.protocol.as_deref() == Some(JOIN_PROTOCOL) {
-        let Some(door) = door else {
-            return Err(CloseCause::ClosedHere("it wants to join, and only managers let nodes join".into()));
-        };
-        join::serve(door, halves, address, deadline)?;
-        return Ok(None);
+    let administrators = || {
+        let service = doors.admin.as_ref();
+        service.ok_or_else(|| CloseCause::ClosedHere("an administrator came, and only managers serve them".into()))
+    };
+    match shown.protocol.as_deref() {
+        Some(JOIN_PROTOCOL) => {
+            let Some(door) = &doors.join else {
+                return Err(CloseCause::ClosedHere("it wants to join, and only managers let nodes join".into()));
+            };
+            join::serve(door, halves, address, deadline)?;
+            Ok(Begun::Nothing)
+        }
+        Some(INVITE_PROTOCOL) => {
+            admin::serve_redeem(administrators()?, halves, address, deadline)?;
+            Ok(Begun::Nothing)
+        }
+        Some(ADMIN_PROTOCOL) => {
+            // A node's certificate is not an administrator's.
+            let who = shown.certificate.as_ref().and_then(admin_name_of).ok_or(CloseCause::NotAnAdministrator)?;
+            let stream = AdminStream::new(halves, address, us.settings.frame_time);
+            Ok(Begun::Administrator(who, stream, Arc::clone(administrators()?)))
+        }
+        _ => {
+            let admit = |peer: &_| handler.admit(peer);
+            let ready = greet(us, current.name, halves, &shown, address, Expect::default(), deadline, &admit)?;
+            Ok(Begun::Node(ready))
+        }
     }
-    let admit = |peer: &_| handler.admit(peer);
-    greet(us, current.name, halves, &shown, address, Expect::default(), deadline, &admit).map(Some)
 }
 
 /// A host, as far as its address tells. An IPv6 host can use any address of a 64-bit network.

@@ -1,5 +1,5 @@
-//! Join tokens. `weir token create` makes the text; the operator copies it to the new machine. It is valid for one node
-//! until it expires.
+//! Join tokens. `weir token create` makes the text; the operator copies it to the new machine. It is valid for one node,
+//! or for a number of nodes, until it expires.
 //!
 //! It works in both directions. By its fingerprint the new node recognises a manager of the right cluster. By its
 //! secret the manager recognises an invited node. The managers keep only a hash of the secret.
@@ -87,14 +87,36 @@ pub struct TokenRecord {
     pub roles: Roles,
     /// When it expires.
     pub expires: Timestamp,
-    /// The node that joined with it.
-    pub used: Option<TokenUse>,
+    /// How many nodes may join with it.
+    pub uses_max: u16,
+    /// The nodes that joined with it.
+    pub used: Vec<TokenUse>,
 }
 
 impl fmt::Debug for TokenRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, roles, expires, used, .. } = self;
-        write!(f, "TokenRecord({id}, {roles}, until {expires}, used {used:?}, ..)")
+        let Self { id, roles, expires, uses_max, used, .. } = self;
+        write!(f, "TokenRecord({id}, {roles}, until {expires}, {uses_max} uses, used {used:?}, ..)")
+    }
+}
+
+/// Nodes in words: `node 2`, `nodes 2, 3 and 4`. Of many nodes only the first are named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeList(pub Vec<NodeId>);
+
+/// A [`NodeList`] names no more nodes than this.
+const NODES_NAMED_MAX: usize = 8;
+
+impl fmt::Display for NodeList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named: Vec<String> = self.0.iter().take(NODES_NAMED_MAX).map(ToString::to_string).collect();
+        let others = self.0.len() - named.len();
+        match named.as_slice() {
+            [] => f.write_str("no node"),
+            [one] => write!(f, "node {one}"),
+            many if others > 0 => write!(f, "nodes {} and {others} others", many.join(", ")),
+            [first @ .., last] => write!(f, "nodes {} and {last}", first.join(", ")),
+        }
     }
 }
 
@@ -161,15 +183,13 @@ pub enum TokenError {
         /// The token's id.
         id: TokenId,
     },
-    /// Another node has joined with it.
-    #[error(
-        "token {id} was used already, by node {node}; each is good for one node: make a new one with `weir token create` on a manager"
-    )]
+    /// As many other nodes have joined with it as may.
+    #[error("token {id} was used already, by {nodes}; make a new one with `weir token create` on a manager")]
     Used {
         /// The token's id.
         id: TokenId,
-        /// The node.
-        node: NodeId,
+        /// The nodes.
+        nodes: NodeList,
     },
     /// The node that joined with it was removed since.
     #[error(
@@ -223,7 +243,7 @@ struct Bytes {
 }
 
 impl JoinToken {
-    /// Makes a new token, and the record that the managers store.
+    /// Makes a new token for so many nodes, and the record that the managers store.
     ///
     /// # Errors
     /// The kernel has no randomness.
@@ -232,9 +252,10 @@ impl JoinToken {
         authority: Fingerprint,
         roles: Roles,
         expires: Timestamp,
+        uses_max: u16,
     ) -> Result<(Self, TokenRecord), RandomError> {
         let (id, secret) = (TokenId(random::bytes()?), TokenSecret(random::bytes()?));
-        let record = TokenRecord { id, hash: *secret.hash().as_bytes(), roles, expires, used: None };
+        let record = TokenRecord { id, hash: *secret.hash().as_bytes(), roles, expires, uses_max, used: Vec::new() };
         Ok((Self { id, secret, authority, roles, expires, addresses }, record))
     }
 
@@ -326,10 +347,10 @@ pub fn check(
     // Compared in constant time.
     let known = |record: &&TokenRecord| record.id == id && presented.secret.hash() == record.hash;
     let record = record.filter(known).ok_or(TokenError::Unknown { id })?;
-    if let Some(used) = record.used
-        && used.key != wish.key
-    {
-        return Err(TokenError::Used { id, node: used.node });
+    let before = record.used.iter().find(|used| used.key == wish.key);
+    if before.is_none() && record.used.len() >= usize::from(record.uses_max) {
+        let nodes = NodeList(record.used.iter().map(|used| used.node).collect());
+        return Err(TokenError::Used { id, nodes });
     }
     if now >= record.expires {
         let ago = Duration::from_nanos(now.0.saturating_sub(record.expires.0).unsigned_abs());
@@ -338,7 +359,7 @@ pub fn check(
     if !record.roles.include(wish.roles) {
         return Err(TokenError::Roles { id, may: record.roles, wanted: wish.roles });
     }
-    Ok(record.used.map_or(Admission::New, |used| Admission::Again(used.node)))
+    Ok(before.map_or(Admission::New, |used| Admission::Again(used.node)))
 }
 
 #[cfg(test)]
@@ -351,7 +372,7 @@ mod tests {
 
     fn made() -> (JoinToken, TokenRecord) {
         let addresses = vec!["manager.site:1096".to_owned(), "[2001:db8::1]:1096".to_owned()];
-        JoinToken::make(addresses, Fingerprint([7; 32]), Roles::DISK, NOW.plus(Duration::from_secs(3600))).unwrap()
+        JoinToken::make(addresses, Fingerprint([7; 32]), Roles::DISK, NOW.plus(Duration::from_secs(3600)), 1).unwrap()
     }
 
     fn wish() -> TokenRequest {
@@ -387,12 +408,36 @@ mod tests {
         assert_eq!(late, Err(TokenError::Expired { id: token.id, ago: Duration::from_secs(600) }));
         assert!(late.unwrap_err().to_string().contains("expired 10 min 0 s ago"));
 
-        record.used = Some(TokenUse { node: NodeId(4), key: [1; 32] });
+        record.used = vec![TokenUse { node: NodeId(4), key: [1; 32] }];
         assert_eq!(check(Some(&record), &shown, &wish(), NOW), Ok(Admission::Again(NodeId(4))));
         let other = TokenRequest { key: [2; 32], ..wish() };
-        let twice = Err(TokenError::Used { id: token.id, node: NodeId(4) });
+        let twice = Err(TokenError::Used { id: token.id, nodes: NodeList(vec![NodeId(4)]) });
         assert_eq!(check(Some(&record), &shown, &other, NOW), twice);
         assert_eq!(check(Some(&record), &shown, &other, record.expires), twice);
+    }
+
+    #[test]
+    fn a_token_for_several_nodes_is_valid_until_it_is_used_up() {
+        let (token, mut record) = made();
+        record.uses_max = 2;
+        let by = |key: u8| TokenRequest { key: [key; 32], ..wish() };
+        let judge = |record: &TokenRecord, key, now| check(Some(record), &token.presented(), &by(key), now);
+        record.used = vec![TokenUse { node: NodeId(4), key: [1; 32] }];
+        assert_eq!(judge(&record, 2, NOW), Ok(Admission::New));
+        assert_eq!(judge(&record, 1, NOW), Ok(Admission::Again(NodeId(4))));
+        assert!(matches!(judge(&record, 2, record.expires), Err(TokenError::Expired { .. })));
+        record.used.push(TokenUse { node: NodeId(5), key: [2; 32] });
+        assert_eq!(judge(&record, 2, NOW), Ok(Admission::Again(NodeId(5))));
+        let said = judge(&record, 3, NOW).unwrap_err().to_string();
+        assert!(said.contains("was used already, by nodes 4 and 5;"), "{said}");
+    }
+
+    #[test]
+    fn nodes_are_named_in_words() {
+        let list = |count: u64| NodeList((2..2 + count).map(NodeId).collect()).to_string();
+        assert_eq!([list(1), list(2), list(3)], ["node 2", "nodes 2 and 3", "nodes 2, 3 and 4"]);
+        assert_eq!(list(8), "nodes 2, 3, 4, 5, 6, 7, 8 and 9");
+        assert_eq!(list(11), "nodes 2, 3, 4, 5, 6, 7, 8, 9 and 3 others");
     }
 
     #[test]
@@ -410,7 +455,7 @@ mod tests {
         let guess = PresentedToken { id: token.id, secret: TokenSecret([0; 32]) };
         let unknown = Err(TokenError::Unknown { id: token.id });
         assert_eq!(check(Some(&record), &guess, &wish(), NOW), unknown);
-        record.used = Some(TokenUse { node: NodeId(4), key: [1; 32] });
+        record.used = vec![TokenUse { node: NodeId(4), key: [1; 32] }];
         assert_eq!(check(Some(&record), &guess, &wish(), record.expires), unknown);
         assert_eq!(check(None, &token.presented(), &wish(), NOW), unknown);
         let other = made();

@@ -12,6 +12,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, OtherEr
 use types::{ClusterId, Timestamp, units};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
+use crate::admin::AdminName;
 use crate::{Fingerprint, NodeName};
 
 /// What is wrong with a peer's certificate.
@@ -49,7 +50,7 @@ pub enum CertificateProblem {
     NoNode,
     /// Its authority differs from that of the token.
     #[error(
-        "its cluster's authority is not the one that the token names ({wanted}): the address leads to another cluster, or the token is for another one"
+        "its cluster's authority is not the one that the token or invitation names ({wanted}): the address leads to another cluster, or it is for another one"
     )]
     OtherAuthority {
         /// The fingerprint in the token.
@@ -104,21 +105,42 @@ impl Verifier {
         now: Timestamp,
     ) -> Result<NodeName, CertificateProblem> {
         let end = EndEntityCert::try_from(certificate).map_err(invalid)?;
-        let name = name_in(&end).ok_or(CertificateProblem::NoNode)?;
+        let name = only_name(&end).and_then(NodeName::from_text).ok_or(CertificateProblem::NoNode)?;
+        // Nodes both connect and accept, so both usages must be allowed.
+        let usages = [KeyUsage::server_auth(), KeyUsage::client_auth()];
         match &self.trust {
             Trust::Cluster { cluster, anchor } => {
                 if name.cluster != *cluster {
                     return Err(CertificateProblem::OtherCluster { theirs: name.cluster, ours: *cluster });
                 }
-                self.check_chain(&end, anchor, now)?;
+                self.check_chain(&end, anchor, now, &usages)?;
             }
             Trust::Fingerprint(wanted) => {
                 let authority = others.iter().find(|other| Fingerprint::of(other) == *wanted);
                 let authority = authority.ok_or(CertificateProblem::OtherAuthority { wanted: *wanted })?;
-                self.check_chain(&end, &anchor_from_trusted_cert(authority).map_err(invalid)?, now)?;
+                self.check_chain(&end, &anchor_from_trusted_cert(authority).map_err(invalid)?, now, &usages)?;
             }
         }
         Ok(name)
+    }
+
+    /// The administrator in the certificate, if it is valid at `now`. `None` if it is not an administrator's at all.
+    fn check_admin(
+        &self,
+        certificate: &CertificateDer<'_>,
+        now: Timestamp,
+    ) -> Result<Option<AdminName>, CertificateProblem> {
+        let end = EndEntityCert::try_from(certificate).map_err(invalid)?;
+        let (Some(name), Trust::Cluster { cluster, anchor }) =
+            (only_name(&end).and_then(AdminName::from_text), &self.trust)
+        else {
+            return Ok(None);
+        };
+        if name.cluster != *cluster {
+            return Err(CertificateProblem::OtherCluster { theirs: name.cluster, ours: *cluster });
+        }
+        self.check_chain(&end, anchor, now, &[KeyUsage::client_auth()])?;
+        Ok(Some(name))
     }
 
     fn check_chain(
@@ -126,11 +148,11 @@ impl Verifier {
         end: &EndEntityCert<'_>,
         anchor: &TrustAnchor<'_>,
         now: Timestamp,
+        usages: &[KeyUsage],
     ) -> Result<(), CertificateProblem> {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
-        // Nodes both connect and accept, so both usages must be allowed.
-        for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
-            end.verify_for_usage(self.algorithms.all, std::slice::from_ref(anchor), &[], time, usage, None, None)
+        for usage in usages {
+            end.verify_for_usage(self.algorithms.all, std::slice::from_ref(anchor), &[], time, *usage, None, None)
                 .map_err(|error| match error {
                     webpki::Error::CertExpired { time, not_after } => CertificateProblem::Expired {
                         ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())),
@@ -146,28 +168,22 @@ impl Verifier {
         }
         Ok(())
     }
+}
 
-    fn verify(
-        &self,
-        certificate: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), rustls::Error> {
-        let now = Timestamp::from_secs(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
-        self.check(certificate, others, now).map(drop).map_err(|problem| {
-            let other = || CertificateError::Other(OtherError(Arc::new(problem.clone())));
-            // The peer gets a TLS alert; these two alerts name the reason.
-            rustls::Error::InvalidCertificate(match problem {
-                CertificateProblem::Expired { ago } => {
-                    let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
-                    let not_after = UnixTime::since_unix_epoch(Duration::from_secs(time.as_secs()).saturating_sub(ago));
-                    CertificateError::ExpiredContext { time, not_after }
-                }
-                CertificateProblem::UnknownAuthority => CertificateError::UnknownIssuer,
-                _ => other(),
-            })
-        })
-    }
+fn timestamp(now: UnixTime) -> Timestamp {
+    Timestamp::from_secs(i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// The problem as an error of rustls, which sends a TLS alert to the peer. Two of the alerts name the reason.
+fn refusal(problem: CertificateProblem, now: UnixTime) -> rustls::Error {
+    rustls::Error::InvalidCertificate(match problem {
+        CertificateProblem::Expired { ago } => {
+            let not_after = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()).saturating_sub(ago));
+            CertificateError::ExpiredContext { time: now, not_after }
+        }
+        CertificateProblem::UnknownAuthority => CertificateError::UnknownIssuer,
+        other => CertificateError::Other(OtherError(Arc::new(other))),
+    })
 }
 
 /// The problem that [`Verifier`] reported to rustls, if `error` carries one.
@@ -188,12 +204,17 @@ pub(crate) fn problem_of(error: &rustls::Error) -> Option<CertificateProblem> {
 
 /// The name in a certificate: its only alternative name.
 pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
-    name_in(&EndEntityCert::try_from(certificate).ok()?)
+    NodeName::from_text(only_name(&EndEntityCert::try_from(certificate).ok()?)?)
 }
 
-fn name_in(certificate: &EndEntityCert<'_>) -> Option<NodeName> {
+/// The administrator that a certificate names.
+pub(crate) fn admin_name_of(certificate: &CertificateDer<'_>) -> Option<AdminName> {
+    AdminName::from_text(only_name(&EndEntityCert::try_from(certificate).ok()?)?)
+}
+
+fn only_name<'a>(certificate: &'a EndEntityCert<'_>) -> Option<&'a str> {
     let mut names = certificate.valid_uri_names();
-    let name = NodeName::from_text(names.next()?)?;
+    let name = names.next()?;
     let is_only = names.next().is_none() && certificate.valid_dns_names().next().is_none();
     is_only.then_some(name)
 }
@@ -211,7 +232,8 @@ impl ServerCertVerifier for Verifier {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.verify(certificate, others, now).map(|()| ServerCertVerified::assertion())
+        let checked = self.check(certificate, others, timestamp(now));
+        checked.map(|_| ServerCertVerified::assertion()).map_err(|problem| refusal(problem, now))
     }
 
     fn verify_tls12_signature(
@@ -248,13 +270,18 @@ impl ClientCertVerifier for Verifier {
         &[]
     }
 
+    /// Accepts nodes and administrators. What each may do is decided after the handshake, by the protocol.
     fn verify_client_cert(
         &self,
         certificate: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.verify(certificate, others, now).map(|()| ClientCertVerified::assertion())
+        let checked = self.check_admin(certificate, timestamp(now)).and_then(|admin| match admin {
+            Some(_) => Ok(()),
+            None => self.check(certificate, others, timestamp(now)).map(drop),
+        });
+        checked.map(|()| ClientCertVerified::assertion()).map_err(|problem| refusal(problem, now))
     }
 
     fn verify_tls12_signature(

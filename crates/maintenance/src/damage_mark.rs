@@ -11,8 +11,7 @@ pub const NAME: &[u8] = namespace::DAMAGED_MARK;
 
 /// Marks the file at `path`. The file keeps its name and its readable bytes.
 pub fn mark(namespace: &Namespace, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<(), NsError> {
-    let what =
-        object.map_or_else(|| what.to_owned(), |object| format!("{what}{}{object}", namespace::OBJECT_SEPARATOR));
+    let what = object.map_or_else(|| what.to_owned(), |object| namespace::damage_mark(what, object));
     let Ok(path) = NsPath::parse(path) else {
         // The path is longer than a request allows.
         return Err(NsError::NotFound(path.escape_ascii().to_string(), "path that can be asked for"));
@@ -33,24 +32,5 @@ pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
     match namespace.change_wait(kv::Durability::Synced, context, RemoveXattr { of: path.into(), name: NAME.to_vec() }) {
         Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
         done => done,
-    }
-}
-
-/// Whether `mark` is about this object.
-#[must_use]
-pub fn is_of(mark: &[u8], object: ObjectId) -> bool {
-    let mark = String::from_utf8_lossy(mark);
-    mark.rsplit_once(namespace::OBJECT_SEPARATOR).is_some_and(|(_, of)| of == object.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mark_applies_to_one_object() {
-        let mark = format!("page 3{}{}", namespace::OBJECT_SEPARATOR, ObjectId(7));
-        assert!(is_of(mark.as_bytes(), ObjectId(7)));
-        assert!(!is_of(mark.as_bytes(), ObjectId(8)) && !is_of(b"page 3", ObjectId(7)));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use console::Exit;
 use disk::DiskError;
-use foundation::{DataDirError, OpenError, Refused};
+use foundation::{DataDirError, DirRole, OpenError, Refused};
 use journal::JournalError;
 use kv::KvError;
 use namespace::NsError;
@@ -54,6 +54,9 @@ pub enum Error {
     /// The repairs could not be made durable.
     #[error("repairs could not be made durable")]
     NotDurable(#[source] JournalError),
+    /// The restored names could not be checked.
+    #[error("the restored names could not be checked")]
+    CheckNames(#[source] NsError),
     /// The namespace could not start a new incarnation.
     #[error("the namespace's numbers could not be raised after the repair")]
     RaiseNumbers(#[source] NsError),
@@ -67,6 +70,16 @@ pub enum Error {
     #[error(transparent)]
     ListFolders(DiskError),
 
+    /// The directory has no namespace.
+    #[error(
+        "{data} is {is}, which has no names and needs no backup: back up the cluster's manager, `weir backup` on its machine"
+    )]
+    NoNames {
+        /// The directory.
+        data: PathBuf,
+        /// What it is.
+        is: DirRole,
+    },
     /// The folder of backups was refused.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -137,6 +150,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Directory(error) => error.exit(),
+            Self::NoNames { .. } => Exit::DataDirectory,
             Self::Refused(error) | Self::ExportNames(error) => error.exit(),
             Self::Close(error)
             | Self::RepairJournal(error)
@@ -150,6 +164,7 @@ impl Error {
             Self::NotDurable(_) | Self::ListFolders(_) => Exit::DiskFailed,
             Self::Print(_)
             | Self::Check(_)
+            | Self::CheckNames(_)
             | Self::RaiseNumbers(_)
             | Self::ListObjects(_)
             | Self::AskStore(_)

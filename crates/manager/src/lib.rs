@@ -20,13 +20,20 @@
 //!            graces   summing      backfill                   views read all of them
 //! ```
 //!
+//! After a restore from a backup, `hold` keeps the jobs from the disk servers' replicas, and `comparison` shows what disagrees with the names.
+//!
 //! **No lock is held while the namespace is read or changed.** All access goes through `names`, where debug builds check this rule. So the data may
 //! have changed by the time of the decision. Each change of the namespace therefore checks its assumptions in its own transaction. `open/reading.rs`
 //! explains why a reader's redirect is correct all the same.
 
+pub mod administrators;
 mod attributes;
+mod audit;
 mod capability_clock;
+mod comparison;
 mod coordinator;
+mod hold;
+mod inventories;
 mod jobs;
 mod manager;
 mod manager_node;
@@ -37,6 +44,7 @@ pub mod registration;
 pub mod tokens;
 mod tracked;
 mod views;
+mod widening;
 mod without_primary;
 
 use cluster::message::{ToServer, ToStore};
@@ -44,16 +52,19 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use node::FromManager;
 use types::{NodeId, StoreId, Timestamp};
 
+pub use audit::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
+pub use comparison::{CompareOptions, ComparisonError, ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
 pub use coordinator::{MemberError, RemoveLost, RepairError};
-pub use jobs::{DrainError, SumError, Unsummed};
+pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use views::{
-    ActivityView, CopyProgress, Counted, FailedCopyView, FileSum, FileView, LeaverView, LossView, MissingAfter,
-    MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView, ReplicationState,
-    StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
+    ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
+    LossView, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
+    ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
+pub use widening::{ApplyError, ApplyOptions, ApplyView};
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.
 pub trait World: Send + Sync {

@@ -1,22 +1,22 @@
 //! Keeps join tokens in the namespace. [`link::token::check`] judges whether a token is valid. The transaction checks that it has not changed since,
-//! so of two nodes with one token only one joins.
+//! so no more nodes join with a token than it is for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use link::token::{Admission, check};
 use link::{
-    Fingerprint, JoinToken, Joined, PresentedToken, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord,
-    TokenRequest, TokenStore, TokenUse,
+    Fingerprint, JoinToken, Joined, NodeList, PresentedToken, RandomError, Roles, TakeError, TokenError, TokenId,
+    TokenRecord, TokenRequest, TokenStore, TokenUse,
 };
-use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TokenEntry};
+use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TOKEN_USES_MAX, TokenEntry};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, NodeId, Timestamp};
 
 use crate::names::Names;
 
-/// How often to read a token again that has changed meanwhile.
-const TRIES: usize = 8;
+/// How often to read a token again that has changed meanwhile: each time, another node has joined with it, or it was revoked.
+const TRIES: usize = TOKEN_USES_MAX as usize + 2;
 
 /// Why a token was not made.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +41,9 @@ pub enum RevokeTokenError {
     /// More than one token matches.
     #[error("several tokens begin with {0}; give more of it")]
     Several(String),
-    /// A node has already joined with it.
-    #[error("the token was used by node {0} already; `weir node remove` removes a node from the cluster")]
-    Used(NodeId),
+    /// As many nodes have joined with it as may.
+    #[error("the token was used by {0} already; `weir node remove` removes a node from the cluster")]
+    Used(NodeList),
     /// The namespace cannot be read or changed.
     #[error("the token cannot be removed: {0}")]
     Namespace(#[from] NsError),
@@ -62,8 +62,10 @@ pub struct TokenView {
     pub expires: i64,
     /// Whether it has expired.
     pub has_expired: bool,
-    /// The node that has joined with it.
-    pub used_by: Option<NodeId>,
+    /// How many nodes may join with it.
+    pub uses: u16,
+    /// The nodes that have joined with it.
+    pub used_by: Vec<NodeId>,
 }
 
 /// The tokens of a cluster.
@@ -85,7 +87,7 @@ impl Tokens {
         Self { names: Names::new(namespace) }
     }
 
-    /// Makes a token that is valid for `valid` from `now`. Show its text only to the person who asked. The token is durable when this returns.
+    /// Makes a token with which `uses` nodes can join, valid for `valid` from `now`. Show its text only to the person who asked. The token is durable when this returns.
     ///
     /// # Errors
     /// [`MakeTokenError`].
@@ -94,10 +96,11 @@ impl Tokens {
         addresses: Vec<String>,
         authority: Fingerprint,
         roles: Roles,
+        uses: u16,
         valid: Duration,
         now: Timestamp,
     ) -> Result<String, MakeTokenError> {
-        let (token, record) = JoinToken::make(addresses, authority, roles, now.plus(valid))?;
+        let (token, record) = JoinToken::make(addresses, authority, roles, now.plus(valid), uses)?;
         let text = token.text()?;
         let entry = TokenEntry {
             id: record.id.0,
@@ -105,7 +108,8 @@ impl Tokens {
             roles: record.roles.bits(),
             made: now,
             expires: record.expires,
-            used: None,
+            uses_max: record.uses_max,
+            used: Vec::new(),
         };
         self.names.change_wait((now, &Actor::admin()), Durability::Synced, MakeToken { token: entry })?;
         Ok(text)
@@ -121,7 +125,8 @@ impl Tokens {
         Ok(entries.iter().map(|entry| shown(entry, now)).collect())
     }
 
-    /// Revokes an unused token, given by its id or the beginning of its id. Durable when it returns.
+    /// Revokes a token that is not used up, given by its id or the beginning of its id. Nodes that have joined with it stay. Durable when it
+    /// returns.
     ///
     /// # Errors
     /// [`RevokeTokenError`].
@@ -134,14 +139,14 @@ impl Tokens {
             [one] => one,
             _ => return Err(RevokeTokenError::Several(id.to_owned())),
         };
-        if let Some((node, _)) = entry.used {
-            return Err(RevokeTokenError::Used(node));
+        if entry.is_used_up() {
+            return Err(RevokeTokenError::Used(users(entry)));
         }
         match self.names.change_wait((now, &Actor::admin()), Durability::Synced, RemoveToken { id: entry.id }) {
             // A node has just joined with it.
             Err(error) if error.code() == ErrorCode::Stale => {
                 let now = self.names.read(|read| namespace::token(read, &entry.id))?;
-                Err(now.and_then(|now| now.used).map_or(error.into(), |(node, _)| RevokeTokenError::Used(node)))
+                Err(now.map_or(error.into(), |now| RevokeTokenError::Used(users(&now))))
             }
             other => Ok(other?),
         }
@@ -160,6 +165,11 @@ impl Tokens {
     }
 }
 
+/// The nodes that have joined with the token.
+fn users(entry: &TokenEntry) -> NodeList {
+    NodeList(entry.used.iter().map(|(node, _)| *node).collect())
+}
+
 fn shown(entry: &TokenEntry, now: Timestamp) -> TokenView {
     let secs = |time: Timestamp| time.0.div_euclid(1_000_000_000);
     TokenView {
@@ -168,7 +178,8 @@ fn shown(entry: &TokenEntry, now: Timestamp) -> TokenView {
         made: secs(entry.made),
         expires: secs(entry.expires),
         has_expired: entry.expires <= now,
-        used_by: entry.used.map(|(node, _)| node),
+        uses: entry.uses_max,
+        used_by: users(entry).0,
     }
 }
 
@@ -179,7 +190,8 @@ fn record_of(entry: &TokenEntry) -> Option<TokenRecord> {
         hash: entry.hash,
         roles: Roles::from_bits(entry.roles)?,
         expires: entry.expires,
-        used: entry.used.map(|(node, key)| TokenUse { node, key }),
+        uses_max: entry.uses_max,
+        used: entry.used.iter().map(|&(node, key)| TokenUse { node, key }).collect(),
     })
 }
 

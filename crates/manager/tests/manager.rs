@@ -24,6 +24,11 @@ use types::{
     Placement, PrincipalId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
 };
 
+#[path = "audit.rs"]
+mod audit;
+#[path = "restored.rs"]
+mod restored;
+
 const GROUP: GroupId = GroupId(7);
 
 /// What the manager gets from outside, and the messages it has sent.
@@ -77,8 +82,12 @@ struct Cluster {
 impl Cluster {
     /// A cluster with a manager and no disk server.
     fn new() -> Self {
-        let config = NamespaceConfig::default();
-        let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), config).unwrap();
+        Self::on(Arc::new(MemoryKv::new()))
+    }
+
+    /// The same, on these keys.
+    fn on(kv: Arc<MemoryKv>) -> Self {
+        let namespace = Namespace::open(kv, Timestamp(0), NamespaceConfig::default()).unwrap();
         change(&namespace, FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] });
         let told = Arc::new(Told::default());
         let world = Box::new(World(Arc::clone(&told)));
@@ -89,7 +98,7 @@ impl Cluster {
     /// A node joins, and registers a store with the same number.
     fn joins(&self, number: u8) -> NodeId {
         let (id, key, expires) = ([number; 16], [number; 32], Timestamp(i64::MAX));
-        let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, uses_max: 1, used: Vec::new() };
         change(&self.namespace, MakeToken { token: token.clone() });
         let node = change(&self.namespace, JoinNode { token, roles: 2, name: format!("disk{number}"), key });
         let (for_nodes, for_clients) = (vec![format!("disk{number}:2")], vec![format!("disk{number}:1")]);
@@ -739,10 +748,15 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
 
 /// So many files whose second replica is missing. Both disk servers are in session.
 fn missing_replicas(count: u64) -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
+    files_on(count, &[1])
+}
+
+/// So many files of stores 1 and 2 that these stores hold. Both disk servers are in session.
+fn files_on(count: u64, holders: &[u64]) -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
     cluster.groups(&[1, 2]);
-    (0..count).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    (0..count).for_each(|number| cluster.has_file(&format!("/f{number}"), holders));
     cluster.restart_manager();
     let session = |(store, node): (u64, &NodeId)| {
         cluster.comes(*node);
@@ -1011,4 +1025,130 @@ fn the_primary_decides_about_an_open_write_that_is_in_the_way() {
     cluster.passes(6);
     cluster.manager.tick();
     assert_eq!(receiver.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err().code(), ErrorCode::Busy);
+}
+
+impl Cluster {
+    pub(crate) fn object(&self, path: &str) -> ObjectId {
+        let path = NsPath::parse(path.as_bytes()).unwrap();
+        let inode = self.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
+        inode.content().unwrap().object
+    }
+
+    fn holders(&self, object: ObjectId) -> Vec<u64> {
+        let holders = self.namespace.read(|read| namespace::holders(read, GROUP, object)).unwrap();
+        holders.into_iter().map(|store| store.0).collect()
+    }
+
+    fn is_marked(&self, path: &str, object: ObjectId) -> bool {
+        let path = NsPath::parse(path.as_bytes()).unwrap();
+        let mark = self.namespace.read(|read| {
+            let ino = namespace::stat(read, &Actor::admin(), &path)?.ino;
+            namespace::xattr_of(read, ino, namespace::DAMAGED_MARK)
+        });
+        mark.unwrap().is_some_and(|mark| namespace::is_damage_mark_of(&mark, object))
+    }
+
+    /// A node reports replicas of a store as damaged, or as whole again.
+    fn reports_damage(&self, node: NodeId, store: u64, damaged: &[ObjectId], whole: &[ObjectId]) {
+        let replicas = |objects: &[ObjectId]| objects.iter().copied().map(types::ReplicaId::first).collect();
+        let report = node::DamageReport { store: StoreId(store), damaged: replicas(damaged), whole: replicas(whole) };
+        self.manager.receive(node, FromDisk::Damage(report));
+    }
+
+    /// Damaged replicas: those that are repaired, that wait, and that have no other; and those that were repaired.
+    fn damage(&self) -> [u64; 4] {
+        let counts = self.manager.status_view().unwrap().damaged;
+        [counts.repairing, counts.waiting, counts.no_other, counts.repaired]
+    }
+
+    fn until_damage(&self, expected: [u64; 4]) {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while self.damage() != expected {
+            assert!(std::time::Instant::now() < until, "{:?} instead of {expected:?}", self.damage());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_replica_is_copied_again_and_the_last_one_stays() {
+    let (cluster, nodes, sessions) = files_on(2, &[1, 2]);
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    let object = cluster.object("/f0");
+    cluster.reports_damage(nodes[1], 1, &[object], &[]);
+    assert_eq!((cluster.damage(), cluster.holders(object)), ([0; 4], vec![1, 2]), "another node's store");
+    cluster.reports_damage(nodes[0], 1, &[object, ObjectId(1 << 40)], &[]);
+    cluster.until_damage([1, 0, 0, 0]);
+    assert_eq!(cluster.holders(object), [2]);
+    assert_eq!(cluster.holders(cluster.object("/f1")), [1, 2]);
+    // The other replica is damaged as well. It is the last one.
+    cluster.reports_damage(nodes[1], 2, &[object], &[]);
+    cluster.until_damage([1, 0, 1, 0]);
+    assert_eq!(cluster.holders(object), [2]);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !cluster.is_marked("/f0", object) {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It is written well somewhere else, or read well after all.
+    cluster.lives(&both, 2);
+    assert_eq!(cluster.end_copies(nodes[0], sessions[0], Ok(())), 1);
+    cluster.until(|view| view.missing.count == 0);
+    cluster.lives(&both, 2);
+    cluster.until_damage([0, 0, 1, 1]);
+    assert_eq!(cluster.holders(object), [1, 2]);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while cluster.is_marked("/f0", object) {
+        assert!(std::time::Instant::now() < until, "an intact replica is there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Its next report finds the other one intact.
+    cluster.reports_damage(nodes[1], 2, &[object], &[]);
+    cluster.until_damage([1, 0, 0, 1]);
+    assert_eq!(cluster.holders(object), [1]);
+}
+
+#[test]
+fn damage_is_known_again_after_a_restart_and_forgotten_when_it_is_not_reported() {
+    let (mut cluster, nodes, sessions) = files_on(1, &[1, 2]);
+    let object = cluster.object("/f0");
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    cluster.until_damage([1, 0, 0, 0]);
+    cluster.restart_manager();
+    let both: Vec<(NodeId, SessionId)> = (1..)
+        .zip(&nodes)
+        .map(|(store, node)| {
+            cluster.comes(*node);
+            let session = cluster.registers(*node).unwrap();
+            cluster.reports(*node, &[store]);
+            (*node, session)
+        })
+        .collect();
+    assert_eq!((cluster.damage(), cluster.holders(object)), ([0; 4], vec![2]), "it is on record");
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    assert_eq!(cluster.damage(), [1, 0, 0, 0]);
+    cluster.reports_damage(nodes[1], 2, &[object], &[]);
+    assert_eq!(cluster.damage(), [1, 0, 1, 0]);
+    cluster.reports_damage(nodes[1], 2, &[], &[object]);
+    assert_eq!(cluster.damage(), [1, 0, 0, 0]);
+    cluster.reports_damage(nodes[1], 2, &[object], &[]);
+    cluster.lives(&both, 70);
+    assert_eq!(cluster.damage(), [1, 0, 0, 0], "the server of the other is silent about it");
+    assert_eq!(sessions.len(), 2);
+}
+
+#[test]
+fn damage_waits_for_a_store_that_is_offline() {
+    let (cluster, nodes, sessions) = files_on(1, &[1, 2]);
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    let object = cluster.object("/f0");
+    cluster.lives(&both[..1], 60);
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    assert_eq!((cluster.damage(), cluster.holders(object)), ([0, 1, 0, 0], vec![1, 2]));
+    assert!(!cluster.is_marked("/f0", object), "an offline store has it intact");
+    cluster.comes(nodes[1]);
+    cluster.boots(nodes[1], 2).unwrap();
+    cluster.reports(nodes[1], &[2]);
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    cluster.until_damage([1, 0, 0, 0]);
 }

@@ -204,7 +204,7 @@ impl Cluster {
 
 fn joins(namespace: &Namespace, number: u8) -> NodeId {
     let (id, key, expires) = ([number; 16], [number; 32], Timestamp(i64::MAX));
-    let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+    let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, uses_max: 1, used: Vec::new() };
     change(namespace, MakeToken { token: token.clone() });
     let node = change(namespace, JoinNode { token, roles: 2, name: format!("disk{number}"), key });
     let (for_nodes, for_clients) = (vec![format!("disk{number}:2")], vec![format!("disk{number}:1")]);

@@ -61,14 +61,20 @@ impl Cluster {
         let door = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
-        links.start(&listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
+        let doors = link::Doors { join: Some(Arc::new(door)), admin: None };
+        links.start(&listener, doors, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { _folder: folder, authority, namespace, tokens, links, address }
     }
 
     fn token(&self, roles: Roles) -> JoinToken {
+        self.token_for(roles, 1)
+    }
+
+    /// A token for `uses` nodes.
+    fn token_for(&self, roles: Roles, uses: u16) -> JoinToken {
         let addresses = vec![self.address.to_string()];
-        let text = self.tokens.make(addresses, self.authority.fingerprint(), roles, HOUR, now()).unwrap();
+        let text = self.tokens.make(addresses, self.authority.fingerprint(), roles, uses, HOUR, now()).unwrap();
         JoinToken::parse(&text).unwrap()
     }
 
@@ -99,7 +105,7 @@ impl Disk {
     fn new(cluster: &Cluster, us: LocalNode) -> Self {
         let links = Links::new(us);
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        links.start(&listener, None, None, Arc::new(Quiet)).unwrap();
+        links.start(&listener, link::Doors::default(), None, Arc::new(Quiet)).unwrap();
         links.keep_manager(&cluster.address.to_string());
         let until = Instant::now() + SOON;
         while links.peer(NodeId(1)).is_none() {
@@ -199,11 +205,37 @@ fn one_token_admits_one_of_many_machines() {
         let threads: Vec<_> = (0..8).map(join).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let used =
-        |error: &link::TakeError| matches!(error, link::TakeError::Token(TokenError::Used { node: NodeId(2), .. }));
+    let used = |error: &link::TakeError| matches!(error, link::TakeError::Token(TokenError::Used { nodes, .. }) if nodes.0 == [NodeId(2)]);
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
     assert_eq!(results.iter().filter(|result| result.as_ref().is_err_and(used)).count(), 7, "{results:?}");
     assert_eq!(cluster.namespace.read(namespace::members).unwrap().len(), 2);
+}
+
+#[test]
+fn one_token_admits_as_many_of_many_machines_as_it_is_for() {
+    let cluster = Cluster::new();
+    let token = cluster.token_for(Roles::DISK, 20);
+    let start = std::sync::Barrier::new(40);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let join = |_| {
+            let (tokens, token, start) = (cluster.tokens.clone(), token.clone(), &start);
+            scope.spawn(move || {
+                let wish = TokenRequest { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                start.wait();
+                tokens.take(&token.presented(), &wish, now())
+            })
+        };
+        let threads: Vec<_> = (0..40).map(join).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let used = |error: &link::TakeError| matches!(error, link::TakeError::Token(TokenError::Used { .. }));
+    assert_eq!(results.iter().filter(|result| result.as_ref().is_err_and(used)).count(), 20, "{results:?}");
+    let mut nodes: Vec<u64> = results.iter().filter_map(|result| Some(result.as_ref().ok()?.node.0)).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, (2..22).collect::<Vec<_>>(), "each got a number of its own");
+    let shown = cluster.tokens.list(now()).unwrap().remove(0);
+    assert_eq!((shown.uses, shown.used_by.len()), (20, 20));
+    assert!(cluster.tokens.revoke(&shown.id, now()).is_err(), "it is used up");
 }
 
 #[test]

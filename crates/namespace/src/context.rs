@@ -65,12 +65,21 @@ pub struct Context {
     pub session: SessionId,
     /// The snapshot epoch that the changes belong to.
     pub epoch: SnapshotEpoch,
+    /// Epochs of writers up to this one may have been used by a namespace that was lost ([`crate::RestoredRecord`]).
+    pub epochs_used: u32,
     /// The request's number, if the client numbers its requests.
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.
     pub limits: Limits,
     /// Source of inode and object numbers.
     pub ids: Arc<IdSource>,
+}
+
+impl Context {
+    /// The epoch of a writer that follows one with the epoch `before` on the same object.
+    pub(crate) fn next_epoch(&self, before: u32) -> u32 {
+        before.max(self.epochs_used).saturating_add(1)
+    }
 }
 
 /// Defines [`OpTag`], and counts its numbers.
@@ -154,6 +163,14 @@ op_tags! {
     Abandon = 51,
     DropMissingReplicas = 52,
     KeepDigest = 53,
+    NoteSharer = 54,
+    MissDamaged = 62,
+    ContinueRestored = 70,
+    DistrustWriters = 71,
+    AcceptRestored = 72,
+    RecordAbsent = 73,
+    GiveDefaultPolicy = 74,
+    WidenObject = 75,
 }
 
 /// An answer that can be remembered.

@@ -117,6 +117,15 @@ pub(crate) fn next_session(txn: &mut dyn Txn) -> Result<SessionId, NsError> {
     Ok(SessionId(mark.sessions))
 }
 
+/// Leaves out the next `count` numbers: clients may have sessions with them that this namespace does not know.
+pub(crate) fn pass_over_sessions(txn: &mut dyn Txn, count: u64) -> Result<(), NsError> {
+    let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
+    let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
+    mark.sessions = mark.sessions.saturating_add(count);
+    put_mark(txn, mark);
+    Ok(())
+}
+
 /// Starts a new incarnation of the namespace after a restore from a backup. Its numbers are above everything that a store has seen. Only the
 /// administrator may do this. Afterwards the caller must open the namespace again, because the numbers in memory are older.
 #[derive(Clone, PartialEq, Eq, Debug)]

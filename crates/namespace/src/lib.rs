@@ -45,6 +45,7 @@ mod groups;
 mod ids;
 mod keys;
 pub mod planted;
+mod restored;
 mod scan;
 mod service;
 mod tree;
@@ -53,12 +54,13 @@ mod writers;
 
 pub use check::{CheckCounts, Finding, check};
 pub use context::{Answer, Context, Limits, OpTag, Operation};
-pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR};
+pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR, damage_mark, is_damage_mark_of};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
 pub use groups::backfill::{
     BackfillMember, DropMissingReplicas, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };
+pub use groups::damaged::MissDamaged;
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::group::{group, groups};
 pub use groups::members::{MemberEntry, member, members};
@@ -74,9 +76,13 @@ pub use groups::stores::{
 pub use groups::stripe::{
     NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
 };
-pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
+pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, token, tokens};
+pub use groups::widen::WidenObject;
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
+pub use restored::{
+    AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
+};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
 pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
@@ -95,6 +101,7 @@ pub use tree::xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, xattr_of,
     xattrs_of,
 };
+pub use trees::default_policy::{DefaultPolicyRecord, GiveDefaultPolicy, default_policy, is_policy_given};
 pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};
@@ -111,10 +118,11 @@ pub use writers::keep_digest::{DIGEST_ATTRIBUTE, KeepDigest, kept_digest};
 pub use writers::keep_sums::KeepSums;
 pub use writers::located::is_unlinked;
 pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
-pub use writers::request::{OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, Resume, WriteMode};
+pub use writers::request::{OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, Resume, Sharing, WriteMode};
 pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
 pub use writers::session::{CloseSession, OpenSession, answer_to, outcome_of};
+pub use writers::sharing::NoteSharer;
 pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
 pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};
-pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};
+pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, upload, uploads};

@@ -9,6 +9,7 @@ use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
 
 use crate::format::format_or_open;
 use crate::ids::take_range;
+use crate::restored::restored;
 use crate::writers::session::perform;
 use crate::writers::session_record::room_for_session;
 use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber};
@@ -65,6 +66,7 @@ pub struct Namespace {
     kv: Arc<dyn Kv>,
     config: NamespaceConfig,
     formatted: Formatted,
+    epochs_used: u32,
     ids: Arc<IdSource>,
     counters: Arc<Counters>,
 }
@@ -77,15 +79,16 @@ impl Namespace {
         let config = NamespaceConfig { id_range: range, ..config };
         let opened = transact(&*kv, Durability::Synced, move |txn| {
             let result = format_or_open(txn, now).and_then(|formatted| {
-                Ok((formatted, take_range(txn, range, ObjectId(0), config.objects_passed_over)?))
+                let epochs_used = restored(txn)?.map_or(0, |restored| restored.epochs);
+                Ok((formatted, epochs_used, take_range(txn, range, ObjectId(0), config.objects_passed_over)?))
             });
             (if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort }, result)
         })?;
-        let (formatted, first) = opened?;
+        let (formatted, epochs_used, first) = opened?;
         let ids = Arc::new(IdSource::new());
         ids.add(first);
         let counters = Arc::new(Counters(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))));
-        Ok(Arc::new(Namespace { kv, config, formatted, ids, counters }))
+        Ok(Arc::new(Namespace { kv, config, formatted, epochs_used, ids, counters }))
     }
 
     /// The incarnation of this namespace.
@@ -110,6 +113,7 @@ impl Namespace {
             actor: actor.clone(),
             session: self.formatted.session,
             epoch: self.formatted.epoch,
+            epochs_used: self.epochs_used,
             request,
             limits: self.config.limits,
             ids: Arc::clone(&self.ids),

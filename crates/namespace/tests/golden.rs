@@ -119,7 +119,8 @@ fn members(s: &mut Script) {
         roles: 2,
         made: Timestamp(1),
         expires: Timestamp(9_000_000),
-        used: None,
+        uses_max: 1,
+        used: Vec::new(),
     };
     for number in [2, 3] {
         s.change(ns::MakeToken { token: token(number) }).unwrap();
@@ -212,7 +213,7 @@ fn golden_file_opens_and_can_be_changed() {
     let stores = ns.read(ns::stores).unwrap();
     assert_eq!((stores[0].location.as_str(), stores[0].state), ("cern/r1/d1", ns::WantedState::Draining));
     assert_eq!(ns.read(ns::members).unwrap()[1].for_clients, ["d1:1094"]);
-    assert_eq!(ns.read(ns::tokens).unwrap()[0].used, Some((types::NodeId(2), [2; 32])));
+    assert_eq!(ns.read(ns::tokens).unwrap()[0].used, [(types::NodeId(2), [2; 32])]);
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();
     s.open("/d/open", ns::WriteMode::Update, false);

@@ -71,7 +71,15 @@ impl World {
 
 fn token(number: u8) -> TokenEntry {
     let expires = Timestamp(DAY);
-    TokenEntry { id: [number; 16], hash: [number; 32], roles: 2, made: Timestamp(1), expires, used: None }
+    TokenEntry {
+        id: [number; 16],
+        hash: [number; 32],
+        roles: 2,
+        made: Timestamp(1),
+        expires,
+        uses_max: 1,
+        used: Vec::new(),
+    }
 }
 
 fn join(token: TokenEntry, name: &str, key: u8) -> JoinNode {
@@ -88,7 +96,7 @@ fn token_lets_one_node_join_as_often_as_it_asks() {
     let before = world.make_token(7);
     assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2));
     assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2), "the answer was lost, it asks again");
-    assert_eq!(world.token(7).used, Some((NodeId(2), [1; 32])));
+    assert_eq!(world.token(7).used, [(NodeId(2), [1; 32])]);
     // Two machines use one token, verified on the same record. One succeeds. The other must read again, and finds the token used.
     let second = world.change(join(before, "disk2", 2)).unwrap_err();
     assert_eq!(second.code(), ErrorCode::Stale, "{second}");
@@ -98,13 +106,58 @@ fn token_lets_one_node_join_as_often_as_it_asks() {
 }
 
 #[test]
+fn token_for_several_nodes_lets_in_so_many_and_no_more() {
+    let world = World::new();
+    let made = TokenEntry { uses_max: 3, ..token(7) };
+    world.change(ns::MakeToken { token: made.clone() }).unwrap();
+    assert_eq!(world.token(7), made);
+    for (number, node) in [(1, 2), (2, 3), (1, 2), (2, 3), (3, 4)] {
+        assert_eq!(world.join(7, &format!("disk{number}"), number).unwrap(), NodeId(node), "disk {number}");
+    }
+    assert_eq!(world.token(7).used, [(NodeId(2), [1; 32]), (NodeId(3), [2; 32]), (NodeId(4), [3; 32])]);
+    assert_eq!(world.join(7, "disk4", 4).unwrap_err().code(), ErrorCode::Stale, "it is used up");
+    assert_eq!(world.join(7, "disk2", 2).unwrap(), NodeId(3), "whoever has joined may ask again");
+    assert_eq!(world.nodes().len(), 4);
+    world.check();
+}
+
+#[test]
+fn token_that_is_not_used_up_can_be_removed() {
+    let world = World::new();
+    world.change(ns::MakeToken { token: TokenEntry { uses_max: 2, ..token(7) } }).unwrap();
+    let before = world.token(7);
+    let node = world.join(7, "disk1", 1).unwrap();
+    // Verified on the record before the other node joined.
+    assert_eq!(world.change(join(before, "disk2", 2)).unwrap_err().code(), ErrorCode::Stale);
+    world.change(ns::RemoveToken { id: [7; 16] }).unwrap();
+    assert_eq!(world.0.read(|read| ns::token(read, &[7; 16])).unwrap(), None);
+    assert_eq!(world.nodes(), [(1, "mgr".into()), (node.0, "disk1".into())], "a node that has joined stays");
+}
+
+#[test]
+fn number_of_uses_of_a_token_is_limited() {
+    let world = World::new();
+    for uses_max in [0, ns::TOKEN_USES_MAX + 1] {
+        let refused = world.change(ns::MakeToken { token: TokenEntry { uses_max, ..token(7) } }).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::TooMany, "{uses_max}: {refused}");
+    }
+    world.change(ns::MakeToken { token: TokenEntry { uses_max: ns::TOKEN_USES_MAX, ..token(7) } }).unwrap();
+    for number in 0..=ns::TOKEN_USES_MAX {
+        let mut request = join(world.token(7), "disk", 0);
+        request.key[..2].copy_from_slice(&number.to_be_bytes());
+        assert_eq!(world.change(request).is_ok(), number < ns::TOKEN_USES_MAX, "{number}");
+    }
+    assert_eq!(world.token(7).used.len(), usize::from(ns::TOKEN_USES_MAX));
+}
+
+#[test]
 fn used_token_cannot_be_removed() {
     let world = World::new();
     world.make_token(7);
     let node = world.join(7, "disk1", 1).unwrap();
     let late = world.change(ns::RemoveToken { id: [7; 16] }).unwrap_err();
     assert_eq!(late.code(), ErrorCode::Stale, "{late}");
-    assert_eq!(world.token(7).used, Some((node, [1; 32])));
+    assert_eq!(world.token(7).used, [(node, [1; 32])]);
     // A removed node cannot join again with it.
     world.change(ns::RemoveMember { node }).unwrap();
     assert_eq!(world.join(7, "disk1", 1).unwrap_err().code(), ErrorCode::NotFound);

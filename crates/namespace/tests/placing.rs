@@ -75,7 +75,8 @@ impl World {
     /// Adds a disk server that joins with the token of this number, with one store.
     fn disk(&self, token: u8, store: u64) -> NodeId {
         let (id, key, expires) = ([token; 16], [token; 32], Timestamp(100));
-        let token = ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        let token =
+            ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, uses_max: 1, used: Vec::new() };
         self.change(ns::MakeToken { token: token.clone() }).unwrap();
         let node = self.change(ns::JoinNode { token, roles: 2, name: "disk".into(), key }).unwrap();
         let location = "site/rack/host".parse().unwrap();
@@ -144,6 +145,36 @@ fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
     world.change(copied(1, 3)).unwrap();
     assert_eq!(world.holders(opened.object), [1, 2, 3]);
     assert_eq!(world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap(), []);
+}
+
+#[test]
+fn damaged_replica_is_missing_unless_it_may_be_the_last() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    let damaged = |store, source, state| ns::MissDamaged {
+        group: GROUP,
+        object: opened.object,
+        state,
+        store: StoreId(store),
+        source: StoreId(source),
+    };
+    let is_stale = |op| assert_eq!(world.change(op).unwrap_err().code(), ErrorCode::Stale, "{op:?}");
+    is_stale(damaged(1, 2, 1));
+    world.commit(opened.writer, 10, &[1, 2]).unwrap();
+    is_stale(damaged(1, 1, 1));
+    is_stale(damaged(1, 3, 1)); // store 3 has not got it yet
+    is_stale(damaged(3, 1, 1));
+    is_stale(damaged(1, 4, 1)); // store 4 is in another group
+    is_stale(damaged(1, 2, 0)); // an older content
+    world.change(damaged(1, 2, 1)).unwrap();
+    assert_eq!(world.holders(opened.object), [2]);
+    // The other one is found damaged as well, and is the last.
+    is_stale(damaged(2, 1, 1));
+    is_stale(damaged(1, 2, 1));
+    world.change(ns::CopyDone { group: GROUP, object: opened.object, state: 1, store: StoreId(1) }).unwrap();
+    assert_eq!(world.holders(opened.object), [1, 2]);
+    world.change(ns::SetStoreState { store: StoreId(2), state: ns::WantedState::Lost }).unwrap();
+    is_stale(damaged(1, 2, 1)); // a store that was removed as lost does not come back
 }
 
 #[test]

@@ -242,3 +242,29 @@ fn finding_a_policy_costs_two_gets_for_each_directory_on_the_way() {
     w.set("/a/b/c/d", "replica(2)");
     assert_eq!(gets(), 2);
 }
+
+#[test]
+fn root_gets_a_default_once_and_only_if_it_has_none() {
+    let give = || ns::GiveDefaultPolicy { policy: policy("replica(2)"), hosts: 2 };
+    let is_given = |world: &World| world.ns.read(ns::is_policy_given).unwrap();
+    let world = World::with(&["/d"]);
+    assert!(!is_given(&world) && world.admin(give()).unwrap());
+    assert_eq!(world.policy("/d"), Some(("replica(2) sync=2 spread=host".into(), "/".into())));
+    assert!(is_given(&world));
+    assert!(!world.admin(give()).unwrap(), "a manager that starts again");
+    // Whoever removes or changes it has the last word.
+    world.admin(ns::RemovePolicy { path: path("/") }).unwrap();
+    assert!(!world.admin(give()).unwrap() && !is_given(&world));
+    assert_eq!(world.policy("/d"), None);
+    world.set("/", "replica(3)");
+    assert!(!world.admin(give()).unwrap() && !is_given(&world));
+    // A policy that was set before stays, also for ever.
+    let world = World::with(&["/d"]);
+    world.set("/", "replica(1) near=client");
+    assert!(!world.admin(give()).unwrap());
+    assert_eq!(world.policy("/").unwrap().0, "replica(1) spread=host near=client");
+    world.admin(ns::RemovePolicy { path: path("/") }).unwrap();
+    assert!(!world.admin(give()).unwrap());
+    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    assert_eq!(world.change(&user, give()).unwrap_err().code(), ErrorCode::Denied);
+}

@@ -507,6 +507,69 @@ fn interrupted_in_place_update_loses_its_sums_but_stays_readable() {
 }
 
 #[test]
+fn clients_of_one_principal_change_a_complete_file_together() {
+    let w = World::new();
+    let made = w.change(open("/f", WriteMode::NewOnly, 1)).unwrap();
+    let joins = |pid, sharing| ns::OpenWrite { sharing: Some(sharing), ..open("/f", WriteMode::Update, pid) };
+    let any = ns::Sharing::Keeps(None);
+    assert_eq!(w.refusal(joins(2, any)), ErrorCode::Busy, "a new file has one writer");
+    w.change(World::commit_op(made.writer, 5)).unwrap();
+    let first = w.change(joins(1, any)).unwrap();
+    assert_eq!(first.kind, OpenKind::Update);
+    for pid in [1, 2] {
+        let joined = w.change(joins(pid, any)).unwrap();
+        assert_eq!((joined.kind, joined.writer), (OpenKind::Resumed(None), first.writer), "{pid} fences nobody");
+    }
+    let of_another = ClientIdentity { principal: PrincipalId(5), ..client(2) };
+    let of_another = ns::OpenWrite { client: of_another, ..joins(2, any) };
+    assert_eq!(w.refusal(of_another), ErrorCode::Busy, "another principal");
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 2)), ErrorCode::Busy, "it does not want to share");
+    assert_eq!(w.refusal(ns::OpenWrite { boot: BootId(2), ..joins(2, any) }), ErrorCode::Busy, "bytes may be lost");
+    // Only this open write, and only in the epoch that the primary has.
+    let only = |token, pid| ns::OpenWrite { only: Some(token), ..joins(pid, any) };
+    assert_eq!(w.change(only(first.writer, 2)).unwrap().writer, first.writer);
+    assert_eq!(w.refusal(only(made.writer, 2)), ErrorCode::Stale);
+    let epoch = first.writer.epoch;
+    assert_eq!(w.change(joins(2, ns::Sharing::Keeps(Some(epoch)))).unwrap().writer, first.writer);
+    assert_eq!(w.refusal(joins(2, ns::Sharing::Keeps(Some(epoch + 1)))), ErrorCode::Stale);
+    assert_eq!(w.refusal(joins(2, ns::Sharing::Raises(epoch + 1))), ErrorCode::Stale);
+    let raised = w.change(joins(2, ns::Sharing::Raises(epoch))).unwrap();
+    assert_eq!((raised.writer.key, raised.writer.epoch), (first.writer.key, epoch + 1), "it stays the first one's");
+    assert_eq!(w.refusal(World::commit_op(first.writer, 5)), ErrorCode::Stale);
+    w.change(World::commit_op(raised.writer, 5)).unwrap();
+    assert_eq!(w.change(joins(2, any)).unwrap().kind, OpenKind::Update, "nobody writes it, so it begins");
+}
+
+#[test]
+fn a_client_that_shares_a_file_and_is_lost_does_not_find_a_later_one() {
+    for closes in [None, Some(1), Some(2)] {
+        let w = World::new();
+        let made = w.change(open("/f", WriteMode::NewOnly, 9)).unwrap();
+        w.change(World::commit_op(made.writer, 5)).unwrap();
+        let sharing = Some(ns::Sharing::Keeps(None));
+        let joins = |pid| ns::OpenWrite { sharing, ..open("/f", WriteMode::Update, pid) };
+        let first = w.change(joins(1)).unwrap();
+        w.change(joins(2)).unwrap();
+        if let Some(pid) = closes {
+            let path = NsPath::parse(b"/f").unwrap();
+            w.change(ns::NoteSharer { client: client(pid), path, object: first.object, is_away: false }).unwrap();
+        }
+        w.change(World::commit_op(first.writer, 5)).unwrap();
+        let later = w.change(open("/f", WriteMode::Replace, 3)).unwrap();
+        w.change(World::commit_op(later.writer, 5)).unwrap();
+        for pid in [1, 2] {
+            if closes == Some(pid) {
+                let found = w.change(joins(pid)).unwrap();
+                assert_eq!(found.object, later.object, "it has closed the earlier one");
+                w.change(World::commit_op(found.writer, 5)).unwrap();
+            } else {
+                assert_eq!(w.refusal(joins(pid)), ErrorCode::Stale, "client {pid}");
+            }
+        }
+    }
+}
+
+#[test]
 fn in_place_update_without_changes_leaves_the_file_as_it_was() {
     let w = World::new();
     let sums = |n| ns::Sums { adler32: types::Adler32(n), crc32c: types::Crc32c(2) };

@@ -3,6 +3,7 @@
 //! It knows the encoding of each message and the part of a capability that disk servers read. It keeps one connection for each pair of nodes. It
 //! decides nothing: `manager` and `disk-server` handle the messages. It knows no namespace and no client protocol.
 
+mod audit;
 mod bulk;
 mod grant;
 pub mod links;
@@ -16,6 +17,9 @@ pub mod ticker;
 
 pub use cluster::replication::ObjectDigest;
 
+pub use audit::{
+    DamageReport, INVENTORY_MAX, Inventory, InventoryRequest, ORIGIN_BYTES_MAX, ORIGINS_MAX, StoredReplica, StoredState,
+};
 pub use bulk::{BulkBytes, BulkPool};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{

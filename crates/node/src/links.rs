@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, CloseCause, Expect, Handler, IncomingHeader, JoinService, LinkError, Listener, LocalNode, Outgoing,
+    CallError, CloseCause, Doors, Expect, Handler, IncomingHeader, LinkError, Listener, LocalNode, Outgoing,
     PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -193,22 +193,22 @@ impl Links {
         self.us.credentials.name().node
     }
 
-    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. With a `door` it lets nodes join. A
-    /// manager has a `registration`.
+    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. `doors` says who
+    /// else is served. A manager has a `registration`.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start(
         self: &Arc<Self>,
         listener: &Arc<Listener>,
-        door: Option<Arc<JoinService>>,
+        doors: Doors,
         registration: Option<Arc<dyn RegistrationHandler>>,
         receiver: Arc<dyn Receiver>,
     ) -> io::Result<()> {
         let (links, its) = (Arc::clone(self), Arc::clone(listener));
         let serve = move || {
             let side = Arc::new(LinkCallbacks { links: Arc::clone(&links), dialed_for: None });
-            its.serve(&links.us, &side, door.as_ref());
+            its.serve(&links.us, &side, &doors);
         };
         let mut state = self.state.lock();
         // Accept no connection before the receiver exists.

@@ -6,6 +6,7 @@ use types::{
     WriterToken,
 };
 
+use crate::{DamageReport, Inventory, InventoryRequest};
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
 
@@ -56,6 +57,15 @@ pub enum FromDisk {
     },
     /// The lengths of the files that its clients write: about once a second. At most [`LENGTHS_MAX`].
     Lengths(Vec<OpenWriteLength>),
+    /// Damaged replicas on one of its stores.
+    Damage(DamageReport),
+    /// The answer to [`FromManager::Inventory`].
+    Inventory {
+        /// The number of the request.
+        number: u64,
+        /// What the store has, or why it cannot say.
+        found: Result<Inventory, ErrorCode>,
+    },
 }
 
 /// The most lengths in one message.
@@ -177,6 +187,8 @@ pub enum OpenWriteAction {
     Close(RequestNumber),
     /// Discards what was written: a new file goes, and a file that was to be replaced stays.
     Discard,
+    /// Records that a client has closed its handle in a request with this number. Others go on with the open write.
+    Leave(RequestNumber),
 }
 
 /// The answer to an [`OpenWriteRequest`].
@@ -297,6 +309,15 @@ pub enum FromManager {
     OpenWrite(OpenWriteAnswer),
     /// Asks what becomes of an open write that another client meets.
     Claim(Claim),
+    /// Asks what a store has, to compare it with the names.
+    Inventory {
+        /// The manager's number of this request.
+        number: u64,
+        /// The store.
+        store: StoreId,
+        /// What is asked.
+        request: InventoryRequest,
+    },
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

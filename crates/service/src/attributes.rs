@@ -14,6 +14,7 @@ use crate::open_file::OpenFile;
 use crate::service::{Role, Service};
 use crate::session::Session;
 use crate::write_target::WriteTarget;
+use crate::writers::Owner;
 
 /// The type of a file-system entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,13 +181,13 @@ impl Service {
             let writers = self.writes.lock();
             (writers.holder(object)?, writers.lease(object)?)
         };
-        if owner != viewer.owner() {
-            let other = self.sessions.get(owner.0)?;
-            if !viewer.is_of_process_of(&other) {
-                return None;
-            }
-        }
-        lease.writer()
+        let mut sessions: Vec<Owner> = lease.sharers.lock().sessions().map(|(session, _)| session).collect();
+        sessions.push(owner);
+        let is_of_viewer = |session: &Owner| {
+            let other = || self.sessions.get(session.0);
+            *session == viewer.owner() || other().is_some_and(|other| viewer.is_of_process_of(&other))
+        };
+        if sessions.iter().any(is_of_viewer) { lease.writer() } else { None }
     }
 
     /// The length of the durable prefix of an open write.

@@ -7,6 +7,7 @@ use types::ErrorCode;
 
 use crate::error::Error;
 use crate::open_file::{Access, OpenFile};
+use crate::sharers::Alone;
 use crate::write_target::WriteTargetError;
 
 /// The size of the changes under a checkpoint, in bytes.
@@ -31,7 +32,15 @@ impl OpenFile {
             // as the stock server: kXR_Conflict
             return Err(Error::new(ErrorCode::Conflict, text));
         };
-        access.hold()?.begin_checkpoint().map_err(|error| self.no_checkpoint_or("begin a checkpoint of", &error))
+        let hold = access.hold()?;
+        if !access.lease.sharers.lock().be_alone(access.share, Alone::HasCheckpoint) {
+            let text = format!(
+                "Cannot begin a checkpoint of {}: it is open for writing elsewhere, too; wait until those handles are closed",
+                self.path
+            );
+            return Err(Error::new(ErrorCode::Busy, text));
+        }
+        hold.begin_checkpoint().map_err(|error| self.no_checkpoint_or("begin a checkpoint of", &error))
     }
 
     /// Keeps the changes under the checkpoint.

@@ -1,6 +1,7 @@
 //! Closing files. All writes of the handle were done before, in order.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use types::RequestNumber;
@@ -12,6 +13,7 @@ use crate::handles::Handle;
 use crate::lease::{Lease, WriteAccess};
 use crate::numbers::{Numbered, under_way};
 use crate::open_file::{Access, OpenFile};
+use crate::open_writes::Ends;
 use crate::service::{Role, Service};
 use crate::session::Session;
 
@@ -61,7 +63,14 @@ impl Service {
         request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) -> Option<LongWork> {
-        let (file, lease, answer) = self.begin_close(session, handle, request, answer)?;
+        let (file, ends, answer) = self.begin_close(session, handle, request, answer)?;
+        let Access::Write(access) = &file.access else { return None };
+        if ends == Ends::Leaves {
+            let (this, session) = (Arc::clone(self), Arc::clone(session));
+            return Some(LongWork::new(Box::new(move || this.leave(session, handle, file, request, answer))));
+        }
+        let lease = Arc::clone(&access.lease);
+        self.note_sharer(&lease, session.caller().client.clone(), file.path.clone(), false);
         let (Some(number), Role::Disk(disk)) = (request, &self.role) else {
             return self.go_on_closing(session, handle, (&file, lease), request, answer);
         };
@@ -86,6 +95,7 @@ impl Service {
     /// The file of a close that has not begun stays open for its session, or for its client to return.
     fn stays_open(&self, session: &Session, handle: Handle, file: &OpenFile) {
         let Access::Write(access) = &file.access else { return };
+        access.is_closing.store(false, Ordering::Release);
         {
             let mut writers = self.writes.lock();
             writers.stays_open(file.object, access.key);
@@ -120,14 +130,14 @@ impl Service {
         })))
     }
 
-    /// `None`: the request is answered. Otherwise nobody else can end the open write meanwhile.
+    /// `None`: the request is answered. [`Ends::Last`]: nobody else can end the open write meanwhile.
     fn begin_close<A: Answer<()>>(
         &self,
         session: &Session,
         handle: Handle,
         request: Option<RequestNumber>,
         answer: A,
-    ) -> Option<(Arc<OpenFile>, Arc<Lease>, A)> {
+    ) -> Option<(Arc<OpenFile>, Ends, A)> {
         let file = match self.file(session, handle) {
             Ok(file) => file,
             Err(error) => {
@@ -154,30 +164,32 @@ impl Service {
             answer.give(Err(error));
             return None;
         }
-        if let Err(outcome) = self.begin_to_end(session, handle, &file, access) {
-            answer.give(outcome);
-            return None;
+        match self.begin_to_end(session, handle, &file, access) {
+            Ok(ends) => Some((file, ends, answer)),
+            Err(outcome) => {
+                answer.give(outcome);
+                None
+            }
         }
-        let lease = Arc::clone(&access.lease);
-        Some((file, lease, answer))
     }
 
-    /// Begins the end of an open write. Afterwards the request must be answered, and the open write must end or stay
-    /// open. `Err`: nothing was begun; the outcome of a close by this handle.
+    /// Begins the end of an open write, or of one handle of several. Afterwards the request must be answered, and the open
+    /// write must end or stay open. `Err`: nothing was begun; the outcome of a close by this handle.
     pub(crate) fn begin_to_end(
         &self,
         session: &Session,
         handle: Handle,
         file: &OpenFile,
         access: &WriteAccess,
-    ) -> Result<(), Result<(), Error>> {
-        let (begun, closing) = {
-            let mut writers = self.writes.lock();
-            let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
-            (same && writers.begin_close(file.object, access.key), same && writers.is_closing(file.object, access.key))
-        };
-        if begun {
-            return Ok(());
+    ) -> Result<Ends, Result<(), Error>> {
+        let is_first = !access.is_closing.swap(true, Ordering::AcqRel);
+        let ends = if is_first { self.writes.begin_close(access) } else { Ends::Nothing };
+        if ends != Ends::Nothing {
+            return Ok(ends);
+        }
+        let closing = !is_first || self.is_closing(file, access);
+        if is_first {
+            access.is_closing.store(false, Ordering::Release);
         }
         Err(if access.lease.is_committed() {
             // After an error XrdCl opens the file twice, and the other handle has closed it.
@@ -190,6 +202,13 @@ impl Service {
             session.handles.remove(handle);
             Err(access.is_over())
         })
+    }
+
+    /// Whether another handle of the session is closing the file.
+    fn is_closing(&self, file: &OpenFile, access: &WriteAccess) -> bool {
+        let writers = self.writes.lock();
+        let is_same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
+        is_same && writers.is_closing(file.object, access.key)
     }
 
     /// The outcome of a close whose handle is gone: the reason why that close has failed, what this very request has
@@ -209,7 +228,7 @@ impl Service {
     }
 }
 
-fn finish(
+pub(crate) fn finish(
     endings: Arc<Endings>,
     not_fetched: Option<Error>,
     lease: Arc<Lease>,

@@ -38,6 +38,9 @@ pub enum Error {
 /// The key with which a reader says that it follows a file that is being written.
 pub const FOLLOW_KEY: &str = "weir.follow";
 
+/// The key with which a manager says that a client comes back to a file that it has open for writing, or repeats its request.
+pub const RETURNS_KEY: &str = "weir.returns";
+
 /// The server that the client should contact. A front end makes a URL of its protocol from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
@@ -55,6 +58,8 @@ pub struct Redirect {
     pub units: Vec<UnitAddress>,
     /// The manager's policy lets this reader follow a file that is being written. The server there does not know the policy.
     pub(crate) follows: bool,
+    /// The client comes back to a file that it has open for writing, or repeats its request.
+    pub(crate) returns: bool,
 }
 
 impl fmt::Debug for Redirect {
@@ -67,7 +72,16 @@ impl From<manager::Redirect> for Redirect {
     fn from(to: manager::Redirect) -> Self {
         let manager::Redirect { node, addresses, capability, object, striped, units, unfinished: _ } = to;
         let capability = Some((capability, object));
-        Self { node: Some(node), addresses, capability, absent_replicas: Vec::new(), striped, units, follows: false }
+        Self {
+            node: Some(node),
+            addresses,
+            capability,
+            absent_replicas: Vec::new(),
+            striped,
+            units,
+            follows: false,
+            returns: false,
+        }
     }
 }
 
@@ -82,6 +96,7 @@ impl Redirect {
             striped: None,
             units: Vec::new(),
             follows: false,
+            returns: false,
         }
     }
 
@@ -116,6 +131,9 @@ impl Redirect {
         shows.extend(UnitAddress::show_all(&self.units).map(|units| (UNITS_KEY, units)));
         if self.follows {
             shows.push((FOLLOW_KEY, "1".to_owned()));
+        }
+        if self.returns {
+            shows.push((RETURNS_KEY, "1".to_owned()));
         }
         shows
     }

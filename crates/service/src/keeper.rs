@@ -16,7 +16,9 @@ use crate::caller::{Caller, Principal, Rights};
 use crate::config::PlantedBug;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::{By, wall_clock};
+use crate::open_writes::lose_session;
 use crate::service::{Role, Service};
+use crate::sharers::Sharers;
 use crate::workers::apart;
 use crate::writers::Owner;
 
@@ -180,6 +182,10 @@ fn delete_objects(service: &Service) -> Result<(), NsError> {
 }
 
 fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
+    // After a restore from a backup, an upload of that time may have become a file since.
+    if service.names.read(namespace::restored)?.is_some_and(|restored| restored.is_held) {
+        return Ok(());
+    }
     let mut after: Option<UploadId> = None;
     loop {
         let (due, next) = service.names.read(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
@@ -241,10 +247,16 @@ impl Strays {
         self.unknown = unknown;
         let sessions: HashSet<u64> = service.sessions.all().iter().map(|session| session.number()).collect();
         let mut writers = service.writes.lock();
-        let mut orphaned: HashSet<_> = writers.attached().filter(|(_, owner)| !sessions.contains(&owner.0)).collect();
-        for (object, owner) in orphaned.intersection(&self.orphaned) {
+        let mut orphaned: HashSet<(ObjectId, Owner)> = HashSet::new();
+        for (object, owner, lease) in writers.attached() {
+            let sharers = lease.sharers.lock();
+            let all = sharers.sessions().map(|(session, _)| session);
+            let all = all.chain((!sharers.are_there()).then_some(owner));
+            orphaned.extend(all.filter(|session| !sessions.contains(&session.0)).map(|session| (object, session)));
+        }
+        for (object, session) in orphaned.intersection(&self.orphaned) {
             tracing::warn!(%object, "a writer's session is gone; it gets a grace period");
-            writers.detach(*object, *owner, false, Instant::now());
+            lose_session(&mut writers, *object, *session, Instant::now());
         }
         orphaned.retain(|pair| !self.orphaned.contains(pair));
         self.orphaned = orphaned;
@@ -293,5 +305,7 @@ fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
         room: Some(service.writer_memory.take_regardless(host, record.expected_len)),
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };
-    Lease::new((record.ino, record.object), facts, state)
+    let lease = Lease::new((record.ino, record.object), facts, state);
+    *lease.sharers.lock() = Sharers::recovered();
+    lease
 }

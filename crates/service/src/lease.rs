@@ -10,6 +10,7 @@ use types::{BootId, Ino, NsPath, ObjectId, Timestamp};
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::missing::Missing;
+use crate::sharers::{ShareId, Sharers};
 use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
 use crate::writers::Owner;
@@ -19,8 +20,12 @@ pub(crate) type Failure = Arc<Mutex<Option<Error>>>;
 
 /// The right of one handle to write.
 pub(crate) struct WriteAccess {
-    /// The session of the handle; it must equal the owner of the lease.
+    /// Must equal the owner of the lease: the session of the handle, or one that it has joined.
     pub(crate) key: Owner,
+    /// Its share, which must be one of the lease's.
+    pub(crate) share: ShareId,
+    /// Its close has begun.
+    pub(crate) is_closing: AtomicBool,
     /// Shared with a later handle, if the client loses its connection.
     pub(crate) lease: Arc<Lease>,
     /// A planted bug: writes even if another session owns the lease.
@@ -69,11 +74,16 @@ pub(crate) struct Lease {
     committed: AtomicBool,
     /// What was written is to be discarded: nobody continues or completes it.
     discarded: AtomicBool,
+    /// The clients that write it. Its lock is taken after that of `state` and that on the open writes, and none after it.
+    pub(crate) sharers: Mutex<Sharers>,
+    /// The namespace has noted the clients that write it, because there were several.
+    has_noted_sharers: AtomicBool,
     /// Locked for reading during each write, so that a fence waits for writes that have begun.
     state: RwLock<LeaseState>,
 }
 
 /// Whether a session may continue with a lease under another capability.
+#[derive(PartialEq, Eq)]
 pub(crate) enum GoesOn {
     /// It may.
     Yes,
@@ -99,7 +109,7 @@ pub(crate) struct LeaseFacts {
 
 /// The changing part of a lease.
 pub(crate) struct LeaseState {
-    /// The session that may write; `None` after a restart of the server, until the writer returns.
+    /// The session that has taken the file last, and gives its shares the right to write; `None` after a restart of the server, until the writer returns.
     pub(crate) owner: Option<Owner>,
     /// The writer's identity in the namespace.
     pub(crate) token: WriterToken,
@@ -131,6 +141,8 @@ impl Lease {
             failure: Failure::default(),
             committed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
+            sharers: Mutex::default(),
+            has_noted_sharers: AtomicBool::new(false),
             state: RwLock::new(state),
         })
     }
@@ -188,6 +200,7 @@ impl Lease {
     /// one.
     fn undo_checkpoint(&self, writer: &WriteTarget) -> Result<bool, WriteTargetError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
+        self.sharers.lock().end_checkpoint();
         let before = self.missing_before.lock().take();
         if let (true, Some(before)) = (undone, before) {
             *self.missing.lock() = before;
@@ -262,7 +275,24 @@ impl Lease {
 
     /// Fences all handles: after the return nobody can write.
     pub(crate) fn fence(&self) {
-        self.state.write().owner = None;
+        let mut state = self.state.write();
+        state.owner = None;
+        self.sharers.lock().end();
+    }
+
+    /// Whether several clients may write it: it is a complete file that is changed in place.
+    pub(crate) fn can_be_shared(&self) -> bool {
+        !self.fresh && !self.is_striped
+    }
+
+    /// The namespace has noted who writes it.
+    pub(crate) fn set_noted_sharers(&self) {
+        self.has_noted_sharers.store(true, Ordering::Release);
+    }
+
+    /// Whether the namespace has noted who writes it.
+    pub(crate) fn has_noted_sharers(&self) -> bool {
+        self.has_noted_sharers.load(Ordering::Acquire)
     }
 
     /// Whether nothing has been changed under this lease.
@@ -355,9 +385,13 @@ impl Hold<'_> {
         &self.writer
     }
 
-    /// Begins a checkpoint.
+    /// Begins a checkpoint. One that is open already is an error of the store.
     pub(crate) fn begin_checkpoint(&self) -> Result<(), WriteTargetError> {
-        self.writer.begin_checkpoint()?;
+        self.writer.begin_checkpoint().inspect_err(|_| {
+            if !matches!(self.writer.checkpoint(), Ok(Some(_))) {
+                self.lease.sharers.lock().end_checkpoint();
+            }
+        })?;
         *self.lease.missing_before.lock() = Some(self.lease.missing.lock().clone());
         Ok(())
     }
@@ -365,6 +399,7 @@ impl Hold<'_> {
     /// Commits the checkpoint.
     pub(crate) fn commit_checkpoint(&self) -> Result<(), WriteTargetError> {
         self.writer.commit_checkpoint()?;
+        self.lease.sharers.lock().end_checkpoint();
         *self.lease.missing_before.lock() = None;
         Ok(())
     }
@@ -376,8 +411,8 @@ impl Hold<'_> {
 }
 
 impl WriteAccess {
-    pub(crate) fn new(key: Owner, lease: Arc<Lease>, unfenced: bool) -> Self {
-        Self { key, lease, unfenced }
+    pub(crate) fn new((key, share): (Owner, ShareId), lease: Arc<Lease>, unfenced: bool) -> Self {
+        Self { key, share, is_closing: AtomicBool::new(false), lease, unfenced }
     }
 
     /// Records that the client's bytes at `offset` were refused. A fenced handle changes nothing.
@@ -388,16 +423,20 @@ impl WriteAccess {
     }
 
     /// The right to change the object, until it is dropped. It fails if another connection of the client has taken
-    /// the file over.
+    /// the file over, or the share of this handle has ended.
     pub(crate) fn hold(&self) -> Result<Hold<'_>, Error> {
         let state = self.lease.state.read();
         match &state.writer {
-            Some(writer) if state.owner == Some(self.key) || self.unfenced => {
+            Some(writer) if self.may_write(&state) || self.unfenced => {
                 let writer = writer.clone();
                 Ok(Hold { lease: &self.lease, _state: state, writer })
             }
             _ => Err(self.why_not(&state)),
         }
+    }
+
+    fn may_write(&self, state: &LeaseState) -> bool {
+        state.owner == Some(self.key) && self.lease.sharers.lock().has(self.share)
     }
 
     /// Rolls back the checkpoint of a handle that disappears without a close, because nobody can end it any more. A
@@ -415,7 +454,7 @@ impl WriteAccess {
     }
 
     fn why_not(&self, state: &LeaseState) -> Error {
-        if state.owner.is_some_and(|owner| owner != self.key) {
+        if state.owner.is_some() && !self.may_write(state) {
             Error::fenced(&self.lease.path)
         } else {
             self.lease.ended()

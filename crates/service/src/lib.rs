@@ -22,8 +22,9 @@
 //! # Duties of a front end
 //!
 //! 1. **Identity.** Make the [`Caller`] from credentials, and call [`Caller::with_client`]. All opens for writing of
-//!    one client count as one writer: a second open of the same path takes the first one's place. A protocol without
-//!    client processes must use an identity that is unique to the request.
+//!    one client count as one writer of a new file: a second open of the same path takes the first one's place. A complete
+//!    file can have several writers: each open for update joins the others of its principal, unless it appends. A protocol
+//!    without client processes must use an identity that is unique to the request.
 //! 2. **Sessions.** [`Service::enrol`] a session that outlives a request, and [`Service::end_session`] when it ends, also
 //!    when its connection is gone: its open writes then wait for their client during the grace period.
 //!    [`Service::let_go`] does that to the open files alone.
@@ -71,7 +72,8 @@
 //! - A close succeeds only when the object and its name are on the disk.
 //! - A discard succeeds only when a power failure cannot bring anything of the write back.
 //! - A writer that lost its connection can return during the grace period, even after a restart of the server. Its
-//!   old handles are fenced before the new one can write. If it does not return, the service completes a file that is
+//!   old handles are fenced before the new one can write: those of the sessions that have ended, and of a new file all of
+//!   them. If it does not return, the service completes a file that is
 //!   known to be whole, and marks any other file as interrupted.
 //! - A caller can take over, end or read an open write only as the same client *and* principal as its writer.
 //! - [`Limits`] bounds everything that callers can make the service hold. Shares keep one machine from using all of
@@ -103,6 +105,7 @@ mod figures;
 mod handles;
 mod keeper;
 mod lease;
+mod leaving;
 mod listing;
 mod missing;
 mod names;
@@ -118,6 +121,7 @@ mod service;
 mod session;
 mod sessions;
 mod settings;
+mod sharers;
 mod shares;
 mod stores;
 mod striped;
@@ -137,7 +141,7 @@ pub use caller::{Caller, Principal, Rights};
 pub use changes::Change;
 pub use checksums::FileSums;
 pub use closing::LongWork;
-pub use error::{Error, FOLLOW_KEY, Redirect};
+pub use error::{Error, FOLLOW_KEY, RETURNS_KEY, Redirect};
 pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use open_file::{OpenFile, SUM_LEN};

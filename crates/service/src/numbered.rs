@@ -14,7 +14,7 @@
 //! their closes cost no question.
 
 use manager::Manager;
-use namespace::{CloseSession, Durability, NsError, OpTag, OpenSession, OpenWrite, WriteMode, WriterToken};
+use namespace::{CloseSession, Durability, NsError, OpTag, OpenSession, OpenWrite, Sharing, WriteMode, WriterToken};
 use types::{ErrorCode, RequestNumber, SessionId};
 
 use crate::answer::Answer;
@@ -24,8 +24,9 @@ use crate::names::{By, wall_clock};
 use crate::numbers::under_way;
 use crate::service::{Role, Service};
 
-/// The operations that complete a file.
-const CLOSES: [OpTag; 4] = [OpTag::Commit, OpTag::CommitPlaced, OpTag::CommitStriped, OpTag::EndUnchanged];
+/// The operations that complete a file, or close one of several handles.
+const CLOSES: [OpTag; 5] =
+    [OpTag::Commit, OpTag::CommitPlaced, OpTag::CommitStriped, OpTag::EndUnchanged, OpTag::NoteSharer];
 /// The operations that complete a truncation by name. The last one finds that the file has that length.
 const TRUNCATIONS: [OpTag; 4] = [OpTag::Commit, OpTag::CommitPlaced, OpTag::EndUnchanged, OpTag::Truncate];
 
@@ -81,6 +82,7 @@ impl Service {
             return Err(Error::new(ErrorCode::Stale, text));
         };
         (op.how, op.only, op.resume) = (WriteMode::Update, Some(writer), None);
+        op.sharing = Some(Sharing::Keeps(None));
         *request = None;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use disk_server::Permit;
-use store::{AtRest, Reader};
+use store::{AtRest, Reader, StoreError};
 use types::{Crc32c, ErrorCode, Ino, NsPath, ObjectId, PAGE_SIZE};
 
 use crate::error::Error;
@@ -141,14 +141,14 @@ impl Shown {
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Local(reader) => self.still_good(reader.read(offset, into)?),
+            Source::Local(reader) => self.still_good(self.examined(reader.read(offset, into))?),
             Source::Striped(file) => Ok(file.read(offset, into)?),
         }
     }
 
     pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Local(reader) => self.still_good(reader.read_pages_into(offset, len, into)?),
+            Source::Local(reader) => self.still_good(self.examined(reader.read_pages_into(offset, len, into))?),
             Source::Striped(file) => {
                 let mut data = vec![0; len];
                 let got = file.read(offset, &mut data)?;
@@ -156,6 +156,16 @@ impl Shown {
                 Ok(got)
             }
         }
+    }
+
+    /// Has a replica examined that could not be read.
+    fn examined<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let (Err(error), Some(permit)) = (&read, &self.permit)
+            && error.is_about_replica()
+        {
+            permit.suspect_damage();
+        }
+        read
     }
 
     /// Returns the data `what`, if this server may still show it after the read.

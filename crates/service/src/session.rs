@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use namespace::{Durability, NoteSharer};
 use parking_lot::Mutex;
+use types::{ClientIdentity, NsPath};
 
 use crate::caller::Caller;
 use crate::config::PlantedBug;
 use crate::error::Error;
 use crate::handles::{Handle, Handles};
-use crate::lease::WriteAccess;
+use crate::lease::{Lease, WriteAccess};
+use crate::names::By;
 use crate::open_file::{Access, OpenFile};
-use crate::service::Service;
+use crate::service::{Role, Service};
 use crate::shares::network;
 use crate::transfers::{Sharer, UserKey};
 use crate::writers::Owner;
@@ -132,14 +135,26 @@ impl Service {
         }
     }
 
-    /// Detaches a writer whose handle is gone without a close.
+    /// Detaches a writer whose handle is gone without a close. Other clients that write the file go on.
     pub(crate) fn detach(&self, file: &OpenFile, write: &WriteAccess, now: Instant) {
         write.abandon_checkpoint();
         // A client that takes the file over in the meantime may need the lock on the writers.
-        if write.lease.waits_for_its_client() {
-            self.writes.lock().detach(file.object, write.key, false, now);
-        } else {
-            self.writes.lock().detach_for_good(file.object, write.key, now);
+        let waits = write.lease.waits_for_its_client();
+        if let Some(client) = self.writes.lose(write, waits, now) {
+            self.note_sharer(&write.lease, client, file.path.clone(), true);
+        }
+    }
+
+    /// Notes in the namespace that a client that writes a file with others has lost it or closed it (`namespace::NoteSharer`). In a cluster the client
+    /// itself knows the object.
+    pub(crate) fn note_sharer(&self, lease: &Lease, client: ClientIdentity, path: NsPath, is_away: bool) {
+        if matches!(self.role, Role::Alone { .. }) && lease.has_noted_sharers() {
+            let op = NoteSharer { client, path, object: lease.object, is_away };
+            self.names.change(By::service().urgently(), Durability::Written, op, |result| {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "cannot note who writes a file");
+                }
+            });
         }
     }
 

@@ -13,6 +13,9 @@
 //!                 closing ─▶ (nothing), or detached again if the commit failed
 //! ```
 //!
+//! Several clients may have a complete file open to change it in place. Then all of them have joined the session that took it last, and the object is
+//! open until the last of them has gone (`sharers`, in the lease).
+//!
 //! The caller passes the time. `L` is the lease that the caller keeps with an entry; this module does not look into it.
 //! `namespace::at_grace_end` decides what happens to a file at the end of its grace period.
 
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use types::ObjectId;
 
-/// The number of a session, unique while the server runs. All handles of one session on an object count as one
+/// The number of a session, unique while the server runs. All handles of one session on a new object count as one
 /// writer. XrdCl often opens the same file twice on its new connection after an error, and writes through both
 /// handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -250,6 +253,14 @@ impl<L: Clone> Writers<L> {
         }
     }
 
+    /// The session that took `object` last, if clients have it open.
+    pub(crate) fn attached_to(&self, object: ObjectId) -> Option<Owner> {
+        match self.entries.get(&object)?.standing {
+            Standing::Attached(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
     /// Whether `object` waits for its writer to return.
     pub(crate) fn is_detached(&self, object: ObjectId) -> bool {
         self.entries.get(&object).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
@@ -266,10 +277,10 @@ impl<L: Clone> Writers<L> {
         Some((entry.lease.clone(), presence))
     }
 
-    /// All objects that are open, with their sessions.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner)> {
+    /// All objects that are open, with the sessions that took them last, and their leases.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner, &L)> {
         self.entries.iter().filter_map(|(object, entry)| match entry.standing {
-            Standing::Attached(owner) => Some((*object, owner)),
+            Standing::Attached(owner) => Some((*object, owner, &entry.lease)),
             _ => None,
         })
     }

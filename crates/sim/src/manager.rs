@@ -426,8 +426,15 @@ fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
     for store in (0..settings.servers).map(store_of) {
         let key = [u8::try_from(store.0).unwrap_or(0); 32];
         let id = [key[0]; 16];
-        let token =
-            TokenEntry { id, hash: key, roles: 2, made: Timestamp(0), expires: Timestamp(i64::MAX), used: None };
+        let token = TokenEntry {
+            id,
+            hash: key,
+            roles: 2,
+            made: Timestamp(0),
+            expires: Timestamp(i64::MAX),
+            uses_max: 1,
+            used: Vec::new(),
+        };
         match ns.read(|read| namespace::token(read, &id))? {
             Some(_) => {}
             None => change(ns, MakeToken { token })?,

@@ -174,6 +174,17 @@ impl StoreError {
         }
     }
 
+    /// Whether the disk does not have a replica as it was written. With other errors the replica could not be examined.
+    #[must_use]
+    pub fn is_about_replica(&self) -> bool {
+        match self {
+            StoreError::Index(_) => false,
+            error => {
+                matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
+            }
+        }
+    }
+
     /// Whether the cause is lack of space.
     pub(crate) fn is_no_space(&self) -> bool {
         self.code() == ErrorCode::NoSpace

@@ -20,9 +20,11 @@ impl Store {
     pub fn recreate(&self, replica: ReplicaId, new: NewReplica<'_>) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         if self.status(replica)?.is_some() {
-            let writer = self.reopen(replica)?;
-            writer.truncate(0)?;
-            return Ok(writer);
+            match self.reopen(replica).and_then(|writer| writer.truncate(0).map(|()| writer)) {
+                // Its old bytes are damaged or gone, and nobody needs them.
+                Err(error) if error.is_about_replica() => self.delete(replica)?,
+                opened => return opened,
+            }
         }
         inner.floor.check(&*inner.disk, 0)?;
         inner.check_incarnation(new.incarnation)?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use disk::{Access, AlignedBuf, DiskFile, OpenOptions};
-use types::{ErrorCode, PAGE_SIZE, ReplicaId};
+use types::{PAGE_SIZE, ReplicaId};
 
 use crate::record::{ByteLocation, Ended, ReplicaRecord, SMALL_LIMIT};
 use crate::replica::OpenReplica;
@@ -59,8 +59,8 @@ impl Store {
     /// each step, after the step and without a lock. `pace` may wait, and stops the scrub by returning false.
     ///
     /// # Errors
-    /// The codes `Checksum`, `Damaged`, `Io` and `NotFound` concern only this replica: the disk does not have it as it
-    /// was written. With any other code the replica could not be examined.
+    /// An error about this replica ([`StoreError::is_about_replica`]): the disk does not have it as it was written. With
+    /// any other error the replica could not be examined.
     pub fn scrub(
         &self,
         replica: ReplicaId,
@@ -93,7 +93,7 @@ impl Inner {
                 Err(error) => error,
             };
             scrubber.segment = None;
-            if !concerns_the_replica(&error) {
+            if !error.is_about_replica() {
                 return Err(error);
             }
             let now = Some((version, record));
@@ -230,13 +230,5 @@ impl Inner {
             return Err(verify::whole_mismatch(replica));
         }
         Ok(Scrubbed::Whole(record.len))
-    }
-}
-
-/// Whether the replica is damaged, rather than not examined.
-fn concerns_the_replica(error: &StoreError) -> bool {
-    match error {
-        StoreError::Index(_) => false,
-        error => matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound),
     }
 }

@@ -316,6 +316,20 @@ impl Capability {
         Ok(capability)
     }
 
+    /// The object and the epoch that `text` names, without a proof that it is genuine. A client that comes back says with its capability what it has
+    /// written. Nothing may be granted on this.
+    #[must_use]
+    pub fn unproven_epoch(text: &[u8]) -> Option<(ObjectId, u64)> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.get(..TEXT_MAX.min(text.len()))?).ok()?;
+        let mut reader = Reader(&bytes);
+        // Version, rights, length of the layout, key, principal, server.
+        let [version, ..] = reader.take::<20>().ok()?;
+        let object = ObjectId(u64::from_le_bytes(reader.take().ok()?));
+        let _: PathHash = PathHash(reader.take().ok()?);
+        let epoch = u64::from_le_bytes(reader.take().ok()?);
+        (version == VERSION).then_some((object, epoch))
+    }
+
     /// Decodes the text if its code is right.
     fn open(text: &[u8], keys: &CapabilityKeys) -> Result<Self, CapabilityError> {
         let malformed = CapabilityError::Malformed;
@@ -376,6 +390,17 @@ mod tests {
     const SERVER: NodeId = NodeId(7);
     const OBJECT: ObjectId = ObjectId(0x1234);
     const PRINCIPAL: PrincipalId = PrincipalId(0x0102_0304);
+
+    #[test]
+    fn a_capability_names_its_object_and_epoch_to_those_who_cannot_check_it() {
+        let text = capability().seal(&key(1)).unwrap();
+        assert_eq!(Capability::unproven_epoch(text.as_bytes()), Some((OBJECT, capability().epoch)));
+        for bad in [&text[..40], "", "%%%"] {
+            assert_eq!(Capability::unproven_epoch(bad.as_bytes()), None, "{bad}");
+        }
+        let long = "A".repeat(1 << 20);
+        assert_eq!(Capability::unproven_epoch(long.as_bytes()), None, "it is cut, and of no known version");
+    }
 
     fn key(id: u32) -> CapabilityKey {
         CapabilityKey::new(id, &[u8::try_from(id).unwrap(); 32])

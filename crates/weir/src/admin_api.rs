@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manager::{Manager, MemberError, OpeningError, RemoveLost};
-use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
+use manager::{ApplyOptions, CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
+use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
@@ -14,8 +14,15 @@ use crate::serve::now;
 
 /// Policies that one read returns.
 const PAGE: usize = 1024;
+/// The most names of one kind in an answer.
+const LISTED_MAX: usize = 100_000;
 /// How often a long search shows that it goes on.
 const STILL_AT_WORK: Duration = Duration::from_secs(1);
+
+/// What it means that a long search stopped.
+const NOTHING_CHANGED: &str = "the command did not wait for the answer, so nothing was changed";
+const NOT_ACCEPTED: &str = "the command did not wait for the answer, so the state was not accepted";
+const PARTLY_APPLIED: &str = "stopped: the command did not wait; what was done stays";
 
 /// A directory's policy, as the commands show it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,6 +33,9 @@ pub(crate) struct PolicyView {
     pub(crate) policy: String,
     /// The directory that the policy was set on; `None`: no directory up to the root has one.
     pub(crate) from: Option<String>,
+    /// The root got its policy from weir, when stores first stood on several hosts, and nobody has changed it.
+    #[serde(default)]
+    pub(crate) is_given: bool,
     /// After setting a policy: why the stores cannot meet it at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) doubts: Vec<String>,
@@ -39,7 +49,11 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::Top => told(manager.top_view()),
         ControlRequest::File { path } => with_path(path, |path| told(manager.file_view(&path))),
         ControlRequest::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
-        ControlRequest::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
+        ControlRequest::PolicySet { path, words, mkdir } => with_path(path, |path| set(manager, path, words, *mkdir)),
+        ControlRequest::PolicyApply { path, dry_run, files_per_second } => {
+            let how = ApplyOptions { dry_run: *dry_run, files_per_second: *files_per_second };
+            with_path(path, |path| apply(manager, path, how))
+        }
         ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
         ControlRequest::PolicyRemove { path } => with_path(path, |path| {
             let removed = change(manager, RemovePolicy { path: path.clone() });
@@ -55,9 +69,14 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
         ControlRequest::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
         ControlRequest::Repair => told(manager.repair_view()),
+        ControlRequest::FsckCluster { list } => compare(manager, usize::try_from(*list).unwrap_or(usize::MAX)),
         ControlRequest::StoreRemoveLost { stores, confirmed, force } => {
             let stores = stores.iter().copied().map(StoreId).collect();
             remove_lost(manager, stores, RemoveLost { is_confirmed: *confirmed, force: *force })
+        }
+        ControlRequest::Restored { list, accept, force } => {
+            let list = usize::try_from(*list).unwrap_or(usize::MAX).min(LISTED_MAX);
+            restored(manager, CompareOptions { list, accept: *accept, force: *force, keep: CompareOptions::KEEP })
         }
         _ => return None,
     })
@@ -84,11 +103,39 @@ fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manage
     manager.namespace().change_wait(Durability::Synced, ctx, op)
 }
 
-/// The search may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the manager works,
-/// and the manager sees whether the command still waits.
 fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLost) -> Reply {
     let manager = Arc::clone(manager);
-    Reply::Stream(
+    long_search(NOTHING_CHANGED, move |still_waits| manager.remove_lost_stores(&stores, how, still_waits))
+}
+
+fn apply(manager: &Arc<Manager>, path: NsPath, how: ApplyOptions) -> Reply {
+    if !how.dry_run {
+        tracing::info!(%path, "the policies of directories are applied to existing files");
+    }
+    let manager = Arc::clone(manager);
+    let stopped = if how.dry_run { NOTHING_CHANGED } else { PARTLY_APPLIED };
+    long_search(stopped, move |still_waits| manager.apply_policy(&path, how, still_waits))
+}
+
+fn compare(manager: &Arc<Manager>, list_max: usize) -> Reply {
+    let manager = Arc::clone(manager);
+    long_search(NOTHING_CHANGED, move |still_waits| manager.audit(list_max, still_waits))
+}
+
+fn restored(manager: &Arc<Manager>, how: CompareOptions) -> Reply {
+    let manager = Arc::clone(manager);
+    let stopped = if how.accept { NOT_ACCEPTED } else { NOTHING_CHANGED };
+    long_search(stopped, move |still_waits| manager.compare_restored(how, still_waits))
+}
+
+/// The answer of a search that may take minutes. Until it ends, a space is sent each second: JSON may begin with spaces, the command sees that the
+/// manager works, and the manager sees whether the command still waits. A search that ends with `None` has stopped, because it does not wait: `stopped`
+/// says for the log what that means.
+fn long_search<T: Serialize, E: std::fmt::Display>(
+    stopped: &'static str,
+    search: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Option<T>, E> + Send + 'static,
+) -> Reply {
+    Reply::Late(
         serde_json::Value::Null,
         Box::new(move |out| {
             let mut said = Instant::now();
@@ -99,12 +146,13 @@ fn remove_lost(manager: &Arc<Manager>, stores: BTreeSet<StoreId>, how: RemoveLos
                 said = Instant::now();
                 out.write_all(b" ").and_then(|()| out.flush()).is_ok()
             };
-            let outcome = match manager.remove_lost_stores(&stores, how, &mut still_waits) {
+            let outcome = match search(&mut still_waits) {
                 Ok(Some(found)) => Ok(found),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Err(stopped.into())),
                 Err(error) => Err(error.to_string()),
             };
-            serde_json::to_writer(out, &outcome).map_err(std::io::Error::from)
+            serde_json::to_writer(out, &outcome)?;
+            Ok(outcome.map(drop))
         }),
     )
 }
@@ -128,7 +176,7 @@ fn drain(manager: &Manager, store: Option<StoreId>, stop: bool) -> Reply {
     }
 }
 
-fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
+fn set(manager: &Manager, path: NsPath, words: &str, mkdir: bool) -> Reply {
     let policy: Policy = match words.parse() {
         Ok(policy) => policy,
         Err(error) => return Reply::Refused(format!("`{words}` is no policy: {error}")),
@@ -140,9 +188,31 @@ fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
         }
         Err(error) => return Reply::Refused(error.to_string()),
     };
-    let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from: Some(path.to_string()), doubts };
+    if mkdir && let Err(error) = make_directory(manager, &path) {
+        return Reply::Refused(format!("cannot make {path}: {error}"));
+    }
+    let from = Some(path.to_string());
+    let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from, is_given: false, doubts };
     tracing::info!(path = %path, policy = %policy, "the policy of a directory was set");
     told(change(manager, SetPolicy { path, policy }).map(|()| shown))
+}
+
+/// Makes a directory with those above it, unless it is there.
+fn make_directory(manager: &Manager, path: &NsPath) -> Result<(), NsError> {
+    let is_there = manager.namespace().read(|read| match namespace::stat(read, &Actor::admin(), path) {
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(false),
+        found => found.map(|_| true),
+    })?;
+    if is_there {
+        return Ok(());
+    }
+    let ctx = manager.namespace().context(now(), &Actor::admin(), None);
+    let mkdir = Mkdir { path: path.clone(), mode: 0o755, parents: true };
+    match manager.namespace().change_wait(Durability::Synced, ctx, mkdir) {
+        // Somebody else has just made it.
+        Err(error) if error.code() == ErrorCode::Exists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
@@ -153,8 +223,9 @@ fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
         }
         let found = namespace::policy_of(read, inode.ino)?;
         let from = found.as_ref().map(|found| shown(read, found.from)).transpose()?;
+        let is_given = found.as_ref().is_some_and(|found| found.from == Ino::ROOT) && namespace::is_policy_given(read)?;
         let policy = found.map(|found| found.policy).unwrap_or_default();
-        Ok(PolicyView { path: path.to_string(), policy: policy.to_string(), from, doubts: Vec::new() })
+        Ok(PolicyView { path: path.to_string(), policy: policy.to_string(), from, is_given, doubts: Vec::new() })
     })
 }
 
@@ -168,7 +239,8 @@ fn list(manager: &Manager) -> Result<Vec<PolicyView>, NsError> {
             for InheritedPolicy { policy, from } in page {
                 let path = shown(read, from)?;
                 let from = Some(path.clone());
-                all.push(PolicyView { path, policy: policy.to_string(), from, doubts: Vec::new() });
+                let is_given = path == "/" && namespace::is_policy_given(read)?;
+                all.push(PolicyView { path, policy: policy.to_string(), from, is_given, doubts: Vec::new() });
             }
         }
         all.sort_unstable_by(|a: &PolicyView, b| a.path.cmp(&b.path));
@@ -178,4 +250,19 @@ fn list(manager: &Manager) -> Result<Vec<PolicyView>, NsError> {
 
 fn shown(read: &dyn namespace::Read, dir: Ino) -> Result<String, NsError> {
     Ok(namespace::path_of(read, dir)?.escape_ascii().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_search_says_in_the_log_what_it_leaves() {
+        let Reply::Late(_, search) = long_search(PARTLY_APPLIED, |_| Ok::<Option<()>, String>(None)) else {
+            panic!("it answers late")
+        };
+        let mut out = Vec::new();
+        assert_eq!(search(&mut out).unwrap(), Err(PARTLY_APPLIED.to_owned()));
+        assert!(out.is_empty());
+    }
 }

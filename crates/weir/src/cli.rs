@@ -1,9 +1,11 @@
 //! The command line.
 
+mod admin;
 mod bench;
 mod client;
 mod cluster_views;
 mod filter;
+mod init;
 mod local;
 mod machines;
 mod overview;
@@ -19,9 +21,11 @@ use types::{Location, StoreClass};
 use crate::config::ClusterRole;
 use crate::exit::Exit;
 
+pub use admin::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use init::*;
 pub use local::*;
 pub use machines::*;
 
@@ -32,6 +36,10 @@ crash, and checks every page that it gives back.";
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, about = ABOUT, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
+    /// The cluster that a command about a running cluster asks: a context (`weir context list`), or HOST[:PORT] of a
+    /// manager. May also stand after the command.
+    #[arg(long, value_name = "CONTEXT|HOST")]
+    pub cluster: Option<String>,
     /// The command.
     #[command(subcommand)]
     pub command: Command,
@@ -47,8 +55,25 @@ pub enum Command {
     /// cleanly within 10 s; a second one ends it at once. With --role it is a node of a cluster: the manager, or a
     /// disk server that joins with a token.
     Serve(ServeArgs),
+    /// Make a running node read its configuration file again.
+    ///
+    /// First checks the settings, with the flags with which the node was started. If something is wrong, the node
+    /// goes on with the settings that it has.
+    Reload(ReloadArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
+    /// Invite administrators of a cluster, list and revoke them.
+    ///
+    /// An administrator runs the commands of a cluster from any machine, with a certificate of the cluster's own
+    /// authority. A viewer reads; an operator also drains stores, makes them read-only and controls the scrub; an admin
+    /// does everything.
+    Admin(AdminArgs),
+    /// Add, list, choose and remove contexts: the clusters that you administer from this machine.
+    ///
+    /// A context has the addresses of a cluster's managers, a key and a certificate. It is kept in ~/.config/weir (or
+    /// $XDG_CONFIG_HOME/weir), where only you may read it. Commands of a running cluster ask, in this order: --data or
+    /// --cluster, the environment variables WEIR_CLUSTER and WEIR_DATA, the current context, /var/lib/weir/data.
+    Context(ContextArgs),
     /// Show how a cluster or a node is: healthy, warning or critical, and why.
     ///
     /// Asks the running node of a data directory. A manager judges its whole cluster, and shows its nodes and the work
@@ -80,9 +105,12 @@ pub enum Command {
     Store(StoreArgs),
     /// Remove a node from a cluster.
     Node(NodeArgs),
-    /// Create a data directory, and do nothing else.
+    /// Make a new node: its data directory and its configuration file.
     ///
-    /// Only needed for nodes that are started with `--existing`. Does nothing if there is a data directory already.
+    /// With --role it makes the data directory, lets a disk server join its cluster and makes its stores, and writes
+    /// the configuration file. Without --role it makes what the file --config describes; with neither, only the data
+    /// directory of a single node. What is there already stays as it is. Run by root where the package is installed,
+    /// it gives what it makes to the user weir.
     Init(InitArgs),
     /// Show what weir promises, on a temporary cluster of its own.
     ///
@@ -93,19 +121,21 @@ pub enum Command {
     Demo(DemoArgs),
     /// Check a data directory: names against replicas against checksums.
     ///
-    /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and
-    /// reports in plain words what it found. Repairs only what a flag names.
+    /// The node must not be running, except with --cluster. Recovers from an unclean stop as a start would, then reads
+    /// everything and reports in plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
     /// Show what a node or a cluster does at this moment: requests, bytes, times, connections, space.
     ///
-    /// With HOST:PORT it reads the metrics of a node that was started with `--metrics`. With `--data` it asks the
+    /// With HOST:PORT it reads the metrics of a node that was started with `--metrics`. Without it, it asks the
     /// running manager about all nodes of its cluster, and shows a line for each. It refreshes until Ctrl-C; without
     /// a terminal it prints one block after the other.
     Top(TopArgs),
     /// Show or control the scrub of a running node.
     ///
     /// A node reads all its objects from the disk in its spare time, compares them with their checksums, and marks
-    /// the damaged files. `scrub.rate` and `scrub.period` in the configuration set how fast and how often.
+    /// the damaged files. A disk server does so for each of its stores, and reports damaged replicas to its manager,
+    /// which has them replaced from other stores. On a manager the command lists the damage. `scrub.rate` and
+    /// `scrub.period` in the configuration set how fast and how often.
     Scrub(ScrubArgs),
     /// Copy the namespace of a node, running or not, into a folder elsewhere.
     ///
@@ -118,6 +148,12 @@ pub enum Command {
     /// The node must not be running. The objects stay as they are; the existing namespace is moved aside. If the
     /// journal is there and has everything since the backup, nothing is lost, unless --until asks for an older state.
     Restore(RestoreArgs),
+    /// Show how the names of a restored manager and its disk servers disagree, and accept that.
+    ///
+    /// A manager that was restored from a backup is older than its disk servers. It removes and replaces nothing on them
+    /// until you accept its state. This command lists files that no store has any more, files that were changed since
+    /// the backup, and replicas that have no name, with the paths under which they were made.
+    Restored(RestoredArgs),
     /// Write the files of a stopped node out as plain files, each compared with its checksums.
     ///
     /// With the namespace: its tree, with modes, times, symbolic and hard links. Without it: every object in the
@@ -208,6 +244,18 @@ pub struct ServeArgs {
     pub check: bool,
 }
 
+/// Arguments of `weir reload`.
+#[derive(Args, Debug, Clone)]
+pub struct ReloadArgs {
+    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
+    /// one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
+    pub data: PathBuf,
+    /// The process id of the node, instead of its data directory.
+    #[arg(long, value_name = "PID", conflicts_with = "data")]
+    pub pid: Option<i32>,
+}
+
 /// A token to join with, as it was given. Whoever reads it can join, so it is not shown.
 #[derive(Clone)]
 pub struct JoinText(pub String);
@@ -236,14 +284,14 @@ pub struct JoinTokenArgs {
 /// Commands on tokens.
 #[derive(Subcommand, Debug, Clone)]
 pub enum TokenCommand {
-    /// Create a token with which one node can join the cluster, and print it: one line.
+    /// Create a token with which a node can join the cluster, and print it: one line.
     ///
-    /// Everybody who has the token can join in the node's place, until it is used or expires.
+    /// Everybody who has the token can join in the node's place, until it is used up, expires, or is revoked.
     Create(TokenCreateArgs),
     /// List the tokens: what they are for, until when they are valid, and who has used them. The list does not reveal
     /// the tokens themselves.
     List(ManagerArgs),
-    /// Revoke an unused token.
+    /// Revoke a token that is not used up. Nodes that have joined with it stay.
     Revoke(TokenRevokeArgs),
 }
 
@@ -261,24 +309,18 @@ pub struct TokenRevokeArgs {
 /// Arguments of `weir token create`.
 #[derive(Args, Debug, Clone)]
 pub struct TokenCreateArgs {
-    /// The data directory of the running manager. Without it, the environment variable WEIR_DATA names it, else it is
-    /// the one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// What the node may become; a second manager cannot join yet.
     #[arg(long, value_name = "ROLE", default_value = "disk")]
     pub role: ClusterRole,
     /// How long the token is valid, as in 1h; at most 30d.
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub valid: String,
-}
-
-/// Arguments of `weir init`.
-#[derive(Args, Debug, Default, Clone)]
-pub struct InitArgs {
-    /// The data directory: empty, or missing in a folder that exists.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// How many nodes can join with the token; at most 256.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub uses: u16,
 }
 
 /// Arguments of `weir demo`.
@@ -298,9 +340,17 @@ pub struct DemoArgs {
 /// Arguments of `weir fsck`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct FsckArgs {
-    /// The data directory to check.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data directory to check. With --cluster: that of the running manager, which other commands find without it,
+    /// too.
+    #[arg(long, value_name = "DIR", required_unless_present = "cluster")]
+    pub data: Option<PathBuf>,
+    /// With --cluster, the cluster that `weir --cluster CLUSTER fsck --cluster` names.
+    #[arg(skip)]
+    pub manager: TargetArgs,
+    /// Ask the running manager to compare its names with what each store of the cluster has. Clients go on meanwhile.
+    /// Changes nothing. Ends with 1 if something is wrong, and with 6 if nothing is and a store could not be checked.
+    #[arg(long, conflicts_with_all = ["config", "repair", "remove_unreferenced", "quick", "repair_journal", "rebuild_store", "reset_journal"])]
+    pub cluster: bool,
     /// A TOML file with settings, as `weir serve` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -340,14 +390,13 @@ pub struct FsckArgs {
 
 /// Arguments of `weir top`.
 #[derive(Args, Debug, Default, Clone)]
-#[command(group = clap::ArgGroup::new("whom").required(true).args(["node", "data"]))]
 pub struct TopArgs {
     /// The address of the node's metrics: what `weir serve --metrics` was given, or the URL in its log.
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT", conflicts_with_all = ["data", "cluster"])]
     pub node: Option<String>,
-    /// The data directory of a running manager, to see its whole cluster.
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    /// The manager to ask, to see its whole cluster.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Show one block, and end.
     #[arg(long)]
     pub once: bool,
@@ -414,6 +463,26 @@ pub struct RestoreArgs {
     pub list_max: usize,
 }
 
+/// Arguments of `weir restored`.
+#[derive(Args, Debug, Clone)]
+pub struct RestoredArgs {
+    /// Accept the state: repair and clean-up go on. Replicas that stores do not have are made again from others where
+    /// there are any; `weir missing` lists the other files as lost. Replicas without a name stay until you drain their
+    /// store.
+    #[arg(long)]
+    pub accept: bool,
+    /// Accept the state although some stores could not be compared, or files are only on stores that the names do not
+    /// count on.
+    #[arg(long, requires = "accept")]
+    pub force: bool,
+    /// List at most this many of each kind (all are counted).
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: u64,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
 /// Arguments of `weir export`.
 #[derive(Args, Debug, Clone)]
 pub struct ExportArgs {
@@ -457,10 +526,9 @@ pub enum IfDamaged {
 /// Arguments of `weir scrub`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct ScrubArgs {
-    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
-    /// one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The node to ask.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Show the progress. Also done after every other flag.
     #[arg(long)]
     pub status: bool,
@@ -509,8 +577,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
         let _ = write!(std::io::stdout(), "{}", overview::exit_codes());
         return Err(Exit::Done);
     }
-    let command = overview::grouped(Cli::command());
-    command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+    let mut command = overview::grouped(Cli::command());
+    let parsed = command.clone().try_get_matches_from(args);
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.and_then(|cli| cli.with_cluster(&mut command)).map_err(|error| {
         let asked = !error.use_stderr();
         let text = error.render();
         // A closed reader (`weir --help | head`) is no error.

@@ -122,6 +122,16 @@ pub(crate) struct RunningRole {
 }
 
 impl RunningRole {
+    /// The address that it listens on for clients.
+    pub(crate) fn url(&self) -> String {
+        format!("root://{}/", self.server.address())
+    }
+
+    /// The address that clients are told.
+    pub(crate) fn url_for_clients(&self, config: &Config) -> String {
+        config.advertise.as_ref().map_or_else(|| self.url(), |advertise| format!("root://{advertise}/"))
+    }
+
     /// Stops the role, before its stores and indexes close.
     pub(crate) fn stop(self) {
         let left = self.server.stop(Instant::now() + SERVER_STOP);
@@ -139,7 +149,7 @@ impl RunningRole {
 
 /// Prints the ready line, the only line on stdout.
 pub(crate) fn say_ready(started: &RunningRole) -> Result<(), Failure> {
-    serve::say_ready(&format!("root://{}/", started.server.address()))
+    serve::say_ready(&started.url())
 }
 
 /// The failure in words that name the data directory as people know it, where the code used the path of the open directory.

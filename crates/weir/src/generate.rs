@@ -1,4 +1,4 @@
-//! Generates man pages and completions from the definition of the command line.
+//! Generates man pages and completions from the definition of the command line, and further man pages from the documents.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,15 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::cli;
 use crate::exit::Exit;
+use crate::man_page::PAGES;
 
-/// Writes `man/*.1` and `completions/*` into `folder`.
+/// Writes `man/*` and `completions/*` into `folder`.
 pub fn run(folder: &Path) -> Result<Exit, Failure> {
     let (man, completions) = (folder.join("man"), folder.join("completions"));
     let written = fs::create_dir_all(&man)
         .and_then(|()| fs::create_dir_all(&completions))
         .and_then(|()| clap_mangen::generate_to(cli::command().after_help(Exit::table()), &man))
+        .and_then(|()| PAGES.iter().try_for_each(|page| fs::write(man.join(page.file()), page.roff())))
         .and_then(|()| {
             [Shell::Bash, Shell::Zsh, Shell::Fish].iter().try_for_each(|shell| {
                 clap_complete::generate_to(*shell, &mut cli::command(), "weir", &completions).map(drop)

@@ -13,7 +13,6 @@ use kv::JournaledIndex;
 use link::Credentials;
 use maintenance::backup;
 use maintenance::scrub::Scrub;
-use maintenance::scrub::position::Tally;
 use manager::{Counted, Manager, StatusView, StoreView};
 use monitor::health::{
     Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Health, Snapshot, SpaceSnapshot, SpaceTrend, judge,
@@ -24,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use store::{Space, Store};
 use types::Timestamp;
 
+use crate::metrics::damaged_of_scrub;
 use crate::serve::now;
+use crate::store_scrubs::StoreScrubs;
 
 /// How old a judgement for the metrics may be: several programs may read them, and a large cluster takes a moment.
 const RECENT: Duration = Duration::from_secs(5);
@@ -111,7 +112,7 @@ pub(crate) enum Judged {
         made: Timestamp,
     },
     /// A disk server.
-    Disk { server: Arc<DiskServer>, credentials: Arc<Credentials>, front: xrootd::Watch },
+    Disk { server: Arc<DiskServer>, scrubs: Arc<StoreScrubs>, credentials: Arc<Credentials>, front: xrootd::Watch },
 }
 
 /// Whose space a history is about.
@@ -180,6 +181,8 @@ impl NodeHealth {
                     cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
                     interrupted: count(status.interrupted),
+                    // The others are missing replicas, and repair is at work.
+                    damaged: status.damaged.no_other + status.damaged.waiting,
                     ..snapshot(disks, backup)
                 });
                 StatusAnswer::Manager { health, status: Box::new(status) }
@@ -189,22 +192,21 @@ impl NodeHealth {
                 let node = of_node(&disks, front);
                 let (interrupted, and_more) = namespace.read(|read| namespace::interrupted_lately(read, ENDED_MAX))?;
                 let scrubbed = scrub.status();
-                let damaged = |tally: Option<serde_json::Value>| {
-                    tally.and_then(|tally| serde_json::from_value::<Tally>(tally).ok()).map_or(0, |tally| tally.damaged)
-                };
                 let health = judge(&Snapshot {
-                    // A pass under way has not seen everything yet.
-                    damaged: damaged(scrubbed.current).max(damaged(scrubbed.last)),
+                    damaged: damaged_of_scrub(&scrubbed),
                     scrub_trouble: scrubbed.trouble,
                     interrupted: Count { count: interrupted, and_more },
                     ..snapshot(disks, last.map_or(Backup::NotExpected, Backup::At))
                 });
                 StatusAnswer::Single { health, node }
             }
-            Judged::Disk { server, credentials, front } => {
+            Judged::Disk { server, scrubs, credentials, front } => {
                 let (disks, _) = self.disks(&[], now);
                 let node = of_node(&disks, front);
+                let scrubbed = scrubs.views();
                 let health = judge(&Snapshot {
+                    damaged: scrubbed.iter().map(|one| one.damaged_now).sum(),
+                    scrub_trouble: scrubbed.into_iter().find_map(|one| one.status.trouble),
                     has_lease: Some(server.figures().is_in_session),
                     certificate_ends: Some(seconds(credentials.expires())),
                     ..snapshot(disks, Backup::NotExpected)
@@ -264,6 +266,7 @@ impl NodeHealth {
             away: away.map(|node| node.name.clone()).collect(),
             failed_repairs: status.repair.failed,
             is_older_than_stores: status.is_older_than_stores,
+            is_held: status.is_held,
         }
     }
 

@@ -5,13 +5,17 @@
 //! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`);
 //! this crate turns arguments into their options.
 
+mod admin;
 mod admin_api;
+mod administration;
+mod ask_reload;
 mod bench;
 pub mod cli;
 mod cluster_node;
 mod cluster_role;
 mod cluster_views;
 pub mod config;
+mod context;
 pub mod control;
 mod copy;
 mod demo;
@@ -25,6 +29,7 @@ mod init;
 mod local;
 pub mod logging;
 mod maintain;
+mod man_page;
 mod managers_file;
 pub mod metrics;
 mod node_services;
@@ -36,6 +41,7 @@ mod serve_manager;
 mod served_stores;
 mod space_watch;
 mod store_add;
+mod store_scrubs;
 mod stores_file;
 mod striping;
 mod supervisor;
@@ -52,9 +58,9 @@ use status_page::listen;
 pub fn main(args: impl IntoIterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
     let args: Vec<std::ffi::OsString> = args.into_iter().collect();
     let is_check =
-        args.get(1).is_some_and(|command| command == "status") && args.iter().any(|argument| argument == "--check");
+        args.iter().any(|argument| argument == "status") && args.iter().any(|argument| argument == "--check");
     match cli::parse(args) {
-        Ok(cli::Cli { command: cli::Command::Status(args) }) if args.check => cluster_views::check(&args).into(),
+        Ok(cli::Cli { command: cli::Command::Status(args), .. }) if args.check => cluster_views::check(&args).into(),
         // A wrong command line says nothing about the node.
         Err(Exit::Usage) if is_check => monitor::health::UNKNOWN.into(),
         Ok(parsed) => carry_out(parsed).into(),
@@ -72,8 +78,12 @@ fn carry_out(parsed: cli::Cli) -> Exit {
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),
-        cli::Command::Init(args) => init::run(&args.data),
+        cli::Command::Admin(args) => admin::run(&args),
+        cli::Command::Context(args) => context::run(&args),
+        cli::Command::Reload(args) => ask_reload::run(&args),
+        cli::Command::Init(args) => init::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Fsck(args) if args.cluster => cluster_views::fsck(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),
         cli::Command::Cp(args) => copy::copy(&args),
         cli::Command::Sync(args) => copy::sync(&args),
@@ -83,6 +93,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Export(args) => maintain::export(&args),
         cli::Command::Backup(args) => maintain::backup(&args),
         cli::Command::Restore(args) => maintain::restore(&args),
+        cli::Command::Restored(args) => cluster_views::restored(&args),
         cli::Command::Status(args) => cluster_views::status(&args),
         cli::Command::Stores(args) => cluster_views::stores(&args),
         cli::Command::File(args) => cluster_views::file(&args),

@@ -14,6 +14,10 @@ use tracing_subscriber::{Registry, fmt, reload};
 use crate::Failure;
 use crate::exit::Exit;
 
+/// The target of audit lines. They are written at every level, unless the filter names this target.
+const AUDIT: &str = "audit";
+const AUDIT_ALWAYS: &str = "audit=info";
+
 /// The running log; its filter can change.
 pub struct Logging(reload::Handle<EnvFilter, Registry>);
 
@@ -41,7 +45,14 @@ pub fn start_as(level: &str, json: bool) -> Result<Logging, Failure> {
 
 /// Parses a filter, or says why it is invalid.
 pub fn filter(level: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(level).map_err(|error| {
+    // Only a directive for the audit log itself changes it, not one for a module with such a name.
+    let is_audit = |directive: &str| directive.split('=').next() == Some(AUDIT);
+    let names_audit = level.split(',').any(is_audit);
+    let filter = EnvFilter::try_new(level).map(|filter| match (names_audit, AUDIT_ALWAYS.parse()) {
+        (false, Ok(always)) => filter.add_directive(always),
+        _ => filter,
+    });
+    filter.map_err(|error| {
         format!("`{level}` is not a log level: {error}; write error, warn, info, debug, trace, or a filter such as info,server=debug")
     })
 }
@@ -115,6 +126,15 @@ mod tests {
             assert!(!stream(other), "{other}");
         }
         assert!(!is_journal(None, 9, 12345));
+    }
+
+    #[test]
+    fn audit_lines_are_written_unless_the_filter_names_them() {
+        let written = |level: &str| filter(level).unwrap().to_string().split(',').any(|one| one == AUDIT_ALWAYS);
+        for level in ["warn", "error,manager::audit=debug", "info,auditor=off"] {
+            assert!(written(level), "{level}");
+        }
+        assert!(!written("info,audit=off"));
     }
 
     #[test]

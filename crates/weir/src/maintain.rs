@@ -1,11 +1,11 @@
 //! `weir fsck`, `backup`, `restore` and `export`: the command line and the configuration for the crate `maintenance`, and the running node
 //! for a backup.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use journal::Seq;
-use kv::BackupHead;
+use kv::{BackupHead, JournaledIndex};
 use maintenance::backup::{self, BackupOptions, restore};
 use maintenance::export::{self, ExportOptions};
 use maintenance::fsck::{self, FsckOptions};
@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs};
 use crate::config::Config;
-use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask};
+use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::{Failure, logging};
 
@@ -31,7 +31,8 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
         json: args.json,
         list: args.list,
     };
-    fsck::run(&args.data, &config.foundation(), config.grace, &options).map_err(failed)
+    let Some(data) = &args.data else { return Err(Failure::message(Exit::Usage, "--data is missing")) };
+    fsck::run(data, &config.foundation(), config.grace, &options).map_err(failed)
 }
 
 /// Runs `weir backup`.
@@ -108,9 +109,27 @@ fn ask_node(
     }
 }
 
+/// The node's answer to a request for a backup: a line that describes it, then its bytes.
+pub(crate) fn back_up(namespace: &JournaledIndex, since: Option<(u64, u64)>) -> Reply {
+    let backup = match namespace.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))) {
+        Ok(backup) => backup,
+        Err(error) => {
+            tracing::error!("a backup of the namespace was asked for and cannot be made: {error}");
+            return Reply::Refused(format!("the backup cannot be made: {error}"));
+        }
+    };
+    let head = head_value(&backup.head());
+    let write = move |out: &mut dyn io::Write| {
+        backup.write_to(out).map_err(|error| {
+            tracing::warn!("a backup of the namespace broke off: {error}");
+            io::Error::other(error.to_string())
+        })
+    };
+    Reply::Stream(head, Box::new(write))
+}
+
 /// The answer on the control socket that precedes a backup's bytes.
-#[must_use]
-pub fn head_value(head: &BackupHead) -> serde_json::Value {
+fn head_value(head: &BackupHead) -> serde_json::Value {
     json!({ "after": head.after.map(|seq| seq.0), "upto": head.upto.0, "incarnation": head.incarnation })
 }
 

@@ -1,19 +1,17 @@
 //! The background work of a running node: the scrub, and the control socket that takes requests.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::Foundation;
-use journal::Seq;
 use kv::JournaledIndex;
-use maintenance::scrub::{Scrub, ScrubConfig};
+use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
 
 use crate::config::Config;
-use crate::control::{Control, ControlRequest, Reply};
+use crate::control::{Caller, Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
-use crate::{Failure, admin_api};
+use crate::{Failure, admin_api, maintain};
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
@@ -34,7 +32,8 @@ impl NodeServices {
             created: u64::try_from(foundation.made.0 / 1_000_000_000).unwrap_or(0),
         };
         let (store, namespace) = (Arc::clone(&foundation.objects.store), Arc::clone(&foundation.names.namespace));
-        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
+        let findings = Arc::new(MarkedFiles { namespace, store: Arc::clone(&store) });
+        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, findings, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
         let judged = Judged::Single {
@@ -47,7 +46,7 @@ impl NodeServices {
         let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
         let namespace = Arc::clone(&foundation.names.index);
         let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace };
-        let answer = move |ask: ControlRequest| admin_api.answer(ask);
+        let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
         let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -57,6 +56,11 @@ impl NodeServices {
     /// The judgement of the node.
     pub(crate) fn health(&self) -> &Arc<NodeHealth> {
         &self.health
+    }
+
+    /// The scrub.
+    pub(crate) fn scrub(&self) -> &Arc<Scrub> {
+        &self.scrub
     }
 
     /// Ends them. Call it before closing the stores and indexes that they use.
@@ -88,7 +92,13 @@ impl AdminApi {
                 self.scrub.give_up();
                 self.scrub_status()
             }
-            ControlRequest::MakeToken { .. } | ControlRequest::Tokens | ControlRequest::RevokeToken { .. } => Reply::Refused(
+            ControlRequest::MakeToken { .. }
+            | ControlRequest::Tokens
+            | ControlRequest::RevokeToken { .. }
+            | ControlRequest::AdminInvite { .. }
+            | ControlRequest::Admins
+            | ControlRequest::AdminRevoke { .. }
+            | ControlRequest::AdminRenew { .. } => Reply::Refused(
                 "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             ControlRequest::Stores
@@ -97,6 +107,7 @@ impl AdminApi {
             | ControlRequest::File { .. }
             | ControlRequest::Missing { .. }
             | ControlRequest::PolicySet { .. }
+            | ControlRequest::PolicyApply { .. }
             | ControlRequest::PolicyGet { .. }
             | ControlRequest::PolicyRemove { .. }
             | ControlRequest::PolicyList
@@ -105,32 +116,16 @@ impl AdminApi {
             | ControlRequest::StoreRemove { .. }
             | ControlRequest::StoreRemoveLost { .. }
             | ControlRequest::NodeRemove { .. }
+            | ControlRequest::FsckCluster { .. }
+            | ControlRequest::Restored { .. }
             | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
-            ControlRequest::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
+            ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
         }
     }
 
     fn scrub_status(&self) -> Reply {
         Reply::Done(serde_json::to_value(self.scrub.status()).unwrap_or_default())
-    }
-
-    fn backup(&self, since: Option<(Seq, u64)>) -> Reply {
-        let backup = match self.namespace.backup(since) {
-            Ok(backup) => backup,
-            Err(error) => {
-                tracing::error!("a backup of the namespace was asked for and cannot be made: {error}");
-                return Reply::Refused(format!("the backup cannot be made: {error}"));
-            }
-        };
-        let head = crate::maintain::head_value(&backup.head());
-        let write = move |out: &mut dyn io::Write| {
-            backup.write_to(out).map_err(|error| {
-                tracing::warn!("a backup of the namespace broke off: {error}");
-                io::Error::other(error.to_string())
-            })
-        };
-        Reply::Stream(head, Box::new(write))
     }
 }

@@ -1,18 +1,33 @@
-//! `weir scrub`: shows and controls the scrub of a running node.
+//! `weir scrub`: shows and controls the scrub of a running node, and lists the damage in a cluster.
 
 use std::io::Write as _;
 
 use maintenance::scrub::Status;
 use maintenance::scrub::position::Tally;
+use manager::{DamageState, DamageView, DamagedReplicaView};
+use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 use crate::cli::ScrubArgs;
 use crate::config::units::{parse_size, show_size};
+use crate::context::Target;
 use crate::control::ControlRequest;
-use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::serve::now;
+use crate::store_scrubs::StoreScrubView;
 use crate::time_text::show_time;
+
+/// The answer of a node.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum ScrubAnswer {
+    /// A disk server has a scrub for each store.
+    Stores { stores: Vec<StoreScrubView> },
+    /// A manager knows what its disk servers have found.
+    Cluster(DamageView),
+    /// A single node.
+    Node(Box<Status>),
+}
 
 /// Runs the command.
 pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
@@ -35,21 +50,77 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
     let printed = if args.json {
         writeln!(stdout, "{status}")
     } else {
-        let status: Status = serde_json::from_value(status)
-            .map_err(|error| Failure::new(Exit::Failed, error).while_doing("the node's answer does not read"))?;
-        in_words(&status).iter().try_for_each(|line| writeln!(stdout, "{line}"))
+        let answer: ScrubAnswer = serde_json::from_value(status).map_err(not_read)?;
+        answer.in_words().iter().try_for_each(|line| writeln!(stdout, "{line}"))
     };
     printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(Exit::Done)
 }
 
+fn not_read(error: serde_json::Error) -> Failure {
+    Failure::new(Exit::Failed, error).while_doing("the node's answer does not read")
+}
+
 fn answer(args: &ScrubArgs, what: &ControlRequest) -> Result<serde_json::Value, Failure> {
-    match ask(&args.data, what) {
-        Ok((answer, _)) => Ok(answer),
-        Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)
-            .while_doing("a running node does the scrub; `weir fsck` checks a stopped one")),
-        Err(error) => Err(Failure::new(Exit::Failed, error)),
+    let target = Target::of(&args.data)?;
+    let asked = target.ask(what);
+    let answered = asked
+        .map_err(|error| target.failure(error, "a running node does the scrub; `weir fsck` checks a stopped one"))?;
+    match answered {
+        // The answer of a cluster's node may be longer than a line.
+        (serde_json::Value::Null, following) => serde_json::from_reader(following).map_err(not_read),
+        (answer, _) => Ok(answer),
     }
+}
+
+impl ScrubAnswer {
+    fn in_words(&self) -> Vec<String> {
+        match self {
+            Self::Node(status) => in_words(status),
+            Self::Stores { stores } => stores.iter().flat_map(of_store).collect(),
+            Self::Cluster(view) => of_cluster(view),
+        }
+    }
+}
+
+fn of_store(view: &StoreScrubView) -> Vec<String> {
+    let mut lines = vec![format!("store {} in {}:", view.store, view.dir)];
+    if view.damaged_now > 0 {
+        let replicas = if view.damaged_now == 1 { "replica is" } else { "replicas are" };
+        lines.push(format!(
+            "  {} {replicas} damaged now; the manager has them replaced if other stores have the files",
+            view.damaged_now
+        ));
+    }
+    lines.extend(in_words(&view.status).into_iter().map(|line| format!("  {line}")));
+    lines
+}
+
+fn of_cluster(view: &DamageView) -> Vec<String> {
+    let DamageView { counts, replicas } = view;
+    let all = counts.repairing + counts.waiting + counts.no_other;
+    let mut lines = match all {
+        0 => vec!["no store reports damaged replicas".to_owned()],
+        _ => replicas.iter().map(of_damaged).collect(),
+    };
+    let shown = replicas.len() as u64;
+    if all > shown {
+        lines.push(format!("and {} more", all - shown));
+    }
+    lines.push(format!("damaged replicas replaced since the manager started: {}", counts.repaired));
+    lines
+}
+
+fn of_damaged(replica: &DamagedReplicaView) -> String {
+    let DamagedReplicaView { path, object, store, state } = replica;
+    let file = path.clone().unwrap_or_else(|| format!("object {object} (a stripe unit, or a removed file)"));
+    let state = match state {
+        DamageState::Repairing => "repair replaces it",
+        DamageState::InUse => "the file is being written",
+        DamageState::Waiting => "the other stores that have it are offline",
+        DamageState::NoOther => "no other store has it intact; write the file again from its source",
+    };
+    format!("{file}: damaged on {store}; {state}")
 }
 
 fn in_words(status: &Status) -> Vec<String> {

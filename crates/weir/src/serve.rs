@@ -15,8 +15,7 @@ use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
 use crate::end::End;
 use crate::exit::Exit;
-use crate::health::NodeHealth;
-use crate::metrics::{JournalSource, Metrics, Sources};
+use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
 use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Asked;
@@ -69,6 +68,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.incarnation,
         data.format.created,
     );
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
@@ -95,6 +95,7 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
     let given = [
         ("--join", args.join.is_some()),
         ("--join-file", args.join_file.is_some()),
+        ("join_file", config.join_file.is_some()),
         ("[[store]]", !config.stores.is_empty()),
         ("managers", !config.managers.is_empty()),
         ("advertise", config.advertise.is_some()),
@@ -132,13 +133,16 @@ pub fn serve_on(
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
     let node_services = NodeServices::start(foundation, config, server.watch())?;
     let health = Arc::clone(node_services.health());
-    metrics.serve(sources(foundation, &server, Arc::clone(&health)));
-    say_ready(&format!("root://{}/", server.address()))?;
-    supervisor::tell("READY=1");
+    metrics.serve(sources(foundation, &server, &node_services));
+    let url = format!("root://{}/", server.address());
+    say_ready(&url)?;
+    supervisor::ready(&url);
+    let mut state = supervisor::StateLine::new(url);
 
     let mut look = || {
         space.look();
         health.look();
+        state.look(|| health.recent());
     };
     let end = wait(asked, reload, foundation, &server, &mut look);
     metrics.stopping();
@@ -167,7 +171,7 @@ pub fn serve_on(
     }
 }
 
-fn sources(foundation: &Foundation, server: &xrootd::Server, health: Arc<NodeHealth>) -> Sources {
+fn sources(foundation: &Foundation, server: &xrootd::Server, node_services: &NodeServices) -> Sources {
     let indexes =
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
@@ -175,7 +179,8 @@ fn sources(foundation: &Foundation, server: &xrootd::Server, health: Arc<NodeHea
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
-        health,
+        scrub: ScrubSource::Node(Arc::clone(node_services.scrub())),
+        health: Arc::clone(node_services.health()),
     }
 }
 

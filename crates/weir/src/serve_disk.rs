@@ -18,7 +18,7 @@ use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
-use crate::cli::ServeArgs;
+use crate::cli::{JoinText, ServeArgs};
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
@@ -29,11 +29,12 @@ use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
-use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
+use crate::store_scrubs::StoreScrubs;
 use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
@@ -63,17 +64,11 @@ pub(crate) fn has_joined(data: &Path) -> bool {
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     if listen.ip().is_unspecified() && config.advertise.is_none() {
-        return Err(Failure::message(
-            Exit::Usage,
-            format!(
-                "clients cannot be sent to {}; say --advertise HOST:PORT, an address of this machine that they reach",
-                config.listen
-            ),
-        ));
+        return Err(no_address_for_clients(&config.listen));
     }
     let nodes = NodesAddress::of(config)?;
     let default_location = default_location(config)?;
-    let token = token_of(args)?;
+    let token = token_of(args.join.as_ref(), args.join_file.as_deref(), config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
@@ -101,6 +96,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         }
     };
     let cluster = identity.name().cluster;
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the stores, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
     let stores = served_stores::open(&data, config, cluster, &default_location, if_new)?;
@@ -134,30 +130,36 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let receiver =
         Arc::new(RegisteringReceiver { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
     links
-        .start(&listener, None, None, receiver)
+        .start(&listener, link::Doors::default(), None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);
     }
+    let scrubs = StoreScrubs::start(&stores, &disk_server, config)?;
     let judged = Judged::Disk {
         server: Arc::clone(&disk_server),
+        scrubs: Arc::clone(&scrubs),
         credentials: Arc::clone(&credentials),
         front: started.server.watch(),
     };
     let indexes = stores.iter().map(|store| Arc::clone(&store.foundation.objects.index)).collect();
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &links)?;
-    let (asked, judged) = (Arc::clone(&disk_server), Arc::clone(&health));
-    let mut control = Control::start(data.directory(), Box::new(move |ask| refer(&asked, &judged, &ask)))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
-    metrics.serve(sources(&stores, &started, disk_server, Arc::clone(&health)));
+    let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
+    let answer = move |_: &_, ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
+    let mut control =
+        Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
+    metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
-    let mut ready = false;
+    let is_ready = std::cell::Cell::new(false);
     let mut said = Ok(());
+    supervisor::say("waits for its manager");
+    let url = started.url_for_clients(config);
+    let mut state = supervisor::StateLine::new(url.clone());
     let soon = || match registrar.outcome.lock().take()? {
-        Outcome::Registered if !ready => {
-            ready = true;
-            supervisor::tell("READY=1");
+        Outcome::Registered if !is_ready.get() => {
+            is_ready.set(true);
+            supervisor::ready(&url);
             said = say_ready(&started);
             said.is_err().then_some(End::Asked)
         }
@@ -177,6 +179,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         }
         spaces.iter_mut().for_each(SpaceWatch::look);
         health.look();
+        scrubs.look();
+        // Before it has registered, it has said that it waits for the manager.
+        if is_ready.get() {
+            state.look(|| health.recent());
+        }
         stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
     };
     let end = wait(&stop, reload, soon, watch);
@@ -189,6 +196,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links.stop("the disk server stops", LINKS_STOP);
     drop(registrar);
     started.stop();
+    scrubs.stop();
     let finished = end.finish(&data.path, || served_stores::close(&stores));
     said.and(finished)
 }
@@ -197,9 +205,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 fn refer(disk: &DiskServer, health: &NodeHealth, ask: &ControlRequest) -> Reply {
     if *ask == ControlRequest::Status {
         return admin_api::told(health.status());
-    }
-    if matches!(ask, ControlRequest::ScrubStatus | ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop) {
-        return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
     Reply::Refused(format!(
@@ -210,7 +215,7 @@ fn refer(disk: &DiskServer, health: &NodeHealth, ask: &ControlRequest) -> Reply 
 fn sources(
     stores: &[ServedStore],
     started: &RunningRole,
-    disk_server: Arc<DiskServer>,
+    (disk_server, scrubs): (Arc<DiskServer>, Arc<StoreScrubs>),
     health: Arc<NodeHealth>,
 ) -> Sources {
     let log = |store: &ServedStore| JournalSource {
@@ -223,6 +228,7 @@ fn sources(
         logs: stores.iter().map(log).collect(),
         embedded: None,
         cluster: Some(ClusterSource::Disk(disk_server)),
+        scrub: ScrubSource::Stores(scrubs),
         health,
     }
 }
@@ -231,7 +237,7 @@ fn no_identity(error: IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
-fn default_location(config: &Config) -> Result<Location, Failure> {
+pub(crate) fn default_location(config: &Config) -> Result<Location, Failure> {
     if let Some(location) = &config.location {
         return Ok(location.clone());
     }
@@ -244,10 +250,17 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     })
 }
 
-/// The token, if one was given.
-fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
+/// The token, if one was given: as a flag, or by the configuration of a node that has not joined yet.
+pub(crate) fn token_of(
+    join: Option<&JoinText>,
+    join_file: Option<&Path>,
+    config: &Config,
+) -> Result<Option<JoinToken>, Failure> {
     use std::io::Read as _;
-    let text = match (&args.join, &args.join_file) {
+    // The configuration stays after the join, and the file of the token need not.
+    let has_joined = config.data.as_deref().is_some_and(has_joined);
+    let configured = config.join_file.as_deref().filter(|_| !has_joined);
+    let text = match (join, join_file.or(configured)) {
         (Some(text), _) => text.0.clone(),
         (None, Some(file)) => {
             let read = || {
@@ -265,7 +278,7 @@ fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
 }
 
 /// The identity of this node: the one from its join, or a new one if it joins now.
-fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
+pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
     let file = data.held().join(IDENTITY_FILE);
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let identity = match Identity::read(&file) {
@@ -319,7 +332,16 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
     Ok(identity)
 }
 
-fn not_joined(data: &Path) -> Failure {
+pub(crate) fn no_address_for_clients(listen: &str) -> Failure {
+    Failure::message(
+        Exit::Usage,
+        format!(
+            "clients cannot be sent to {listen}; say --advertise HOST:PORT, an address of this machine that they reach"
+        ),
+    )
+}
+
+pub(crate) fn not_joined(data: &Path) -> Failure {
     Failure::message(
         Exit::Usage,
         format!(

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DirRole, IfNew, ManagerFoundation};
-use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
+use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
+use kv::JournaledIndex;
+use link::admin::{AdminService, read_records, write_records};
+use link::{Authority, Credentials, Doors, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
 use manager::Manager;
+use manager::administrators::{Administrators, Invite, RevokeAdminError};
 use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
@@ -15,25 +18,29 @@ use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
+use crate::administration::{Administration, OpenConnections};
 use crate::cli::ServeArgs;
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
 use crate::config::{ClusterRole, Config};
-use crate::control::{Control, ControlRequest, Reply};
+use crate::control::{Caller, Control, ControlRequest, Reply};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
-use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
+const ADMINISTRATORS_FILE: &str = "cluster/administrators";
+/// How long the answers to administrators may take when the manager stops.
+const ADMINISTRATORS_STOP: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Why a manager cannot get a token.
 const NO_SECOND_MANAGER: &str =
@@ -52,7 +59,7 @@ pub(crate) struct ManagerParts<'a> {
 
 /// Runs a manager until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
-    if args.join.is_some() || args.join_file.is_some() {
+    if args.join.is_some() || args.join_file.is_some() || config.join_file.is_some() {
         return Err(Failure::message(
             Exit::Usage,
             "a manager does not join: the first one creates the cluster, and a second one is not supported yet",
@@ -73,9 +80,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         nodes.check_free(listen, metrics_at)?;
     }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
+    supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
-    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
+    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
     let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
@@ -95,7 +103,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let (started, manager) =
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
-    open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),
         credentials: Arc::clone(&credentials),
@@ -105,18 +112,43 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let indexes = vec![Arc::clone(&foundation.names.index)];
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &authority)?;
-    let admin_api = AdminApi {
-        tokens,
+    let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
+    let admin_api = Arc::new(AdminApi {
+        tokens: tokens.clone(),
+        administrators: Arc::clone(&administrators),
+        open: Arc::clone(&open),
         address: told.clone(),
         authority: Arc::clone(&authority),
         manager: Arc::clone(&manager),
         health: Arc::clone(&health),
+        namespace: Arc::clone(&foundation.names.index),
+    });
+    let remote = Arc::clone(&admin_api);
+    let administration = Administration {
+        administrators: Arc::clone(&administrators),
+        open: Arc::clone(&open),
+        answer: Box::new(move |caller, ask| remote.answer(caller, &ask)),
     };
-    let mut control = Control::start(data.directory(), Box::new(move |ask| admin_api.answer(&ask)))
+    let doors = Doors {
+        join: Some(Arc::new(JoinService {
+            authority: Arc::clone(&authority),
+            tokens: Arc::new(tokens),
+            validity: VALIDITY,
+        })),
+        admin: Some(Arc::new(AdminService {
+            authority: Arc::clone(&authority),
+            store: administrators,
+            handler: Arc::new(administration),
+        })),
+    };
+    open_doors(&links, &listener, doors, &authority, &foundation, &started)?;
+    let mut control = Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
-    supervisor::tell("READY=1");
+    let url = started.url_for_clients(config);
+    supervisor::ready(&url);
+    let mut state = supervisor::StateLine::new(url);
 
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
@@ -128,6 +160,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let watch = || {
         space.look();
         health.look();
+        state.look(|| health.recent());
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
         End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
     };
@@ -139,6 +172,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     drop((control, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
+    open.end_all(ADMINISTRATORS_STOP);
     started.stop();
     end.finish(&data.path, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }
@@ -239,23 +273,36 @@ fn sources(
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: Some(ClusterSource::Manager { manager: Arc::clone(manager), space: own_space(foundation, config) }),
+        scrub: ScrubSource::None,
         health,
     }
 }
 
-fn open_door(
+/// The administrators of this cluster, in a file beside its authority.
+fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
+    let directory = Arc::clone(data.directory());
+    let path = directory.held().join(ADMINISTRATORS_FILE);
+    let records = read_records(&path).map_err(|error| Failure::new(Exit::DataDirectory, error));
+    let records = records.map_err(|failure| in_words(data, &failure))?;
+    let keep = move |records: &[link::admin::AdminRecord]| {
+        let path = directory.held().join(ADMINISTRATORS_FILE);
+        write_records(&path, records).map_err(|error| directory.in_words(&error.to_string()))
+    };
+    Ok(Arc::new(Administrators::new(records, Box::new(keep))))
+}
+
+fn open_doors(
     links: &Arc<Links>,
     listener: &Arc<Listener>,
+    doors: Doors,
     authority: &Arc<Authority>,
-    tokens: &Tokens,
     foundation: &ManagerFoundation,
     started: &RunningRole,
 ) -> Result<(), Failure> {
-    let door = JoinService { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
     let namespace = Arc::clone(&foundation.names.namespace);
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
-        .start(listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::clone(&started.receiver))
+        .start(listener, doors, Some(Arc::new(registration)), Arc::clone(&started.receiver))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
 }
 
@@ -275,16 +322,51 @@ fn renew(
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
-/// Answers the requests that arrive at the control socket.
+/// Answers the requests that arrive at the control socket, and those of administrators.
 struct AdminApi {
     tokens: Tokens,
+    administrators: Arc<Administrators>,
+    open: Arc<OpenConnections>,
     address: String,
     authority: Arc<Authority>,
     manager: Arc<Manager>,
     health: Arc<NodeHealth>,
+    /// The keys of the namespace.
+    namespace: Arc<JournaledIndex>,
 }
 
 impl AdminApi {
+    fn revoke_admin(&self, name: &str) -> Reply {
+        let revoked = self.administrators.revoke(name, now());
+        match &revoked {
+            // It holds as long as this manager runs, even if it could not be kept.
+            Ok(ids) | Err(RevokeAdminError::Keep { ids, .. }) => self.open.cut(ids),
+            Err(RevokeAdminError::Unknown(_)) => {}
+        }
+        match revoked {
+            Ok(_) => Reply::long(&self.administrators.list(now())),
+            Err(error @ RevokeAdminError::Unknown(_)) => Reply::Absent(error.to_string()),
+            Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
+    fn renew_admin(&self, caller: &Caller, request: &str) -> Reply {
+        let Caller::Remote { id, name, .. } = caller else {
+            return Reply::Refused("on the manager's machine no certificate is needed".into());
+        };
+        let subject = link::admin::AdminName { cluster: self.authority.cluster(), id: *id };
+        let renewed = self.administrators.renew(*id, now()).map_err(|error| error.to_string()).and_then(|grant| {
+            self.authority.renew_admin(&subject, request, now(), grant.validity).map_err(|error| error.to_string())
+        });
+        match renewed {
+            Ok(certificate) => {
+                tracing::info!(name, "an administrator's certificate was renewed");
+                Reply::Done(serde_json::json!({ "certificate": certificate }))
+            }
+            Err(why) => Reply::Refused(why),
+        }
+    }
+
     fn listed(&self) -> Reply {
         match self.tokens.list(now()) {
             Ok(tokens) => Reply::long(&tokens),
@@ -292,10 +374,23 @@ impl AdminApi {
         }
     }
 
-    fn answer(&self, ask: &ControlRequest) -> Reply {
+    fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
         match ask {
+            ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
+                let time = std::time::Duration::from_millis;
+                let (name, role, by) = (name.clone(), *role, caller.name());
+                let invite = Invite { name, role, valid: time(*valid_millis), access: access_millis.map(time), by };
+                let authority = self.authority.fingerprint();
+                match self.administrators.invite(invite, vec![self.address.clone()], authority, now()) {
+                    Ok(invitation) => Reply::Done(serde_json::json!({ "invitation": invitation })),
+                    Err(error) => Reply::Refused(error.to_string()),
+                }
+            }
+            ControlRequest::Admins => Reply::long(&self.administrators.list(now())),
+            ControlRequest::AdminRevoke { name } => self.revoke_admin(name),
+            ControlRequest::AdminRenew { request } => self.renew_admin(caller, request),
             ControlRequest::Status => admin_api::told(self.health.status()),
-            ControlRequest::MakeToken { role, valid_millis } => {
+            ControlRequest::MakeToken { role, valid_millis, uses } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
@@ -303,14 +398,21 @@ impl AdminApi {
                 };
                 let valid = std::time::Duration::from_millis(*valid_millis);
                 let fingerprint = self.authority.fingerprint();
-                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, valid, now()) {
+                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, *uses, valid, now()) {
                     Ok(token) => {
-                        tracing::info!(role = %roles, "a token to join with was made");
+                        tracing::info!(role = %roles, uses, "a token to join with was made");
                         Reply::Done(serde_json::json!({ "token": token }))
                     }
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
+            ControlRequest::ScrubStatus => admin_api::told(self.manager.damage_view()),
+            ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop => Reply::Refused(
+                "this is a cluster's manager, and its disk servers read their stores: run the command on a disk server, \
+                 with its --data; without --now, --rate and --stop it lists the damage here"
+                    .into(),
+            ),
+            ControlRequest::Backup { since } => maintain::back_up(&self.namespace, *since),
             ControlRequest::Tokens => self.listed(),
             ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {

@@ -20,9 +20,16 @@ pub(crate) const STORE_DIR: &str = "store";
 /// A store and its settings.
 pub(crate) struct ServedStore {
     pub(crate) foundation: StoreFoundation,
-    _lock: DataDir,
+    directory: DataDir,
     pub(crate) table: StoreTable,
     pub(crate) location: Location,
+}
+
+impl ServedStore {
+    /// Whether it was made just now.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.directory.fresh
+    }
 }
 
 /// Opens the stores of the disk server in `data`, and makes new ones as far as `if_new` allows. It never makes a store where this node had one
@@ -83,7 +90,7 @@ pub(crate) fn open(
         say_all(foundation.startup_report(config.grace.as_secs()));
         let location = table.location.clone().unwrap_or_else(|| default_location.clone());
         let class = table.class.clone().or_else(|| config.class.clone());
-        stores.push(ServedStore { foundation, _lock: lock, location, table: StoreTable { class, ..table } });
+        stores.push(ServedStore { foundation, directory: lock, location, table: StoreTable { class, ..table } });
     }
     // A store that is not configured any more stays known at its place: it may be configured again.
     let elsewhere = |id: &StoreId| found.values().any(|store| store == id);

@@ -75,6 +75,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
             || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
+        returns: text(service::RETURNS_KEY.as_bytes()) == Some("1"),
         absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
         is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
         capability: capability_of(target).map(<[u8]>::to_vec),
@@ -135,6 +136,7 @@ pub(crate) fn open_of(
         with_stat,
         mtime: mtime_of(&r.target),
         go_on,
+        appends: has(OpenOptions::APPEND),
         copy: part_of(&r.target)?,
         template,
         hints: hints_of(&r.target),

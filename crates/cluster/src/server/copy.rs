@@ -1,12 +1,15 @@
 //! Repair of this store's missing replicas. It fetches an object part by part from a store that holds it, so that
 //! no part of a long copy keeps a writer waiting.
+//!
+//! A replica that this store already has counts only if its bytes match their checksums. Damaged bytes are replaced only
+//! after the source has sent the whole object once: if the source is damaged as well, no byte of either replica is lost.
 
 use std::time::Duration;
 
 use types::{ErrorCode, ReplicaId, SessionId, StoreId};
 
 use super::part::StepContext;
-use super::{PartTerms, StorePart, Work, WorkPurpose, WorkResult};
+use super::{Found, PartTerms, StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, CopyFailure, FromStore, Original};
 use crate::replication::{Epoch, Seq};
 use crate::{CopyId, Time};
@@ -25,6 +28,8 @@ pub(super) struct Copy {
     from: StoreId,
     /// The number of bytes that the own store has.
     have: u64,
+    /// The parts only prove that the source can be read. They are fetched again afterwards.
+    rehearses: bool,
     parts: Seq,
     step: Step,
     /// When it last made progress.
@@ -63,7 +68,8 @@ impl Copy {
         now: Time,
     ) -> Self {
         let (have, parts, step, pause) = (0, Seq(0), Step::Looking, Duration::ZERO);
-        Self { by: order, order, session, epoch, original, from, have, parts, step, heard: now, asked: now, pause }
+        let (rehearses, heard, asked) = (false, now, now);
+        Self { by: order, order, session, epoch, original, from, have, rehearses, parts, step, heard, asked, pause }
     }
 
     /// The request for the next part.
@@ -100,11 +106,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         self.raise(replica, copy.epoch, copy.epoch.next(), at.now);
         self.follows.remove(&replica);
         self.copies.insert(replica, copy);
-        match copy.original {
-            Original::Whole(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
-            // Without a checksum the store cannot tell whether the existing bytes are right.
-            Original::Kept { .. } => self.go_on_copying(replica, at),
-        }
+        at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { original: copy.original });
     }
 
     fn copied(copy: &Copy, result: Result<(), CopyFailure>, at: &mut StepContext<'_, C, B>) {
@@ -128,6 +130,9 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         let (me, len) = (self.store, self.terms.fetch);
         let Some(copy) = self.copies.get_mut(&replica) else { return };
         copy.heard = at.now;
+        if copy.rehearses && copy.have >= copy.original.len() {
+            (copy.rehearses, copy.have) = (false, 0);
+        }
         if copy.have < copy.original.len() {
             copy.step = Step::Fetching;
             (copy.asked, copy.pause) = (at.now, self.terms.fetch_again);
@@ -165,6 +170,10 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             Err(why) => return self.end_copy(replica, Err(CopyFailure::Source(why)), at),
         };
         copy.heard = at.now;
+        if copy.rehearses {
+            copy.have += fetch.min(copy.original.len() - copy.have);
+            return self.go_on_copying(replica, at);
+        }
         copy.parts = copy.parts.next();
         copy.step = Step::Putting(fetch.min(copy.original.len() - copy.have));
         if offset == 0 {
@@ -182,8 +191,11 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     ) {
         let Some(copy) = self.copies.get_mut(&replica).filter(|copy| copy.by == by) else { return };
         match (did, copy.step) {
-            (WorkResult::Looked(Ok(true)), Step::Looking) => self.end_copy(replica, Ok(()), at),
-            (WorkResult::Looked(Ok(false)), Step::Looking) => self.go_on_copying(replica, at),
+            (WorkResult::Looked(Ok(Found::Same)), Step::Looking) => self.end_copy(replica, Ok(()), at),
+            (WorkResult::Looked(Ok(found)), Step::Looking) => {
+                copy.rehearses = found == Found::Damaged;
+                self.go_on_copying(replica, at);
+            }
             (WorkResult::Opened(Ok(())), _) => {}
             (WorkResult::Applied(seq, Ok(())), Step::Putting(len)) if seq == copy.parts => {
                 copy.have += len;

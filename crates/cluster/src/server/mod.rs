@@ -27,4 +27,4 @@ pub use grant::{Grant, GrantRights};
 pub use input::{Effect, Input, Note, PartTerms, ReadView};
 pub use member::{Member, View};
 pub use part::StorePart;
-pub use work::{Work, WorkPurpose, WorkResult};
+pub use work::{Found, Work, WorkPurpose, WorkResult};

@@ -259,8 +259,8 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
         Effect::ToStore { to: OTHER, message, change: None }
     };
     let fetched = |offset, part| Input::OfStore(answered(70, offset, Ok(())), part);
-    assert_eq!(story.manager(order(70)), [work(by, Work::Look { whole: WHOLE })]);
-    assert_eq!(story.did(by, WorkResult::Looked(Ok(false))), [fetch(0)]);
+    assert_eq!(story.manager(order(70)), [work(by, Work::Look { original: ORIGINAL })]);
+    assert_eq!(story.did(by, WorkResult::Looked(Ok(Found::Other))), [fetch(0)]);
     let apply = |seq, change| work(by, Work::Apply { seq: Seq(seq), change });
     assert_eq!(story.step(fetched(0, Some("0123"))), [work(by, Work::Renew), apply(1, "0123")]);
     assert_eq!(story.step(fetched(0, Some("0123"))), [], "twice");
@@ -275,7 +275,7 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
     assert_eq!(story.did(by, WorkResult::Completed(Ok(WHOLE))), [copied(71, true)]);
     // A copy that differs from the original is not a replica, and neither is one that does not arrive.
     story.manager(order(72));
-    story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(false)));
+    story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(Found::Other)));
     let patience = story.terms.fetch_patience;
     story.ms += u64::try_from(patience.as_millis()).unwrap();
     assert_eq!(story.step(Input::Tick), [copy_ended(72, Err(CopyFailure::SourceSilent))]);
@@ -284,6 +284,34 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
     let out = story.attach(1, 4);
     assert_eq!(out, [copied(73, false), work(WorkPurpose::Lead(Epoch(4)), Work::Open { may_make: true })]);
     assert_eq!(story.manager(order(74)), [copied(74, false)], "of a content that is no more");
+}
+
+#[test]
+fn damaged_bytes_are_replaced_only_after_the_source_has_sent_all() {
+    let by = WorkPurpose::Copy(CopyId(75));
+    let fetched = |offset, part| Input::OfStore(answered(75, offset, Ok(())), Some(part));
+    let is_fetch = |out: &Effects, at: u64| matches!(out[..], [Effect::ToStore { message: BetweenStores::Fetch { offset, .. }, .. }] if offset == at);
+    let mut story = Story::new();
+    story.manager(order(75));
+    assert!(is_fetch(&story.did(by, WorkResult::Looked(Ok(Found::Damaged))), 0));
+    // Nothing is written in the first pass.
+    assert!(is_fetch(&story.step(fetched(0, "0123")), 4));
+    assert!(is_fetch(&story.step(fetched(4, "4567")), 8));
+    assert_eq!(story.step(fetched(4, "4567")), [], "twice");
+    assert!(is_fetch(&story.step(fetched(8, "89")), 0), "the second pass begins");
+    let apply = |seq, change| work(by, Work::Apply { seq: Seq(seq), change });
+    assert_eq!(story.step(fetched(0, "0123")), [work(by, Work::Renew), apply(1, "0123")]);
+    // The source has a damaged part, too: the own replica stays as it is.
+    let mut story = Story::new();
+    story.manager(order(75));
+    story.did(by, WorkResult::Looked(Ok(Found::Damaged)));
+    story.step(fetched(0, "0123"));
+    let out = story.step(Input::OfStore(answered(75, 4, Err(ErrorCode::Checksum)), None));
+    assert_eq!(out, [copy_ended(75, Err(CopyFailure::Source(ErrorCode::Checksum)))]);
+    // What the store has is the original, and intact.
+    let mut story = Story::new();
+    story.manager(order(75));
+    assert_eq!(story.did(by, WorkResult::Looked(Ok(Found::Same))), [copied(75, true)]);
 }
 
 fn answered(copy: u64, offset: u64, result: Result<(), ErrorCode>) -> BetweenStores {
@@ -301,7 +329,7 @@ fn a_lost_part_is_asked_for_again_and_does_not_end_the_copy() {
         Effect::ToStore { to: OTHER, message, change: None }
     };
     story.manager(order(90));
-    assert_eq!(story.did(by, WorkResult::Looked(Ok(false))), [fetch(0)]);
+    assert_eq!(story.did(by, WorkResult::Looked(Ok(Found::Other))), [fetch(0)]);
     let mut pauses = Vec::new();
     let asked = story.ms;
     while story.ms - asked < u64::try_from(story.terms.fetch_patience.as_millis()).unwrap() / 2 {
@@ -329,7 +357,7 @@ fn a_failed_copy_says_why() {
     let failed = |give: &dyn Fn(&mut Story, WorkPurpose) -> Effects| {
         let mut story = Story::new();
         story.manager(order(95));
-        story.did(WorkPurpose::Copy(CopyId(95)), WorkResult::Looked(Ok(false)));
+        story.did(WorkPurpose::Copy(CopyId(95)), WorkResult::Looked(Ok(Found::Other)));
         let out = give(&mut story, WorkPurpose::Copy(CopyId(95)));
         let [Effect::ToManager(FromStore::Copied { result: Err(why), .. })] = out[..] else { panic!("{out:?}") };
         why
@@ -358,7 +386,8 @@ fn an_object_without_a_checksum_is_copied_from_the_start() {
     for (number, len, kept) in [(80, 3, 3), (81, 0, 0), (82, 3, 2)] {
         let original = Original::Kept { len, was_whole: false };
         let by = WorkPurpose::Copy(CopyId(number));
-        let mut out = story.manager(order_of(number, original));
+        assert_eq!(story.manager(order_of(number, original)), [work(by, Work::Look { original })]);
+        let mut out = story.did(by, WorkResult::Looked(Ok(Found::Other)));
         if len > 0 {
             let (copy, replica) = (CopyId(number), replica());
             let message = BetweenStores::Fetch { to: ME, copy, replica, original, offset: 0, len: 4 };
@@ -386,6 +415,7 @@ fn a_copy_of_a_half_changed_complete_object_is_complete() {
         let mut story = Story::new();
         let (copy, replica, by) = (CopyId(number), replica(), WorkPurpose::Copy(CopyId(number)));
         story.manager(order_of(number, Original::Kept { len: 3, was_whole: true }));
+        story.did(by, WorkResult::Looked(Ok(Found::Other)));
         story.step(Input::OfStore(BetweenStores::Fetched { copy, replica, offset: 0, result: Ok(()) }, Some("012")));
         story.did(by, WorkResult::Opened(Ok(())));
         assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [work(by, Work::Complete)]);

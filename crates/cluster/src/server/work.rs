@@ -55,10 +55,11 @@ pub enum Work<B> {
     /// End the replica without making it complete. Keep durably the bytes up to the first gap. If it has ended
     /// already, return what was kept.
     Interrupt,
-    /// Report whether the replica is complete and has this digest.
+    /// Report whether the replica is this version, and whether its bytes on the disk match their checksums. All its bytes
+    /// are read.
     Look {
-        /// The expected digest.
-        whole: ObjectDigest,
+        /// The version that the replica should have.
+        original: Original,
     },
     /// Read a part of the replica, and return it as a change that writes it. If the replica is not the expected
     /// one, return [`ErrorCode::NotFound`].
@@ -72,6 +73,17 @@ pub enum Work<B> {
     },
     /// Delete the replica durably, whatever its state. If it does not exist, that is a success.
     Delete,
+}
+
+/// What [`Work::Look`] has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The replica is complete and equals the original, and its bytes match their checksums.
+    Same,
+    /// By its record the replica is the original, but its bytes are damaged.
+    Damaged,
+    /// There is no replica, or it has another version, or its checksum is not known.
+    Other,
 }
 
 /// The result of a [`Work`].
@@ -88,7 +100,7 @@ pub enum WorkResult<B> {
     /// Of [`Work::Interrupt`]: the number of bytes kept.
     Interrupted(Result<u64, ErrorCode>),
     /// Of [`Work::Look`].
-    Looked(Result<bool, ErrorCode>),
+    Looked(Result<Found, ErrorCode>),
     /// Of [`Work::Read`].
     Read(Result<B, ErrorCode>),
     /// Of [`Work::Delete`].

@@ -145,6 +145,13 @@ impl Format {
         })
     }
 
+    /// The format of a directory that is restored from a backup of the node with these values.
+    #[must_use]
+    pub fn of_backup(role: DirRole, cluster: u128, store: StoreId, created: Timestamp) -> Self {
+        let incompatible = if role == DirRole::Single { 0 } else { OF_A_CLUSTER };
+        Self { incompatible, compatible: 0, cluster, store, incarnation: Incarnation(1), created, role }
+    }
+
     /// The text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {

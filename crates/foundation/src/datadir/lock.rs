@@ -57,13 +57,15 @@ fn what_helps(error: &io::Error) -> &'static str {
     }
 }
 
-fn holder(file: &mut File) -> String {
+/// The pid in a lock file: that of the process which holds or held it.
+pub(super) fn pid_in(file: &mut File) -> Option<u32> {
     let mut text = String::new();
-    let pid = match file.take(32).read_to_string(&mut text) {
-        Ok(_) => text.trim().parse::<u32>().ok(),
-        Err(_) => None,
-    };
-    match pid {
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn holder(file: &mut File) -> String {
+    match pid_in(file) {
         Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             Ok(name) => format!("process {pid} ({})", name.trim()),
             Err(_) => format!("process {pid}"),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disk::{Directory, DiskError};
-use types::{ClusterId, Incarnation, StoreId, Timestamp};
+use types::{ClusterId, StoreId, Timestamp};
 
 pub use format_file::{DirRole, FORMAT_VERSION, Format, FormatError, KNOWN_COMPATIBLE, KNOWN_INCOMPATIBLE};
 pub use lock::{Lock, LockError};
@@ -29,10 +29,11 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "journal",
     "namespace",
     "store",
+    "cluster",
     "ballast",
     "control",
     "control.new",
@@ -209,14 +210,15 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), format, fresh, directory, made_folder, _lock: lock })
     }
 
-    /// Accepts and locks the data directory at `path` for a restore: the directory of this store, one that has lost its FORMAT file, or a new one.
-    pub fn for_restore(path: &Path, cluster: u128, store: StoreId, created: Timestamp) -> Result<Self, DataDirError> {
+    /// Accepts and locks the data directory at `path` for a restore of the node whose FORMAT file had the values in `lost`: its own directory, one
+    /// that has lost this file, or a new one.
+    pub fn for_restore(path: &Path, lost: Format) -> Result<Self, DataDirError> {
         let found = match look(path, path) {
-            Err(DataDirError::Foreign { .. }) if holds_parts_alone(path)? => None,
+            Err(DataDirError::Foreign { .. }) if holds_parts_alone(path, lost.role)? => None,
             found => found?,
         };
-        found.iter().try_for_each(|format| check(path, format, DirRole::Single, None))?;
-        let ours = |format: &Format| (format.cluster, format.store) == (cluster, store);
+        found.iter().try_for_each(|format| check(path, format, lost.role, None))?;
+        let ours = |format: &Format| (format.cluster, format.store) == (lost.cluster, lost.store);
         if let Some(other) = found.as_ref().filter(|format| !ours(format)) {
             return Err(DataDirError::OtherNode { path: path.to_owned(), cluster: other.cluster, store: other.store });
         }
@@ -226,11 +228,8 @@ impl DataDir {
         let format = match found {
             Some(format) => format,
             None => {
-                let role = DirRole::Single;
-                let incarnation = Incarnation(1);
-                let format = Format { incompatible: 0, compatible: 0, cluster, store, incarnation, created, role };
-                write_format(&directory, &format)?;
-                format
+                write_format(&directory, &lost)?;
+                lost
             }
         };
         Ok(Self { path: path.to_owned(), format, fresh, directory, made_folder, _lock: lock })
@@ -289,6 +288,11 @@ pub fn format_of(path: &Path) -> Result<Option<Format>, DataDirError> {
     look(path, path)
 }
 
+/// The process that holds the data directory at `path`, or has held it last, by the lock file's own words.
+pub fn holder_of(path: &Path) -> Option<u32> {
+    fs::File::open(path.join(LOCK_FILE)).ok().and_then(|mut file| lock::pid_in(&mut file))
+}
+
 /// Opens and locks the directory at `path`.
 fn open_locked(path: &Path) -> Result<(Arc<Directory>, Lock), DataDirError> {
     let io = |error: DiskError| DataDirError::Io { what: "open", path: path.to_owned(), source: error.source };
@@ -298,9 +302,10 @@ fn open_locked(path: &Path) -> Result<(Arc<Directory>, Lock), DataDirError> {
     Ok((directory, lock))
 }
 
-/// Whether the directory at `path` has objects but no FORMAT file, and every name in it is one of weir's.
-fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
+/// Whether the directory at `path`, which has no FORMAT file, has what the directory of a `role` must not lose, and every name in it is one of weir's.
+fn holds_parts_alone(path: &Path, role: DirRole) -> Result<bool, DataDirError> {
     let io = |source| DataDirError::Io { what: "list", path: path.to_owned(), source };
+    let vital = if role == DirRole::Manager { "cluster" } else { "store" };
     let mut contents = false;
     for name in fs::read_dir(path).map_err(io)? {
         let name = name.map_err(io)?.file_name().to_string_lossy().into_owned();
@@ -308,7 +313,7 @@ fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
         if !aside && !NAMES_OF_NOTHING.contains(&name.as_str()) && !PARTS.contains(&name.as_str()) {
             return Ok(false);
         }
-        contents |= name == "store";
+        contents |= name == vital;
     }
     Ok(contents)
 }
@@ -321,7 +326,7 @@ fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>
                 "A single node cannot become part of a cluster yet; give an empty directory, and copy the files over"
             }
             (DirRole::Manager, DirRole::Single) => {
-                "Start its node with --role manager; other commands do not work on it yet"
+                "Start its node with --role manager; only `weir backup` and `weir restore` work on it beside"
             }
             (DirRole::Manager, _) => "Start its node with --role manager",
             (DirRole::Disk, DirRole::Single) => "Start its node with --role disk; other commands do not work on it yet",
@@ -417,6 +422,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use types::Incarnation;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);

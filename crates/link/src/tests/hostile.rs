@@ -240,11 +240,9 @@ fn strangers_get_no_further_than_tls() {
         assert!(answer.len() < 100, "{} bytes", answer.len());
     }
     // One with TLS but without a certificate.
-    let joining = crate::credentials::joining(cluster.authority.fingerprint()).unwrap();
-    let mut plain = (*joining).clone();
-    plain.alpn_protocols = vec![b"weir-node".to_vec()];
+    let joining = crate::credentials::joining(cluster.authority.fingerprint(), b"weir-node").unwrap();
     let socket = TcpStream::connect(node.address()).unwrap();
-    let (mut halves, _) = crate::channel::connect(socket, plain.into(), soon(), SOON).unwrap();
+    let (mut halves, _) = crate::channel::connect(socket, joining, soon(), SOON).unwrap();
     assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
     assert!(node.seen().lines().is_empty());
     assert!(Link::up(&cluster.us(2, Roles::DISK), &node).ask("hello").is_ok());

@@ -27,7 +27,7 @@ impl TokenStore for Tokens {
             Admission::New => {
                 *next += 1;
                 let node = NodeId(100 + *next);
-                records.get_mut(&presented.id).unwrap().used = Some(TokenUse { node, key: wish.key });
+                records.get_mut(&presented.id).unwrap().used.push(TokenUse { node, key: wish.key });
                 Ok(Joined { node, roles: wish.roles })
             }
         }
@@ -54,7 +54,7 @@ impl Site {
     }
 
     fn token_at(&self, addresses: Vec<String>, expires: Timestamp) -> JoinToken {
-        let made = JoinToken::make(addresses, self.cluster.authority.fingerprint(), Roles::DISK, expires).unwrap();
+        let made = JoinToken::make(addresses, self.cluster.authority.fingerprint(), Roles::DISK, expires, 1).unwrap();
         self.tokens.kept.lock().0.insert(made.1.id, made.1);
         // The text as it arrives at the new machine.
         JoinToken::parse(&made.0.text().unwrap()).unwrap()
@@ -179,7 +179,7 @@ fn a_token_of_another_cluster_does_not_reveal_its_secret() {
         "{}",
         errors[0]
     );
-    assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_none()));
+    assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_empty()));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_key_without_proof_of_possession_gets_no_certificate() {
     let wish = TokenRequest { roles: Roles::DISK, name: "thief".into(), key: stolen };
     let verdict = crate::join::ask_for(&token, &key, &wish, &site.manager.address().to_string(), &quick()).unwrap();
     assert!(verdict.unwrap_err().contains("not signed with the key that it is for"));
-    assert!(site.tokens.kept.lock().0[&token.id].used.is_none());
+    assert!(site.tokens.kept.lock().0[&token.id].used.is_empty());
 }
 
 #[test]

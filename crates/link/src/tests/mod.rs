@@ -1,5 +1,6 @@
 //! Nodes on real sockets with real TLS, and how they treat strangers, liars and other clusters.
 
+mod administrators;
 mod certificates;
 mod hostile;
 mod joining;

@@ -2,11 +2,15 @@
 //! last line is the checksum of the lines before.
 
 use console::time_text::show_time;
+use foundation::DirRole;
+use foundation::datadir::Format;
 use types::{Crc32c, StoreId, Timestamp};
 
 use super::target::TargetError;
 
 const FORMAT_VERSION: u64 = 2;
+/// The backups are of a cluster's manager; the line `role` says so.
+const OF_A_MANAGER: u64 = 1;
 
 /// The kind of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -154,6 +158,8 @@ impl<'a> Fields<'a> {
 /// The owner of a folder of backups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackupSource {
+    /// A single node, or the manager of a cluster.
+    pub role: DirRole,
     /// The cluster.
     pub cluster: u128,
     /// The store.
@@ -163,12 +169,29 @@ pub struct BackupSource {
 }
 
 impl BackupSource {
+    /// The owner whose data directory has this format.
+    #[must_use]
+    pub fn of(format: &Format) -> Self {
+        let Format { role, cluster, store, created, .. } = *format;
+        Self { role, cluster, store, created }
+    }
+
+    /// The format of the owner's data directory.
+    #[must_use]
+    pub fn format(self) -> Format {
+        Format::of_backup(self.role, self.cluster, self.store, self.created)
+    }
+
     /// The text of the file.
     #[must_use]
     pub fn to_text(self) -> String {
-        let Self { cluster, store, created } = self;
+        let Self { role, cluster, store, created } = self;
+        let (bits, line) = match role {
+            DirRole::Manager => (OF_A_MANAGER, "role = manager\n"),
+            _ => (0, ""),
+        };
         with_sum(format!(
-            "format = {FORMAT_VERSION}\nincompatible = 0\ncluster = {cluster:032x}\nstore = {store}\ncreated = {}\n",
+            "format = {FORMAT_VERSION}\nincompatible = {bits}\ncluster = {cluster:032x}\nstore = {store}\ncreated = {}\n{line}",
             created.0
         ))
     }
@@ -176,11 +199,17 @@ impl BackupSource {
     /// Decodes the text of `file`.
     pub fn parse(text: &str, file: &str) -> Result<Self, TargetError> {
         let fields = Fields::of(text, file)?;
-        let unknown = fields.number("incompatible")?;
-        if unknown != 0 {
-            return Err(TargetError::Newer { file: file.to_owned(), found: unknown });
+        let bits = fields.number("incompatible")?;
+        if bits & !OF_A_MANAGER != 0 {
+            return Err(TargetError::Newer { file: file.to_owned(), found: bits });
         }
+        let role = match bits {
+            0 => DirRole::Single,
+            _ if fields.text("role")? == "manager" => DirRole::Manager,
+            _ => return Err(fields.damaged()),
+        };
         Ok(Self {
+            role,
             cluster: u128::from_str_radix(fields.text("cluster")?, 16).map_err(|_| fields.damaged())?,
             store: StoreId(fields.number("store")?),
             created: Timestamp(i64::try_from(fields.number("created")?).map_err(|_| fields.damaged())?),
@@ -215,8 +244,16 @@ mod tests {
             "format = 2\nnumber = 3\nkind = delta\nafter = 10\nupto = 20\nlog = 18446744073709551615\n\
              taken = 1795219171417482420\nbytes = 128\nentries = 7\nsum = 9\ncrc32c = 67a01cc8\n"
         );
-        let whose = BackupSource { cluster: 0xabc, store: StoreId(77), created: Timestamp(5) };
-        assert_eq!(BackupSource::parse(&whose.to_text(), "x").unwrap(), whose);
+        let node = BackupSource { role: DirRole::Single, cluster: 0xabc, store: StoreId(77), created: Timestamp(5) };
+        let text = node.to_text();
+        assert!(text.starts_with("format = 2\nincompatible = 0\ncluster = 00000000000000000000000000000abc\nstore = 77\ncreated = 5\ncrc32c = "), "{text}");
+        let manager = BackupSource { role: DirRole::Manager, store: StoreId(0), ..node };
+        let text = manager.to_text();
+        assert!(text.starts_with("format = 2\nincompatible = 1\ncluster = 00000000000000000000000000000abc\nstore = 0\ncreated = 5\nrole = manager\ncrc32c = "), "{text}");
+        for whose in [node, manager] {
+            assert_eq!(BackupSource::parse(&whose.to_text(), "x").unwrap(), whose);
+            assert_eq!(BackupSource::of(&whose.format()), whose);
+        }
     }
 
     #[test]

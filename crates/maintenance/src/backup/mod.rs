@@ -1,8 +1,11 @@
 //! `weir backup` and `weir restore`: the namespace of a node, as of one record of its journal, in a folder elsewhere.
 //!
 //! The backups in a folder are complete: a full one, then the changes since. Each file is checksummed and read back before it counts. They do not
-//! hold the bytes of files. [`target`] is the folder, [`restore`] the way back.
+//! hold the bytes of files. [`target`] is the folder, [`restore`] the way back. Beside the backups of a cluster's manager lies the key of its cluster
+//! ([`authority`]).
 
+mod authority;
+mod manager;
 pub mod manifest;
 mod place;
 pub mod restore;
@@ -15,9 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use console::Exit;
-use foundation::{DataDirError, Foundation, Purpose, Settings, datadir, refused};
+use foundation::{
+    DataDir, DataDirError, DirRole, Foundation, IfNew, ManagerFoundation, Purpose, Settings, datadir, refused,
+};
 use journal::Seq;
-use kv::BackupHead;
+use kv::{BackupHead, JournaledIndex};
 use manifest::{Kind, Manifest};
 use target::Target;
 use types::Timestamp;
@@ -58,11 +63,18 @@ pub type AskNode<'a> = dyn FnMut(Option<(Seq, u64)>) -> Result<Option<(BackupHea
 pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> Result<Exit, Error> {
     let missing = || DataDirError::Missing { path: args.data.clone() };
     let format = datadir::format_of(&args.data).and_then(|format| format.ok_or_else(missing))?;
+    if matches!(format.role, DirRole::Disk | DirRole::Store) {
+        return Err(Error::NoNames { data: args.data.clone(), is: format.role });
+    }
     let mut target = Target::open(&args.target, Some(&format))?;
+    if format.role == DirRole::Manager {
+        // First, so that no backup counts without it.
+        authority::save(&args.data, &target).map_err(Error::TakeBackup)?;
+    }
     let since = if args.full { None } else { target.continues_at() };
     let made = match ask(since).map_err(Error::Node)? {
         Some((head, mut content)) => take(&mut target, head, now(), &mut |file| io::copy(&mut content, file).map(drop)),
-        None => stopped_node(args, settings, &mut target, since),
+        None => stopped_node(args, settings, &mut target, since, format.role),
     }?;
     if let Err(error) = note(&args.data) {
         tracing::warn!(
@@ -91,19 +103,31 @@ fn stopped_node(
     settings: &Settings,
     target: &mut Target,
     since: Option<(Seq, u64)>,
+    role: DirRole,
 ) -> Result<Manifest, Error> {
+    if role == DirRole::Manager {
+        let data = DataDir::open_as(&args.data, DirRole::Manager, None, IfNew::Refuse, now())?;
+        let foundation = ManagerFoundation::open_names(&data, settings, Purpose::Check, 0, now())
+            .map_err(|error| refused(&data, error))?;
+        let made = from_index(&foundation.names.index, target, since);
+        foundation.close().map_err(Error::Close)?;
+        return made;
+    }
     let data = open_data_dir(&args.data)?;
     let foundation = Foundation::open(&data, settings, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
-    let backup = foundation.names.index.backup(since);
-    let backup = backup.map_err(Error::MakeBackup)?;
-    let head = backup.head();
-    let mut backup = Some(backup);
-    let made = take(target, head, now(), &mut |file| match backup.take() {
-        Some(backup) => backup.write_to(file).map_err(|error| io::Error::other(error.to_string())),
-        None => Ok(()),
-    });
+    let made = from_index(&foundation.names.index, target, since);
     foundation.close().map_err(Error::Close)?;
     made
+}
+
+fn from_index(index: &JournaledIndex, target: &mut Target, since: Option<(Seq, u64)>) -> Result<Manifest, Error> {
+    let backup = index.backup(since).map_err(Error::MakeBackup)?;
+    let head = backup.head();
+    let mut backup = Some(backup);
+    take(target, head, now(), &mut |file| match backup.take() {
+        Some(backup) => backup.write_to(file).map_err(|error| io::Error::other(error.to_string())),
+        None => Ok(()),
+    })
 }
 
 /// Stores one backup. It counts only after it is written, synced and read back.

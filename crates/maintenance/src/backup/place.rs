@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskError};
 use foundation::layout::{JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR, NAMESPACE_INDEX_DIR, STORE_DIR};
-use foundation::{DataDir, OpenError, Settings, engine};
+use foundation::{DataDir, DirRole, OpenError, Settings, engine};
 use journal::{Journal, Seq, StreamId};
 use kv::{Applied, IndexPositions, KvError, WithoutJournal};
 
@@ -104,7 +104,9 @@ pub fn place(
         log.close()?;
     }
     disk.rename(NEW, NAMESPACE_DIR)?;
-    disk.create_dir_all(STORE_DIR)?;
+    if data.format.role != DirRole::Manager {
+        disk.create_dir_all(STORE_DIR)?;
+    }
     disk.sync_dir("")?;
     // From here on the journal may be trimmed below `at`. So another attempt continues with the namespace that stands there now.
     RestoreMark { placed: Some(placed), ..mark }.write(&**disk)?;

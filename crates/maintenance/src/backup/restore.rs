@@ -4,6 +4,8 @@
 //! lost. Otherwise the namespace is as old as the backup. It starts a new incarnation above all numbers that may have been used. The restore then
 //! lists files without an object and objects without a file, like `weir fsck`.
 //!
+//! A cluster's manager has only names: [`super::manager`] ends its restore.
+//!
 //! Each step can be interrupted anywhere and repeated. The restore first moves the existing namespace aside ([`super::place`]). Then it writes a mark
 //! ([`super::under_way`]), and the node does not start until the mark is gone.
 
@@ -18,11 +20,13 @@ use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
 use foundation::marks::{JournalReset, RESTORING};
-use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use foundation::{DataDir, DirRole, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 use types::units::show_size;
 
+use super::authority::{self, PutBack};
+use super::manager;
 use super::manifest::{Kind, Manifest};
 use super::place::{JournalHere, fits_the_journal, place, placed};
 use super::target::{Target, TargetError};
@@ -73,7 +77,7 @@ pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
     // Verifies the whole chain before anything is touched.
     chain.iter().try_for_each(|manifest| target.verify(manifest))?;
     let whose = target.whose();
-    let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)?;
+    let mut data = DataDir::for_restore(path, whose.format())?;
     restore(args, settings, &target, &chain, until, &mut data)
 }
 
@@ -115,6 +119,16 @@ fn choose(target: &Target, until: Option<RestorePoint>) -> Result<Vec<Manifest>,
     })?;
     target.chain(last)
 }
+
+/// What the operator of a restored manager must know.
+const LOST_BY_A_MANAGER: [&str; 4] = [
+    "nodes, stores and policies are as at that time: `weir status` lists the nodes; remove those again that you had \
+     removed since, and let nodes that joined since join again",
+    "tokens that nobody has used do not count any more",
+    "files that were being written at that time must be written again",
+    "start the manager, then run `weir restored`: it lists files that the disk servers no longer have, and replicas on \
+     them that have no name. The manager removes and replaces nothing on them until you run `weir restored --accept`",
+];
 
 /// The state of the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +189,8 @@ fn restore(
         return Err(failed(OpenError::RebuildInterrupted));
     }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
+    let is_manager = data.format.role == DirRole::Manager;
+    let key = is_manager.then(|| authority::put_back(target, data)).transpose()?;
     let unfinished = JournalReset::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, settings).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
@@ -213,6 +229,8 @@ fn restore(
     if found == Log::Gone {
         journal_reset::reset_journal(data, settings, StoreIndex::MayBeRebuilt)
             .map_err(|error| not_brought_to_its_end(journal_reset::refused(data, error)))?;
+    }
+    if found == Log::Gone && !is_manager {
         for folder in ["objects", "segments"] {
             disk.create_dir_all(&format!("{STORE_DIR}/{folder}")).map_err(|error| failed(error.into()))?;
         }
@@ -220,22 +238,32 @@ fn restore(
             report.add(fsck::finding::Finding::general(fsck::finding::Problem::UnexplainedFile { file }));
         }
     }
-    let foundation = Foundation::open(data, settings, Purpose::Repair, now()).map_err(failed)?;
-    if !whole {
-        let _ = writeln!(io::stderr(), "{}", start_new_incarnation(&foundation)?);
-        foundation.accept_older().map_err(failed)?;
-        rebuild::restore_empty(&foundation, false).map_err(failed)?;
-    }
-    journal_reset::finish(&*disk).map_err(failed)?;
-    let quick = FsckOptions { quick: true, list: args.list_max, json: args.json, ..FsckOptions::default() };
-    let counts = fsck::look(&foundation, &quick, &mut report)?;
-    foundation.close().map_err(failed)?;
+    let counts = if is_manager {
+        let lost_since = (!whole).then_some(last.taken);
+        let (counts, words) =
+            manager::finish(data, settings, lost_since, &mut report).map_err(not_brought_to_its_end)?;
+        words.iter().for_each(|words| drop(writeln!(io::stderr(), "{words}")));
+        journal_reset::finish(&*disk).map_err(failed)?;
+        counts
+    } else {
+        let foundation = Foundation::open(data, settings, Purpose::Repair, now()).map_err(failed)?;
+        if !whole {
+            let _ = writeln!(io::stderr(), "{}", start_new_incarnation(&foundation)?);
+            foundation.accept_older().map_err(failed)?;
+            rebuild::restore_empty(&foundation, false).map_err(failed)?;
+        }
+        journal_reset::finish(&*disk).map_err(failed)?;
+        let quick = FsckOptions { quick: true, list: args.list_max, json: args.json, ..FsckOptions::default() };
+        let counts = fsck::look(&foundation, &quick, &mut report)?;
+        foundation.close().map_err(failed)?;
+        counts
+    };
     if format != data.format {
         data.replace_format(format)?;
     }
     disk.remove(RESTORING).and_then(|()| disk.sync_dir("")).map_err(|error| refused_restore(data, error.into()))?;
 
-    let done = Restored { last, until, way, end, mark, aside };
+    let done = Restored { last, until, way, end, mark, aside, key };
     let mut stdout = io::stdout().lock();
     let printed = if args.json {
         let mut value = report.to_json(&counts, true);
@@ -244,13 +272,14 @@ fn restore(
             object.insert("nothing_lost".into(), done.nothing_lost().into());
             object.insert("record".into(), done.as_of().0.into());
             object.insert("moved_aside".into(), done.aside.clone().into());
+            object.insert("role".into(), if is_manager { "manager" } else { "single" }.into());
         }
         writeln!(stdout, "{value}")
     } else {
-        done.in_words()
-            .iter()
-            .try_for_each(|line| writeln!(stdout, "{line}"))
-            .and_then(|()| report.print(&mut stdout, &counts, true))
+        done.in_words().iter().try_for_each(|line| writeln!(stdout, "{line}")).and_then(|()| match is_manager {
+            true => manager::print(&mut stdout, &report, &counts),
+            false => report.print(&mut stdout, &counts, true),
+        })
     };
     printed.and_then(|()| stdout.flush()).map_err(Error::Print)?;
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
@@ -274,6 +303,8 @@ struct Restored<'a> {
     mark: RestoreMark,
     /// The folder with the former namespace.
     aside: Option<String>,
+    /// Of a manager: what became of its cluster's key.
+    key: Option<PutBack>,
 }
 
 impl Restored<'_> {
@@ -330,6 +361,17 @@ impl Restored<'_> {
             _ => {}
         }
         words.extend(self.aside.iter().map(|aside| format!("the namespace that was there is in {aside}")));
+        let of_manager: &[&str] = match self.key {
+            None | Some(PutBack::IsThere) => &[],
+            Some(PutBack::Restored) => &["the key of the cluster was lost, and is that of the backup"],
+            Some(PutBack::Differs) => {
+                &["the key of the cluster in cluster/authority is not that of the backup; it stays"]
+            }
+        };
+        words.extend(of_manager.iter().map(|words| (*words).to_owned()));
+        if self.key.is_some() && self.way != CatchUp::ToTheEnd {
+            words.extend(LOST_BY_A_MANAGER.map(str::to_owned));
+        }
         words
     }
 }
@@ -417,7 +459,7 @@ mod tests {
         let taken = types::Timestamp(1_795_254_300_000_000_000);
         let last = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
         let told = |way, end, mark| {
-            let done = Restored { last: &last, until: None, way, end: Seq(end), mark, aside: None };
+            let done = Restored { last: &last, until: None, way, end: Seq(end), mark, aside: None, key: None };
             assert_eq!(done.in_words()[0].contains("nothing is lost"), done.nothing_lost(), "{:?}", done.in_words());
             (done.as_of().0, done.nothing_lost())
         };

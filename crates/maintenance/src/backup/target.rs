@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! WEIR-BACKUP             the owner: cluster and store
+//! cluster-authority       of a manager: the key of its cluster, secret
 //! 00000001-full.ckpt      a checkpoint file: everything as of a record
 //! 00000001.backup         its manifest: record, time, length and checksum
 //! 00000002-delta.ckpt     the changes since
@@ -85,6 +86,14 @@ pub enum TargetError {
     /// The requested backup does not exist.
     #[error("there is no backup {0}")]
     NoSuch(String),
+    /// The key of a manager's cluster is missing.
+    #[error(
+        "there is no {path}, the key of the cluster: without it a manager can admit no node and renew no certificate; put it back from the place where you keep it"
+    )]
+    NoAuthority {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// The received bytes differ from the announced ones.
     #[error("the backup broke off, or came damaged: {0}")]
     BrokeOff(String),
@@ -175,12 +184,13 @@ impl Target {
         }
         let lock = Lock::take(&disk.root().held().join(LOCK))
             .map_err(|source| TargetError::Locked { path: path.to_owned(), source })?;
-        if fresh && let Some(Format { cluster, store, created, .. }) = owner {
-            let whose = BackupSource { cluster: *cluster, store: *store, created: *created };
-            put(disk.root(), MARK, &whose.to_text())?;
+        if fresh && let Some(owner) = owner {
+            put(disk.root(), MARK, &BackupSource::of(owner).to_text())?;
         }
         let whose = BackupSource::parse(&text_of(&disk, MARK)?, MARK)?;
-        if owner.is_some_and(|owner| (owner.cluster, owner.store) != (whose.cluster, whose.store)) {
+        if owner
+            .is_some_and(|owner| (owner.role, owner.cluster, owner.store) != (whose.role, whose.cluster, whose.store))
+        {
             return Err(TargetError::OtherNode { path: path.to_owned(), cluster: whose.cluster, store: whose.store });
         }
         let mut target =
@@ -200,6 +210,12 @@ impl Target {
     #[must_use]
     pub fn whose(&self) -> BackupSource {
         self.whose
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Directory {
+        self.disk.root()
     }
 
     /// The disk with the backup files.

@@ -18,7 +18,7 @@ use console::Exit;
 use disk::{Disk, DiskError};
 use foundation::layout::{INDEXES, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, STORE_CHECKPOINT_DIR, STORE_DIR};
 use foundation::marks::JournalReset;
-use foundation::{DataDir, OpenError, Settings, disk_of, engine, holds_anything};
+use foundation::{DataDir, DirRole, OpenError, Settings, disk_of, engine, holds_anything};
 use journal::{Beginning, Journal, JournalError, Seq, StreamId};
 use kv::{Applied, Engine, IndexPositions, WithoutJournal};
 use store::StoreError;
@@ -130,7 +130,7 @@ pub fn reset_journal(
         None => prepare(data, &disk, settings, store_index)?,
     };
     Journal::begin(&*disk, JOURNAL_DIR, &settings.journal(), &beginning)?;
-    for index in Index::all() {
+    for index in Index::of(data) {
         index.place(data, &disk, settings, beginning, store_index)?;
     }
     Ok(ResetJournal { beginning, aside })
@@ -165,7 +165,7 @@ fn prepare(
     }
     let found = find_log(&**disk, settings)?;
     let mut standings = Vec::new();
-    for index in Index::all() {
+    for index in Index::of(data) {
         standings.push(index.standing(data, disk, settings)?);
     }
     if let Some((oldest, last)) = found {
@@ -175,11 +175,11 @@ fn prepare(
         }
         return Err(JournalResetError::PartOfJournalExists { oldest: oldest.0, last: last.0 });
     }
-    for (index, standing) in Index::all().iter().zip(&standings) {
+    for (index, standing) in Index::of(data).iter().zip(&standings) {
         index.must_hold_something(&**disk, standing, store_index)?;
     }
     let mut referred = 0;
-    for index in Index::all() {
+    for index in Index::of(data) {
         referred = referred.max(index.bring_up(data, disk, settings)?);
     }
     let known = standings.iter().map(IndexPositions::furthest).max().unwrap_or_default();
@@ -240,12 +240,16 @@ struct Index {
 }
 
 impl Index {
-    fn all() -> [Self; 2] {
+    /// The indexes in `data`: a manager has no store.
+    fn of(data: &DataDir) -> Vec<Self> {
         let [(namespace, namespace_dir), (store, store_dir)] = INDEXES;
         let stream = StreamId::NAMESPACE;
-        let namespace = Self { which: namespace, stream, dir: namespace_dir, checkpoint: NAMESPACE_CHECKPOINT_DIR };
-        let stream = StreamId::STORE_INDEX;
-        [namespace, Self { which: store, stream, dir: store_dir, checkpoint: STORE_CHECKPOINT_DIR }]
+        let mut all = vec![Self { which: namespace, stream, dir: namespace_dir, checkpoint: NAMESPACE_CHECKPOINT_DIR }];
+        if data.format.role != DirRole::Manager {
+            let stream = StreamId::STORE_INDEX;
+            all.push(Self { which: store, stream, dir: store_dir, checkpoint: STORE_CHECKPOINT_DIR });
+        }
+        all
     }
 
     fn failed(&self) -> impl Fn(kv::KvError) -> JournalResetError + use<> {

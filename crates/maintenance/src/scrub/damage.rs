@@ -1,10 +1,31 @@
-//! The scrub's reaction to its findings: it reports each one once, and marks the file or removes the mark.
+//! The scrub's reaction to its findings on a single node: it reports each one once, and marks the file or removes the mark.
+
+use std::sync::Arc;
 
 use namespace::{Namespace, NsError};
 use store::Store;
 use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
 
+use super::Findings;
 use crate::damage_mark;
+
+/// The findings of a single node.
+pub struct MarkedFiles {
+    /// Its names.
+    pub namespace: Arc<Namespace>,
+    /// Its objects.
+    pub store: Arc<Store>,
+}
+
+impl Findings for MarkedFiles {
+    fn damaged(&self, replica: ReplicaId, what: &str) -> Result<bool, String> {
+        tell(&self.namespace, &self.store, replica, what).map_err(|error| error.to_string())
+    }
+
+    fn whole(&self, replica: ReplicaId) -> Result<(), String> {
+        whole_again(&self.namespace, replica).map_err(|error| error.to_string())
+    }
+}
 
 /// The file of an object.
 struct Named {
@@ -14,7 +35,7 @@ struct Named {
 }
 
 /// Reports a damaged object and marks its file, unless that was done before. Returns false if the object was removed just now.
-pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) -> Result<bool, NsError> {
+fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) -> Result<bool, NsError> {
     let Some(Named { path, mark }) = namespace.read(|read| named(read, replica.object))? else {
         if store.status(replica).is_ok_and(|status| status.is_none()) {
             return Ok(false);
@@ -22,7 +43,7 @@ pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str
         tracing::error!("scrub: replica {replica}, which no file refers to, is damaged: {what}");
         return Ok(true);
     };
-    if mark.is_some_and(|mark| damage_mark::is_of(&mark, replica.object)) {
+    if mark.is_some_and(|mark| namespace::is_damage_mark_of(&mark, replica.object)) {
         return Ok(true);
     }
     tracing::error!("scrub: {} is damaged on the disk: {what}; write it again from its source", path.escape_ascii());
@@ -31,11 +52,11 @@ pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str
 }
 
 /// The object is intact. Removes the damage mark of its file, if any: the file was changed in place since, or the disk recovered.
-pub fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError> {
+fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError> {
     let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))? else {
         return Ok(());
     };
-    if !damage_mark::is_of(&mark, replica.object) {
+    if !namespace::is_damage_mark_of(&mark, replica.object) {
         return Ok(());
     }
     tracing::info!(

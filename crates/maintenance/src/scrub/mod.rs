@@ -1,10 +1,13 @@
 //! The scrub: a thread of a running node. It slowly reads every object from the disk, again and again, and compares it with its checksums. So damage
 //! is noticed while its source, or another replica, still exists.
 //!
-//! It reports each finding once, and marks the file like `weir fsck --repair`. `weir scrub` controls [`Scrub`] through the control socket. Its
-//! position survives a restart ([`position`]).
+//! It reports to [`Findings`]. A single node reports each finding once, and marks the file like `weir fsck --repair` ([`MarkedFiles`]). A disk server has
+//! a scrub for each store and reports to its manager. `weir scrub` controls [`Scrub`] through the control socket. Its position survives a restart
+//! ([`position`]).
 
 mod damage;
+pub mod damaged_file;
+mod findings;
 mod pace;
 pub mod position;
 
@@ -14,12 +17,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
-use namespace::Namespace;
 use pace::Pace;
 use position::{Position, Tally};
 use store::{Scrubbed, Scrubber, Store, StoreError};
-use types::{ErrorCode, ReplicaId};
+use types::ReplicaId;
 
+pub use damage::MarkedFiles;
+pub use findings::Findings;
+
+/// Bytes per second at which suspects are read if no rate is configured.
+const SUSPECTS_RATE: u64 = 16 << 20;
 /// How often the position is saved during a pass.
 const KEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Objects read at a time.
@@ -61,10 +68,10 @@ pub struct Status {
     pub trouble: Option<String>,
 }
 
-/// The store, the namespace and the configuration of the thread.
+/// The store, the receiver of the findings, and the configuration of the thread.
 struct Work {
     store: Arc<Store>,
-    namespace: Arc<Namespace>,
+    findings: Arc<dyn Findings>,
     config: ScrubConfig,
 }
 
@@ -78,6 +85,8 @@ struct ScrubControl {
     rate: Option<u64>,
     position: Position,
     trouble: Option<String>,
+    /// Suspects must be read.
+    has_suspects: bool,
 }
 
 struct Shared {
@@ -89,7 +98,7 @@ struct Shared {
     keeping: Mutex<()>,
 }
 
-/// The scrub of a running node.
+/// The scrub of one store of a running node.
 pub struct Scrub {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -110,7 +119,7 @@ impl Scrub {
     pub fn start(
         disk: Arc<dyn Disk>,
         store: Arc<Store>,
-        namespace: Arc<Namespace>,
+        findings: Arc<dyn Findings>,
         config: ScrubConfig,
     ) -> std::io::Result<Self> {
         let position = Position::read(&*disk).unwrap_or_else(|error| {
@@ -120,7 +129,7 @@ impl Scrub {
         let desk = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
         let shared = Arc::new(Shared { desk, changed: Condvar::new(), config, disk, keeping: Mutex::default() });
         let inner = Arc::clone(&shared);
-        let work = Work { store, namespace, config };
+        let work = Work { store, findings, config };
         let thread = std::thread::Builder::new().name("scrub".into()).stack_size(512 << 10);
         let thread = thread.spawn(move || {
             // The scrub only reads. A bug in it is no reason to stop serving.
@@ -177,6 +186,12 @@ impl Scrub {
         tracing::info!("scrub: the pass was ended by hand");
     }
 
+    /// There are suspects ([`Findings::suspects`]): the scrub reads them soon, whether or not a pass is under way.
+    pub fn read_suspects_soon(&self) {
+        self.shared.desk().has_suspects = true;
+        self.shared.changed.notify_all();
+    }
+
     /// The state of the scrub.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -215,6 +230,7 @@ impl Shared {
     }
 
     fn run(&self, work: &Work) {
+        self.desk().has_suspects = true;
         while self.wait_for_a_pass(work) {
             let mut trouble = None;
             // A scrubber for each pass, because it takes memory and keeps files open.
@@ -238,6 +254,52 @@ impl Shared {
         }
     }
 
+    /// Reads the suspects, if there are new ones ([`Findings::suspects`]).
+    fn read_suspects(&self, work: &Work) {
+        if !std::mem::take(&mut self.desk().has_suspects) {
+            return;
+        }
+        let rate = if work.config.rate == 0 { SUSPECTS_RATE } else { work.config.rate };
+        let (mut scrubber, mut pace) = (Scrubber::default(), Pace::default());
+        for replica in work.findings.suspects() {
+            let mut began = Instant::now();
+            let scrubbed = work.store.scrub(replica, &mut scrubber, &mut |bytes| {
+                let goes_on = self.rest_until(Instant::now() + pace.rest(bytes, began.elapsed(), rate));
+                began = Instant::now();
+                goes_on
+            });
+            let told = match scrubbed {
+                Ok(Scrubbed::Stopped) => return,
+                Ok(Scrubbed::Busy) => {
+                    // With an open write it stays a suspect.
+                    if work.store.status(replica).is_ok_and(|status| status.is_none()) {
+                        work.findings.gone(replica);
+                    }
+                    Ok(())
+                }
+                Ok(Scrubbed::Whole(_)) => work.findings.whole(replica),
+                Err(error) if error.is_about_replica() => work.findings.damaged(replica, &error.to_string()).map(drop),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = told {
+                // It stays a suspect. A pass of the scrub comes to it, too.
+                tracing::warn!("scrub: replica {replica}, which was damaged, cannot be examined: {why}");
+            }
+        }
+    }
+
+    /// Rests until then. False: the node stops.
+    fn rest_until(&self, end: Instant) -> bool {
+        let mut desk = self.desk();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if desk.stop || left.is_zero() {
+                return !desk.stop;
+            }
+            desk = self.rest(desk, left);
+        }
+    }
+
     fn keep(&self) {
         let _in_order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let position = self.desk().position;
@@ -254,6 +316,12 @@ impl Shared {
         loop {
             if desk.stop {
                 return false;
+            }
+            if desk.has_suspects {
+                drop(desk);
+                self.read_suspects(work);
+                desk = self.desk();
+                continue;
             }
             let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.rate.is_some());
             let now = seconds_now();
@@ -283,6 +351,7 @@ impl Shared {
         let mut pace = Pace::default();
         let mut kept = Instant::now();
         loop {
+            self.read_suspects(work);
             let after = self.desk().at()?.1;
             let replicas = work.store.replicas(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
             if replicas.is_empty() {
@@ -335,8 +404,7 @@ impl Shared {
             });
             match scrubbed {
                 Ok(Scrubbed::Whole(_)) => {
-                    damage::whole_again(&work.namespace, replica)
-                        .map_err(|error| Stopped::Trouble(error.to_string()))?;
+                    work.findings.whole(replica).map_err(Stopped::Trouble)?;
                     return Ok(ScrubOutcome::Whole);
                 }
                 Ok(Scrubbed::Busy) => return Ok(ScrubOutcome::Busy),
@@ -416,13 +484,10 @@ enum ScrubOutcome {
 
 /// Handles the error of an object that is damaged or could not be read.
 fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<ScrubOutcome, Stopped> {
-    let concerns_it = !matches!(error, StoreError::Index(_))
-        && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound);
-    if !concerns_it {
+    if !error.is_about_replica() {
         return Err(Stopped::Trouble(error.to_string()));
     }
-    let said = damage::tell(&work.namespace, &work.store, replica, &error.to_string());
-    let is_damaged = said.map_err(|error| Stopped::Trouble(error.to_string()))?;
+    let is_damaged = work.findings.damaged(replica, &error.to_string()).map_err(Stopped::Trouble)?;
     Ok(if is_damaged { ScrubOutcome::Damaged } else { ScrubOutcome::Busy })
 }
 

@@ -50,7 +50,7 @@ impl Tally {
     }
 }
 
-fn parse_replica(text: &str) -> Option<ReplicaId> {
+pub(super) fn parse_replica(text: &str) -> Option<ReplicaId> {
     let (object, index) = text.split_once('.')?;
     Some(ReplicaId {
         object: ObjectId(u64::from_str_radix(object, 16).ok()?),

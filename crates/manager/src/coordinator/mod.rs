@@ -4,6 +4,7 @@
 //! One lock protects its state. The table of groups has a lock of its own: there may be ten thousand groups, and a view would copy them at each
 //! change. That lock may be taken while any other lock of the manager is held. No other lock is taken under it.
 
+mod default_policy;
 mod fencing;
 mod groups;
 mod hosts;
@@ -27,6 +28,7 @@ use crate::capability_clock::CapabilityClock;
 use crate::names::Names;
 use crate::tracked::{Tracked, TrackedGuard};
 use crate::{ManagerSettings, World};
+use default_policy::DefaultPolicy;
 use fencing::Waiting;
 pub(crate) use fencing::{Ended, Placing, has_older_version};
 use groups::Groups;
@@ -100,6 +102,8 @@ struct CoordinatorState {
     looks: (u64, u64),
     /// A disk server has an object whose number this namespace never assigned.
     is_older: bool,
+    /// How far the decision about the root's policy is.
+    default_policy: DefaultPolicy,
 }
 
 impl Coordinator {
@@ -114,6 +118,7 @@ impl Coordinator {
         let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
         let sessions = sessions.at_random_distance(world.random());
         let (servers, groups) = names.read(read)?;
+        let is_decided = names.read(namespace::default_policy)?.is_some();
         let view = ClusterView {
             version: 1,
             grace: settings.grace,
@@ -139,6 +144,7 @@ impl Coordinator {
             next_look: Time::default(),
             looks: (0, 0),
             is_older: false,
+            default_policy: if is_decided { DefaultPolicy::Decided } else { DefaultPolicy::Open },
         };
         let this = Self {
             names,

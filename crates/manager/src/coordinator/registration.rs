@@ -193,7 +193,7 @@ impl Coordinator {
     }
 
     /// Notices which servers came and went.
-    pub(crate) fn look_at_servers(&self, now: Time) {
+    pub(crate) fn look_at_servers(self: &Arc<Self>, now: Time) {
         let (wants_telling, is_due) = {
             let mut state = self.lock();
             let is_due = now >= state.next_look;
@@ -205,6 +205,7 @@ impl Coordinator {
         };
         if is_due {
             self.look_or_say();
+            self.decide_default_policy();
         }
         {
             let mut state = self.lock();

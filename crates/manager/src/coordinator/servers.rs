@@ -105,6 +105,15 @@ impl Servers {
         self.stores.values()
     }
 
+    /// The addresses for other nodes and the locations of all stores that are not removed as lost.
+    pub(super) fn hosts_of_stores(&self) -> impl Iterator<Item = (Option<&str>, String)> {
+        let used = self.stores.values().filter(|info| info.state != StoreState::Removed);
+        used.map(|info| {
+            let address = self.nodes.get(&info.node).and_then(|server| server.nodes_at.as_deref());
+            (address, info.location.prefix(3).as_str().to_owned())
+        })
+    }
+
     /// The location of each disk server's host. If a host has several servers, the location of the first.
     fn find_places(&self) -> BTreeMap<IpAddr, Location> {
         let mut of_nodes = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! Deletes objects that nobody needs from their stores. An entry leaves the queue when all stores of its group have answered. The job does not wait
-//! for stores that are away. Their deletions stay in the queue, and the job goes through the queue again.
+//! for stores that are away. Their deletions stay in the queue, and the job goes through the queue again. So do those of objects that a restored
+//! namespace [holds](Hold): a name that it lost may be the one that refers to such an object now.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use types::{GroupId, ObjectId, ReplicaId, StoreId};
 
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::hold::Hold;
 use crate::names::Names;
 use crate::tracked::Tracked;
 
@@ -28,6 +30,7 @@ pub(crate) struct Deletions {
     names: Names,
     view: PublishedView,
     world: Arc<dyn World>,
+    hold: Arc<Hold>,
     state: Tracked<State>,
 }
 
@@ -44,8 +47,8 @@ struct State {
 }
 
 impl Deletions {
-    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: &Coordinator) -> Self {
-        Self { names, view: coordinator.published(), world, state: Tracked::default() }
+    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: &Coordinator, hold: Arc<Hold>) -> Self {
+        Self { names, view: coordinator.published(), world, hold, state: Tracked::default() }
     }
 
     /// Has the due objects deleted.
@@ -93,6 +96,10 @@ impl Deletions {
                 state.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
             }
             for (due, stores) in found {
+                if self.hold.holds(due.object) {
+                    state.next_round = now + AGAIN;
+                    continue;
+                }
                 if stores.is_empty() {
                     nowhere.push(due);
                 } else if let Entry::Vacant(location) = state.waiting.entry(due.object) {

@@ -15,6 +15,7 @@ use types::capability::PathHash;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use crate::coordinator::PublishedView;
+use crate::hold::Hold;
 use crate::names::Names;
 use crate::open::{OpenService, Permitted};
 use crate::tracked::Tracked;
@@ -35,6 +36,7 @@ pub(crate) struct Graces {
     /// Opens a file in place of its writer, to end the write.
     open: Arc<OpenService>,
     without_primary: WritesWithoutPrimary,
+    hold: Arc<Hold>,
     state: Tracked<State>,
 }
 
@@ -54,9 +56,9 @@ impl Graces {
         names: Names,
         (view, world): (PublishedView, Arc<dyn World>),
         open: Arc<OpenService>,
-        without_primary: WritesWithoutPrimary,
+        (without_primary, hold): (WritesWithoutPrimary, Arc<Hold>),
     ) -> Self {
-        Self { names, view, world, open, without_primary, state: Tracked::default() }
+        Self { names, view, world, open, without_primary, hold, state: Tracked::default() }
     }
 
     /// Examines some of the open writes.
@@ -97,7 +99,12 @@ impl Graces {
             state.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.looked = next;
             state.step_over(&damaged);
-            for writer in found {
+            // After a restore, a file may have been completed since the backup, and the first of its stores may have less. It ends early only if its
+            // owner replaces it.
+            let is_to_end = |writer: &WriterRecord| {
+                !self.hold.holds(writer.object) || self.without_primary.is_over(now, view.grace, &writer.token())
+            };
+            for writer in found.into_iter().filter(is_to_end) {
                 match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
                         self.without_primary.remove((writer.key, writer.object));

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`Backfill`] | the coordinator (groups), [`Copies`], [`Deletions`] |
 //! | [`Copies`] | the coordinator (groups) |
+//! | [`Damages`] | the coordinator (groups), [`Copies`] |
 //! | [`Deletions`] | |
 //! | [`Draining`] | the coordinator (states of stores, groups) |
 //! | [`Graces`] | the open service |
@@ -12,6 +13,7 @@
 
 mod backfill;
 mod copies;
+mod damages;
 mod deletions;
 mod draining;
 mod graces;
@@ -19,6 +21,8 @@ mod summing;
 
 pub(crate) use backfill::Backfill;
 pub(crate) use copies::{Copies, FailedCopy, Progress};
+pub use damages::{DamageCounts, DamageState};
+pub(crate) use damages::{Damages, Known};
 pub(crate) use deletions::Deletions;
 pub use draining::DrainError;
 pub(crate) use draining::Draining;

@@ -16,10 +16,14 @@ impl Manager {
         self.coordinator.look_at_fences(now);
         self.coordinator.look_at_servers(now);
         self.forget_removed_nodes();
-        self.backfill.tick(now);
-        self.copies.tick(now);
+        // They replace and remove what a restored namespace may not know to be needed. The others look at the hold for each object.
+        if !self.hold.is_held() {
+            self.backfill.tick(now);
+            self.copies.tick(now);
+            self.damages.tick(now);
+            self.draining.tick(now);
+        }
         self.deletions.tick(now);
-        self.draining.tick(now);
         self.graces.tick(now);
         self.summing.tick(now);
         self.open.tick(now);
@@ -55,6 +59,8 @@ impl Manager {
             FromDisk::OpenWrite(request) => self.open.answer_about(node, request),
             FromDisk::Claimed { number, found } => self.open.claimed(node, number, found),
             FromDisk::Lengths(lengths) => self.open_lengths.hear(node, &lengths),
+            FromDisk::Damage(report) => self.damages.report(node, report),
+            FromDisk::Inventory { number, found } => self.inventories.answered(node, number, found),
         }
     }
 

@@ -15,15 +15,21 @@ use types::striping::StripedOpenWrite;
 use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
 
 use crate::attributes::Attributes;
+use crate::audit::Audit;
 use crate::capability_clock::CapabilityClock;
+use crate::comparison::Comparison;
 use crate::coordinator::{Coordinator, PublishedView};
-use crate::jobs::{Backfill, Copies, Deletions, Draining, Graces, Summing};
+use crate::hold::Hold;
+use crate::inventories::Inventories;
+use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
 use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
 use crate::views::{Activities, Views};
+use crate::widening::Widening;
 use crate::without_primary::WritesWithoutPrimary;
 use crate::{
+    ApplyError, ApplyOptions, ApplyView, AuditView, CompareOptions, ComparisonError, ComparisonView, DamageView,
     DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
     Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
@@ -37,14 +43,20 @@ pub struct Manager {
     open: Arc<OpenService>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
+    damages: Arc<Damages>,
     deletions: Arc<Deletions>,
     draining: Arc<Draining>,
     graces: Arc<Graces>,
     summing: Summing,
     attributes: Attributes,
+    inventories: Arc<Inventories>,
+    audit: Audit,
     activities: Arc<Activities>,
     open_lengths: OpenLengths,
     views: Views,
+    hold: Arc<Hold>,
+    comparison: Comparison,
+    widening: Widening,
 }
 
 impl fmt::Debug for Manager {
@@ -66,6 +78,7 @@ impl Manager {
         let (names, world): (Names, Arc<dyn World>) = (Names::new(namespace), Arc::from(world));
         let clock = CapabilityClock::start(world.now(), world.wall());
         let coordinator = Coordinator::start(names.clone(), Arc::clone(&world), clock, &settings)?;
+        let hold = Hold::read(&names)?;
         let (names_again, world_again) = (|| names.clone(), || Arc::clone(&world));
         let without_primary = WritesWithoutPrimary::default();
         let open = Arc::new(OpenService::new(
@@ -76,7 +89,9 @@ impl Manager {
             without_primary.clone(),
         ));
         let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
-        let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator));
+        let damages = Damages::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&copies));
+        let damages = Arc::new(damages);
+        let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator, Arc::clone(&hold)));
         let backfill = Arc::new(Backfill::new(
             names_again(),
             world_again(),
@@ -88,17 +103,27 @@ impl Manager {
             names_again(),
             (coordinator.published(), world_again()),
             Arc::clone(&open),
-            without_primary,
+            (without_primary, Arc::clone(&hold)),
         ));
+        let inventories = Arc::new(Inventories::new(coordinator.published(), world_again()));
+        let comparison = Comparison::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            (Arc::clone(&hold), Arc::clone(&inventories)),
+        );
+        let parts = (Arc::clone(&copies), Arc::clone(&hold));
+        let widening = Widening::new(names_again(), world_again(), Arc::clone(&coordinator), parts);
         let summing = Summing::new(world_again(), Arc::clone(&open));
         let attributes = Attributes::new(names_again(), coordinator.published(), world_again());
+        let audit = Audit::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&inventories));
         let activities = Arc::new(Activities::default());
         let views = Views::new(
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
-            Arc::clone(&activities),
-            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&draining)),
+            (Arc::clone(&activities), Arc::clone(&hold)),
+            (Arc::clone(&backfill), Arc::clone(&copies), Arc::clone(&damages), Arc::clone(&draining)),
         );
         Ok(Arc::new(Self {
             view: coordinator.published(),
@@ -108,14 +133,20 @@ impl Manager {
             open,
             backfill,
             copies,
+            damages,
             deletions,
             draining,
             graces,
             summing,
             attributes,
+            inventories,
+            audit,
             activities,
             open_lengths: OpenLengths::default(),
             views,
+            hold,
+            comparison,
+            widening,
         }))
     }
 
@@ -327,6 +358,39 @@ impl Manager {
     }
 }
 
+/// After a restore from a backup.
+impl Manager {
+    /// Compares the restored names with what the stores have, and accepts the state if that is asked. Waits for disk servers. `go_on` is asked from time
+    /// to time: if it returns `false`, nothing is accepted, and the result is `None`.
+    ///
+    /// # Errors
+    /// If the namespace was never restored, a store could not be compared and the state is to be accepted, or the namespace cannot be read or changed.
+    pub fn compare_restored(
+        &self,
+        how: CompareOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ComparisonView>, ComparisonError> {
+        self.comparison.compare(how, go_on)
+    }
+}
+
+/// Policies.
+impl Manager {
+    /// Brings the files below `path` to the policies of their directories, as far as they need more replicas. `go_on` is asked from time to time: if it
+    /// returns `false`, the walk stops, and the result is `None`. Run it again to continue.
+    ///
+    /// # Errors
+    /// If `path` is not a directory, the namespace cannot be read or changed, or it was restored and nobody has accepted that.
+    pub fn apply_policy(
+        &self,
+        path: &NsPath,
+        how: ApplyOptions,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Option<ApplyView>, ApplyError> {
+        self.widening.apply(path, how, go_on)
+    }
+}
+
 /// Views for people.
 impl Manager {
     /// The cluster as a whole.
@@ -368,6 +432,23 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         self.views.missing(after, unreadable)
+    }
+
+    /// Compares the namespace with what each store has. Lists at most `list_max` problems of each kind. Waits for disk servers, so it takes a thread of
+    /// its own. `go_on` is asked from time to time: if it returns `false`, the result is `None`.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn audit(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
+        self.audit.run(list_max, go_on)
+    }
+
+    /// Damaged replicas, as disk servers report them now.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn damage_view(&self) -> Result<DamageView, NsError> {
+        self.views.damage()
     }
 
     /// A file and its replicas. Follows a symbolic link.

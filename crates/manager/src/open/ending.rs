@@ -79,6 +79,7 @@ impl OpenService {
             if result.is_ok() {
                 this.rooms.end_writing(&this.view.get(), &end.holders);
                 this.closes.end(end.writer.object);
+                this.primaries.end(end.writer.object, end.writer.epoch);
             }
             this.tell_end(&end, result.map(drop));
         });

@@ -1,5 +1,5 @@
 //! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory, the numbers of
-//! closes that are in progress, and the opens that wait for the answer of a primary.
+//! closes that are in progress, the opens that wait for the answer of a primary, and the runs of primaries whose epochs clients may join.
 
 mod claims;
 mod ending;
@@ -7,6 +7,7 @@ mod open_request;
 mod opening;
 mod reading;
 mod requests;
+mod sharing;
 mod striping;
 mod taking_over;
 mod writers_room;
@@ -28,6 +29,7 @@ pub(crate) use ending::{Complete, End};
 pub use open_request::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub(crate) use opening::Permitted;
 use requests::CloseNumbers;
+use sharing::Primaries;
 use writers_room::WritersRooms;
 
 /// See the module.
@@ -45,6 +47,8 @@ pub(crate) struct OpenService {
     /// The numbers of closes that are under way.
     closes: CloseNumbers,
     claims: Claims,
+    /// The runs of the primaries of files that are changed in place.
+    primaries: Primaries,
 }
 
 impl OpenService {
@@ -58,7 +62,20 @@ impl OpenService {
     ) -> Self {
         let view = coordinator.published();
         let (rooms, closes, claims) = (WritersRooms::default(), CloseNumbers::default(), Claims::new(world.random()));
-        Self { names, view, world, coordinator, clock, capability_lifetime, without_primary, rooms, closes, claims }
+        let primaries = Primaries::default();
+        Self {
+            names,
+            view,
+            world,
+            coordinator,
+            clock,
+            capability_lifetime,
+            without_primary,
+            rooms,
+            closes,
+            claims,
+            primaries,
+        }
     }
 
     /// A disk server reports its memory for files that are being written.

@@ -26,6 +26,8 @@ pub struct OpenRequest {
     pub all_refused: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub absent_replicas: Vec<AbsentReplica>,
+    /// The object and the epoch of the capability that the client has used before, as it says.
+    pub came_with: Option<(ObjectId, u64)>,
     /// The number of bytes that the client announces. Its stores need that much room.
     pub announced: Option<u64>,
     /// The client can open the units of a striped file by itself.
@@ -52,6 +54,7 @@ impl OpenRequest {
             tried: Vec::new(),
             all_refused: false,
             absent_replicas: Vec::new(),
+            came_with: None,
             announced: None,
             is_direct: false,
             at_once: false,

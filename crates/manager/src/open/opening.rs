@@ -9,8 +9,8 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, WriteMode, WriterKind, WriterRecord,
-    WriterToken,
+    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, Sharing, WriteMode, WriterKind,
+    WriterRecord, WriterToken,
 };
 use types::capability::{Capability, PathHash, Rights};
 use types::{
@@ -20,6 +20,7 @@ use types::{
 
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, no_address};
+use super::sharing::Terms;
 use super::writers_room::no_memory;
 use crate::coordinator::{ClusterView, Ended};
 use node::{Layout, To};
@@ -201,13 +202,18 @@ impl OpenService {
         };
         match decided {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
-            Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
+            Some(Reopening::Same(_)) => {
+                let came_with = opening.open_request.came_with;
+                opening.op.sharing = opening.op.sharing.and_then(|_| self.sharing(writer, came_with));
+                self.open_for_update(opening, group, in_sync, None);
+            }
             Some(Reopening::TakeOver(to)) => {
                 let this = Arc::clone(self);
                 self.take_over(writer, to, move |taken| match taken {
                     Ok((now, ended)) => {
                         // A client that comes for this open write alone accepts its present epoch.
                         opening.op.only = opening.op.only.map(|_| now);
+                        opening.op.sharing = opening.op.sharing.map(|_| Sharing::Raises(now.epoch));
                         this.open_for_update(opening, group, vec![to], Some(ended));
                     }
                     Err(error) => opening.refuse(error),
@@ -246,6 +252,29 @@ impl OpenService {
         let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
         if content.group == GroupId::STRIPED && goes_on {
             return self.resume_striped(opening);
+        }
+        let came_for = opening.open_request.came_with.map(|(object, _)| object);
+        if opening.op.sharing.is_some() && came_for.is_some_and(|object| object != content.object) {
+            let why = "the open write of this client has ended, and another file has the name now; open the file again";
+            let what = opening.op.path.to_string();
+            return opening.refuse(NsError::Stale { what, why });
+        }
+        if let (FileState::Updating(by), Some(_)) = (content.state, opening.op.sharing) {
+            let writer = self.names.read(|read| namespace::writer_of(read, by, content.object));
+            let is_it = |writer: &WriterRecord| {
+                writer.client.principal == opening.op.client.principal
+                    && opening.op.only.is_none_or(|only| (only.key, only.object) == (writer.key, writer.object))
+            };
+            match writer.map(|writer| writer.filter(is_it)) {
+                // It joins the clients that write it. They may have lost its primary.
+                Ok(Some(writer)) => {
+                    // Another client may have raised its epoch since this one has asked.
+                    opening.op.only = opening.op.only.map(|_| writer.token());
+                    return self.reopen(opening, &writer);
+                }
+                Ok(None) => {}
+                Err(error) => return opening.refuse(error),
+            }
         }
         self.update_content(opening, content);
     }
@@ -319,6 +348,7 @@ impl OpenService {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
+        let sharing = op.sharing;
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);
         let claim = claim_of(&op);
@@ -338,7 +368,7 @@ impl OpenService {
             let that = Arc::clone(&this);
             this.coordinator.once_fenced(&not_fenced, opened.replica, epoch, move |ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| that.redirect_writer(&opened, (principal, mode), &open_request)) {
+                match fenced.and_then(|()| that.redirect_writer(&opened, (principal, mode, sharing), &open_request)) {
                     // A client that is refused does not come back to what it has opened. One that is to wait may find its upload again.
                     Err(error)
                         if takes_back
@@ -398,7 +428,7 @@ impl OpenService {
     fn redirect_writer(
         &self,
         opened: &OpenedWrite,
-        (principal, mode): (PrincipalId, u16),
+        (principal, mode, sharing): (PrincipalId, u16, Option<Sharing>),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
@@ -416,7 +446,19 @@ impl OpenService {
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
         let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
-        self.permit(self.world.now(), primary.store, to)?.followed_by(open_request)
+        let (view, now) = (self.view.get(), self.world.now());
+        if !view.is_up(&*self.world, primary.store) {
+            return Err(OpeningError::wait(format!("{} has just gone away", view.servers.shown(primary.store))));
+        }
+        if matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
+            let session = view.node_of(primary.store).and_then(|node| view.sessions.session(now, node));
+            let terms = session.map(|session| Terms { epoch: opened.writer.epoch, session });
+            let keeps = opened.kind != OpenKind::Update && matches!(sharing, Some(Sharing::Keeps(_)));
+            if !self.primaries.begin(opened.object, terms, keeps) {
+                return Err(OpeningError::wait("its primary has just started again"));
+            }
+        }
+        self.permit_by(&view, now, primary.store, to)?.followed_by(open_request)
     }
 
     /// Makes the capability.

@@ -6,7 +6,7 @@ use cluster::Time;
 use cluster::placement::rank_readers;
 use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::GrantRights;
-use namespace::{Content, FileState, Inode, NsError, WriterRecord};
+use namespace::{Content, DISTRUSTED, FileState, Inode, NsError, WriterRecord};
 use types::absent_replicas::AbsentReplica;
 use types::capability::PathHash;
 use types::{ClientAddress, GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
@@ -22,6 +22,10 @@ pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How often a reader's open is decided again if its capability became useless before the client has it. The store would refuse it in any case.
 const LOOKS_MAX: usize = 3;
+
+/// What the reader of a file gets that was being written at the time of a backup, after the manager was restored from it.
+const OF_A_BACKUP: &str = "it was being written when the backup was taken from which the cluster's manager was restored; write it again, or ask \
+                           the administrator what the stores have of it (`weir restored`)";
 
 /// The decision for a reader.
 struct Decided {
@@ -135,6 +139,9 @@ impl OpenService {
         let permitted = |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
+            if primary.boot_generation == DISTRUSTED {
+                return Err(OpeningError::BeingWritten(OF_A_BACKUP.into()));
+            }
             if found.writer.is_some_and(|writer| self.without_primary.has(&writer.token())) {
                 return Err(OpeningError::wait("its writer must come back first, or its grace period must end"));
             }

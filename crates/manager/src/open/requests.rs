@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use namespace::{Abandon, Actor, Durability, NsError, OpTag, Read, WriterRecord};
+use namespace::{Abandon, Actor, Durability, NoteSharer, NsError, OpTag, Read, WriterRecord};
 use node::{FromManager, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, Refusal};
-use types::{NodeId, ObjectId, RequestNumber, StoreId, WriterToken};
+use types::{NodeId, NsPath, ObjectId, RequestNumber, StoreId, WriterToken};
 
 use super::OpenService;
 use crate::tracked::Tracked;
 
-/// The operations that end an open write in a cluster.
-const ENDS: [OpTag; 2] = [OpTag::CommitPlaced, OpTag::CommitStriped];
+/// The operations that close a file in a cluster.
+const ENDS: [OpTag; 3] = [OpTag::CommitPlaced, OpTag::CommitStriped, OpTag::NoteSharer];
 
 /// The numbers of closes that clients have begun. They are in memory: a manager that starts again answers a repeated close as if it had not come before.
 /// An open write has at most one number, and the numbers of ended ones make room for others.
@@ -116,6 +116,7 @@ impl OpenService {
         match action {
             OpenWriteAction::Close(of_client) => self.tell(node, number, self.may_close(node, writer, of_client)),
             OpenWriteAction::Discard => self.discard(node, number, writer),
+            OpenWriteAction::Leave(of_client) => self.leave(node, number, writer, of_client),
         }
     }
 
@@ -204,6 +205,27 @@ impl OpenService {
             }
             this.tell(node, number, result.map(drop));
         });
+    }
+
+    /// Records the number of a close that does not end the open write. A repeated close then finds its answer.
+    fn leave(self: &Arc<Self>, node: NodeId, number: u64, writer: WriterToken, of_client: RequestNumber) {
+        let found = self.names.read(|read| {
+            let record = self.led_by(read, node, &writer)?;
+            number_is_free(read, &record, of_client).map(|()| record)
+        });
+        let record = match found {
+            Ok(record) => record,
+            Err(error) => return self.tell(node, number, Err(error)),
+        };
+        // Its client may be another one: no tombstone in a cluster depends on it.
+        let path = match NsPath::parse(&record.path) {
+            Ok(path) => path,
+            Err(_) => NsPath::root(),
+        };
+        let op = NoteSharer { client: record.client, path, object: writer.object, is_away: false };
+        let this = Arc::clone(self);
+        let by = (self.world.wall(), &Actor::admin(), Some(of_client));
+        self.names.change(by, Durability::Synced, op, move |result| this.tell(node, number, result));
     }
 
     fn tell(&self, node: NodeId, number: u64, result: Result<(), NsError>) {

@@ -133,6 +133,8 @@ pub struct ReplicaView {
 pub enum ReplicaState {
     /// The store has the complete replica.
     Complete,
+    /// The store has the replica, and its bytes on the disk are damaged.
+    Damaged,
     /// The replica is missing.
     Missing,
     /// The replica is being copied.
@@ -175,6 +177,9 @@ impl Views {
                 let copy = |(store, has): &(StoreId, ReplicaState)| match has {
                     ReplicaState::Missing if self.copies.is_under_way(found.content.object, *store) => {
                         replica_view(&cluster, *store, ReplicaState::Copying)
+                    }
+                    ReplicaState::Complete if self.damages.is_damaged(*store, found.content.object) => {
+                        replica_view(&cluster, *store, ReplicaState::Damaged)
                     }
                     has => replica_view(&cluster, *store, *has),
                 };

@@ -280,6 +280,15 @@ pub(super) fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option
     Ok(Some(Candidate { path, len: content.len, is_striped, parts: parts.collect::<Result<_, _>>()? }))
 }
 
+/// The path of an object's file, for people. A stripe unit has no path.
+pub(crate) fn name_of(read: &dyn Read, record: &ObjectRecord) -> Result<String, NsError> {
+    match namespace::path_of(read, record.ino) {
+        Ok(path) => Ok(path.escape_ascii().to_string()),
+        Err(NsError::NotFound(..)) => Ok(format!("a stripe unit, object {:016x}", record.object.0)),
+        Err(error) => Err(error),
+    }
+}
+
 fn part(read: &dyn Read, content: &Content) -> Result<Option<Part>, NsError> {
     let Some(group) = namespace::group(read, content.group)? else { return Ok(None) };
     let holders = match content.state {

@@ -1,6 +1,7 @@
 //! Views of a cluster for people: plain data. Nothing is decided here.
 
 mod activity;
+mod damage;
 mod files;
 mod losses;
 mod missing;
@@ -11,13 +12,16 @@ use std::sync::Arc;
 
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
-use crate::jobs::{Backfill, Copies, Draining};
+use crate::hold::Hold;
+use crate::jobs::{Backfill, Copies, Damages, Draining};
 use crate::names::Names;
 
 pub(crate) use activity::Activities;
 pub use activity::ActivityView;
+pub use damage::{DamageView, DamagedReplicaView};
 pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, StoreView, WriterView};
 pub use losses::{FileSum, LossView};
+pub(crate) use missing::name_of;
 pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
 pub use overview::{Counted, NodeView, StatusView, TopView};
 pub use repair::{CopyProgress, FailedCopyView, LeaverView, RepairView, StuckView};
@@ -29,8 +33,10 @@ pub(crate) struct Views {
     world: Arc<dyn World>,
     coordinator: Arc<Coordinator>,
     activities: Arc<Activities>,
+    hold: Arc<Hold>,
     backfill: Arc<Backfill>,
     copies: Arc<Copies>,
+    damages: Arc<Damages>,
     draining: Arc<Draining>,
 }
 
@@ -39,10 +45,10 @@ impl Views {
         names: Names,
         world: Arc<dyn World>,
         coordinator: Arc<Coordinator>,
-        activities: Arc<Activities>,
-        (backfill, copies, draining): (Arc<Backfill>, Arc<Copies>, Arc<Draining>),
+        (activities, hold): (Arc<Activities>, Arc<Hold>),
+        (backfill, copies, damages, draining): (Arc<Backfill>, Arc<Copies>, Arc<Damages>, Arc<Draining>),
     ) -> Self {
         let view = coordinator.published();
-        Self { names, view, world, coordinator, activities, backfill, copies, draining }
+        Self { names, view, world, coordinator, activities, hold, backfill, copies, damages, draining }
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use cluster::Presence;
 use cluster::placement::{StoreInfo, StoreState};
 use link::Roles;
-use namespace::{MemberEntry, NsError};
+use namespace::{MemberEntry, NsError, Read};
 use serde::{Deserialize, Serialize};
-use types::{GroupId, NodeId, ObjectId, StoreId};
+use types::{GroupId, Ino, NodeId, ObjectId, Policy, StoreId};
 
 use super::activity::ActivityView;
 use super::{CopyProgress, Views};
 use crate::coordinator::ClusterView;
-use crate::jobs::Progress;
+use crate::jobs::{DamageCounts, Progress};
 
 /// Entries that are read at a time.
 const PAGE: usize = 1024;
@@ -119,6 +119,18 @@ pub struct StatusView {
     /// backup.
     #[serde(default)]
     pub is_older_than_stores: bool,
+    /// Damaged replicas, as disk servers report them now.
+    #[serde(default)]
+    pub damaged: DamageCounts,
+    /// The namespace was restored from a backup, and nobody has accepted its state yet: nothing is repaired or removed on the stores.
+    #[serde(default)]
+    pub is_held: bool,
+    /// The policy of the root: of all files whose directories have no other.
+    #[serde(default)]
+    pub default_policy: String,
+    /// The root got its policy from weir, when stores first stood on several hosts, and nobody has changed it.
+    #[serde(default)]
+    pub is_default_given: bool,
 }
 
 /// The cluster and its present activity. Sums cover the nodes that have reported in the last seconds.
@@ -175,6 +187,7 @@ impl Views {
 
     fn status_counted(&self, count_max: u64, lengths_max: u64) -> Result<(StatusView, Progress), NsError> {
         let members = self.names.read(namespace::members)?;
+        let (default_policy, is_default_given) = self.names.read(default_policy)?;
         let missing = self.count_missing(count_max, lengths_max)?;
         let progress = self.copies.progress();
         let (nodes, map, (groups_under_replicated, groups_unavailable), is_older_than_stores) = {
@@ -216,6 +229,10 @@ impl Views {
             groups_unavailable,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
+            damaged: self.damages.counts(),
+            is_held: self.hold.is_held(),
+            default_policy: default_policy.to_string(),
+            is_default_given,
         };
         Ok((status, progress))
     }
@@ -296,6 +313,13 @@ impl Views {
         })?;
         Ok(MissingCount { bytes: Counted { count: bytes, and_more: replicas.and_more || skipped }, replicas })
     }
+}
+
+/// The policy of the root, and whether it is the one that it got from weir.
+fn default_policy(read: &dyn Read) -> Result<(Policy, bool), NsError> {
+    let policy = namespace::own_policy(read, Ino::ROOT)?;
+    let is_given = namespace::is_policy_given(read)?;
+    Ok((policy.unwrap_or_default(), is_given))
 }
 
 /// Counts page by page. `page` returns its count, the number of entries examined, and the last entry.

@@ -111,7 +111,11 @@ fn of_cluster(cluster: &ClusterSnapshot, out: &mut Findings) {
             out.warn(Reason::RepairsFail, text);
         }
     }
-    if cluster.is_older_than_stores {
+    if cluster.is_held {
+        let text = "the namespace was restored from a backup; nothing is repaired or removed on the stores until you have \
+                    looked at `weir restored` and run `weir restored --accept`";
+        out.warn(Reason::OldNamespace, text);
+    } else if cluster.is_older_than_stores {
         let text = "the namespace is older than the objects on the stores: files created since have no names";
         out.warn(Reason::OldNamespace, text);
     }
@@ -191,11 +195,17 @@ fn told(
 fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     let Snapshot { now, damaged, interrupted, backup, .. } = snapshot;
     if *damaged > 0 {
-        let objects = if *damaged == 1 { "object" } else { "objects" };
-        out.alarm(
-            Reason::DamagedObjects,
-            format!("{damaged} damaged {objects}; the log names the files, write them again"),
-        );
+        let plural = if *damaged == 1 { "" } else { "s" };
+        let text = match (&snapshot.cluster, snapshot.has_lease) {
+            (Some(_), _) => {
+                format!("{damaged} damaged replica{plural} without an intact one online; `weir scrub` lists the files")
+            }
+            (None, Some(_)) => format!(
+                "{damaged} damaged replica{plural}; the manager has them replaced if other stores have the files"
+            ),
+            (None, None) => format!("{damaged} damaged object{plural}; the log names the files, write them again"),
+        };
+        out.alarm(Reason::DamagedObjects, text);
     }
     if snapshot.has_lease == Some(false) {
         out.alarm(Reason::NoLease, "no lease from the manager: this disk server answers nobody");
@@ -557,6 +567,8 @@ mod tests {
             in_cluster(|cluster| cluster.is_older_than_stores = true),
             [(Reason::OldNamespace, Verdict::Warning)]
         );
+        let both = in_cluster(|cluster| (cluster.is_older_than_stores, cluster.is_held) = (true, true));
+        assert_eq!(both, [(Reason::OldNamespace, Verdict::Warning)], "said once");
     }
 
     #[test]

@@ -300,6 +300,8 @@ pub struct ClusterSnapshot {
     pub failed_repairs: u64,
     /// A disk server has objects that are newer than the namespace.
     pub is_older_than_stores: bool,
+    /// The namespace was restored from a backup, and nobody has accepted its state yet.
+    pub is_held: bool,
 }
 
 /// Everything that is judged, as of one moment.

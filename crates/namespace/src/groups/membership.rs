@@ -18,7 +18,8 @@ pub const FIRST_NODE: NodeId = NodeId(1);
 /// The mark that holds the next node number.
 const MARK: &[u8] = b"nodes";
 
-/// Lets a node join: marks the token as used by the node's key, and gives the node the next number. The same key gets the same number again.
+/// Lets a node join: records in the token that the node's key has used it, and gives the node the next number. The same key gets the same number
+/// again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinNode {
     /// The token as it was when the caller verified it. If its record has changed since, the request fails with [`NsError::Stale`]: read and verify
@@ -70,14 +71,16 @@ pub fn join_node(txn: &mut dyn Txn, ctx: &Context, request: &JoinNode) -> Result
     if there.as_ref() != Some(&request.token) {
         return Err(NsError::Stale { what: "the token".into(), why: "it was used or removed meanwhile" });
     }
-    match request.token.used {
-        Some((node, key)) if key == request.key => return must_be_member(txn, node).map(|member| member.node),
-        Some(_) => return Err(NsError::Stale { what: "the token".into(), why: "another node has used it" }),
-        None => {}
+    if let Some((node, _)) = request.token.used.iter().find(|(_, key)| *key == request.key) {
+        return must_be_member(txn, *node).map(|member| member.node);
+    }
+    if request.token.is_used_up() {
+        return Err(NsError::Stale { what: "the token".into(), why: "another node has used it" });
     }
     let node = next_node(txn)?;
-    let JoinNode { roles, name, key, .. } = request.clone();
-    put_token(txn, &TokenEntry { used: Some((node, key)), ..request.token.clone() });
+    let JoinNode { mut token, roles, name, key } = request.clone();
+    token.used.push((node, key));
+    put_token(txn, &token);
     put_member(
         txn,
         &MemberEntry { node, roles, name, key, joined: ctx.now, for_nodes: Vec::new(), for_clients: Vec::new() },
@@ -142,19 +145,33 @@ fn check_name(name: &str) -> Result<(), NsError> {
 
 /// Takes a number that no node ever had.
 fn next_node(txn: &mut dyn Txn) -> Result<NodeId, NsError> {
-    let key = keys::mark(MARK);
-    let next = get(txn, &key, |value| {
+    let next = untaken(txn)?;
+    put_untaken(txn, next.checked_add(1))?;
+    Ok(NodeId(next))
+}
+
+/// Leaves out the next `count` numbers: nodes may have them that this namespace does not know.
+pub(crate) fn pass_over_nodes(txn: &mut dyn Txn, count: u64) -> Result<(), NsError> {
+    let next = untaken(txn)?;
+    put_untaken(txn, next.checked_add(count))
+}
+
+fn untaken(txn: &dyn Txn) -> Result<u64, NsError> {
+    let next = get(txn, &keys::mark(MARK), |value| {
         let mut from = Decoder::new(value, "the mark of nodes")?;
         let next = from.u64()?;
         from.end()?;
         Ok(next)
     })?;
-    let next = next.unwrap_or(FIRST_NODE.0 + 1);
-    let after = next.checked_add(1).ok_or(NsError::TooMany { what: "nodes", bound: u64::MAX })?;
+    Ok(next.unwrap_or(FIRST_NODE.0 + 1))
+}
+
+fn put_untaken(txn: &mut dyn Txn, next: Option<u64>) -> Result<(), NsError> {
+    let next = next.ok_or(NsError::TooMany { what: "nodes", bound: u64::MAX })?;
     let mut out = Encoder::new(9);
-    out.u64(after);
-    txn.put(&key, &out.0);
-    Ok(NodeId(next))
+    out.u64(next);
+    txn.put(&keys::mark(MARK), &out.0);
+    Ok(())
 }
 
 operations! {

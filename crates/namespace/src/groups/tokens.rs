@@ -13,10 +13,17 @@ use crate::{Context, NsError, Read, keys};
 /// The most tokens kept at a time.
 pub const TOKENS_MAX: usize = 10_000;
 
+/// The most nodes that one token may let in.
+pub const TOKEN_USES_MAX: u16 = 256;
+
 /// How long an expired token is kept. Until then, a node that presents it learns that it has expired.
 const TOKENS_KEPT_NANOS: i64 = 30 * 86_400 * 1_000_000_000;
 
 const TAG_USED: u8 = 0x80;
+const TAG_USES_MAX: u8 = 0x81;
+
+/// Bytes of one use: the node's number and its key.
+const USE_BYTES: usize = 8 + 32;
 
 /// `J`: the record of a join token.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,16 +38,26 @@ pub struct TokenEntry {
     pub made: Timestamp,
     /// The time when it expires.
     pub expires: Timestamp,
-    /// The node that joined with it, and its public key.
-    pub used: Option<(NodeId, [u8; 32])>,
+    /// How many nodes may join with it: 1 to [`TOKEN_USES_MAX`].
+    pub uses_max: u16,
+    /// The nodes that joined with it, in this order, and their public keys.
+    pub used: Vec<(NodeId, [u8; 32])>,
+}
+
+impl TokenEntry {
+    /// Whether as many nodes have joined with it as may.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.used.len() >= usize::from(self.uses_max)
+    }
 }
 
 impl std::fmt::Debug for TokenEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { id, roles, expires, used, .. } = self;
+        let Self { id, roles, expires, uses_max, used, .. } = self;
         let id = u128::from_be_bytes(*id);
-        let used = used.map(|(node, _)| node);
-        write!(f, "TokenEntry({id:032x}, roles {roles}, until {expires}, used by {used:?}, ..)")
+        let used: Vec<NodeId> = used.iter().map(|(node, _)| *node).collect();
+        write!(f, "TokenEntry({id:032x}, roles {roles}, until {expires}, {uses_max} uses, used by {used:?}, ..)")
     }
 }
 
@@ -51,7 +68,7 @@ pub struct MakeToken {
     pub token: TokenEntry,
 }
 
-/// Deletes an unused token, so that no node can join with it.
+/// Deletes a token that is not used up, so that no further node can join with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveToken {
     /// The token's id.
@@ -86,17 +103,20 @@ pub fn make_token(txn: &mut dyn Txn, ctx: &Context, request: &MakeToken) -> Resu
     if there.iter().any(|entry| entry.id == request.token.id) {
         return Err(NsError::Exists("a token of this number".into()));
     }
+    if !(1..=TOKEN_USES_MAX).contains(&request.token.uses_max) {
+        return Err(NsError::TooMany { what: "uses of a token", bound: u64::from(TOKEN_USES_MAX) });
+    }
     put_token(txn, &request.token);
     Ok(())
 }
 
-/// See [`RemoveToken`]. [`NsError::Stale`] if a node has joined with it.
+/// See [`RemoveToken`]. [`NsError::Stale`] if it is used up.
 pub fn remove_token(txn: &mut dyn Txn, ctx: &Context, request: &RemoveToken) -> Result<(), NsError> {
     administrator(ctx)?;
     let id = request.id;
     let shown = || format!("{:032x}", u128::from_be_bytes(id));
     let there = token(txn, &id)?.ok_or_else(|| NsError::NotFound(shown(), "token"))?;
-    if there.used.is_some() {
+    if there.is_used_up() {
         return Err(NsError::Stale { what: format!("token {}", shown()), why: "a node has joined with it meanwhile" });
     }
     txn.delete(&keys::token(&id));
@@ -109,8 +129,12 @@ pub(crate) fn put_token(txn: &mut dyn Txn, token: &TokenEntry) {
     out.u8(token.roles);
     out.i64(token.made.0);
     out.i64(token.expires.0);
-    if let Some((node, key)) = token.used {
-        out.tag(TAG_USED, &[&node.0.to_be_bytes()[..], &key].concat());
+    if !token.used.is_empty() {
+        let uses = token.used.iter().map(|(node, key)| [&node.0.to_be_bytes()[..], key].concat());
+        out.tag(TAG_USED, &uses.collect::<Vec<_>>().concat());
+    }
+    if token.uses_max != 1 {
+        out.tag(TAG_USES_MAX, &token.uses_max.to_be_bytes());
     }
     txn.put(&keys::token(&token.id), &out.0);
 }
@@ -119,15 +143,21 @@ pub(crate) fn decode_token(id: [u8; 16], value: &[u8]) -> Result<TokenEntry, Bad
     let mut from = Decoder::new(value, "a token to join with")?;
     let hash = bytes_of(from.take(32)?)?;
     let (roles, made, expires) = (from.u8()?, Timestamp(from.i64()?), Timestamp(from.i64()?));
-    let mut used = None;
+    let (mut used, mut uses_max) = (Vec::new(), 1);
     from.tags(|tag, field| {
-        if tag == TAG_USED {
-            let mut from = Decoder::part(field, "the use of a token");
-            used = Some((NodeId(from.u64()?), bytes_of(from.rest())?));
+        match tag {
+            TAG_USED => {
+                for part in field.chunks(USE_BYTES) {
+                    let mut from = Decoder::part(part, "the use of a token");
+                    used.push((NodeId(from.u64()?), bytes_of(from.rest())?));
+                }
+            }
+            TAG_USES_MAX => uses_max = Decoder::part(field, "the uses of a token").u16()?,
+            _ => return Ok(false),
         }
-        Ok(tag == TAG_USED)
+        Ok(true)
     })?;
-    Ok(TokenEntry { id, hash, roles, made, expires, used })
+    Ok(TokenEntry { id, hash, roles, made, expires, uses_max, used })
 }
 
 operations! {

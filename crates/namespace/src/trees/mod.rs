@@ -1,5 +1,6 @@
 //! The totals and policies of trees and directories.
 
+pub(crate) mod default_policy;
 pub(crate) mod policy;
 pub(crate) mod recount_totals;
 pub(crate) mod totals;

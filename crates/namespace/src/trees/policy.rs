@@ -46,8 +46,12 @@ pub struct InheritedPolicy {
 /// See [`SetPolicy`].
 pub fn set_policy(txn: &mut dyn Txn, ctx: &Context, request: &SetPolicy) -> Result<(), NsError> {
     let dir = directory(txn, ctx, &request.path)?;
-    txn.put(&keys::policy(dir), &encode(&request.policy));
+    put_policy(txn, dir, &request.policy);
     Ok(())
+}
+
+pub(crate) fn put_policy(txn: &mut dyn Txn, dir: Ino, policy: &Policy) {
+    txn.put(&keys::policy(dir), &encode(policy));
 }
 
 /// See [`RemovePolicy`].
@@ -126,7 +130,7 @@ fn directory(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<Ino, NsErr
     }
 }
 
-fn encode(policy: &Policy) -> Vec<u8> {
+pub(crate) fn encode(policy: &Policy) -> Vec<u8> {
     let layout = policy.layout();
     let mut out = Encoder::new(64);
     out.u8(layout.replicas());

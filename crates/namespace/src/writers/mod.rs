@@ -19,6 +19,7 @@ pub(crate) mod request;
 pub(crate) mod scan;
 pub(crate) mod session;
 pub(crate) mod session_record;
+pub(crate) mod sharing;
 pub(crate) mod striped;
 pub(crate) mod truncate;
 pub(crate) mod upload_record;

@@ -9,11 +9,12 @@ use crate::tree::node::{Dentry, Located, locate, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
+use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
 use crate::{
     AccessKind, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
-    Resume, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer, holders, keys,
-    object_record, permit, permit_client,
+    Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer, holders,
+    keys, object_record, permit, permit_client,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -35,10 +36,14 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
             return go_on_with_unit(txn, ctx, request);
         }
         0 if request.unit_of.is_some() || request.only.is_some() => {
+            if let Some(writer) = joined_before(txn, request)? {
+                return share(txn, ctx, request, writer);
+            }
             let why = "this open write has ended";
             return Err(NsError::Stale { what: path.to_string(), why });
         }
         0 => {}
+        1 if can_share(request, &own[0]) => return share(txn, ctx, request, own.remove(0)),
         1 => return reopen(txn, ctx, request, own.remove(0)),
         count => return Err(NsError::Ambiguous { path: path.to_string(), count }),
     }
@@ -77,6 +82,62 @@ fn write_ended(path: &NsPath) -> NsError {
         what: path.to_string(),
         why: "this client's open write has ended or was replaced meanwhile; open the file again",
     }
+}
+
+/// Whether the request may write together with the clients of this writer.
+fn can_share(request: &OpenWrite, writer: &WriterRecord) -> bool {
+    let is_of_principal = writer.client.principal == request.client.principal;
+    request.sharing.is_some() && writer.kind == WriterKind::Update && is_of_principal && writer.boot == request.boot
+}
+
+/// The open write of another client that this very request has joined before.
+fn joined_before(read: &dyn Read, request: &OpenWrite) -> Result<Option<WriterRecord>, NsError> {
+    let Some(only) = request.only.filter(|_| request.unit_of.is_none()) else { return Ok(None) };
+    let writer = WriterRecord::get(read, only.key, only.object)?;
+    let is_it = |writer: &WriterRecord| writer.token() == only && request.path.is_of_file(&writer.path);
+    Ok(writer.filter(|writer| is_it(writer) && can_share(request, writer)))
+}
+
+/// Writes a complete file together with clients of the same principal that change it in place. The record stays that of the client that began.
+fn share(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    mut writer: WriterRecord,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    if let Err(error @ NsError::Denied { .. }) = resolve(txn, &ctx.actor, path, Last::Follow) {
+        return Err(error);
+    }
+    let located = locate(txn, writer.ino)?;
+    let content = located.as_ref().and_then(|located| located.inode.content().copied());
+    let (Some(located), Some(content)) = (located, content.filter(|content| content.object == writer.object)) else {
+        let why = "it was removed or replaced while it was being written";
+        return Err(NsError::Stale { what: path.to_string(), why });
+    };
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    let expected = match request.sharing {
+        Some(Sharing::Keeps(epoch)) => epoch,
+        Some(Sharing::Raises(from)) => Some(from),
+        None => None,
+    };
+    if expected.is_some_and(|epoch| epoch != writer.epoch) {
+        let why = "it has been opened again at this moment";
+        return Err(NsError::Stale { what: path.to_string(), why });
+    }
+    if let Some(Sharing::Raises(_)) = request.sharing {
+        writer.epoch = writer.epoch.saturating_add(1);
+        writer.session = ctx.session;
+        writer.put(txn);
+    }
+    // Any of them may be gone when another one ends the open write.
+    if writer.placement.group == GroupId::DEFAULT {
+        note_away(txn, ctx, &request.client, path.as_bytes(), writer.object);
+        if writer.client != request.client {
+            note_away(txn, ctx, &writer.client, &writer.path, writer.object);
+        }
+    }
+    Ok(opened(&writer, OpenKind::Resumed(None), content.len))
 }
 
 /// Back to the object that this client was writing.
@@ -128,7 +189,7 @@ fn reopen(
             });
         }
     }
-    writer.epoch = writer.epoch.saturating_add(1);
+    writer.epoch = ctx.next_epoch(writer.epoch);
     writer.session = ctx.session;
     writer.boot = request.boot;
     writer.put(txn);
@@ -181,16 +242,27 @@ pub(crate) fn begin_update(
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
+        FileState::Updating(by) => {
+            let other = WriterRecord::get(txn, by, content.object)?;
+            if let Some(other) = other.filter(|other| can_share(request, other)) {
+                return share(txn, ctx, request, other);
+            }
+            return Err(busy(txn, path, by, content.object));
+        }
+        FileState::Open(by) => return Err(busy(txn, path, by, content.object)),
         FileState::Interrupted(_) if !resume => {
             return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
         }
         FileState::Interrupted(_) => (WriterKind::New, OpenKind::Resumed(None)),
         FileState::Complete => (WriterKind::Update, OpenKind::Update),
     };
+    if request.sharing.is_some() {
+        note_back(txn, &request.client, path, content.object)?;
+    }
     let placement = take_part(txn, request, content.group, content.object)?;
     // Above every epoch of this object's earlier handles, so that none of them can commit.
-    let epoch = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch).saturating_add(1);
+    let before = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch);
+    let epoch = ctx.next_epoch(before);
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
@@ -250,7 +322,7 @@ fn resume_upload(
     };
     let placement = take_part(txn, request, record.placed, record.object)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
-    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
+    let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.writer = key;

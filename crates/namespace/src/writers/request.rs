@@ -73,6 +73,18 @@ pub struct OpenWrite {
     /// With [`WriteMode::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
     /// can be renamed, and another one created in its place.
     pub only: Option<WriterToken>,
+    /// With [`WriteMode::Update`]: clients of one principal may change a complete file in place together. `None`: this open shares the file with
+    /// nobody.
+    pub sharing: Option<Sharing>,
+}
+
+/// What an open that joins a change in place does to the epoch of the open write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Keeps it, so no handle is fenced. On a cluster it must be this one, which the present run of the primary has.
+    Keeps(Option<u32>),
+    /// Raises it from this one, which no run of a primary has any more.
+    Raises(u32),
 }
 
 impl OpenWrite {
@@ -95,6 +107,7 @@ impl OpenWrite {
             stripe: None,
             unit_of: None,
             only: None,
+            sharing: None,
         }
     }
 }
@@ -108,7 +121,8 @@ pub enum OpenKind {
     Upload(UploadId),
     /// A complete file's own object, for an in-place change.
     Update,
-    /// The object that this client was writing (its old handle is fenced), or one resumed by wish. The upload, if it is one.
+    /// The object that this client was writing (its old handle is fenced), one that it writes together with others ([`Sharing`]), or one resumed by
+    /// wish. The upload, if it is one.
     Resumed(Option<UploadId>),
 }
 

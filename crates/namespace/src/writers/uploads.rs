@@ -22,6 +22,11 @@ fn scan_from(after: Option<UploadId>) -> Vec<u8> {
     }
 }
 
+/// The record of an upload. `None`: there is none with this number.
+pub fn upload(read: &dyn Read, upload: UploadId) -> Result<Option<UploadRecord>, NsError> {
+    UploadRecord::get(read, upload)
+}
+
 /// All uploads after `after`, at most `limit`: unfinished, interrupted or refused.
 pub fn uploads(read: &dyn Read, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadRecord>, NsError> {
     collect(read, &scan_from(after), b"V", limit, |key, value| {

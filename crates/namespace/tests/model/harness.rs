@@ -538,6 +538,7 @@ impl World {
             stripe: None,
             unit_of: None,
             only: None,
+            sharing: None,
         };
         let real = self.change(user, request)?;
         let model = self.model.open(user, &open);

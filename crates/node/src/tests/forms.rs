@@ -12,6 +12,7 @@ use types::{
     WriterToken,
 };
 
+use crate::audit::{DamageReport, Inventory, InventoryRequest, StoredReplica, StoredState};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
@@ -79,11 +80,16 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::OpenWrite(request) => match request.action {
             OpenWriteAction::Close(_) => "open-write-close",
             OpenWriteAction::Discard => "open-write-discard",
+            OpenWriteAction::Leave(_) => "open-write-leave",
         },
         FromDisk::Claimed { found: ClaimResult::Ending, .. } => "claimed-ending",
         FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
         FromDisk::Claimed { found: ClaimResult::Unknown, .. } => "claimed-unknown",
         FromDisk::Lengths(_) => "lengths",
+        FromDisk::Damage(_) => "damage",
+        FromDisk::Inventory { found: Ok(Inventory::Replicas { .. }), .. } => "inventory",
+        FromDisk::Inventory { found: Ok(Inventory::Origins(_)), .. } => "inventory-origins",
+        FromDisk::Inventory { found: Err(_), .. } => "no-inventory",
     }
     .to_owned()
 }
@@ -117,6 +123,8 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
         FromManager::OpenWrite(_) => "open-write-refused",
         FromManager::Claim(_) => "claim",
+        FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
+        FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
     }
     .to_owned()
 }
@@ -175,6 +183,7 @@ fn from_disks() -> Vec<FromDisk> {
     };
     let of_write = |action| FromDisk::OpenWrite(OpenWriteRequest { number: 9, writer: WRITER, action });
     let failure = CopyFailure::Source(ErrorCode::NotFound);
+    let inventory = |found| FromDisk::Inventory { number: 9, found };
     let commit = |by| {
         of_store(FromStore::Commit {
             replica: REPLICA,
@@ -239,10 +248,25 @@ fn from_disks() -> Vec<FromDisk> {
         attribute(Some(WRITER), AttributeAction::Remove(b"user.a".to_vec())),
         of_write(OpenWriteAction::Close(RequestNumber { session: SESSION, number: 7 })),
         of_write(OpenWriteAction::Discard),
+        of_write(OpenWriteAction::Leave(RequestNumber { session: SESSION, number: 7 })),
         FromDisk::Claimed { number: 9, found: ClaimResult::Ending },
         FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
         FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
         FromDisk::Lengths(vec![OpenWriteLength { writer: WRITER, len: 4096 }]),
+        FromDisk::Damage(DamageReport { store: STORE, damaged: vec![REPLICA], whole: Vec::new() }),
+        inventory(Ok(Inventory::Replicas {
+            replicas: [StoredState::Whole(WHOLE), StoredState::Kept(100), StoredState::Written(9)]
+                .map(|state| StoredReplica {
+                    replica: REPLICA,
+                    state,
+                    is_damaged: state == StoredState::Kept(100),
+                    incarnation: Incarnation(3),
+                })
+                .to_vec(),
+            is_last: true,
+        })),
+        inventory(Ok(Inventory::Origins(vec![b"/a/file".to_vec(), Vec::new()]))),
+        inventory(Err(ErrorCode::Io)),
     ]
 }
 
@@ -252,6 +276,7 @@ fn from_managers() -> Vec<FromManager> {
     let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
     let terms = LeaseTerms::default();
     let attribute = |result| FromManager::Attribute(AttributeAnswer { number: 9, result });
+    let inventory = |request| FromManager::Inventory { number: 9, store: STORE, request };
     vec![
         FromManager::Keys(Keys {
             id: 4,
@@ -295,6 +320,8 @@ fn from_managers() -> Vec<FromManager> {
             result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
         }),
         FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
+        inventory(InventoryRequest::After(Some(REPLICA))),
+        inventory(InventoryRequest::Origins(vec![REPLICA])),
     ]
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use namespace::{OpenWrite, Resume};
+use namespace::{OpenWrite, Resume, Sharing};
 use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
 use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, RequestNumber, Timestamp, UploadId};
@@ -25,6 +25,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::handles::Handle;
 use crate::open_file::{Copying, OpenFile};
+use crate::open_writes::Manner;
 use crate::service::{Role, Service};
 use crate::session::Session;
 use crate::third_party::{Grant, OpenRequest, Part, PullSource, addresses_of};
@@ -78,6 +79,8 @@ pub struct Open {
     pub mtime: Option<Timestamp>,
     /// Continues an interrupted file or upload, for an update.
     pub go_on: Option<GoOn>,
+    /// The client appends. Then an update shares the file with no other client.
+    pub appends: bool,
     /// The role of this open in a third-party copy.
     pub copy: Part,
     /// An open file whose data the new file gets. The calling thread copies it.
@@ -103,6 +106,7 @@ impl Open {
             with_stat: true,
             mtime: None,
             go_on: None,
+            appends: false,
             copy: Part::None,
             template: None,
             hints: Hints::default(),
@@ -124,6 +128,8 @@ pub struct Hints {
     pub all_refused: bool,
     /// Whether a redirect has sent the client somewhere with this request before.
     pub comes_again: bool,
+    /// The client comes back to a file that it has open, or repeats its request. In a cluster the manager's redirect says so.
+    pub returns: bool,
     /// Stale replicas that the client has met on disk servers.
     pub absent_replicas: Vec<AbsentReplica>,
     /// Whether the client can access stripe units directly.
@@ -280,7 +286,7 @@ impl Service {
         fetched: Option<PullSource>,
         mut answer: impl Answer<Opened>,
     ) {
-        let Open { path, template, hints, mut request, .. } = open;
+        let Open { path, template, mut hints, mut request, .. } = open;
         let resume = open.go_on.map(|go_on| match go_on {
             GoOn::Visible => Resume::Visible,
             GoOn::Upload(upload) => Resume::Upload(upload),
@@ -305,10 +311,12 @@ impl Service {
             stripe: None,
             unit_of: None,
             only: None,
+            sharing: (how == WriteMode::Update && resume.is_none()).then_some(Sharing::Keeps(None)),
         };
         if let Err(error) = self.go_on_if_repeated(&caller, &mut request, &mut op) {
             return answer.give(Err(error));
         }
+        hints.returns |= op.only.is_some();
         let how = op.how;
         if how != WriteMode::Update && self.stores.floor_reached() {
             let text = format!("Cannot open {}: no space left for new data; remove files or add space", op.path);
@@ -349,6 +357,8 @@ impl Service {
             request,
             with_stat: open.with_stat,
             room,
+            manner: if open.appends { Manner::Appends } else { Manner::Shares },
+            comes_again: hints.returns,
             fetched,
             mtime: open.mtime,
             filler,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use disk_server::DiskServer;
 use manager::{Manager, OpenRequest};
-use namespace::OpenWrite;
+use namespace::{OpenWrite, Sharing};
+use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
 use types::{ClientAddress, ErrorCode, NsPath, RequestNumber};
 
@@ -25,6 +26,7 @@ impl Hints {
             all_refused: self.all_refused,
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
+            came_with: self.capability.as_deref().and_then(Capability::unproven_epoch),
             is_direct: self.is_direct,
             protocol: caller.protocol,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
@@ -60,9 +62,10 @@ impl Service {
             Err(error) => return answer.give(Err(error)),
         };
         let open_request = OpenRequest { number: request, ..hints.open_request(caller, &path) };
+        let returns = hints.returns || open_request.came_with.is_some();
         let done = move |result: Result<manager::Redirect, manager::OpeningError>| {
             answer.give(Err(match result {
-                Ok(to) => Error::redirect(to),
+                Ok(to) => Error::redirect(Redirect { returns, ..to.into() }),
                 Err(error) => Error::of_opening(&path, &error),
             }));
         };
@@ -84,11 +87,14 @@ impl Service {
         op: OpenWrite,
         answer: impl Answer<()>,
     ) {
+        // A client that writes the file may do so together with others.
+        let sharing = Some(Sharing::Keeps(None));
         // A writer must truncate through its handle. But a client that comes from an unreachable server continues
         // what it began there.
         let goes_on = !hints.tried.is_empty();
         match self.writes.of_caller(&self.names, caller, &op.path) {
             Ok(own) if own.is_empty() || goes_on => {
+                let op = if own.is_empty() { op } else { OpenWrite { sharing, ..op } };
                 // The number is for the end of the truncation.
                 self.redirect_writer(manager, caller, (hints, None), op, answer);
             }

@@ -18,14 +18,15 @@ use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
 use crate::missing::Missing;
 use crate::names::wall_clock;
 use crate::open_file::{Access, Copying, OpenFile, Shown};
-use crate::open_writes::OpenWrites;
+use crate::open_writes::{Entered, Manner, OpenWrites, Wanted};
 use crate::service::{Role, Service};
 use crate::session::Session;
+use crate::sharers::{Alone, Newcomer, Sharers};
 use crate::striped::{StripedOpen, Striper};
 use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::workers::apart;
 use crate::write_target::{WriteTarget, WriteTargetError};
-use crate::writers::{Begin, Owner, TakeUp};
+use crate::writers::Begin;
 
 /// An open on a disk server.
 struct AtDisk {
@@ -41,6 +42,10 @@ struct AtDisk {
     absent_replicas: Vec<AbsentReplica>,
     /// It may see a file that is being written.
     follows: bool,
+    /// How it wants to write the file.
+    manner: Manner,
+    /// The client comes back to a file that it has open, or repeats its request.
+    comes_again: bool,
     /// The role of the file in a third-party copy.
     copying: Copying,
     /// The source, if the file is the target of a third-party copy.
@@ -131,6 +136,8 @@ impl Service {
             mtime: open.mtime,
             absent_replicas: open.hints.absent_replicas.clone(),
             follows: self.follows(open),
+            manner: if open.appends { Manner::Appends } else { Manner::Shares },
+            comes_again: open.hints.returns,
             copying: Copying::No,
             fetched: None,
         }
@@ -186,6 +193,8 @@ impl Service {
             mtime: None,
             absent_replicas: Vec::new(),
             follows: false,
+            manner: Manner::Truncates,
+            comes_again: hints.returns,
             copying: Copying::No,
             fetched: None,
         };
@@ -196,16 +205,17 @@ impl Service {
     }
 }
 
-/// A striped file that is being opened, until this is dropped.
-struct UnderWay<'a> {
-    writes: &'a OpenWrites,
-    object: ObjectId,
-}
 /// Whether the manager can choose another store if this one has no space: nothing of a new file exists yet. The stores
 /// of a stripe unit are chosen with its file.
 fn may_go_elsewhere(open: &Open) -> bool {
     let is_new = matches!(open.intent, Intent::Write(WriteMode::NewOnly | WriteMode::Replace));
     is_new && open.hints.unit.is_none()
+}
+
+/// A striped file that is being opened, until this is dropped.
+struct UnderWay<'a> {
+    writes: &'a OpenWrites,
+    object: ObjectId,
 }
 
 impl Drop for UnderWay<'_> {
@@ -274,16 +284,19 @@ impl AtDisk {
     /// Truncates, on a worker. The file is in the state `Closing` from the beginning, so nobody can take it over
     /// before it ends.
     fn cut(self, replicated: Arc<ReplicatedWriter>, len: u64, request: Option<RequestNumber>, answer: impl Answer<()>) {
-        let owner = self.session.owner();
         let object = replicated.replica().object;
         let known = (replicated.ino(), object, replicated.writer());
         let target = WriteTarget::Replicated(Arc::clone(&replicated));
-        let lease = match self.lease(owner, known, replicated.is_new(), target) {
-            Ok(lease) => lease,
+        let entered = match self.lease(known, replicated.is_new(), target) {
+            Ok(entered) => entered,
             Err(error) => return answer.give(Err(error)),
         };
         let service = self.service;
-        if !service.writes.lock().begin_close(object, owner) {
+        let is_begun = service.writes.lock().begin_close(object, entered.key);
+        // Nobody gets a handle, and a truncation that fails leaves no client behind that could come back.
+        service.writes.take_back(&entered, Instant::now());
+        let lease = entered.lease;
+        if !is_begun {
             let text = format!("{} is being closed at this moment", self.path);
             return answer.give(Err(Error::Wait { seconds: 1, text }));
         }
@@ -306,33 +319,29 @@ impl AtDisk {
 
     /// Opens for writing, on a worker.
     fn write(self, replicated: Arc<ReplicatedWriter>, answer: impl Answer<Opened>) {
-        let owner = self.session.owner();
-        let object = replicated.replica().object;
-        match self.lease(
-            owner,
-            (replicated.ino(), object, replicated.writer()),
-            replicated.is_new(),
-            WriteTarget::Replicated(Arc::clone(&replicated)),
-        ) {
-            Ok(lease) => self.insert_writer(owner, lease, replicated.len(), answer),
+        let known = (replicated.ino(), replicated.replica().object, replicated.writer());
+        match self.lease(known, replicated.is_new(), WriteTarget::Replicated(Arc::clone(&replicated))) {
+            Ok(entered) => self.insert_writer(&entered, replicated.len(), answer),
             Err(error) => answer.give(Err(error)),
         }
     }
 
-    fn insert_writer(mut self, owner: Owner, lease: Arc<Lease>, len: u64, answer: impl Answer<Opened>) {
+    fn insert_writer(mut self, entered: &Entered, len: u64, answer: impl Answer<Opened>) {
+        let lease = Arc::clone(&entered.lease);
+        let key = (entered.key, entered.joined.share);
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
         }
         let service = Arc::clone(&self.service);
         let (ino, object) = (lease.ino, lease.object);
         if let Some(source) = self.fetched.take() {
-            self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner));
+            self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), key));
         }
-        let access = Access::Write(WriteAccess::new(owner, lease, false));
+        let access = Access::Write(WriteAccess::new(key, lease, false));
         match self.insert((ino, object), wall_clock(), len, access) {
             Ok(opened) => answer.give(Ok(opened)),
             Err(error) => {
-                service.writes.lock().detach(object, owner, false, Instant::now());
+                service.writes.take_back(entered, Instant::now());
                 answer.give(Err(error));
             }
         }
@@ -354,24 +363,22 @@ impl AtDisk {
             let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
             return answer.give(opening.insert((grant.ino, grant.object), grant.mtime, len, access));
         };
-        let (owner, known) = (self.session.owner(), (grant.ino, grant.object, writing.writer));
+        let known = (grant.ino, grant.object, writing.writer);
         let begun = self.service.writes.lock().begin_opening(grant.object);
         let Begin::Yes(before) = begun else { return answer.give(Err(self.busy())) };
         let opening = UnderWay { writes: &self.service.writes, object: grant.object };
         let leased = match before.map(|lease| (lease.token(), lease.writer())) {
             // The same open write again: its units are open. Opening them again would fence the writer that uses the
             // other handle.
-            Some((token, Some(write_target))) if token == writing.writer => {
-                self.lease(owner, known, true, write_target)
-            }
+            Some((token, Some(write_target))) if token == writing.writer => self.lease(known, true, write_target),
             Some((token, _)) if token.epoch > writing.writer.epoch => Err(Error::fenced(&self.path)),
-            _ => opened().and_then(|file| self.lease(owner, known, true, WriteTarget::Striped(file))),
+            _ => opened().and_then(|file| self.lease(known, true, WriteTarget::Striped(file))),
         };
         drop(opening);
         match leased {
-            Ok(lease) => {
-                let len = lease.writer().map_or(0, |write_target| write_target.len());
-                self.insert_writer(owner, lease, len, answer);
+            Ok(entered) => {
+                let len = entered.lease.writer().map_or(0, |write_target| write_target.len());
+                self.insert_writer(&entered, len, answer);
             }
             Err(error) => answer.give(Err(error)),
         }
@@ -382,41 +389,48 @@ impl AtDisk {
         Error::Wait { seconds: 1, text }
     }
 
-    /// The lease for this client's open write. It keeps the present lease if that is for the same open write, or
-    /// belongs to this session. Otherwise it fences the old owner and makes a new lease.
+    /// The lease for this client's open write. It keeps the present lease if that is for the same open write, and joins the
+    /// clients that have it if they change the file in place. Otherwise it fences the old owner and makes a new lease.
     fn lease(
         &self,
-        owner: Owner,
         (ino, object, writer): (Ino, ObjectId, WriterToken),
         fresh: bool,
         write_target: WriteTarget,
-    ) -> Result<Arc<Lease>, Error> {
-        let before = {
-            let mut writers = self.service.writes.lock();
-            if writers.lease(object).is_some_and(|lease| lease.is_discarded()) {
-                return Err(Error::being_discarded(&self.path));
-            }
-            match writers.take_up(object, owner) {
-                TakeUp::Yours(lease) => Some(lease),
-                TakeUp::Wait => return Err(self.busy()),
-                TakeUp::Unknown => None,
-            }
-        };
-        let mut missing = Missing::default();
-        if let Some(lease) = before {
+    ) -> Result<Entered, Error> {
+        let writes = &self.service.writes;
+        let who =
+            Newcomer { session: self.session.owner(), client: &self.caller.client, comes_again: self.comes_again };
+        let known = writes.lock().lease(object);
+        // A lease may make this thread wait, so the lock on the writers must not be held any more.
+        let is_over = known.as_ref().is_some_and(|lease| lease.token().key != writer.key);
+        let wanted = Wanted { object, path: &self.path, manner: self.manner, of: known.as_ref(), is_over };
+        let (mut missing, mut sharers) = (Missing::default(), Sharers::default());
+        let before = writes.enter(who, &wanted)?;
+        if let Some(entered) = before {
+            let lease = &entered.lease;
             if lease.token() == writer {
-                let still = || self.service.writes.lock().is_attached(object, owner);
-                let open = || Ok(write_target.clone());
-                return match lease.hand_over(owner, writer, still, open) {
-                    Ok(Some(_)) => Ok(lease),
-                    Ok(None) => Err(Error::fenced(&self.path)),
-                    Err(error) => Err(error.told(&format_args!("open {}", self.path))),
+                let handed =
+                    lease.hand_over(entered.key, writer, || writes.is_in(&entered), || Ok(write_target.clone()));
+                let refused = match handed {
+                    Ok(Some(_)) => return Ok(entered),
+                    Ok(None) => Error::fenced(&self.path),
+                    Err(error) => error.told(&format_args!("open {}", self.path)),
                 };
+                writes.take_back(&entered, Instant::now());
+                return Err(refused);
             }
-            match lease.go_on_with(owner, writer, &write_target) {
-                GoesOn::Yes => return Ok(lease),
-                GoesOn::HasLater => return Err(Error::fenced(&self.path)),
-                GoesOn::NotHere => lease.fence(),
+            match lease.go_on_with(entered.key, writer, &write_target) {
+                GoesOn::Yes => return Ok(entered),
+                GoesOn::HasLater => {
+                    writes.take_back(&entered, Instant::now());
+                    return Err(Error::fenced(&self.path));
+                }
+                GoesOn::NotHere => {
+                    if !is_over {
+                        sharers = lease.sharers.lock().succeed(&entered.joined);
+                    }
+                    lease.fence();
+                }
             }
             // Ranges that were refused under the old lease are still missing.
             missing.clone_from(&lease.missing.lock());
@@ -431,11 +445,26 @@ impl AtDisk {
             opened: wall_clock(),
             room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
         };
-        let state = LeaseState { owner: Some(owner), token: writer, writer: Some(write_target) };
+        let key = who.session;
+        let joined = sharers.join(who);
+        if self.manner == Manner::Appends {
+            sharers.be_alone(joined.share, Alone::Appends);
+        }
+        let state = LeaseState { owner: Some(key), token: writer, writer: Some(write_target.clone()) };
         let lease = Lease::new((ino, object), facts, state);
         *lease.missing.lock() = missing;
-        self.service.writes.lock().attach(object, owner, Arc::clone(&lease));
-        Ok(lease)
+        *lease.sharers.lock() = sharers;
+        {
+            let mut writers = writes.lock();
+            let now = writers.lease(object);
+            let is_as_before = now.as_ref().map(Arc::as_ptr) == known.as_ref().map(Arc::as_ptr);
+            if is_as_before {
+                writers.attach(object, key, Arc::clone(&lease));
+                return Ok(Entered { lease, key, joined });
+            }
+        }
+        // Another session has begun at the same moment.
+        self.lease((ino, object, writer), fresh, write_target)
     }
 
     fn insert(

@@ -19,12 +19,14 @@ use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
 use crate::names::{By, wall_clock};
 use crate::open_file::{Access, Copying, OpenFile};
+use crate::open_writes::{Entered, Manner, Wanted};
 use crate::service::Service;
 use crate::session::Session;
+use crate::sharers::{Alone, Newcomer};
 use crate::third_party::{PullJob, PullSource};
 use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
-use crate::writers::{Owner, TakeUp};
+use crate::writers::Owner;
 
 /// An open for writing that is with the committer.
 pub(super) struct Opening<A> {
@@ -36,6 +38,9 @@ pub(super) struct Opening<A> {
     pub(super) request: Option<RequestNumber>,
     pub(super) with_stat: bool,
     pub(super) room: Option<Room>,
+    pub(super) manner: Manner,
+    /// The client repeats its request, or says that it comes back.
+    pub(super) comes_again: bool,
     /// The source, if the file is the target of a third-party copy.
     pub(super) fetched: Option<PullSource>,
     /// The modification time that the client wants.
@@ -157,9 +162,9 @@ impl<A: Answer<Opened>> Opening<A> {
         if fresh && !is_begun {
             return match self.create(opened.replica) {
                 Ok(writer) => {
-                    let lease = self.lease(&opened, true, Some(writer));
-                    self.service.writes.lock().attach(opened.object, self.owner(), Arc::clone(&lease));
-                    self.grant(lease, 0, answer);
+                    let entered = self.lease(&opened, true, Some(writer));
+                    self.service.writes.lock().attach(opened.object, entered.key, Arc::clone(&entered.lease));
+                    self.grant(entered, 0, answer);
                 }
                 Err(error) => {
                     let error = error.told(&format_args!("open {}", self.op.path));
@@ -170,33 +175,46 @@ impl<A: Answer<Opened>> Opening<A> {
                 }
             };
         }
-        let taken = {
-            let service = Arc::clone(&self.service);
-            let mut writers = service.writes.lock();
-            if writers.lease(opened.object).is_some_and(|lease| lease.caller.principal != self.caller.principal) {
-                let text = format!("Cannot open {}: another principal is writing it", self.op.path);
-                return answer.give(Err(Error::new(ErrorCode::Busy, text)));
-            }
-            if writers.lease(opened.object).is_some_and(|lease| lease.is_discarded()) {
-                return answer.give(Err(Error::being_discarded(&self.op.path)));
-            }
-            match writers.take_up(opened.object, self.owner()) {
-                TakeUp::Yours(lease) => Some(lease),
-                TakeUp::Wait => None,
-                TakeUp::Unknown => {
-                    let fresh = matches!(opened.kind, OpenKind::Resumed(_));
-                    let lease = self.lease(&opened, fresh, None);
-                    writers.attach(opened.object, self.owner(), Arc::clone(&lease));
-                    Some(lease)
-                }
-            }
-        };
-        let Some(lease) = taken else {
-            let text = format!("{} is being closed at this moment", self.op.path);
-            return answer.give(Err(Error::Wait { seconds: 1, text }));
+        let entered = match self.enter(&opened) {
+            Ok(entered) => entered,
+            Err(refused) => return answer.give(Err(refused)),
         };
         let service = Arc::clone(&self.service);
-        service.workers.must_do(answer, move |answer| self.take_over(&opened, lease, answer));
+        service.workers.must_do(answer, move |answer| self.take_over(&opened, entered, answer));
+    }
+
+    /// Finds the lease of an open write that goes on, or makes one.
+    fn enter(&mut self, opened: &OpenedWrite) -> Result<Entered, Error> {
+        let service = Arc::clone(&self.service);
+        if service
+            .writes
+            .lock()
+            .lease(opened.object)
+            .is_some_and(|lease| lease.caller.principal != self.caller.principal)
+        {
+            let text = format!("Cannot open {}: another principal is writing it", self.op.path);
+            return Err(Error::new(ErrorCode::Busy, text));
+        }
+        let resumed = matches!(opened.kind, OpenKind::Resumed(_));
+        let (object, path, manner) = (opened.object, &self.op.path, self.manner);
+        let wanted = Wanted { object, path, manner, of: None, is_over: false };
+        if let Some(entered) = service.writes.enter(self.newcomer(), &wanted)? {
+            if resumed && entered.lease.can_be_shared() {
+                entered.lease.set_noted_sharers();
+            }
+            return Ok(entered);
+        }
+        if resumed && self.op.sharing.is_some() {
+            let text = format!("{} is being closed at this moment", self.op.path);
+            return Err(Error::Wait { seconds: 1, text });
+        }
+        let entered = self.lease(opened, resumed, None);
+        service.writes.lock().attach(opened.object, entered.key, Arc::clone(&entered.lease));
+        Ok(entered)
+    }
+
+    fn newcomer(&self) -> Newcomer<'_> {
+        Newcomer { session: self.owner(), client: &self.caller.client, comes_again: self.comes_again }
     }
 
     /// The length that the client has announced.
@@ -215,7 +233,7 @@ impl<A: Answer<Opened>> Opening<A> {
         Ok(WriteTarget::Local(self.service.stores.of_replica(replica)?.create(replica, new)?))
     }
 
-    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<WriteTarget>) -> Arc<Lease> {
+    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<WriteTarget>) -> Entered {
         // The caller expected to continue an open write, which has ended or is unknown here. So no memory is reserved
         // for it yet.
         let room = self
@@ -233,35 +251,48 @@ impl<A: Answer<Opened>> Opening<A> {
             room: Some(room),
         };
         let owner = writer.is_some().then(|| self.owner());
-        Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer })
+        let lease = Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer });
+        let joined = {
+            let mut sharers = lease.sharers.lock();
+            let joined = sharers.join(self.newcomer());
+            if self.manner == Manner::Appends {
+                sharers.be_alone(joined.share, Alone::Appends);
+            }
+            joined
+        };
+        Entered { lease, key: self.owner(), joined }
     }
 
-    /// Takes the file over, on a worker: waits for the writes of the old handle, and opens the store's writer.
-    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, answer: A) {
-        let owner = self.owner();
-        let still = || self.service.writes.lock().is_attached(opened.object, owner);
+    /// Takes the file over or joins it, on a worker: waits for the writes of handles that were taken away, and opens the store's writer.
+    fn take_over(self, opened: &OpenedWrite, entered: Entered, answer: A) {
+        let lease = &entered.lease;
+        let still = || self.service.writes.is_in(&entered);
         let open =
             || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
                 // The server stopped between the records of the namespace and of the store.
                 Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
                 result => Ok(WriteTarget::Local(result?)),
             };
-        match lease.hand_over(owner, opened.writer, still, open) {
+        match lease.hand_over(entered.key, opened.writer, still, open) {
             Ok(Some(writer)) => {
                 let len = writer.len();
-                self.grant(lease, len, answer);
+                self.grant(entered, len, answer);
             }
-            Ok(None) => answer.give(Err(Error::fenced(&self.op.path))),
+            Ok(None) => {
+                self.service.writes.take_back(&entered, Instant::now());
+                answer.give(Err(Error::fenced(&self.op.path)));
+            }
             Err(error) => {
-                self.service.writes.lock().failed(opened.object, false, Instant::now());
+                self.service.writes.take_back(&entered, Instant::now());
                 answer.give(Err(error.told(&format_args!("open {}", self.op.path))));
             }
         }
     }
 
     /// Creates the handle and answers. Does not block.
-    fn grant(self, lease: Arc<Lease>, len: u64, answer: A) {
-        let owner = self.owner();
+    fn grant(self, entered: Entered, len: u64, answer: A) {
+        let lease = Arc::clone(&entered.lease);
+        let key = (entered.key, entered.joined.share);
         let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
@@ -279,11 +310,11 @@ impl<A: Answer<Opened>> Opening<A> {
         }
         let unfenced = self.service.settings.has(PlantedBug::ForgetFence);
         let copying = match self.fetched {
-            Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
+            Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), key)),
             None => Copying::No,
         };
         let inserted = self.session.handles.insert(move |_| {
-            let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
+            let access = Access::Write(WriteAccess::new(key, lease, unfenced));
             Arc::new(OpenFile { ino, object, path, mode, access, copying })
         });
         match inserted {
@@ -296,7 +327,7 @@ impl<A: Answer<Opened>> Opening<A> {
                 }
             }
             Err(reason) => {
-                self.service.writes.lock().detach(object, owner, false, Instant::now());
+                self.service.writes.take_back(&entered, Instant::now());
                 answer.give(Err(reason.into()));
             }
         }

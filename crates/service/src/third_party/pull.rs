@@ -11,6 +11,7 @@ use crate::answer::{Answer, AnyAnswer};
 use crate::error::Error;
 use crate::fair::Class;
 use crate::lease::{Lease, WriteAccess};
+use crate::sharers::ShareId;
 use crate::shares::{Shares, network};
 use crate::transfers::UserKey;
 use crate::writers::Owner;
@@ -65,6 +66,7 @@ pub(crate) struct PullJob {
     source: PullSource,
     lease: Arc<Lease>,
     owner: Owner,
+    share: ShareId,
     cancelled: AtomicBool,
     state: Mutex<State>,
 }
@@ -81,10 +83,10 @@ enum State {
 impl PullJob {
     /// Prepares a copy of `source` into the writer of `lease`. Until it is done, the file cannot be closed as
     /// complete.
-    pub(crate) fn new(source: PullSource, lease: Arc<Lease>, owner: Owner) -> Arc<Self> {
+    pub(crate) fn new(source: PullSource, lease: Arc<Lease>, (owner, share): (Owner, ShareId)) -> Arc<Self> {
         lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         let (cancelled, state) = (AtomicBool::new(false), Mutex::new(State::Ready));
-        Arc::new(Self { source, lease, owner, cancelled, state })
+        Arc::new(Self { source, lease, owner, share, cancelled, state })
     }
 
     /// Syncs the handle. The first sync starts the copy. Later ones are answered at its end, within about `seconds`
@@ -130,7 +132,7 @@ impl PullJob {
     }
 
     fn run(self: Arc<Self>, copies: &Arc<ThirdParty>, with: &dyn Pull) {
-        let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
+        let access = WriteAccess::new((self.owner, self.share), Arc::clone(&self.lease), false);
         let caller = &self.lease.caller;
         let user = (caller.principal, (caller.client.user.clone(), network(self.source.client)));
         let mut sink = Sink { job: &self, copies, access, user, refused: None };

@@ -67,7 +67,7 @@ impl Client {
         // A request number may come first.
         let mut words = line.split(' ').skip_while(|word| word.starts_with('#'));
         let (verb, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let opens = ["open", "partial", "create", "replace", "update"].contains(&verb);
+        let opens = ["open", "partial", "create", "replace", "update", "append"].contains(&verb);
         let mut at = self.files.get(name).filter(|_| !opens).unwrap_or(&self.home).clone();
         let mut words = String::new();
         for _ in 0..=REDIRECTS_MAX {

@@ -12,6 +12,7 @@
 //! | `truncate PATH LEN [WORDS]`, `set PATH ATTRIBUTE VALUE` | `ok` |
 //! | `get PATH ATTRIBUTE` | `ok VALUE` |
 //! | `checksum PATH` | `ok CRC32C` |
+//! | `begin-checkpoint NAME`, `roll-back NAME` | `ok` |
 //! | `session`: begins a session of numbered requests | `ok SESSION` |
 //! | `discard NAME`: discards what was written | `ok` |
 //! | `begin NAME`: begins a close; `ended NAME`: its outcome | `ok`; `ok later` for a wait |
@@ -40,6 +41,7 @@ pub struct Connection {
     service: Arc<Service>,
     session: Arc<Session>,
     files: HashMap<String, Handle>,
+    held: HashMap<String, Arc<service::OpenFile>>,
     /// Closes that were begun.
     closes: HashMap<String, Receiver<Result<(), Error>>>,
 }
@@ -76,7 +78,8 @@ impl Connection {
         let caller = Caller::new(principal, ([127, 0, 0, 1], 1).into(), protocol).with_client(client);
         let session = service.session(caller);
         service.enrol(&session);
-        Self { service: Arc::clone(service), session, files: HashMap::new(), closes: HashMap::new() }
+        let (files, held, closes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { service: Arc::clone(service), session, files, held, closes }
     }
 
     /// Disconnects without a close.
@@ -107,17 +110,32 @@ impl Connection {
         let mut next = || words.next().unwrap_or_default();
         let verb = next();
         match verb {
-            "open" | "partial" | "create" | "replace" | "update" => {
+            "open" | "partial" | "create" | "replace" | "update" | "append" => {
                 let (name, path) = (next(), path(next())?);
                 let words = words.collect::<Vec<_>>().join("&");
                 let intent = match verb {
                     "create" => Intent::Write(WriteMode::NewOnly),
                     "replace" => Intent::Write(WriteMode::Replace),
-                    "update" => Intent::Write(WriteMode::Update),
+                    "update" | "append" => Intent::Write(WriteMode::Update),
                     _ => Intent::Read,
                 };
-                let (partial, hints) = (verb == "partial", hints(&words));
-                self.open(name, Open { partial, hints, request, ..Open::new(path, intent) })
+                let (partial, appends, hints) = (verb == "partial", verb == "append", hints(&words));
+                self.open(name, Open { partial, appends, hints, request, ..Open::new(path, intent) })
+            }
+            // A request that has found its file, and comes to the store only after its session has ended.
+            "hold" => {
+                let name = next();
+                let file = self.file(name)?;
+                self.held.insert(name.to_owned(), file);
+                Ok(String::new())
+            }
+            "write-held" => {
+                let (name, offset, text) = (next(), number(next())?, next());
+                self.held[name].write(offset, text.as_bytes(), None).map(|()| String::new())
+            }
+            "end-session" => {
+                self.service.let_go(&self.session);
+                Ok(String::new())
             }
             "write" => {
                 let (name, offset, text) = (next(), number(next())?, next());
@@ -130,6 +148,12 @@ impl Connection {
                 let n = file.read(offset, &mut buffer)?;
                 Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
             }
+            "cut" => {
+                let (name, len) = (next(), number(next())?);
+                self.file(name)?.truncate(len).map(|()| String::new())
+            }
+            "begin-checkpoint" => self.file(next())?.begin_checkpoint().map(|()| String::new()),
+            "roll-back" => self.file(next())?.roll_back().map(|()| String::new()),
             "sync" => self.file(next())?.sync().map(|()| String::new()),
             "close" => self.close(next(), request),
             "discard" => {
@@ -277,11 +301,13 @@ fn numbered(line: &str) -> Result<(Option<RequestNumber>, &str), Error> {
 
 /// The hints of a client that was redirected.
 fn hints(words: &str) -> Hints {
-    let capability = words.split('&').find_map(|word| {
+    // The last one counts: it is of the last redirect.
+    let capability = words.split('&').rev().find_map(|word| {
         word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())
     });
     let announced = words.split('&').find_map(|word| word.strip_prefix("size=")?.parse().ok());
-    Hints { capability, announced, ..Hints::default() }
+    let returns = words.split('&').any(|word| word == format!("{}=1", service::RETURNS_KEY));
+    Hints { capability, announced, returns, ..Hints::default() }
 }
 
 fn path(text: &str) -> Result<NsPath, Error> {

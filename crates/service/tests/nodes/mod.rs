@@ -90,7 +90,7 @@ impl Nodes {
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), VALIDITY, Box::new(now));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        links.start(&listener, None, Some(Arc::new(registration)), manager.receiver()).unwrap();
+        links.start(&listener, link::Doors::default(), Some(Arc::new(registration)), manager.receiver()).unwrap();
         let manager_at = listener.address().to_string();
         let mut network = HashMap::from([(HOME.to_owned(), Arc::clone(&service))]);
         let stop_manager = move || {
@@ -153,7 +153,7 @@ fn disk_server(
 ) -> (String, Arc<Service>, Arc<Store>, Stop) {
     let (key, expires) = ([number; 32], now().plus(VALIDITY));
     let roles = Roles::DISK.bits();
-    let token = TokenEntry { id: [number; 16], hash: key, roles, made: now(), expires, used: None };
+    let token = TokenEntry { id: [number; 16], hash: key, roles, made: now(), expires, uses_max: 1, used: Vec::new() };
     change(namespace, MakeToken { token: token.clone() });
     let node = change(namespace, JoinNode { token, roles, name: format!("disk{number}"), key });
 
@@ -168,7 +168,7 @@ fn disk_server(
     let striper = LineStriper { network: Arc::clone(network), home: HOME };
     let service = start(Role::Disk(Arc::clone(disk_node.server())), Some(PutsTogether(Arc::new(striper))));
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    links.start(&listener, None, None, disk_node.receiver()).unwrap();
+    links.start(&listener, link::Doors::default(), None, disk_node.receiver()).unwrap();
     links.keep_manager(manager_at);
 
     let at = format!("disk{number}:1");

@@ -6,7 +6,7 @@ use disk::{Access, Disk, OpenOptions};
 use types::ErrorCode;
 
 use super::basic::LENGTHS;
-use super::world::{World, bytes, replica};
+use super::world::{World, bytes, new_replica, replica};
 use crate::record::ByteLocation;
 use crate::{Scrubbed, Scrubber, StoreError};
 
@@ -83,6 +83,42 @@ fn the_scrub_finds_a_missing_file_and_skips_a_removed_replica() {
     world.store.delete(replica(3)).unwrap();
     assert_eq!(scrub(&world, 3).unwrap(), Scrubbed::Busy);
     assert_eq!(scrub(&world, 4711).unwrap(), Scrubbed::Busy);
+}
+
+#[test]
+fn a_damaged_replica_can_be_started_over() {
+    for (object, len) in (1..).zip(LENGTHS).filter(|(_, len)| *len > 0) {
+        let world = filled();
+        let (path, at) = match world.store.inner.record(replica(object)).unwrap().unwrap().place {
+            ByteLocation::Segment { segment, offset, header } => {
+                (world.store.inner.segments.path(segment), offset + u64::from(header))
+            }
+            _ => (world.store.inner.objects.path(replica(object)), 0),
+        };
+        assert!(world.disk.rot(&path, at));
+        scrub(&world, object).unwrap_err();
+        let content = bytes(77, len + 5);
+        let writer = world.store.recreate(replica(object), new_replica(None)).unwrap();
+        writer.write(0, &content).unwrap();
+        let completed = writer.complete().unwrap();
+        drop(writer);
+        world.journal.sync_to(completed.seq).unwrap();
+        assert_eq!(world.read_all(object), content, "length {len}");
+        for world in [world.killed(), world.power_lost()] {
+            for _ in 0..20 {
+                world.store.tick().unwrap();
+            }
+            assert_eq!(world.read_all(object), content, "length {len}");
+            assert_eq!(scrub(&world, object).unwrap(), Scrubbed::Whole(content.len() as u64), "length {len}");
+        }
+    }
+    let world = filled();
+    let large = u64::try_from(LENGTHS.len()).unwrap();
+    world.disk.remove(&world.store.inner.objects.path(replica(large))).unwrap();
+    let writer = world.store.recreate(replica(large), new_replica(None)).unwrap();
+    writer.write(0, b"new").unwrap();
+    writer.complete().unwrap();
+    assert_eq!(world.read_all(large), b"new");
 }
 
 #[test]

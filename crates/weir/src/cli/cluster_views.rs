@@ -4,22 +4,40 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+/// The data directory that the package serves.
+pub(crate) const DATA_DEFAULT: &str = "/var/lib/weir/data";
+
+/// The data directory that a command for this machine's node means without `--data`.
+pub(crate) fn usual_data() -> PathBuf {
+    std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| DATA_DEFAULT.into()).into()
+}
+
+/// The running node to ask.
+///
+/// The first of these that is given names it: --data or --cluster, WEIR_CLUSTER, WEIR_DATA, the current context.
+#[derive(Args, Debug, Default, Clone)]
+pub struct TargetArgs {
+    /// The data directory of the running manager, on its machine; for `weir status` and `weir scrub`, of any running
+    /// node [default: /var/lib/weir/data].
+    ///
+    /// Without --data and --cluster, the first of these names what is asked: the environment variables WEIR_CLUSTER
+    /// and WEIR_DATA, the current context (`weir context use`), the data directory that the package serves.
+    #[arg(long, value_name = "DIR", conflicts_with = "cluster")]
+    pub data: Option<PathBuf>,
+    /// The cluster to ask, from any machine: a context (`weir context list`), or HOST[:PORT] of a manager.
+    #[arg(long, value_name = "CONTEXT|HOST")]
+    pub cluster: Option<String>,
+}
+
 /// The manager to ask, and the form of the answer.
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
-    /// The data directory of the running manager; for `weir status`, of any running node.
-    ///
-    /// Without it, the environment variable WEIR_DATA names it, else it is the one that the package serves.
-    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
-    pub data: PathBuf,
+    /// The manager.
+    #[command(flatten)]
+    pub data: TargetArgs,
     /// Print JSON on stdout, with sizes in bytes.
     #[arg(long)]
     pub json: bool,
-}
-
-/// The data directory that a command without `--data` means.
-pub(crate) fn usual_data() -> PathBuf {
-    std::env::var_os("WEIR_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| "/var/lib/weir/data".into()).into()
 }
 
 /// Arguments of `weir status`.
@@ -61,6 +79,12 @@ pub enum PolicyCommand {
     /// Refused if the cluster's stores could not meet it even if all of them were online. Existing files stay as they
     /// are.
     Set(PolicySetArgs),
+    /// Give existing files below a directory as many replicas as their policies ask for.
+    ///
+    /// A file with too few replicas is assigned further stores, and repair makes the replicas at the rate that
+    /// `repair.rate` sets; `weir repair` shows how far it is. Files with more replicas than their policy asks for keep
+    /// them. An interrupted command is simply run again: it passes over files that fit.
+    Apply(PolicyApplyArgs),
     /// Show the policy for new files in a directory, and the directory that it comes from.
     Get(PolicyPathArgs),
     /// Remove the policy of a directory: it inherits again.
@@ -79,6 +103,26 @@ pub struct PolicySetArgs {
     /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
+    /// Make the directory first, with those above it, if it is not there.
+    #[arg(long)]
+    pub mkdir: bool,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
+/// Arguments of `weir policy apply`.
+#[derive(Args, Debug, Clone)]
+pub struct PolicyApplyArgs {
+    /// The directory. Each file below it gets what the policy of its own directory asks for.
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Count what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Assign further stores to at most this many files per second.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub files_per_second: u32,
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
@@ -119,7 +163,8 @@ pub struct StoreArgs {
 pub enum StoreCommand {
     /// Make a store in a directory of this disk server, for a new disk or in place of a lost one.
     ///
-    /// Then name it as `dir` of a [[store]] in the configuration, if it is not there yet, and restart the disk server.
+    /// Also names it as a [[store]] in the configuration file. The disk server may run, and uses the store after its
+    /// next start.
     Add(AddStoreArgs),
     /// Put no new objects on the store; its existing ones are read, and changed in place.
     ReadOnly(OneStoreArgs),
@@ -139,9 +184,17 @@ pub struct AddStoreArgs {
     /// The directory: a new one or an empty one, on the disk of the store.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// The data directory of the disk server, which has joined its cluster.
-    #[arg(long, value_name = "DIR")]
+    /// The data directory of the disk server, which has joined its cluster. Without it, the environment variable
+    /// WEIR_DATA names it, else it is the one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
     pub data: PathBuf,
+    /// The configuration file of the disk server, which gets a [[store]] for the directory [default:
+    /// /etc/weir/weir.toml, if it is about this data directory].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Then restart the package's service, so that the disk server uses the store.
+    #[arg(long)]
+    pub restart: bool,
 }
 
 /// Which store.

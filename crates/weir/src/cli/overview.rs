@@ -15,8 +15,14 @@ const CODE_INDENT: usize = 6;
 const CODES_ARE_IN: &str = "Exit codes: `weir help exit-codes`";
 /// The groups with their commands, in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Server", &["serve", "init", "status", "top", "scrub", "fsck", "backup", "restore", "export"]),
-    ("Cluster", &["token", "stores", "store", "node", "policy", "file", "missing", "repair", "drain", "local", "demo"]),
+    ("Server", &["serve", "init", "reload", "status", "top", "scrub", "fsck", "backup", "restore", "export"]),
+    (
+        "Cluster",
+        &[
+            "admin", "context", "token", "stores", "store", "node", "policy", "file", "missing", "repair", "drain",
+            "restored", "local", "demo",
+        ],
+    ),
     (
         "Files",
         &[

@@ -1,7 +1,5 @@
 //! `weir drain`.
 
-use std::path::Path;
-
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
@@ -9,7 +7,7 @@ use super::progress::{Progress, failed};
 use super::repair::{counted_groups, under_way};
 use super::{asked, print, stores_meant};
 use crate::Failure;
-use crate::cli::DrainArgs;
+use crate::cli::{DrainArgs, TargetArgs};
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
@@ -32,7 +30,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
 }
 
 /// Waits until the stores are empty. Prints each change of the progress on stderr.
-fn wait_for(data: &Path, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
+fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
     let mut progress = Progress::default();
     loop {
         let mut lines = Vec::new();

@@ -101,6 +101,7 @@ fn row(copy: &ReplicaView) -> Vec<String> {
                 "not available"
             }
             ReplicaState::Complete => "complete",
+            ReplicaState::Damaged => "damaged",
             ReplicaState::Missing => "missing",
             ReplicaState::Copying => "being copied",
             ReplicaState::Primary => "primary of the open write",

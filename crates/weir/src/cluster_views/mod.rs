@@ -1,18 +1,19 @@
-//! `weir stores`, `weir status`, `weir file`, `weir policy`: the running manager's view of its cluster, as tables or as JSON.
+//! `weir stores`, `weir status`, `weir file`, `weir policy`, `weir fsck --cluster`: the running manager's view of its cluster, as tables or as JSON.
 
 mod drain;
 mod file;
+mod fsck;
 mod lost;
 mod members;
 mod missing;
 mod policy;
 mod progress;
 mod repair;
+mod restored;
 mod status;
 mod stores;
 
 use std::io::Write as _;
-use std::path::Path;
 
 use manager::{NodeView, StatusView, StoreView};
 use serde::Serialize;
@@ -20,17 +21,19 @@ use serde::de::DeserializeOwned;
 use types::{NodeId, StoreId};
 
 use crate::Failure;
-use crate::cli::ManagerArgs;
+use crate::cli::{ManagerArgs, TargetArgs};
+use crate::context::Target;
 use crate::control::ControlRequest;
-use crate::control::client::{AskError, ask_long};
 use crate::exit::Exit;
 
 pub(crate) use drain::run as drain;
 pub(crate) use file::run as file;
+pub(crate) use fsck::run as fsck;
 pub(crate) use members::{node, store};
 pub(crate) use missing::run as missing;
 pub(crate) use policy::run as policy;
 pub(crate) use repair::run as repair;
+pub(crate) use restored::run as restored;
 pub(crate) use status::{check, run as status};
 pub(crate) use stores::run as stores;
 
@@ -60,20 +63,14 @@ fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) ->
     }
 }
 
-/// The answer of the manager that runs on `data`.
-pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, Failure> {
-    ask_long(data, what).map_err(|error| {
-        let (exit, not_running) = match &error {
-            AskError::Absent(_) => (Exit::NotFound, false),
-            error => (Exit::Failed, matches!(error, AskError::NotRunning { .. })),
-        };
-        let failure = Failure::new(exit, error);
-        if not_running { failure.while_doing("this is answered by a running manager") } else { failure }
-    })
+/// The answer of the manager that `target` names.
+pub(crate) fn asked<T: DeserializeOwned>(target: &TargetArgs, what: &ControlRequest) -> Result<T, Failure> {
+    let target = Target::of(target)?;
+    target.ask_long(what).map_err(|error| target.failure(error, "this is answered by a running manager"))
 }
 
 /// Finds the store that an administrator names: by number, or by the end of its location.
-fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
+fn store_meant(data: &TargetArgs, said: &str) -> Result<StoreId, Failure> {
     if let Ok(number) = said.parse() {
         return Ok(StoreId(number));
     }
@@ -82,7 +79,7 @@ fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
 }
 
 /// The stores that an administrator names: one, or those of a node.
-fn stores_meant(data: &Path, store: Option<&str>, node: Option<&str>) -> Result<Vec<StoreId>, Failure> {
+fn stores_meant(data: &TargetArgs, store: Option<&str>, node: Option<&str>) -> Result<Vec<StoreId>, Failure> {
     let Some(node) = node else { return store.map(|said| store_meant(data, said)).into_iter().collect() };
     let status: StatusView = asked(data, &ControlRequest::ClusterStatus)?;
     let node = the_node(&status.nodes, node).map_err(|why| Failure::message(Exit::NotFound, why))?;

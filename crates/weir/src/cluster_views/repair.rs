@@ -1,13 +1,11 @@
 //! `weir repair`.
 
-use std::path::Path;
-
 use manager::{RepairView, StuckView};
 
 use super::progress::{Progress, failed, left};
 use super::{asked, counted, print, show};
 use crate::Failure;
-use crate::cli::RepairArgs;
+use crate::cli::{RepairArgs, TargetArgs};
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
@@ -26,7 +24,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
 }
 
 /// Waits until repair has nothing left that it can do. Prints each change of the progress on stderr.
-fn wait(data: &Path) -> Result<RepairView, Failure> {
+fn wait(data: &TargetArgs) -> Result<RepairView, Failure> {
     let (mut progress, mut at_rest) = (Progress::default(), 0);
     loop {
         let view: RepairView = asked(data, &ControlRequest::Repair)?;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use manager::{Counted, NodeView, StatusView};
+use manager::{Counted, DamageCounts, NodeView, StatusView};
 use monitor::health::{UNKNOWN, check_line, unknown_line};
 
 use super::progress::{failed, left};
@@ -107,13 +107,28 @@ fn of_cluster(status: &StatusView) -> Vec<String> {
         show_size(status.capacity)
     ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
+    let given = if status.is_default_given { ", as the stores stand on several hosts" } else { "" };
+    lines.push(format!("default policy: {}{given}", status.default_policy));
     lines.extend(under_replicated(status));
     let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
     let left = left(&status.repair, false).map(|left| format!("; {left}")).unwrap_or_default();
     lines.push(format!("{}{copying}{left}", how_many(status.missing, "missing replica")));
     lines.extend(failed(&status.repair));
+    lines.extend(damaged(status.damaged));
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "object")));
     lines
+}
+
+/// The damaged replicas, if there are any.
+fn damaged(counts: DamageCounts) -> Option<String> {
+    let DamageCounts { repairing, waiting, no_other, .. } = counts;
+    let all = repairing + waiting + no_other;
+    (all > 0).then(|| {
+        format!(
+            "{}: {repairing} being replaced, {waiting} waiting, {no_other} without an intact one; `weir scrub` lists them",
+            counted(all, "damaged replica")
+        )
+    })
 }
 
 /// The files that have fewer replicas than they should, whatever the reason.
@@ -195,6 +210,10 @@ mod tests {
             groups_unavailable: 0,
             deletions: Counted::default(),
             is_older_than_stores: false,
+            damaged: DamageCounts::default(),
+            is_held: false,
+            default_policy: "replica(1)".into(),
+            is_default_given: false,
         }
     }
 

@@ -121,7 +121,7 @@ pub(super) fn read_into(config: &mut Config, path: &Path) -> Result<(), ConfigEr
     parse_into(config, path, &text)
 }
 
-fn parse_into(config: &mut Config, path: &Path, text: &str) -> Result<(), ConfigError> {
+pub(super) fn parse_into(config: &mut Config, path: &Path, text: &str) -> Result<(), ConfigError> {
     let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
         path: path.to_owned(),
         place: Position::of(text, error.span().map_or(0, |span| span.start)),

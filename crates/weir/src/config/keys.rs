@@ -94,6 +94,13 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "join_file",
+        default: None,
+        set: |c, v| text(v).map(|v| c.join_file = Some(PathBuf::from(v))),
+        same: |a, b| a.join_file == b.join_file,
+        live: false,
+    },
+    Key {
         name: "location",
         default: None,
         set: |c, v| location(v).map(|v| c.location = Some(v)),

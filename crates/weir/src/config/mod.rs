@@ -36,6 +36,7 @@ pub struct Config {
     pub nodes: String,
     pub advertise: Option<String>,
     pub managers: Vec<String>,
+    pub join_file: Option<PathBuf>,
     pub location: Option<Location>,
     pub class: Option<StoreClass>,
     pub stores: Vec<StoreTable>,
@@ -91,6 +92,7 @@ impl Config {
             nodes: String::new(),
             advertise: None,
             managers: Vec::new(),
+            join_file: None,
             location: None,
             class: None,
             stores: Vec::new(),
@@ -157,6 +159,13 @@ impl Config {
         Ok(config)
     }
 
+    /// Loads the defaults, then `text`, which errors call the file `path`.
+    pub(crate) fn of_text(path: &std::path::Path, text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::defaults();
+        file::parse_into(&mut config, path, text)?;
+        Ok(config)
+    }
+
     /// Applies the flags of `weir serve` over the settings.
     #[must_use]
     pub fn with_flags(mut self, args: &ServeArgs) -> Self {
@@ -202,7 +211,7 @@ mod tests {
 
     /// A configuration in which no key has its default value.
     fn other() -> Config {
-        let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
+        let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\njoin_file = \"/t\"\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
             grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\

@@ -1,16 +1,21 @@
 //! A command's side of the control socket.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use super::{ControlRequest, LINE_MAX, SOCKET, server};
 
 /// How long the node may be silent; some answers need the disk first.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest answer behind the first line.
 const LONG_MAX: u64 = 1 << 30;
+
+/// The bytes that follow an answer.
+pub type Answers = Box<dyn BufRead + Send>;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,44 +32,86 @@ pub enum AskError {
     /// The object of the request does not exist.
     #[error("{0}")]
     Absent(String),
+    /// The caller may not do this.
+    #[error("not allowed: {0}")]
+    Denied(String),
+    /// No manager could be reached.
+    #[error("no manager of {cluster} can be asked: {why}")]
+    Unreachable {
+        /// The cluster, as the user named it.
+        cluster: String,
+        /// What happened at each address.
+        why: String,
+    },
     /// The connection failed.
-    #[error("the node's control socket {path}: {source}")]
+    #[error("{at}: {source}")]
     Io {
-        /// The socket.
-        path: PathBuf,
+        /// The socket or the manager.
+        at: String,
         /// The error of the system.
         source: io::Error,
     },
 }
 
+/// The process of the node that serves `data`.
+pub fn node_of(data: &Path) -> Result<Pid, AskError> {
+    drop(connect(data)?);
+    let pid = foundation::datadir::holder_of(data).and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    pid.ok_or_else(|| AskError::NotRunning { data: data.to_owned() })
+}
+
+fn connect(data: &Path) -> Result<UnixStream, AskError> {
+    server::connect(data).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { data: data.to_owned() },
+        _ => AskError::Io { at: socket_of(data), source: error },
+    })
+}
+
 /// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
-pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
-    let failed = |source| AskError::Io { path: data.join(SOCKET), source };
-    let mut stream = match server::connect(data) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Err(AskError::NotRunning { data: data.to_owned() });
-        }
-        Err(error) => return Err(failed(error)),
-    };
+pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
+    let failed = |source| AskError::Io { at: socket_of(data), source };
+    let mut stream = connect(data)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let request = serde_json::to_string(ask).map_err(|error| failed(error.into()))?;
-    stream.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
-    let mut answers = BufReader::new(stream);
-    let mut line = Vec::new();
-    (&mut answers).take(LINE_MAX).read_until(b'\n', &mut line).map_err(failed)?;
-    let broken = || failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before the answer"));
-    let mut answer: serde_json::Value = serde_json::from_slice(&line).map_err(|_| broken())?;
-    match answer.get("error").and_then(|error| error.as_str()) {
-        Some(what) if answer.get("absent").is_some() => Err(AskError::Absent(what.to_owned())),
-        Some(error) => Err(AskError::Refused(error.to_owned())),
-        None => Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, answers)),
-    }
+    stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
+    answer(Box::new(BufReader::new(stream)), &failed)
 }
 
 /// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).
 pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, AskError> {
     let (_, following) = ask(data, what)?;
-    serde_json::from_reader(following.take(LONG_MAX))
-        .map_err(|error| AskError::Io { path: data.join(SOCKET), source: error.into() })
+    read_long(following).map_err(|source| AskError::Io { at: socket_of(data), source })
+}
+
+fn socket_of(data: &Path) -> String {
+    format!("the node's control socket {}", data.join(SOCKET).display())
+}
+
+/// A request as it is sent.
+pub(super) fn line_of(ask: &ControlRequest) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(ask)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads the answer's line. `failed` says where a failure was.
+pub(super) fn answer(
+    mut answers: Answers,
+    failed: &dyn Fn(io::Error) -> AskError,
+) -> Result<(serde_json::Value, Answers), AskError> {
+    let mut line = Vec::new();
+    (&mut answers).take(LINE_MAX).read_until(b'\n', &mut line).map_err(failed)?;
+    let broken = || failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before the answer"));
+    let mut answer: serde_json::Value = serde_json::from_slice(&line).map_err(|_| broken())?;
+    let is = |what: &str| answer.get(what).is_some();
+    match answer.get("error").and_then(|error| error.as_str()) {
+        Some(what) if is("absent") => Err(AskError::Absent(what.to_owned())),
+        Some(why) if is("denied") => Err(AskError::Denied(why.to_owned())),
+        Some(error) => Err(AskError::Refused(error.to_owned())),
+        None => Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, answers)),
+    }
+}
+
+/// The JSON that follows an answer.
+pub(crate) fn read_long<T: serde::de::DeserializeOwned>(following: Answers) -> io::Result<T> {
+    Ok(serde_json::from_reader(following.take(LONG_MAX))?)
 }

@@ -1,14 +1,22 @@
-//! The control socket of a running node, in its data directory. Only its owner (and root) may open it.
+//! Requests to a running node, from the control socket in its data directory, and to a manager also from
+//! administrators' machines. Only the owner of the data directory (and root) may open the socket.
 //!
 //! Each connection carries one request: a line of JSON, [`ControlRequest`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
 //! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
 //! so, so that commands and nodes of different versions understand each other.
 
+mod caller;
 pub mod client;
+pub(crate) mod gate;
+pub mod remote;
+mod rules;
 mod server;
 
 use std::io::Write;
 
+use link::admin::AdminRole;
+
+pub use caller::Caller;
 pub use server::{Control, ControlError};
 
 /// The socket's name in the data directory.
@@ -29,12 +37,14 @@ pub enum ControlRequest {
     },
     /// End the pass in progress. The next one starts when it is due.
     ScrubStop,
-    /// Make a token with which a node can join the cluster. The answer is its text.
+    /// Make a token with which nodes can join the cluster. The answer is its text.
     MakeToken {
         /// The role of the node.
         role: crate::config::ClusterRole,
         /// How long it is valid.
         valid_millis: u64,
+        /// How many nodes can join with it.
+        uses: u16,
     },
     /// List the tokens.
     Tokens,
@@ -42,6 +52,29 @@ pub enum ControlRequest {
     RevokeToken {
         /// The token's id, or the beginning of its id.
         id: String,
+    },
+    /// Invite an administrator. The answer is the invitation's text.
+    AdminInvite {
+        /// The name of the administrator.
+        name: String,
+        /// The role.
+        role: AdminRole,
+        /// How long the invitation is valid.
+        valid_millis: u64,
+        /// How long the access lasts; without it, until it is revoked.
+        access_millis: Option<u64>,
+    },
+    /// List the administrators and invitations.
+    Admins,
+    /// Revoke an administrator or an invitation. The answer lists all.
+    AdminRevoke {
+        /// The name of the administrator.
+        name: String,
+    },
+    /// Make a new certificate for the administrator who asks. The answer is the certificate, in base64.
+    AdminRenew {
+        /// The request of [`link::NewKey::admin_renewal`], in base64.
+        request: String,
     },
     /// Show how the node or the cluster is, with the judgement.
     Status,
@@ -69,6 +102,18 @@ pub enum ControlRequest {
         path: String,
         /// The policy.
         words: String,
+        /// Make the directory, with those above it, if it is not there.
+        #[serde(default)]
+        mkdir: bool,
+    },
+    /// Bring the files below a directory to the policies of their directories.
+    PolicyApply {
+        /// Its path.
+        path: String,
+        /// Only count.
+        dry_run: bool,
+        /// Move at most this many files per second to other groups of stores.
+        files_per_second: u32,
     },
     /// Show the policy of a directory.
     PolicyGet {
@@ -82,6 +127,11 @@ pub enum ControlRequest {
     },
     /// List all policies that were set.
     PolicyList,
+    /// Compare the namespace with what each store has.
+    FsckCluster {
+        /// The most findings of each kind that are listed.
+        list: u64,
+    },
     /// Show the progress of repairs.
     Repair,
     /// Show what is lost with stores, and remove them as lost if that is confirmed.
@@ -117,6 +167,15 @@ pub enum ControlRequest {
         /// Stop draining it.
         stop: bool,
     },
+    /// Compare the names of a restored manager with what its stores have.
+    Restored {
+        /// List at most this many of each kind.
+        list: u64,
+        /// Accept the state.
+        accept: bool,
+        /// Accept it although some stores could not be compared, or files are only on stores that the names do not count on.
+        force: bool,
+    },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
         /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.
@@ -127,16 +186,23 @@ pub enum ControlRequest {
 /// Writes the bytes that follow an answer.
 pub type BodyWriter = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
+/// Does the work of a request, writes the bytes that follow the answer, and says whether the work is done.
+pub type LateWriter = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<Result<(), String>> + Send>;
+
 /// An answer.
 pub enum Reply {
     /// Success, with the result.
     Done(serde_json::Value),
     /// Success; bytes follow the result.
     Stream(serde_json::Value, BodyWriter),
+    /// The work is done while its answer is written, after this result.
+    Late(serde_json::Value, LateWriter),
     /// Not done, and why.
     Refused(String),
     /// Not done, because the object of the request does not exist.
     Absent(String),
+    /// Not done, because the caller may not do it.
+    Denied(String),
 }
 
 impl Reply {
@@ -150,4 +216,4 @@ impl Reply {
 }
 
 /// Answers requests. It may block; several threads may call it at once.
-pub type Answerer = dyn Fn(ControlRequest) -> Reply + Send + Sync;
+pub type Answerer = dyn Fn(&Caller, ControlRequest) -> Reply + Send + Sync;

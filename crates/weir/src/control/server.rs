@@ -1,7 +1,7 @@
 //! The node's side of the control socket.
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use disk::Directory;
 
-use super::{Answerer, ControlRequest, LINE_MAX, Reply, SOCKET};
+use super::{Answerer, Caller, Reply, SOCKET, gate};
 
 /// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 8;
@@ -133,7 +133,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
         let busy = shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX;
         let taken = ConnectionGuard(Arc::clone(shared));
         if busy {
-            let _ = say(&stream, &Reply::Refused("too many commands at a time; try again in a moment".into()));
+            let _ = gate::say(&mut &stream, &Reply::Refused(gate::TOO_MANY.into()));
             continue;
         }
         let spawned = std::thread::Builder::new().name("command".into()).stack_size(512 << 10).spawn(move || {
@@ -159,42 +159,20 @@ impl Drop for ConnectionGuard {
 fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    let mut line = Vec::new();
-    BufReader::new(&stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
-    let reply = match serde_json::from_slice::<ControlRequest>(&line) {
-        Ok(ask) => (shared.answer)(ask),
-        Err(error) => {
-            let version = env!("CARGO_PKG_VERSION");
-            Reply::Refused(format!(
-                "this node, weir {version}, does not understand the command: {error}; is the command of the same version?"
-            ))
-        }
-    };
-    say(&stream, &reply)?;
-    if let Reply::Stream(_, following) = reply {
-        let mut out = io::BufWriter::with_capacity(256 << 10, &stream);
-        following(&mut out)?;
-        out.flush()?;
-    }
-    Ok(())
-}
-
-fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
-    let line = match reply {
-        Reply::Done(value) | Reply::Stream(value, _) => serde_json::json!({ "ok": value }),
-        Reply::Refused(why) => serde_json::json!({ "error": why }),
-        Reply::Absent(what) => serde_json::json!({ "error": what, "absent": true }),
-    };
-    stream.write_all(format!("{line}\n").as_bytes())
+    let caller = Caller::of_socket(&stream)?;
+    let line = gate::read(&stream)?;
+    gate::serve(&line, &stream, || Ok(caller), &*shared.answer)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::client;
+    use std::io::{Read as _, Write as _};
+
+    use super::super::{ControlRequest, client};
     use super::*;
 
     fn answering() -> Box<Answerer> {
-        Box::new(|ask| match ask {
+        Box::new(|_, ask| match ask {
             ControlRequest::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
             ControlRequest::ScrubStop => Reply::Refused("not now".into()),
             _ => Reply::Stream(serde_json::json!(null), Box::new(|out| out.write_all(b"and more"))),

@@ -163,7 +163,7 @@ impl Nodes {
     /// A new token, in a file that only the owner can read.
     fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
         let data = self.data(self.plan.manager());
-        let wanted = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
+        let wanted = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS, uses: 1 };
         let token = |source| LocalError::Token { name: node.name.clone(), source };
         let (answer, _) = ask(&data, &wanted).map_err(token)?;
         let text = answer.get("token").and_then(|text| text.as_str()).unwrap_or_default();

@@ -100,6 +100,15 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
         "Groups without any store online: files that only they have cannot be read",
     )
     .sample(status.groups_unavailable);
+    let damaged = status.damaged;
+    out.family("weir_cluster_damaged_replicas", Gauge, "Damaged replicas on stores, by what becomes of them");
+    for (state, count) in
+        [("repairing", damaged.repairing), ("waiting", damaged.waiting), ("no_other", damaged.no_other)]
+    {
+        out.labelled(&[("state", state)], count);
+    }
+    out.family("weir_cluster_damaged_repaired_total", Counter, "Damaged replicas that were replaced by intact ones")
+        .sample(damaged.repaired);
     out.family("weir_cluster_repairs_total", Counter, "Missing replicas that were repaired")
         .sample(view.repaired_replicas);
     out.family("weir_cluster_repaired_bytes_total", Counter, "Bytes of the repaired replicas")

@@ -9,6 +9,7 @@ use monitor::exposition::{Exposition, Kind, Scale};
 use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
+use super::scrub::ScrubSource;
 use crate::health::NodeHealth;
 
 /// The parts that have metrics.
@@ -21,6 +22,8 @@ pub struct Sources {
     pub embedded: Option<Arc<Embedded>>,
     /// Further metrics of a cluster's node.
     pub cluster: Option<ClusterSource>,
+    /// The scrubs.
+    pub(crate) scrub: ScrubSource,
     /// The judgement.
     pub(crate) health: Arc<NodeHealth>,
 }
@@ -69,6 +72,7 @@ pub fn page(sources: &Sources) -> String {
         of_committer(&mut out, embedded);
     }
     of_indexes(&mut out, &sources.logs);
+    sources.scrub.tell(&mut out);
     if let Some(cluster) = &sources.cluster {
         cluster.tell(&mut out);
     }

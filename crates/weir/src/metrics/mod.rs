@@ -3,6 +3,7 @@
 
 mod cluster;
 mod gather;
+mod scrub;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 pub use cluster::ClusterSource;
 pub use gather::{JournalSource, Sources};
 use parking_lot::Mutex;
+pub(crate) use scrub::ScrubSource;
+pub(crate) use scrub::damaged as damaged_of_scrub;
 use status_page::{Request, Responder, Told, WatchPage};
 
 use crate::Failure;

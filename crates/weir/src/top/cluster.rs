@@ -1,13 +1,12 @@
 //! `weir top` for all nodes of a cluster, as the manager sees them.
 
-use std::path::{Path, PathBuf};
-
 use cluster::Presence;
 use manager::{ActivityView, NodeView, TopView};
 use monitor::{Seen, Size, Source, fitted};
 use types::units::show_size;
 
 use crate::Failure;
+use crate::cli::TargetArgs;
 use crate::cluster_views::asked;
 use crate::control::ControlRequest;
 use crate::table::{spaced_table, table_lines};
@@ -21,19 +20,19 @@ const OUT: usize = 6;
 const AT_MIN: usize = 4;
 
 pub(super) struct Cluster {
-    data: PathBuf,
+    target: TargetArgs,
 }
 
 impl Cluster {
-    /// Asks the manager that runs on `data`.
-    pub(super) fn new(data: &Path) -> Self {
-        Self { data: data.to_owned() }
+    /// Asks the manager that `target` names.
+    pub(super) fn new(target: &TargetArgs) -> Self {
+        Self { target: target.clone() }
     }
 }
 
 impl Source for Cluster {
     fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure> {
-        let view: TopView = asked(&self.data, &ControlRequest::Top)?;
+        let view: TopView = asked(&self.target, &ControlRequest::Top)?;
         Ok(Some(Box::new(SeenCluster(view))))
     }
 }
@@ -234,6 +233,10 @@ mod tests {
                 groups_under_replicated: 0,
                 groups_unavailable: 0,
                 is_older_than_stores: false,
+                damaged: manager::DamageCounts::default(),
+                is_held: false,
+                default_policy: "replica(1)".into(),
+                is_default_given: false,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,

@@ -10,10 +10,10 @@ use crate::exit::Exit;
 
 /// Shows the activity once, or until a signal stops it.
 pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
-    let mut source: Box<dyn Source> = match (&args.node, &args.data) {
-        (_, Some(data)) => Box::new(cluster::Cluster::new(data)),
-        (node, None) => {
-            let target = Target::parse(node.as_deref().unwrap_or_default());
+    let mut source: Box<dyn Source> = match &args.node {
+        None => Box::new(cluster::Cluster::new(&args.data)),
+        Some(node) => {
+            let target = Target::parse(node);
             Box::new(Node::new(target.map_err(|error| Failure::new(Exit::Usage, error))?))
         }
     };

@@ -1,0 +1,162 @@
+//! A connection of an administrator: bytes over TLS, in both directions, which are not read here.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admin::{AdminIdentity, AdminName};
+use crate::channel::{self, Channel, Deadline, SplitChannel};
+use crate::error::{CloseCause, LinkError};
+use crate::verify::name_of;
+use crate::{Role, Settings};
+
+/// How long the other side may take nothing of what is sent to it.
+const TAKE_TIME: Duration = Duration::from_secs(60);
+/// How long to wait at the end for the other side to have read everything.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// A manager's side of administrators' connections.
+pub trait AdminHandler: Send + Sync {
+    /// Serves a connection in the caller's thread. Its certificate is valid; whether its administrator may still act
+    /// is for the handler to decide.
+    fn serve(&self, who: AdminName, stream: AdminStream);
+}
+
+/// A connection with an administrator, or of one with a manager. Reads and writes block, each up to a time limit.
+pub struct AdminStream {
+    halves: SplitChannel,
+    address: SocketAddr,
+    read_time: ReadTime,
+}
+
+#[derive(Clone, Copy)]
+enum ReadTime {
+    /// For each read.
+    Each(Duration),
+    /// For all reads together.
+    Until(Deadline),
+}
+
+/// Ends a connection from another thread.
+#[derive(Clone)]
+pub struct StreamCutter(Arc<Channel>);
+
+impl StreamCutter {
+    /// Ends both directions at once.
+    pub fn cut(&self) {
+        self.0.cut();
+    }
+}
+
+impl fmt::Debug for StreamCutter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StreamCutter(..)")
+    }
+}
+
+impl fmt::Debug for AdminStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AdminStream(with {})", self.address)
+    }
+}
+
+impl AdminStream {
+    pub(crate) fn new(mut halves: SplitChannel, address: SocketAddr, read_time: Duration) -> Self {
+        halves.writing.set_patience(TAKE_TIME);
+        Self { halves, address, read_time: ReadTime::Each(read_time) }
+    }
+
+    /// The address of the other side.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends the connection.
+    #[must_use]
+    pub fn cutter(&self) -> StreamCutter {
+        StreamCutter(Arc::clone(&self.halves.channel))
+    }
+
+    /// Allows `time` for all further reads together.
+    pub fn read_within(&mut self, time: Duration) {
+        self.read_time = ReadTime::Until(Deadline::new("sending a request", time));
+    }
+
+    /// Ends the connection properly: the other side sees that nothing is missing.
+    pub fn end(mut self) {
+        self.halves.writing.end();
+        self.halves.reading.discard(END_TIME);
+    }
+}
+
+fn failed(why: CloseCause) -> io::Error {
+    let kind = match &why {
+        CloseCause::Slow { .. } => io::ErrorKind::TimedOut,
+        CloseCause::BrokenOff => io::ErrorKind::UnexpectedEof,
+        CloseCause::Certificate(_) | CloseCause::OurCertificate(_) => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, why.to_string())
+}
+
+impl Read for AdminStream {
+    /// Returns 0 only at the proper end of the stream. A connection that breaks off is an error.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let deadline = match self.read_time {
+            ReadTime::Each(time) => Deadline::new("an answer", time),
+            ReadTime::Until(deadline) => deadline,
+        };
+        self.halves.reading.read_some(bytes, deadline).map_err(failed)
+    }
+}
+
+impl Write for AdminStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.halves.writing.send(&[bytes]).map_err(failed)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Connects to the manager at `address` (`host:port`) as `identity`. An answer may take up to `read_time` before its
+/// next byte.
+///
+/// # Errors
+/// Nobody answers there, or it is not a manager of this cluster.
+pub fn connect_admin(
+    identity: &AdminIdentity,
+    address: &str,
+    settings: &Settings,
+    read_time: Duration,
+) -> Result<AdminStream, LinkError> {
+    let connect = || {
+        let config = identity.client().map_err(|error| CloseCause::ClosedHere(error.to_string()))?;
+        let deadline = Deadline::new("connecting", settings.connect_time);
+        let (socket, at) = dial(address, settings)?;
+        let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
+        let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
+        if !name.roles.contain(Role::Manager) {
+            return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
+        }
+        Ok(AdminStream::new(halves, at, read_time))
+    };
+    connect().map_err(|why: CloseCause| why.with(address))
+}
+
+/// Connects to the first address of this name that answers.
+pub(crate) fn dial(address: &str, settings: &Settings) -> Result<(TcpStream, SocketAddr), CloseCause> {
+    let mut refused = CloseCause::Connect(io::Error::other("its name has no address"));
+    for address in address.to_socket_addrs().map_err(CloseCause::Connect)? {
+        match TcpStream::connect_timeout(&address, settings.connect_time) {
+            Ok(socket) => return Ok((socket, address)),
+            Err(error) => refused = CloseCause::Connect(error),
+        }
+    }
+    Err(refused)
+}

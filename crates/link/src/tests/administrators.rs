@@ -1,0 +1,255 @@
+//! Who may act as an administrator: neither a node, nor an administrator as a node.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::{RngCore as _, SeedableRng as _};
+use types::{ClusterId, Timestamp};
+
+use super::world::*;
+use crate::admin::*;
+use crate::channel;
+use crate::credentials::{ADMIN_PROTOCOL, INVITE_PROTOCOL, NODE_PROTOCOL};
+use crate::hello::Expect;
+use crate::*;
+
+/// Keeps one invitation, and answers each connection with the line that it got.
+struct Office {
+    record: Mutex<Option<AdminRecord>>,
+    served: Mutex<Vec<AdminName>>,
+}
+
+impl AdminStore for Office {
+    fn redeem(
+        &self,
+        presented: &PresentedInvitation,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<AdminGrant, AdminError> {
+        let mut kept = self.record.lock();
+        let record = check_invitation(kept.as_ref(), presented, key, now)?.clone();
+        *kept = Some(AdminRecord { key: Some(*key), ..record.clone() });
+        Ok(AdminGrant { validity: record.validity(now, ADMIN_VALIDITY), name: record.name, role: record.role })
+    }
+}
+
+impl AdminHandler for Office {
+    fn serve(&self, who: AdminName, mut stream: AdminStream) {
+        self.served.lock().push(who);
+        stream.read_within(Duration::from_secs(1));
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while line.last() != Some(&b'\n') && line.len() < 100 && matches!(stream.read(&mut byte), Ok(1)) {
+            line.push(byte[0]);
+        }
+        let _ = stream.write_all(&line.repeat(1000));
+        stream.end();
+    }
+}
+
+struct Site {
+    cluster: Cluster,
+    office: Arc<Office>,
+    manager: Node,
+}
+
+impl Site {
+    fn new() -> Self {
+        let cluster = Cluster::new(1);
+        let office = Arc::new(Office { record: Mutex::new(None), served: Mutex::default() });
+        let service = AdminService {
+            authority: Arc::clone(&cluster.authority),
+            store: Arc::clone(&office) as _,
+            handler: Arc::clone(&office) as _,
+        };
+        let doors = Doors { join: None, admin: Some(Arc::new(service)) };
+        let manager = Node::start_with(cluster.us(1, Roles::MANAGER), doors);
+        Self { cluster, office, manager }
+    }
+
+    fn address(&self) -> String {
+        self.manager.address().to_string()
+    }
+
+    fn invite(&self, valid: Duration) -> Invitation {
+        let authority = self.cluster.authority.fingerprint();
+        let (invitation, hash) = Invitation::make(vec![self.address()], authority, now().plus(valid)).unwrap();
+        *self.office.record.lock() = Some(AdminRecord {
+            id: invitation.id,
+            name: "alice".into(),
+            role: AdminRole::Operator,
+            invited: now(),
+            invited_by: "root".into(),
+            hash,
+            invitation_ends: invitation.expires,
+            access_ends: None,
+            key: None,
+            certificate_ends: None,
+            revoked: None,
+        });
+        Invitation::parse(&invitation.text().unwrap()).unwrap()
+    }
+
+    fn issued(&self, now: Timestamp, validity: Duration) -> AdminIdentity {
+        let subject = AdminName { cluster: ClusterId(1), id: AdminId([7; 16]) };
+        AdminIdentity::issue(&self.cluster.authority, subject, vec![self.address()], now, validity).unwrap()
+    }
+
+    fn asked(&self, identity: &AdminIdentity) -> std::io::Result<String> {
+        let stream = connect_admin(identity, &self.address(), &quick(), SOON);
+        let mut stream = stream.map_err(|error| std::io::Error::other(error.to_string()))?;
+        stream.write_all(b"hello\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+#[test]
+fn an_invited_person_connects_with_a_certificate_of_the_cluster() {
+    let site = Site::new();
+    let invitation = site.invite(DAY);
+    let identity = redeem(&invitation, &invitation.addresses, &quick()).unwrap();
+    assert_eq!((identity.name(), identity.role()), ("alice", AdminRole::Operator));
+    assert_eq!(identity.subject().id, invitation.id);
+    // It is kept in a file that only its owner can read.
+    let path = site.cluster.folder.path().join("contexts/one");
+    identity.write(&path).unwrap();
+    let identity = AdminIdentity::read(&path).unwrap();
+    assert_eq!(site.asked(&identity).unwrap(), "hello\n".repeat(1000));
+    assert_eq!(*site.office.served.lock(), [*identity.subject()]);
+    // Another key gets nothing for the same invitation.
+    let error = redeem(&invitation, &invitation.addresses, &quick()).unwrap_err().to_string();
+    assert!(error.contains("redeemed already") && error.contains("weir admin revoke alice"), "{error}");
+    let late = site.invite(Duration::ZERO);
+    let error = redeem(&late, &late.addresses, &quick()).unwrap_err().to_string();
+    assert!(error.contains("expired"), "{error}");
+}
+
+#[test]
+fn a_renewed_certificate_is_for_the_same_administrator_and_a_new_key() {
+    let site = Site::new();
+    let identity = site.issued(now(), DAY);
+    assert!(!identity.wants_renewal(now()) && identity.wants_renewal(now().plus(DAY * 3 / 4)));
+    let key = NewKey::draw().unwrap();
+    let request = key.admin_renewal(identity.subject()).unwrap();
+    let answer = site.cluster.authority.renew_admin(identity.subject(), &request, now(), DAY * 2).unwrap();
+    let renewed = identity.renewed(&key, &answer, now()).unwrap();
+    assert!(renewed.expires() > identity.expires());
+    assert_eq!(site.asked(&renewed).unwrap(), "hello\n".repeat(1000));
+    assert!(identity.renewed(&NewKey::draw().unwrap(), &answer, now()).is_err(), "of another key");
+    let other = AdminName { id: AdminId([8; 16]), ..*identity.subject() };
+    assert!(site.cluster.authority.renew_admin(&other, &request, now(), DAY).is_err(), "of somebody else");
+}
+
+/// What a node gets that connects as an administrator, with any certificate.
+fn end_of(site: &Site, us: &LocalNode, protocol: &[u8]) -> Vec<u8> {
+    let mut client = (*us.credentials.current().client).clone();
+    client.alpn_protocols = vec![protocol.to_vec()];
+    let socket = TcpStream::connect(site.manager.address()).unwrap();
+    let (mut halves, _) = channel::connect(socket, client.into(), soon(), SOON).unwrap();
+    let _ = halves.writing.send(&[b"{\"ask\":\"status\"}\n"]);
+    let mut got = vec![0; 1000];
+    let n = halves.reading.read_some(&mut got, soon()).unwrap_or(0);
+    got.truncate(n);
+    got
+}
+
+#[test]
+fn a_node_is_no_administrator() {
+    let site = Site::new();
+    for roles in [Roles::MANAGER, Roles::DISK, Roles::BOTH] {
+        assert_eq!(end_of(&site, &site.cluster.us(2, roles), ADMIN_PROTOCOL), b"");
+    }
+    assert!(site.office.served.lock().is_empty());
+    // Without a certificate nobody gets in, either.
+    let plain = crate::credentials::joining(site.cluster.authority.fingerprint(), ADMIN_PROTOCOL).unwrap();
+    let socket = TcpStream::connect(site.manager.address()).unwrap();
+    let (mut halves, _) = channel::connect(socket, plain, soon(), SOON).unwrap();
+    assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
+    assert!(site.office.served.lock().is_empty());
+}
+
+#[test]
+fn an_administrator_is_no_node() {
+    let site = Site::new();
+    let identity = site.issued(now(), DAY);
+    let mut client = (*identity.client().unwrap()).clone();
+    client.alpn_protocols = vec![NODE_PROTOCOL.to_vec()];
+    // Its certificate under a node's hello.
+    let us = site.cluster.us(2, Roles::DISK);
+    us.credentials.show_as(client);
+    let error = Link::try_up(&us, &site.manager, Expect::default()).err().unwrap();
+    assert!(site.manager.seen().lines().is_empty(), "{error}");
+    // As a server, too: nodes that dial it refuse it, and so does the manager's join.
+    let problem = crate::verify::Verifier::of(ClusterId(1), site.cluster.authority.certificate()).unwrap().check(
+        &identity.certificate_for_tests(),
+        &[],
+        now(),
+    );
+    assert_eq!(problem, Err(CertificateProblem::NoNode));
+    // And a node of the cluster still gets in.
+    assert!(Link::up(&site.cluster.us(3, Roles::DISK), &site.manager).ask("hello").is_ok());
+}
+
+#[test]
+fn certificates_that_are_not_valid_are_refused() {
+    let site = Site::new();
+    let long_ago = Timestamp::from_secs(now().secs() - 10 * 86_400);
+    let error = site.asked(&site.issued(long_ago, DAY)).unwrap_err();
+    assert!(error.to_string().contains("expired"), "{error}");
+    // Of the same name, but of another authority. Such a client trusts this manager only if it lies to itself.
+    let other = Cluster::new(1);
+    let subject = AdminName { cluster: ClusterId(1), id: AdminId([7; 16]) };
+    let stranger = AdminIdentity::issue(&other.authority, subject, vec![site.address()], now(), DAY).unwrap();
+    let error = site.asked(&stranger).unwrap_err();
+    assert!(error.to_string().contains("not made by this cluster's authority"), "{error}");
+    let mut client = (*site.issued(now(), DAY).client().unwrap()).clone();
+    client.client_auth_cert_resolver = stranger.client().unwrap().client_auth_cert_resolver.clone();
+    let socket = TcpStream::connect(site.manager.address()).unwrap();
+    let (mut halves, _) = channel::connect(socket, client.into(), soon(), SOON).unwrap();
+    assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
+    assert!(site.office.served.lock().is_empty());
+}
+
+#[test]
+fn a_disk_server_serves_no_administrators_and_gets_no_secret() {
+    let site = Site::new();
+    let disk = site.cluster.node(2, Roles::DISK);
+    let identity = site.issued(now(), DAY);
+    let error = connect_admin(&identity, &disk.address().to_string(), &quick(), SOON).unwrap_err().to_string();
+    assert!(error.contains("which is no manager"), "{error}");
+    let invitation = site.invite(DAY);
+    let error = redeem(&invitation, &[disk.address().to_string()], &quick()).unwrap_err().to_string();
+    assert!(error.contains("which is no manager"), "{error}");
+    // A manager of another cluster does not get it, either.
+    let other = Cluster::new(2).node(1, Roles::MANAGER);
+    let error = redeem(&invitation, &[other.address().to_string()], &quick()).unwrap_err().to_string();
+    assert!(error.contains("not the one that"), "{error}");
+    assert!(redeem(&invitation, &[site.address()], &quick()).is_ok(), "it was not used up");
+}
+
+#[test]
+fn hostile_bytes_with_an_invitation_do_no_harm() {
+    let site = Site::new();
+    let mut random = vec![0; 3000];
+    rand::rngs::StdRng::seed_from_u64(5).fill_bytes(&mut random);
+    let long = [&60_000u32.to_le_bytes()[..], &random].concat();
+    let unsigned = [&3000u32.to_le_bytes()[..], &random].concat();
+    for sent in [&b""[..], b"\0\0\0\0", b"\xff\xff\xff\xff", &long, &unsigned, &random[..3]] {
+        let plain = crate::credentials::joining(site.cluster.authority.fingerprint(), INVITE_PROTOCOL).unwrap();
+        let socket = TcpStream::connect(site.manager.address()).unwrap();
+        let (mut halves, _) = channel::connect(socket, plain, soon(), SOON).unwrap();
+        let mut challenge = [0; 40];
+        assert!(halves.reading.fill(&mut challenge, soon()).unwrap());
+        assert!(challenge.starts_with(b"weiradmn"));
+        let _ = halves.writing.send(&[sent]);
+        halves.writing.end();
+        assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)), "{sent:?}");
+    }
+    let invitation = site.invite(DAY);
+    assert!(redeem(&invitation, &invitation.addresses, &quick()).is_ok());
+}

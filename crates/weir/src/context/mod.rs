@@ -1,0 +1,212 @@
+//! Contexts: the clusters that a user of this machine administers. Each is a file with everything that is needed to
+//! ask that cluster: the addresses of its managers, a key, and a certificate.
+//!
+//! The folder is `weir` in `$XDG_CONFIG_HOME`, else `~/.config/weir`. `contexts/NAME` is a context, `current` holds the
+//! name of the one that commands use by themselves.
+
+mod command;
+mod target;
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use link::FileError;
+use link::admin::{AdminIdentity, AdminIdentityError};
+
+pub(crate) use command::run;
+pub(crate) use target::Target;
+
+const CONTEXTS: &str = "contexts";
+const CURRENT: &str = "current";
+const NAME_MAX: usize = 64;
+
+/// A context cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContextError {
+    /// No folder for settings is known.
+    #[error("neither HOME nor XDG_CONFIG_HOME names a folder; weir keeps contexts in ~/.config/weir")]
+    NoHome,
+    /// The name is not possible.
+    #[error(
+        "`{0}` is no name for a context: write 1 to 64 letters, digits, and any of `.`, `_`, `-`, and begin with a letter or digit"
+    )]
+    Name(String),
+    /// There is no such context.
+    #[error("there is no context {name} in {folder}; `weir context list` shows all")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The folder.
+        folder: String,
+    },
+    /// There is one of this name already.
+    #[error("there is a context {0} already; `weir context remove {0}` first, or choose another name")]
+    Exists(String),
+    /// Its file cannot be read or written.
+    #[error("context {name}: {source}")]
+    Identity {
+        /// The name.
+        name: String,
+        /// What is wrong.
+        source: AdminIdentityError,
+    },
+    /// The folder cannot be read or changed.
+    #[error("cannot {what} {path}: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// The file.
+        path: String,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// The contexts of the user.
+pub(crate) struct Contexts {
+    folder: PathBuf,
+}
+
+/// Whether a context may have this name. It is the name of a file.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) && name.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+impl Contexts {
+    /// Those of the user who runs this process.
+    pub(crate) fn of_user() -> Result<Self, ContextError> {
+        let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let config = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")));
+        Ok(Self { folder: config.ok_or(ContextError::NoHome)?.join("weir") })
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf, ContextError> {
+        match is_name(name) {
+            true => Ok(self.folder.join(CONTEXTS).join(name)),
+            false => Err(ContextError::Name(name.to_owned())),
+        }
+    }
+
+    /// The names of all contexts, in order.
+    pub(crate) fn names(&self) -> Result<Vec<String>, ContextError> {
+        let path = self.folder.join(CONTEXTS);
+        let failed = |source| ContextError::Io { what: "list", path: path.display().to_string(), source };
+        let entries = match fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // Files with other names are not contexts.
+            let name = entry.map_err(failed)?.file_name().into_string().unwrap_or_default();
+            if is_name(&name) && !name.contains(".new-") {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The context `name`; `None` if there is none.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<AdminIdentity>, ContextError> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        match AdminIdentity::read(&self.path(name)?) {
+            Ok(identity) => Ok(Some(identity)),
+            Err(AdminIdentityError::File(FileError::Missing { .. })) => Ok(None),
+            Err(source) => Err(ContextError::Identity { name: name.to_owned(), source }),
+        }
+    }
+
+    /// The context `name`.
+    pub(crate) fn read(&self, name: &str) -> Result<AdminIdentity, ContextError> {
+        self.find(name)?.ok_or_else(|| ContextError::Unknown {
+            name: name.to_owned(),
+            folder: self.folder.join(CONTEXTS).display().to_string(),
+        })
+    }
+
+    /// Whether a new context may have this name.
+    pub(crate) fn check_new(&self, name: &str) -> Result<(), ContextError> {
+        match fs::symlink_metadata(self.path(name)?) {
+            Ok(_) => Err(ContextError::Exists(name.to_owned())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Writes the context `name`.
+    pub(crate) fn write(&self, name: &str, identity: &AdminIdentity) -> Result<(), ContextError> {
+        let written = identity.write(&self.path(name)?);
+        written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
+    }
+
+    /// Removes the context `name`, with its key.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), ContextError> {
+        let path = self.path(name)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.read(name).map(drop)?,
+            other => other.map_err(|source| failed("remove", &path, source))?,
+        }
+        if self.current()?.as_deref() == Some(name) {
+            let current = self.folder.join(CURRENT);
+            fs::remove_file(&current).map_err(|source| failed("remove", &current, source))?;
+        }
+        Ok(())
+    }
+
+    /// The name of the current context.
+    pub(crate) fn current(&self) -> Result<Option<String>, ContextError> {
+        let path = self.folder.join(CURRENT);
+        let mut text = String::new();
+        match fs::File::open(&path).and_then(|file| file.take(4096).read_to_string(&mut text)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(failed("read", &path, source)),
+            Ok(_) => Ok(Some(text.trim().to_owned()).filter(|name| !name.is_empty())),
+        }
+    }
+
+    /// Makes the context `name` the current one. It must exist.
+    pub(crate) fn set_current(&self, name: &str) -> Result<(), ContextError> {
+        self.read(name)?;
+        let (path, unfinished) = (self.folder.join(CURRENT), self.folder.join(format!("{CURRENT}.new")));
+        let write = || {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            writeln!(file, "{name}")?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)
+        };
+        write().map_err(|source| failed("write", &path, source))
+    }
+}
+
+fn failed(what: &'static str, path: &Path, source: io::Error) -> ContextError {
+    ContextError::Io { what, path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_a_path() {
+        for name in ["cern", "mgr1.example.org", "a_b-c", "0"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", ".", "..", "a/b", "/a", "-a", ".a", "a b", "a:1", "ä", &"a".repeat(65)] {
+            assert!(!is_name(name), "{name}");
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let contexts = Contexts { folder: temp.path().join("weir") };
+        assert!(matches!(contexts.remove("../current"), Err(ContextError::Name(_))));
+        assert!(matches!(contexts.remove("gone"), Err(ContextError::Unknown { .. })));
+        assert!(matches!(contexts.set_current("gone"), Err(ContextError::Unknown { .. })));
+        assert!(contexts.names().unwrap().is_empty() && contexts.current().unwrap().is_none());
+        assert!(!temp.path().join("weir").exists(), "reading makes nothing");
+    }
+}

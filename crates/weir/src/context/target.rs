@@ -1,0 +1,257 @@
+//! Which node a command asks. The first of these that is given wins:
+//!
+//! 1. `--data` or `--cluster`
+//! 2. the environment variable `WEIR_CLUSTER`
+//! 3. the environment variable `WEIR_DATA`
+//! 4. the current context
+//! 5. the data directory of the package
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use link::admin::AdminIdentity;
+
+use super::{ContextError, Contexts};
+use crate::Failure;
+use crate::cli::{DATA_DEFAULT, TargetArgs};
+use crate::control::client::{self, Answers, AskError};
+use crate::control::{ControlRequest, remote};
+use crate::exit::Exit;
+use crate::serve::now;
+
+/// The port of a manager's address without one.
+const PORT: u16 = 1095;
+
+/// The node that a command asks.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// The node that serves a data directory of this machine.
+    Local {
+        /// The directory.
+        data: PathBuf,
+        /// What named it.
+        named_by: &'static str,
+    },
+    /// A manager of a cluster.
+    Remote {
+        /// The cluster, as the user named it.
+        name: String,
+        /// Who asks, and at which addresses.
+        identity: Box<AdminIdentity>,
+    },
+}
+
+/// What was given, in the order in which it wins.
+#[derive(Debug, PartialEq, Eq)]
+enum Given {
+    Data(PathBuf, &'static str),
+    Cluster(String),
+    Context(String),
+}
+
+fn given(
+    args: &TargetArgs,
+    env: impl Fn(&str) -> Option<String>,
+    current: impl FnOnce() -> Result<Option<String>, ContextError>,
+) -> Result<Given, ContextError> {
+    let env = |name: &str| env(name).filter(|value| !value.is_empty());
+    if let Some(data) = &args.data {
+        return Ok(Given::Data(data.clone(), "--data"));
+    }
+    if let Some(cluster) = args.cluster.clone().or_else(|| env("WEIR_CLUSTER")) {
+        return Ok(Given::Cluster(cluster));
+    }
+    if let Some(data) = env("WEIR_DATA") {
+        return Ok(Given::Data(data.into(), "WEIR_DATA"));
+    }
+    Ok(match current()? {
+        Some(context) => Given::Context(context),
+        None => Given::Data(DATA_DEFAULT.into(), "the default"),
+    })
+}
+
+impl Target {
+    /// The node that the command line, the environment or the current context names.
+    pub(crate) fn of(args: &TargetArgs) -> Result<Self, Failure> {
+        let usage = |error: ContextError| Failure::new(Exit::Usage, error);
+        // Without a home there are no contexts.
+        let current = || Contexts::of_user().map_or(Ok(None), |contexts| contexts.current());
+        let env = |name: &str| std::env::var(name).ok();
+        match given(args, env, current).map_err(usage)? {
+            Given::Data(data, named_by) => Ok(Self::Local { data, named_by }),
+            Given::Context(name) => {
+                let identity = Contexts::of_user().and_then(|contexts| current_identity(&contexts, &name));
+                Ok(Self::remote(name, identity.map_err(usage)?))
+            }
+            Given::Cluster(said) => {
+                let identity = Contexts::of_user().and_then(|contexts| named(&contexts, &said)).map_err(usage)?;
+                let identity = identity.ok_or_else(|| unknown(&said))?;
+                Ok(Self::remote(said, identity))
+            }
+        }
+    }
+
+    /// Renews the certificate first, if it is time.
+    fn remote(name: String, (context, identity): (String, AdminIdentity)) -> Self {
+        let now = now();
+        if !identity.wants_renewal(now) || identity.expires() <= now {
+            return Self::Remote { name, identity: Box::new(identity) };
+        }
+        let renewed = remote::renew(&name, &identity, now).and_then(|renewed| {
+            let contexts = Contexts::of_user().map_err(|error| error.to_string())?;
+            // The addresses of the command line are not those of the context.
+            let kept = contexts.read(&context).map_err(|error| error.to_string())?;
+            let kept = renewed.clone().with_managers(kept.managers().to_vec());
+            contexts.write(&context, &kept).map(|()| renewed).map_err(|error| error.to_string())
+        });
+        let identity = renewed.unwrap_or_else(|why| {
+            let end = crate::time_text::show_time(u64::try_from(identity.expires().secs()).unwrap_or(0));
+            let text = format!("weir: the certificate of context {context} ends {end} and could not be renewed: {why}");
+            // Stderr may be closed.
+            let _ = writeln!(std::io::stderr(), "{text}");
+            identity
+        });
+        Self::Remote { name, identity: Box::new(identity) }
+    }
+
+    /// Sends a request. Returns the answer and a reader of the bytes that follow it.
+    pub(crate) fn ask(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
+        match self {
+            Self::Local { data, .. } => client::ask(data, what),
+            Self::Remote { name, identity } => remote::ask(name, identity, what),
+        }
+    }
+
+    /// Like [`Target::ask`], for answers that may be longer than a line.
+    pub(crate) fn ask_long<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, AskError> {
+        let (_, following) = self.ask(what)?;
+        client::read_long(following).map_err(|source| AskError::Io { at: self.to_string(), source })
+    }
+
+    /// The failure of a request; `answered_by` says who answers it.
+    pub(crate) fn failure(&self, error: AskError, answered_by: &str) -> Failure {
+        match (&error, self) {
+            (AskError::Absent(_), _) => Failure::new(Exit::NotFound, error),
+            (AskError::Denied(_), _) => Failure::new(Exit::Denied, error),
+            (AskError::Unreachable { .. }, _) => Failure::new(Exit::Unreachable, error),
+            (AskError::NotRunning { .. }, Self::Local { named_by, .. }) => {
+                let hint = match *named_by {
+                    "the default" => {
+                        " (the default: name another directory with --data or WEIR_DATA, or a cluster with --cluster, WEIR_CLUSTER or `weir context use`)"
+                    }
+                    "WEIR_DATA" => " (named by WEIR_DATA)",
+                    _ => "",
+                };
+                Failure::message(Exit::Failed, format!("{answered_by}: {error}{hint}"))
+            }
+            _ => Failure::new(Exit::Failed, error),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local { data, .. } => write!(f, "the node on {}", data.display()),
+            Self::Remote { name, .. } => write!(f, "the manager of {name}"),
+        }
+    }
+}
+
+fn current_identity(contexts: &Contexts, name: &str) -> Result<(String, AdminIdentity), ContextError> {
+    Ok((name.to_owned(), contexts.read(name)?))
+}
+
+/// The context with this name, or the one of a manager at this address. If no context has the address, the current
+/// context asks there: the certificate, not the address, decides whether it is the same cluster.
+fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, AdminIdentity)>, ContextError> {
+    if let Some(identity) = contexts.find(said)? {
+        return Ok(Some((said.to_owned(), identity)));
+    }
+    let Some(address) = address_of(said) else { return Ok(None) };
+    let at = |identity: AdminIdentity| identity.with_managers(vec![address.clone()]);
+    for name in contexts.names()? {
+        // A context that cannot be read is no obstacle for others.
+        if let Ok(Some(identity)) = contexts.find(&name)
+            && identity.managers().iter().any(|manager| is_same(manager, &address))
+        {
+            return Ok(Some((name, at(identity))));
+        }
+    }
+    let Some(current) = contexts.current()? else { return Ok(None) };
+    Ok(contexts.find(&current)?.map(|identity| (current, at(identity))))
+}
+
+/// `HOST` or `HOST:PORT` as `host:port`; `None` if it is neither.
+fn address_of(said: &str) -> Option<String> {
+    let is_host = |host: &str| {
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        match inner {
+            Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.bytes().all(fits),
+        }
+    };
+    if is_host(said) {
+        return Some(format!("{said}:{PORT}"));
+    }
+    let (host, port) = said.rsplit_once(':')?;
+    (is_host(host) && port.parse::<u16>().is_ok_and(|port| port != 0)).then(|| said.to_owned())
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+fn unknown(said: &str) -> Failure {
+    let why = match address_of(said) {
+        Some(_) => "no context has this name or a manager at this address",
+        None => "no context has this name, and it is no HOST[:PORT]",
+    };
+    Failure::message(
+        Exit::Usage,
+        format!(
+            "cannot ask `{said}`: {why}. `weir context list` shows all contexts; `weir context add NAME --invite-file FILE` makes one from an invitation"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_what_is_given_wins() {
+        let args = |data: Option<&str>, cluster: Option<&str>| TargetArgs {
+            data: data.map(PathBuf::from),
+            cluster: cluster.map(str::to_owned),
+        };
+        let both = |name: &str| match name {
+            "WEIR_CLUSTER" => Some("of-env".to_owned()),
+            "WEIR_DATA" => Some("/env".to_owned()),
+            _ => None,
+        };
+        let data_alone = |name: &str| (name == "WEIR_DATA").then(|| "/env".to_owned());
+        let empty = |_: &str| Some(String::new());
+        let current = || Ok(Some("cern".to_owned()));
+        let given = |args: &TargetArgs, env: &dyn Fn(&str) -> Option<String>| given(args, env, current).unwrap();
+        assert_eq!(given(&args(Some("/d"), None), &both), Given::Data("/d".into(), "--data"));
+        assert_eq!(given(&args(None, Some("c")), &both), Given::Cluster("c".into()));
+        assert_eq!(given(&args(None, None), &both), Given::Cluster("of-env".into()));
+        assert_eq!(given(&args(None, None), &data_alone), Given::Data("/env".into(), "WEIR_DATA"));
+        assert_eq!(given(&args(None, None), &empty), Given::Context("cern".into()));
+        let nothing = super::given(&args(None, None), |_| None, || Ok(None)).unwrap();
+        assert_eq!(nothing, Given::Data(DATA_DEFAULT.into(), "the default"));
+    }
+
+    #[test]
+    fn addresses_get_the_port_of_managers() {
+        assert_eq!(address_of("mgr1.example.org").as_deref(), Some("mgr1.example.org:1095"));
+        assert_eq!(address_of("mgr1:2000").as_deref(), Some("mgr1:2000"));
+        assert_eq!(address_of("[::1]").as_deref(), Some("[::1]:1095"));
+        assert_eq!(address_of("[::1]:9").as_deref(), Some("[::1]:9"));
+        for wrong in ["", ":", "a:0", "a:x", "a b", "root://a", "a/b", "[x]:1", "a:70000"] {
+            assert_eq!(address_of(wrong), None, "{wrong}");
+        }
+    }
+}

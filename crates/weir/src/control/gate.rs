@@ -1,0 +1,200 @@
+//! What every request passes, from the socket and from other machines alike: the role is checked, the request is
+//! answered, and a change is written to the audit log.
+
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+
+use super::rules::{Rule, rule};
+use super::{Answerer, Caller, ControlRequest, LINE_MAX, Reply};
+
+/// Reads the line of a request.
+pub(crate) fn read(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    BufReader::new(from.take(LINE_MAX)).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+/// Answers the request in `line`, and writes the answer to `to`. `caller` is asked once the request is here.
+pub(crate) fn serve(
+    line: &[u8],
+    mut to: impl Write,
+    caller: impl FnOnce() -> Result<Caller, String>,
+    answer: &Answerer,
+) -> io::Result<()> {
+    // Whoever may make no request learns nothing about requests.
+    let caller = match caller() {
+        Ok(caller) => caller,
+        Err(why) => return say(&mut to, &Reply::Denied(why)),
+    };
+    let ask = match serde_json::from_slice::<ControlRequest>(line) {
+        Ok(ask) => ask,
+        Err(error) => {
+            let version = env!("CARGO_PKG_VERSION");
+            return say(
+                &mut to,
+                &Reply::Refused(format!(
+                    "this node, weir {version}, does not understand the command: {error}; is the command of the same version?"
+                )),
+            );
+        }
+    };
+    let Rule { least, change } = rule(&ask);
+    let audit = |outcome: &str| {
+        if let Some(what) = &change {
+            write_audit(&caller, what, outcome);
+        }
+    };
+    if let (Caller::Remote { .. }, ControlRequest::Backup { .. }) = (&caller, &ask) {
+        // It hands out all names, and nothing would be logged: a backup is no change.
+        let why = "backups are made on the manager's machine: they contain the key of the cluster";
+        return say(&mut to, &Reply::Denied(why.into()));
+    }
+    if caller.role() < least {
+        let why = format!("{} is {}, and this needs the role {least}", caller.name(), caller.role());
+        audit(&format!("denied: {why}"));
+        return say(&mut to, &Reply::Denied(why));
+    }
+    let reply = answer(&caller, ask);
+    match reply {
+        Reply::Late(value, work) => {
+            let began = say(&mut to, &Reply::Done(value));
+            let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
+            // The work notices that nobody reads its answer any more.
+            let worked = began.and_then(|()| work(&mut out)).and_then(|outcome| out.flush().map(|()| outcome));
+            match &worked {
+                Ok(Ok(())) => audit("done"),
+                Ok(Err(why)) => audit(&format!("failed: {why}")),
+                Err(error) => audit(&format!("the command's connection ended before the answer: {error}")),
+            }
+            worked.map(drop)
+        }
+        Reply::Stream(value, following) => {
+            audit("done");
+            say(&mut to, &Reply::Done(value))?;
+            let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
+            following(&mut out)?;
+            out.flush()
+        }
+        reply => {
+            match &reply {
+                Reply::Refused(why) | Reply::Absent(why) | Reply::Denied(why) => audit(&format!("failed: {why}")),
+                _ => audit("done"),
+            }
+            say(&mut to, &reply)
+        }
+    }
+}
+
+/// The answer to a command for which there is no room.
+pub(crate) const TOO_MANY: &str = "too many commands at a time; try again in a moment";
+/// Bytes of an answer that are sent together.
+const BUFFER: usize = 256 << 10;
+
+/// Bytes of a change's words and of its outcome in an audit line. What is longer is cut.
+const AUDITED_MAX: usize = 2048;
+
+/// Writes the audit line of a change.
+pub(crate) fn write_audit(caller: &Caller, what: &str, outcome: &str) {
+    let (what, outcome) = (cut(what), cut(outcome));
+    // Values of other people stand in quotes: they cannot look like another line.
+    let (by, role, peer) = (caller.name(), caller.role(), caller.peer());
+    tracing::info!(target: "audit", by, %role, peer, what, outcome, "change");
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=AUDITED_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+/// Writes an answer without bytes that follow it.
+pub(crate) fn say(to: &mut impl Write, reply: &Reply) -> io::Result<()> {
+    let line = match reply {
+        Reply::Done(value) | Reply::Stream(value, _) | Reply::Late(value, _) => serde_json::json!({ "ok": value }),
+        Reply::Refused(why) => serde_json::json!({ "error": why }),
+        Reply::Absent(what) => serde_json::json!({ "error": what, "absent": true }),
+        Reply::Denied(why) => serde_json::json!({ "error": why, "denied": true }),
+    };
+    to.write_all(format!("{line}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use link::admin::{AdminId, AdminRole};
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::prelude::*;
+
+    use super::*;
+
+    fn caller(role: AdminRole) -> Caller {
+        let peer = "127.0.0.1:9".parse().unwrap();
+        Caller::Remote { id: AdminId([0; 16]), name: "alice".into(), role, peer }
+    }
+
+    /// The answer to `ask`, and the log.
+    fn served(ask: &str, caller: Result<Caller, String>, answer: &Answerer) -> (String, String) {
+        let temp = tempfile::NamedTempFile::new().unwrap();
+        let layer = fmt::layer().with_ansi(false).with_writer(Arc::new(temp.reopen().unwrap()));
+        let mut out = Vec::new();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let _ = serve(ask.as_bytes(), &mut out, || caller, answer);
+        });
+        (String::from_utf8(out).unwrap(), std::fs::read_to_string(temp.path()).unwrap())
+    }
+
+    const DRAIN: &str = "{\"ask\":\"drain\",\"store\":7,\"stop\":false}\n";
+
+    #[test]
+    fn a_change_is_logged_with_who_made_it_and_the_outcome() {
+        let done = served(DRAIN, Ok(caller(AdminRole::Operator)), &|_, _| Reply::long(&1));
+        assert_eq!(done.0, "{\"ok\":null}\n1");
+        for part in [
+            "audit: change",
+            "by=\"alice\"",
+            "role=operator",
+            "peer=\"127.0.0.1:9\"",
+            "what=\"drain store 7\"",
+            "outcome=\"done\"",
+        ] {
+            assert!(done.1.contains(part), "{part} in {}", done.1);
+        }
+        let failed = served(DRAIN, Ok(caller(AdminRole::Admin)), &|_, _| Reply::Refused("no room".into()));
+        assert!(failed.1.contains("outcome=\"failed: no room\""), "{}", failed.1);
+        let late: &Answerer = &|_, _| {
+            Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Err("late".into()))))
+        };
+        let late = served(DRAIN, Ok(caller(AdminRole::Admin)), late);
+        assert_eq!(late.0, "{\"ok\":null}\n2");
+        assert!(late.1.contains("outcome=\"failed: late\""), "{}", late.1);
+        let read = served("{\"ask\":\"stores\"}\n", Ok(caller(AdminRole::Viewer)), &|_, _| Reply::long(&1));
+        assert_eq!(read.1, "", "what only reads is not logged");
+    }
+
+    #[test]
+    fn without_the_role_nothing_happens() {
+        let nobody: &Answerer = &|_, _| panic!("it was answered");
+        let denied = served(DRAIN, Ok(caller(AdminRole::Viewer)), nobody);
+        assert!(denied.0.contains("\"denied\":true") && denied.0.contains("needs the role operator"), "{}", denied.0);
+        assert!(denied.1.contains("outcome=\"denied: "), "{}", denied.1);
+        let revoked = served(DRAIN, Err("it was revoked".into()), nobody);
+        assert!(revoked.0.contains("it was revoked") && revoked.0.contains("\"denied\":true"), "{}", revoked.0);
+        let nonsense = served("{\"ask\":\"dance\"}\n", Ok(caller(AdminRole::Admin)), nobody);
+        assert!(nonsense.0.contains("does not understand"), "{}", nonsense.0);
+        let revoked = served("{\"ask\":\"dance\"}\n", Err("it was revoked".into()), nobody);
+        assert!(revoked.0.contains("it was revoked"), "{}", revoked.0);
+    }
+
+    #[test]
+    fn a_hostile_name_makes_no_line_of_its_own() {
+        let ask = "{\"ask\":\"node-remove\",\"name\":\"a\\nINFO audit: change by=\\\"root\\\"\"}\n";
+        let (_, log) = served(ask, Ok(caller(AdminRole::Admin)), &|_, _| Reply::Absent("no such node".into()));
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
+
+    #[test]
+    fn a_backup_is_made_on_the_machine_itself() {
+        let (said, log) = served(r#"{"ask":"backup"}"#, Ok(caller(AdminRole::Admin)), &|_, _| unreachable!());
+        assert!(said.contains("denied") && said.contains("on the manager's machine"), "{said}");
+        assert_eq!(log, "");
+    }
+}

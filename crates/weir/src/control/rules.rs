@@ -1,0 +1,113 @@
+//! Which role each request needs, and whether it changes something: one table. A new request does not compile without
+//! a line here.
+
+use link::admin::AdminRole::{self, Admin, Operator, Viewer};
+
+use super::ControlRequest;
+use crate::config::ClusterRole;
+
+/// What holds for a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rule {
+    /// The least role that may make it.
+    pub(crate) least: AdminRole,
+    /// What it changes, in words for the audit log; `None` if it only reads.
+    pub(crate) change: Option<String>,
+}
+
+fn read(least: AdminRole) -> Rule {
+    Rule { least, change: None }
+}
+
+fn change(least: AdminRole, what: impl Into<String>) -> Rule {
+    Rule { least, change: Some(what.into()) }
+}
+
+/// The rule of a request.
+pub(crate) fn rule(ask: &ControlRequest) -> Rule {
+    match ask {
+        ControlRequest::ScrubStatus
+        | ControlRequest::Status
+        | ControlRequest::Stores
+        | ControlRequest::ClusterStatus
+        | ControlRequest::Top
+        | ControlRequest::File { .. }
+        | ControlRequest::Missing { .. }
+        | ControlRequest::PolicyGet { .. }
+        | ControlRequest::PolicyList
+        | ControlRequest::Repair
+        | ControlRequest::Drain { store: None, .. }
+        | ControlRequest::Tokens
+        | ControlRequest::Admins
+        // It changes nothing but the certificate of the administrator who asks.
+        | ControlRequest::AdminRenew { .. } => read(Viewer),
+        // These search the whole namespace.
+        ControlRequest::StoreRemoveLost { confirmed: false, .. }
+        | ControlRequest::FsckCluster { .. }
+        | ControlRequest::PolicyApply { dry_run: true, .. }
+        | ControlRequest::Restored { accept: false, .. } => read(Operator),
+        // It hands out everything that the namespace holds.
+        ControlRequest::Backup { .. } => read(Admin),
+
+        ControlRequest::ScrubNow { rate: None } => change(Operator, "begin a scrub pass"),
+        ControlRequest::ScrubNow { rate: Some(rate) } => {
+            change(Operator, format!("begin a scrub pass at {rate} bytes per second"))
+        }
+        ControlRequest::ScrubStop => change(Operator, "end the scrub pass"),
+        ControlRequest::StoreReadOnly { store, read_only: true } => {
+            change(Operator, format!("make store {store} read-only"))
+        }
+        ControlRequest::StoreReadOnly { store, read_only: false } => {
+            change(Operator, format!("put store {store} online"))
+        }
+        ControlRequest::Drain { store: Some(store), stop: false } => change(Operator, format!("drain store {store}")),
+        ControlRequest::Drain { store: Some(store), stop: true } => {
+            change(Operator, format!("stop draining store {store}"))
+        }
+
+        ControlRequest::PolicySet { path, words, mkdir } => {
+            let made = if *mkdir { ", and make the directory" } else { "" };
+            change(Admin, format!("set the policy of {path} to {words}{made}"))
+        }
+        ControlRequest::PolicyApply { path, dry_run: false, .. } => {
+            change(Admin, format!("apply policies to the files below {path}"))
+        }
+        ControlRequest::Restored { accept: true, force, .. } => {
+            let forced = if *force { ", forced" } else { "" };
+            change(Admin, format!("accept the restored state{forced}"))
+        }
+        ControlRequest::PolicyRemove { path } => change(Admin, format!("remove the policy of {path}")),
+        ControlRequest::StoreRemove { store } => change(Admin, format!("remove store {store}")),
+        ControlRequest::StoreRemoveLost { stores, confirmed: true, force } => {
+            let stores: Vec<String> = stores.iter().map(u64::to_string).collect();
+            let forced = if *force { ", forced" } else { "" };
+            change(Admin, format!("remove as lost: store {}{forced}", stores.join(", ")))
+        }
+        ControlRequest::NodeRemove { name } => change(Admin, format!("remove node {name}")),
+        ControlRequest::MakeToken { role: ClusterRole::Disk, .. } => change(Admin, "create a token for a disk server"),
+        ControlRequest::MakeToken { role: ClusterRole::Manager, .. } => change(Admin, "create a token for a manager"),
+        ControlRequest::RevokeToken { id } => change(Admin, format!("revoke token {id}")),
+        ControlRequest::AdminInvite { name, role, .. } => change(Admin, format!("invite administrator {name} as {role}")),
+        ControlRequest::AdminRevoke { name } => change(Admin, format!("revoke administrator {name}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_changes_something_needs_more_than_a_viewer() {
+        let drain = |store, stop| rule(&ControlRequest::Drain { store, stop });
+        assert_eq!(drain(None, false), read(Viewer));
+        assert_eq!(drain(Some(7), false), change(Operator, "drain store 7"));
+        assert_eq!(drain(Some(7), true), change(Operator, "stop draining store 7"));
+        let lost = |confirmed| rule(&ControlRequest::StoreRemoveLost { stores: vec![7, 8], confirmed, force: true });
+        assert_eq!(lost(false), read(Operator));
+        assert_eq!(lost(true), change(Admin, "remove as lost: store 7, 8, forced"));
+        assert_eq!(rule(&ControlRequest::Backup { since: None }), read(Admin));
+        let invite =
+            ControlRequest::AdminInvite { name: "alice".into(), role: Viewer, valid_millis: 1, access_millis: None };
+        assert_eq!(rule(&invite), change(Admin, "invite administrator alice as viewer"));
+    }
+}

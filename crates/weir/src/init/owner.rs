@@ -1,0 +1,88 @@
+//! Gives what root has made to the user that the package's service runs as.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::path::Path;
+
+use disk::Directory;
+
+/// The user of the package's service.
+const USER: &str = "weir";
+const PASSWD: &str = "/etc/passwd";
+
+/// A user and its group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl Owner {
+    /// The user of the service, if root runs this command and the user exists. Anyone else owns what they make.
+    pub(crate) fn of_service() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        fs::read_to_string(PASSWD).ok().and_then(|text| user_in(&text, USER))
+    }
+
+    /// The owner of `path`, if root runs this command.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let owner = fs::metadata(path).ok().map(|meta| Self { uid: meta.uid(), gid: meta.gid() });
+        owner.filter(|_| rustix::process::geteuid().is_root())
+    }
+
+    /// Takes the directory at `path` with everything in it, if root owns it. A symbolic link in it is not followed.
+    pub(crate) fn take(self, path: &Path) -> io::Result<()> {
+        if self.uid == 0 {
+            return Ok(());
+        }
+        // Open, so that nobody can put another directory in its place meanwhile.
+        let directory = Directory::open(path).map_err(|error| error.source)?;
+        let held = directory.held();
+        if fs::metadata(&held)?.uid() != 0 {
+            return Ok(());
+        }
+        self.take_below(&held)?;
+        // The last one: until then, nobody else can change anything in it, and a repeated command begins again.
+        std::os::unix::fs::chown(&held, Some(self.uid), Some(self.gid))
+    }
+
+    fn take_below(self, folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                self.take_below(&entry.path())?;
+            }
+            lchown(entry.path(), Some(self.uid), Some(self.gid))?;
+        }
+        Ok(())
+    }
+}
+
+/// The user `name` in the text of `/etc/passwd`.
+fn user_in(text: &str, name: &str) -> Option<Owner> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() != Some(name) {
+            return None;
+        }
+        let mut number = |skip| fields.nth(skip).and_then(|field| field.parse().ok());
+        Some(Owner { uid: number(1)?, gid: number(0)? })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        let text = "root:x:0:0:root:/root:/bin/sh\nweird:x:5:6::/:/bin/false\nweir:x:998:997:weir:/var/lib/weir:/x\n";
+        assert_eq!(user_in(text, "weir"), Some(Owner { uid: 998, gid: 997 }));
+        assert_eq!(user_in(text, "root"), Some(Owner { uid: 0, gid: 0 }));
+        assert_eq!(user_in(text, "wei"), None);
+        assert_eq!(user_in("weir:x:a:b\nweir\n", "weir"), None);
+    }
+}
