@@ -4,7 +4,6 @@ use std::io::Write as _;
 
 use manager::ApplyView;
 
-use super::wrap::wrapped;
 use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::admin_api::PolicyView;
@@ -13,6 +12,7 @@ use crate::config::units::show_size;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
+use crate::wrap::wrapped;
 
 /// Runs the command.
 pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
