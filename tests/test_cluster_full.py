@@ -1,6 +1,7 @@
 """A store of a cluster fills up under its writers. A write moves to another in-sync replica; a replica that has no room is left out; and
 what only a full store has is kept as interrupted. New files go elsewhere until the store has room again."""
 
+import signal
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
@@ -186,6 +187,25 @@ def test_a_single_full_store_refuses_xrdcp_with_no_space(cluster, tmp_path):
     fill(cluster.disks[0])
     out = process.communicate(timeout=120)[0].decode()
     assert process.returncode != 0 and "space" in out.lower(), out
+
+
+def test_weir_copies_a_file_again_to_another_store(cluster, tmp_path):
+    """The client still has the file. The only store that the manager chose for it fills up while it is written."""
+    source = write(tmp_path / "source", "again", 96 * MIB)
+    first = cluster.disks[0]
+    before = free_bytes(first.data)
+    copy = subprocess.Popen([WEIR_BIN, "cp", str(source), f"{cluster.url}/one/again"], stderr=subprocess.PIPE, text=True)
+    while before - free_bytes(first.data) < 4 * MIB:
+        assert copy.poll() is None, copy.stderr.read()
+        copy.send_signal(signal.SIGCONT)
+        time.sleep(0.005)
+        copy.send_signal(signal.SIGSTOP)
+    time.sleep(1)  # what has left the client arrives
+    fill(first)
+    copy.send_signal(signal.SIGCONT)
+    assert copy.wait(60) == 0, copy.stderr.read() + cluster.logs()
+    assert back(cluster, "/one/again", tmp_path) == source.read_bytes()
+    assert cluster.store_of(first) not in cluster.whole_on("/one/again")
 
 
 def test_stripe_units_move_from_full_primaries(cluster, tmp_path):

@@ -144,12 +144,10 @@ impl Service {
 
     /// Checks the free space and the checksum of the data.
     fn refused_content(&self, file: &NewFile, content: &[u8]) -> Result<(), Error> {
-        if self.stores.floor_reached() {
-            return Err(match &self.role {
-                // Other servers may have space.
-                Role::Disk(disk) => to_manager(disk),
-                Role::Alone { .. } | Role::Manager(_) => no_space(&file.path),
-            });
+        // On a disk server the store itself refuses. Then the manager learns at once that it is full, and the client, which asks the manager
+        // again, is not sent back here.
+        if self.stores.floor_reached() && !matches!(self.role, Role::Disk(_)) {
+            return Err(no_space(&file.path));
         }
         if Crc32c::of(content) != file.crc32c {
             let text = format!("Cannot make {}: its content came damaged; send it again", file.path);

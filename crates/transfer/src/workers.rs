@@ -28,6 +28,8 @@ const WINDOW: usize = 64;
 const ATTEMPTS_MIN: u32 = 3;
 /// The pause between attempts: servers return, and notice lost connections.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many stores of a cluster may fill up under one file before the copy fails.
+const FULL_STORES_MAX: u32 = 3;
 
 /// Receives each finished file.
 pub trait Reports: Send {
@@ -173,6 +175,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: EarlierAtt
     let once = item.from.is_stream() || item.to.is_stream();
     let mut bulk = bulk(context, item, made);
     let mut patience = RetryPolicy::new();
+    let mut full_stores = 0;
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
@@ -213,8 +216,27 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: EarlierAtt
                     bulk.again |= context.is_weir(client, url).unwrap_or(false);
                 }
             }
+            // The store that the manager chose has filled up since. By now the manager knows that, and chooses another one.
+            Err(TransferError::Client(error))
+                if is_full_store(&error, item) && !once && full_stores < FULL_STORES_MAX =>
+            {
+                tracing::info!(%error, "copying {} again", item.from);
+                full_stores += 1;
+                unsure = true;
+                let _ = context.settings.stop.sleep(PAUSE);
+            }
             result => return result,
         }
+    }
+}
+
+/// Whether one server of a cluster has no space for the file. Its manager may know another server that has.
+fn is_full_store(error: &ClientError, item: &Item) -> bool {
+    match (error, &item.to) {
+        (ClientError::Refused { server, number: ErrorNumber::NO_SPACE, .. }, CopyPath::Remote(url)) => {
+            *server != url.server
+        }
+        _ => false,
     }
 }
 
