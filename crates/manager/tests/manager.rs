@@ -223,8 +223,12 @@ impl Cluster {
 
     /// A file of stores 1 and 2 is written, and `holders` have all of it.
     fn has_file(&self, path: &str, holders: &[u64]) {
-        let content = namespace::Committed { len: 1, sums: None, mtime: None };
-        let writer = self.opens(path, &[1, 2]).writer;
+        self.has_file_with(path, holders, None);
+    }
+
+    fn has_file_with(&self, path: &str, holders: &[u64], sums: Option<namespace::Sums>) {
+        let content = namespace::Committed { len: 1, sums, mtime: None };
+        let writer = self.opens(path, holders).writer;
         let commit = namespace::Commit { writer, content, completion: namespace::Completion::ByClient };
         let holders = holders.iter().copied().map(StoreId).collect();
         change(&self.namespace, namespace::CommitPlaced { commit, group: GROUP, by: StoreId(1), holders });
@@ -658,8 +662,7 @@ fn no_change_in_place_only_on_a_store_removed_as_lost() {
     // If no other store has the file, there is nothing to wait for.
     let mut alone = Cluster::new();
     let (node, _) = alone.disk(1);
-    alone.joins(2);
-    alone.groups(&[1, 2]);
+    alone.groups(&[1]);
     alone.has_file("/f", &[1]);
     alone.restart_manager();
     alone.comes(node);
@@ -1151,4 +1154,37 @@ fn damage_waits_for_a_store_that_is_offline() {
     cluster.reports(nodes[1], &[2]);
     cluster.reports_damage(nodes[0], 1, &[object], &[]);
     cluster.until_damage([1, 0, 0, 0]);
+}
+
+#[test]
+fn a_store_with_a_damaged_replica_shows_it_no_more_before_the_file_is_changed() {
+    let (cluster, nodes, _) = files_on(1, &[1, 2]);
+    let object = cluster.object("/f0");
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    cluster.until_damage([1, 0, 0, 0]);
+    cluster.sent(nodes[0]);
+    let opened = cluster.updates("/f0");
+    assert!(cluster.sent(nodes[0]).iter().any(is_fence), "a reader that has it open there would see the older bytes");
+    assert!(opened.try_recv().is_err(), "it waits for the store");
+}
+
+#[test]
+fn a_reader_that_has_tried_all_others_is_sent_to_a_damaged_replica() {
+    let (cluster, nodes, _) = files_on(1, &[1, 2]);
+    let sums = namespace::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
+    cluster.has_file_with("/summed", &[1, 2], Some(sums));
+    let object = cluster.object("/summed");
+    cluster.reports_damage(nodes[0], 1, &[object, cluster.object("/f0")], &[]);
+    cluster.until_damage([2, 0, 0, 0]);
+    let from = std::net::Ipv4Addr::LOCALHOST.into();
+    let open = |path: &str, tried: &[&str]| {
+        let path = NsPath::parse(path.as_bytes()).unwrap();
+        let mut open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
+        open_request.tried = tried.iter().map(|host| (*host).to_owned()).collect();
+        cluster.manager.open_read(&open_request, &path, false, None).unwrap().node
+    };
+    assert_eq!(open("/summed", &[]), nodes[1]);
+    assert_eq!(open("/summed", &["disk2"]), nodes[0], "its other pages are good");
+    assert_eq!(open("/summed", &["disk1", "disk2"]), nodes[1], "all were tried");
+    assert_eq!(open("/f0", &["disk2"]), nodes[1], "nobody knows whether a page without a damage there is right");
 }

@@ -96,7 +96,7 @@ impl Servers {
     }
 
     /// Whether the store exists.
-    pub(super) fn has_store(&self, store: StoreId) -> bool {
+    pub(crate) fn has_store(&self, store: StoreId) -> bool {
         self.stores.contains_key(&store)
     }
 

@@ -2,7 +2,7 @@
 //! object; then repair replaces it ([`super::Copies`]). Until then it stays as it is: it may be the last one, and most of its bytes may be good. The file
 //! of a damaged replica without an intact one is marked ([`namespace::DAMAGED_MARK`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use types::{ErrorCode, GroupId, NodeId, NsPath, ObjectId, ReplicaId, StoreId};
 use super::Copies;
 use crate::World;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::hold::Hold;
+use crate::known_damage::{Known, KnownDamage};
 use crate::names::Names;
-use crate::tracked::Tracked;
 
 /// A replica that was not reported for this time is forgotten. Its server reports every 10 s, or is away.
 const FORGET: Duration = Duration::from_secs(60);
@@ -37,7 +38,7 @@ pub enum DamageState {
     Repairing,
     /// The object is being written.
     InUse,
-    /// The other stores that have the object are offline.
+    /// The other stores that have the object are offline, or nobody has accepted the state of a restored manager yet.
     Waiting,
     /// No other store has the object, or each other replica is damaged, too.
     NoOther,
@@ -65,24 +66,9 @@ pub(crate) struct Damages {
     coordinator: Arc<Coordinator>,
     /// Learns of new missing replicas.
     copies: Arc<Copies>,
-    state: Tracked<State>,
-}
-
-#[derive(Default)]
-struct State {
-    known: BTreeMap<(StoreId, ObjectId), Known>,
-    next_look: Time,
-    /// The last replica that was looked at.
-    looked: Option<(StoreId, ObjectId)>,
-    repaired: u64,
-}
-
-/// A damaged replica.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Known {
-    pub(crate) group: GroupId,
-    pub(crate) state: DamageState,
-    heard: Time,
+    /// The replicas of a restored namespace stay as they are.
+    hold: Arc<Hold>,
+    state: Arc<KnownDamage>,
 }
 
 /// An object as the namespace has it.
@@ -172,8 +158,14 @@ impl Located {
 }
 
 impl Damages {
-    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: Arc<Coordinator>, copies: Arc<Copies>) -> Self {
-        Self { names, view: coordinator.published(), world, coordinator, copies, state: Tracked::default() }
+    pub(crate) fn new(
+        names: Names,
+        world: Arc<dyn World>,
+        coordinator: Arc<Coordinator>,
+        (copies, hold): (Arc<Copies>, Arc<Hold>),
+        state: Arc<KnownDamage>,
+    ) -> Self {
+        Self { names, view: coordinator.published(), world, coordinator, copies, hold, state }
     }
 
     /// A disk server reports damaged replicas.
@@ -194,8 +186,7 @@ impl Damages {
             }
         }
         for replica in whole.into_iter().take(REPLICAS_MAX).filter(is_object) {
-            self.state.lock().known.remove(&(store, replica.object));
-            if let Err(error) = self.unmark(replica.object, &groups) {
+            if let Err(error) = self.whole(store, replica.object, &groups) {
                 tracing::error!(%store, %replica, %error, "cannot look up a replica that is intact again");
             }
         }
@@ -215,6 +206,13 @@ impl Damages {
             |other| view.servers.is_removed_as_lost(other),
             |other| damaged_too.contains(&other),
         );
+        // The other store may have it no longer, as the names are older than the stores.
+        let decision = match decision {
+            Decision::Replace(_) | Decision::Leave(DamageState::NoOther) if self.hold.holds(object) => {
+                Decision::Leave(DamageState::Waiting)
+            }
+            decision => decision,
+        };
         let state = match decision {
             Decision::Ignore => {
                 self.state.lock().known.remove(&(store, object));
@@ -281,6 +279,16 @@ impl Damages {
         let name = namespace::DAMAGED_MARK.to_vec();
         let op = SetXattr { of: path.into(), name, value: value.into_bytes(), mode: XattrMode::Set };
         self.names.change_as_manager(self.world.wall(), Durability::Synced, op, unless_gone);
+    }
+
+    /// A replica is intact after all. One that counts as missing stays known: repair finds out whether it is the present version, and until then readers
+    /// that have tried all others may need it.
+    fn whole(&self, store: StoreId, object: ObjectId, groups: &[GroupId]) -> Result<(), NsError> {
+        let found = self.names.read(|read| Located::find(read, groups, object))?;
+        if found.is_none_or(|found| !found.missing.contains(&store)) {
+            self.state.lock().known.remove(&(store, object));
+        }
+        self.unmark(object, groups)
     }
 
     /// Removes the mark of the object's file, unless another of its replicas is damaged without an intact one.
@@ -370,7 +378,7 @@ impl Damages {
 
     /// Whether a store's replica is known to be damaged.
     pub(crate) fn is_damaged(&self, store: StoreId, object: ObjectId) -> bool {
-        self.state.lock().known.contains_key(&(store, object))
+        self.state.has(store, object)
     }
 }
 

@@ -21,8 +21,8 @@ mod summing;
 
 pub(crate) use backfill::Backfill;
 pub(crate) use copies::{Copies, FailedCopy, Progress};
+pub(crate) use damages::Damages;
 pub use damages::{DamageCounts, DamageState};
-pub(crate) use damages::{Damages, Known};
 pub(crate) use deletions::Deletions;
 pub use draining::DrainError;
 pub(crate) use draining::Draining;

@@ -22,6 +22,7 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::hold::Hold;
 use crate::inventories::Inventories;
 use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
+use crate::known_damage::KnownDamage;
 use crate::names::Names;
 use crate::open::OpenService;
 use crate::open_lengths::OpenLengths;
@@ -81,16 +82,19 @@ impl Manager {
         let hold = Hold::read(&names)?;
         let (names_again, world_again) = (|| names.clone(), || Arc::clone(&world));
         let without_primary = WritesWithoutPrimary::default();
+        let known_damage = Arc::new(KnownDamage::default());
         let open = Arc::new(OpenService::new(
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
             (clock, settings.capability_lifetime),
             without_primary.clone(),
+            Arc::clone(&known_damage),
         ));
         let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
-        let damages = Damages::new(names_again(), world_again(), Arc::clone(&coordinator), Arc::clone(&copies));
-        let damages = Arc::new(damages);
+        let parts = (Arc::clone(&copies), Arc::clone(&hold));
+        let damages =
+            Arc::new(Damages::new(names_again(), world_again(), Arc::clone(&coordinator), parts, known_damage));
         let deletions = Arc::new(Deletions::new(names_again(), world_again(), &coordinator, Arc::clone(&hold)));
         let backfill = Arc::new(Backfill::new(
             names_again(),

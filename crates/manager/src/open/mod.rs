@@ -21,6 +21,7 @@ use types::NodeId;
 use crate::World;
 use crate::capability_clock::CapabilityClock;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::known_damage::KnownDamage;
 use crate::names::Names;
 use crate::without_primary::WritesWithoutPrimary;
 
@@ -42,6 +43,8 @@ pub(crate) struct OpenService {
     clock: CapabilityClock,
     capability_lifetime: Duration,
     without_primary: WritesWithoutPrimary,
+    /// Damaged replicas, for readers that have tried all others.
+    known_damage: Arc<KnownDamage>,
     /// An estimate, used to tell clients in time that they must wait. Nothing depends on its accuracy.
     rooms: WritersRooms,
     /// The numbers of closes that are under way.
@@ -59,6 +62,7 @@ impl OpenService {
         coordinator: Arc<Coordinator>,
         (clock, capability_lifetime): (CapabilityClock, Duration),
         without_primary: WritesWithoutPrimary,
+        known_damage: Arc<KnownDamage>,
     ) -> Self {
         let view = coordinator.published();
         let (rooms, closes, claims) = (WritersRooms::default(), CloseNumbers::default(), Claims::new(world.random()));
@@ -71,6 +75,7 @@ impl OpenService {
             clock,
             capability_lifetime,
             without_primary,
+            known_damage,
             rooms,
             closes,
             claims,

@@ -284,9 +284,10 @@ impl OpenService {
         let found = self.names.read(|read| {
             let record = namespace::object_record(read, content.group, content.object)?;
             let holders = namespace::holders(read, content.group, content.object)?;
-            Ok::<_, NsError>((holders, record.map_or(0, |record| record.epoch)))
+            let missing = namespace::missing_of(read, content.group, content.object)?;
+            Ok::<_, NsError>((holders, missing, record.map_or(0, |record| record.epoch)))
         });
-        let (holders, epoch) = match found {
+        let (holders, missing, epoch) = match found {
             Ok(found) => found,
             Err(error) => return opening.refuse(error),
         };
@@ -297,14 +298,14 @@ impl OpenService {
             return self.open_for_update(opening, content.group, Vec::new(), None);
         }
         let replica = ReplicaId::first(content.object);
-        let (in_sync, is_guarded, have_left, no_copy) = {
+        let (in_sync, is_guarded, not_in_sync, no_copy) = {
             let (view, now) = (self.view.get(), self.world.now());
             // A change kept only by stores that are removed as lost would vanish with them. The replicas of stores that are away would be
             // stale by then.
             let holders = view.lasting(&holders);
             let in_sync = view.in_sync(now, &holders, usize::MAX);
             let no_copy = in_sync.is_empty().then(|| Self::no_copy(&view, now, &holders));
-            (in_sync, view.fences.guards(replica), self.have_left(&view, content.group), no_copy)
+            (in_sync, view.fences.guards(replica), self.may_still_show(&view, content.group, missing), no_copy)
         };
         if is_guarded {
             return opening.refuse(OpeningError::wait("another server is just taking it over"));
@@ -319,8 +320,7 @@ impl OpenService {
             }
             self.rooms.begin_writing(&view, stores(), None);
         }
-        // A reader at a store that has left the group may go on reading there until the replica is deleted.
-        let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
+        let mut others: BTreeSet<StoreId> = holders.into_iter().chain(not_in_sync).collect();
         others.retain(|store| in_sync.iter().all(|one| one.store != *store));
         let others: Vec<StoreId> = others.into_iter().collect();
         let this = Arc::clone(self);
@@ -417,8 +417,11 @@ impl OpenService {
         if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
             return Ok(Vec::new());
         }
-        let mut holders = self.names.read(|read| namespace::holders(read, opened.group, opened.object))?;
-        holders.extend(self.have_left(&self.view.get(), opened.group));
+        let (mut holders, missing) = self.names.read(|read| {
+            let holders = namespace::holders(read, opened.group, opened.object)?;
+            Ok::<_, NsError>((holders, namespace::missing_of(read, opened.group, opened.object)?))
+        })?;
+        holders.extend(self.may_still_show(&self.view.get(), opened.group, missing));
         holders.sort_unstable();
         holders.dedup();
         holders.retain(|store| !fenced.contains(store) && opened.in_sync.iter().all(|one| one.store != *store));
@@ -470,9 +473,12 @@ impl OpenService {
         self.permit_by(&view, now, store, to)
     }
 
-    /// Stores that have left a group and may still show its objects.
-    fn have_left(&self, view: &ClusterView, group: GroupId) -> Vec<StoreId> {
-        self.coordinator.groups().have_left(&view.servers, group)
+    /// Stores that do not count as holders of an object and may still show it: those that have left its group, where a reader may go on reading until
+    /// the replica is deleted, and those in `missing`, whose replica may be there and damaged.
+    fn may_still_show(&self, view: &ClusterView, group: GroupId, missing: Vec<StoreId>) -> Vec<StoreId> {
+        let mut stores = self.coordinator.groups().have_left(&view.servers, group);
+        stores.extend(missing.into_iter().filter(|store| view.servers.has_store(*store)));
+        stores
     }
 
     /// The same, by a view that the caller took before it read the namespace. The capability names that view's session.

@@ -51,6 +51,8 @@ pub(crate) struct Found {
     pub(crate) content: Content,
     epoch: u32,
     holders: Vec<StoreId>,
+    /// Stores whose replica is missing or damaged.
+    missing: Vec<StoreId>,
     /// The writer, if the file is being written.
     writer: Option<WriterRecord>,
 }
@@ -157,7 +159,16 @@ impl OpenService {
             open_request.absent_replicas.contains(&AbsentReplica { object: replica.object, epoch, store: *store })
         };
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
-        let store = match self.nearest(view, now, &holders, (at.as_ref(), &open_request.tried)) {
+        let near = (at.as_ref(), &open_request.tried[..]);
+        let nearest = match self.nearest(view, now, &holders, near) {
+            None | Some(Nearest { was_tried: true, .. }) => {
+                let damaged = self.damaged_replicas(&found, |store| !is_absent(store));
+                let nearest = self.nearest(view, now, &damaged, near).filter(|nearest| !nearest.was_tried);
+                nearest.or_else(|| self.nearest(view, now, &holders, near))
+            }
+            nearest => nearest,
+        };
+        let store = match nearest {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(view.shown(&found.holders)));
             }
@@ -240,6 +251,16 @@ impl OpenService {
         Some(Nearest { store, was_tried: best.is_none() })
     }
 
+    /// Stores with a damaged replica that does not count any more. A store shows it only if it has the checksum of the whole file on record, so the
+    /// pages that are intact are right.
+    fn damaged_replicas(&self, found: &Found, fits: impl Fn(&StoreId) -> bool) -> Vec<StoreId> {
+        if found.content.state != FileState::Complete || found.content.sums.is_none() {
+            return Vec::new();
+        }
+        let is_damaged = |store: &&StoreId| self.known_damage.has(**store, found.content.object) && fits(store);
+        found.missing.iter().filter(is_damaged).copied().collect()
+    }
+
     /// Why none of `holders` can show its replica. If one of them may return soon, the client waits for it.
     pub(crate) fn no_copy(view: &ClusterView, now: Time, holders: &[StoreId]) -> OpeningError {
         let shown = view.shown(holders);
@@ -289,11 +310,15 @@ fn find(
     let content = *inode.content().ok_or_else(|| NsError::IsDirectory(path.to_string()))?;
     let record = namespace::object_record(read, content.group, content.object)?;
     let epoch = record.map_or(0, |record| record.epoch);
-    let (holders, writer) = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => (Vec::new(), namespace::writer_of(read, by, content.object)?),
-        FileState::Complete | FileState::Interrupted(_) => {
-            (namespace::holders(read, content.group, content.object)?, None)
+    let mut found = Found { inode, content, epoch, holders: Vec::new(), missing: Vec::new(), writer: None };
+    match content.state {
+        FileState::Open(by) | FileState::Updating(by) => {
+            found.writer = namespace::writer_of(read, by, content.object)?;
         }
-    };
-    Ok(Found { inode, content, epoch, holders, writer })
+        FileState::Complete | FileState::Interrupted(_) => {
+            found.holders = namespace::holders(read, content.group, content.object)?;
+            found.missing = namespace::missing_of(read, content.group, content.object)?;
+        }
+    }
+    Ok(found)
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use types::{ErrorCode, ObjectId, StoreId};
 
 use super::Views;
-use crate::jobs::{DamageCounts, DamageState, Known};
+use crate::jobs::{DamageCounts, DamageState};
+use crate::known_damage::Known;
 
 /// The most replicas in one view.
 const REPLICAS_SHOWN: usize = 1000;
