@@ -294,3 +294,52 @@ fn stores_on_two_hosts_give_the_root_a_policy_once() {
     looks(&cluster);
     assert_eq!(policy(&cluster).unwrap(), ("replica(1) spread=host".into(), false), "an administrator has removed it");
 }
+
+#[test]
+fn a_write_that_was_completed_after_the_backup_is_told_and_prevents_the_acceptance() {
+    let (cluster, nodes) = Cluster::restored();
+    let [kept, short, open] = ["/kept", "/short", "/open"].map(|path| cluster.object(path).0);
+    let has = |state| {
+        let first = vec![stored(kept, 1), stored(short, 1), StoredReplica { state, ..stored(open, 1) }];
+        [first, vec![stored(kept, 1), StoredReplica { state, ..stored(open, 1) }]]
+    };
+    let accept = CompareOptions { accept: true, ..LOOK };
+    let whole = has(stored(open, 1).state);
+    let found = cluster.compares(&nodes, &whole, LOOK).unwrap();
+    let [finished] = &found.finished[..] else { panic!("{:?}", found.finished) };
+    assert_eq!((finished.path.as_str(), finished.object.clone()), ("/open", format!("{open:016x}")));
+    assert_eq!((found.finished_count, found.lost_count, found.extra_count), (1, 0, 0));
+    let refused = cluster.compares(&nodes, &whole, accept).unwrap_err();
+    assert!(matches!(&refused, ComparisonError::Finished(1)), "{refused}");
+    assert!(cluster.manager.status_view().unwrap().is_held);
+    // As it was at the backup.
+    let found = cluster.compares(&nodes, &has(StoredState::Written(1)), accept).unwrap();
+    assert_eq!((found.finished_count, found.is_held), (0, false));
+    let (cluster, nodes) = Cluster::restored();
+    assert!(!cluster.compares(&nodes, &whole, CompareOptions { force: true, ..accept }).unwrap().is_held);
+}
+
+#[test]
+fn a_damaged_replica_counts_until_the_state_is_accepted() {
+    let (cluster, nodes) = Cluster::restored();
+    let kept = cluster.object("/kept");
+    cluster.reports_damage(nodes[0], 1, &[kept], &[]);
+    assert_eq!((cluster.damage(), cluster.holders(kept)), ([0, 1, 0, 0], vec![1, 2]), "the other may be gone");
+    let has = [vec![stored(kept.0, 1), stored(cluster.object("/short").0, 1)], vec![stored(kept.0, 1)]];
+    cluster.compares(&nodes, &has, CompareOptions { accept: true, ..LOOK }).unwrap();
+    cluster.reports_damage(nodes[0], 1, &[kept], &[]);
+    cluster.until_damage([1, 0, 0, 0]);
+    assert_eq!(cluster.holders(kept), [2]);
+}
+
+#[test]
+fn nothing_is_recorded_as_absent_after_the_acceptance() {
+    let (cluster, nodes) = Cluster::restored();
+    let [kept, short] = ["/kept", "/short"].map(|path| cluster.object(path));
+    let accept = CompareOptions { accept: true, ..LOOK };
+    let all = [vec![stored(kept.0, 1), stored(short.0, 1)], vec![stored(kept.0, 1)]];
+    cluster.compares(&nodes, &all, accept).unwrap();
+    let [first, _] = all;
+    cluster.compares(&nodes, &[first, Vec::new()], accept).unwrap();
+    assert_eq!(cluster.holders(kept), [1, 2], "it may have come while the store was asked");
+}

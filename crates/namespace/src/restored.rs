@@ -165,10 +165,14 @@ pub fn accept_restored(txn: &mut dyn Txn, ctx: &Context, _request: &AcceptRestor
     Ok(())
 }
 
-/// See [`RecordAbsent`]. [`NsError::TooMany`]. Objects that the group does not have any more, and stores that are not its members, are passed over.
+/// See [`RecordAbsent`]. [`NsError::TooMany`]. Objects that the group does not have any more, and stores that are not its members, are passed over. When
+/// the state is accepted already, nothing is recorded: replicas may have moved since the stores were asked.
 pub fn record_absent(txn: &mut dyn Txn, ctx: &Context, request: &RecordAbsent) -> Result<(), NsError> {
     administrator(ctx)?;
     bounded(request.absent.len(), "replicas of one change", RecordAbsent::REPLICAS_MAX)?;
+    if restored(txn)?.is_none_or(|record| !record.is_held) {
+        return Ok(());
+    }
     let Some(group) = group(txn, request.group)? else { return Ok(()) };
     for (object, store) in &request.absent {
         let is_member = group.members.iter().any(|member| member.store == *store);

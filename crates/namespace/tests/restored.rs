@@ -209,6 +209,7 @@ fn the_mark_holds_what_the_lost_namespace_may_have_made_until_it_is_accepted() {
 fn absent_replicas_are_missing_from_then_on() {
     let world = World::new();
     let [one, two] = ["/one", "/two"].map(|at| world.file(at));
+    let world = world.restored();
     let absent = vec![(one, StoreId(2)), (one, StoreId(2)), (one, StoreId(9)), (ObjectId(77), StoreId(1))];
     world.change(ns::RecordAbsent { group: GROUP, absent }).unwrap();
     assert_eq!([world.holders(one), world.holders(two)], [vec![1], vec![1, 2]]);
@@ -218,6 +219,9 @@ fn absent_replicas_are_missing_from_then_on() {
     world.change(ns::RecordAbsent { group: GroupId(99), absent: vec![(one, StoreId(1))] }).unwrap();
     let absent = vec![(one, StoreId(1)); ns::RecordAbsent::REPLICAS_MAX + 1];
     assert_eq!(world.change(ns::RecordAbsent { group: GROUP, absent }).unwrap_err().code(), ErrorCode::TooMany);
+    world.change(ns::AcceptRestored).unwrap();
+    world.change(ns::RecordAbsent { group: GROUP, absent: vec![(two, StoreId(1))] }).unwrap();
+    assert_eq!(world.holders(two), [1, 2], "replicas may have moved since the stores were asked");
     world.check();
 }
 

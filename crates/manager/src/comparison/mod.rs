@@ -5,10 +5,12 @@
 
 mod page;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use namespace::{AcceptRestored, Actor, Durability, NsError, Read, RecordAbsent, RestoredRecord, WantedState};
+use namespace::{
+    AcceptRestored, Actor, Durability, NsError, Read, RecordAbsent, RestoredRecord, WantedState, WriterKind,
+};
 use node::{StoredReplica, StoredState};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, ReplicaId, StoreId};
@@ -18,7 +20,7 @@ use crate::coordinator::{ClusterView, Coordinator, PublishedView};
 use crate::hold::Hold;
 use crate::inventories::{Inventories, InventoryPage};
 use crate::names::Names;
-use page::{Disagreements, Page, compare_page, look_elsewhere};
+use page::{Disagreements, Named, Page, compare_page, look_elsewhere};
 
 /// Records read at a time.
 const PAGE: usize = 512;
@@ -46,7 +48,7 @@ pub struct DisagreeingFile {
     pub locations: Vec<String>,
 }
 
-/// A file that only a store has of which the names do not know that.
+/// A file that a store has and of which the names do not know that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileElsewhere {
     /// Its path; the first one if it has several. A stripe unit is named by its object.
@@ -97,6 +99,10 @@ pub struct ComparisonView {
     pub elsewhere: Vec<FileElsewhere>,
     /// Their number.
     pub elsewhere_count: u64,
+    /// Files whose write had not ended when the backup was taken and which are complete on a store. The names do not know that they are complete.
+    pub finished: Vec<FileElsewhere>,
+    /// Their number.
+    pub finished_count: u64,
     /// Files of which stores have another version than that of the backup.
     pub changed: Vec<DisagreeingFile>,
     /// Their number.
@@ -130,6 +136,13 @@ pub enum ComparisonError {
          lists them), and accept the state with --force"
     )]
     Elsewhere(u64),
+    /// Files are complete on stores, and the names do not know that their writes have ended.
+    #[error(
+        "the state was not accepted, because {0} files were being written when the backup was taken and are complete on their stores. The names have \
+         what was there before, and these replicas are removed some time after the acceptance. Copy them out first (`weir restored` lists them), and \
+         accept the state with --force"
+    )]
+    Finished(u64),
     /// The namespace cannot be read or changed.
     #[error(transparent)]
     Names(#[from] NsError),
@@ -200,6 +213,13 @@ impl Comparison {
             if shown.elsewhere_count > 0 && !how.force {
                 return Err(ComparisonError::Elsewhere(shown.elsewhere_count));
             }
+            if shown.finished_count > 0 && !how.force {
+                return Err(ComparisonError::Finished(shown.finished_count));
+            }
+            // Afterwards repair and draining move replicas while the stores are being compared.
+            if !shown.is_held {
+                break;
+            }
             self.record_absent(&found)?;
             // What is recorded is not found again, so that there is room for the rest.
             if !found.has_more_absent() {
@@ -255,13 +275,19 @@ impl Comparison {
     }
 
     /// Objects that other records than those of the groups name: open writes, kept uploads, deletions.
-    fn without_record(&self) -> Result<BTreeSet<ObjectId>, NsError> {
-        let mut named = BTreeSet::new();
+    fn without_record(&self) -> Result<Named, NsError> {
+        let mut named = Named::default();
         let mut after = None;
         loop {
             let page = self.names.read(|read| namespace::writers_page(read, after, PAGE))?;
-            named.extend(page.writers.iter().map(|writer| writer.object));
-            named.extend(page.damaged.iter().map(|((_, object), _)| *object));
+            for writer in page.writers {
+                // The present bytes of a file that is changed in place are at its name after the acceptance.
+                match writer.kind {
+                    WriterKind::Update => drop(named.others.insert(writer.object)),
+                    WriterKind::New | WriterKind::Upload(_) => drop(named.written.insert(writer.object, writer.path)),
+                }
+            }
+            named.others.extend(page.damaged.iter().map(|((_, object), _)| *object));
             after = page.next;
             if after.is_none() {
                 break;
@@ -270,16 +296,17 @@ impl Comparison {
         let mut after = None;
         loop {
             let page = self.names.read(|read| namespace::uploads(read, after, PAGE))?;
-            named.extend(page.iter().map(|upload| upload.object));
             after = page.last().map(|upload| upload.upload);
-            if page.len() < PAGE {
+            let is_last = page.len() < PAGE;
+            named.written.extend(page.into_iter().map(|upload| (upload.object, upload.path)));
+            if is_last {
                 break;
             }
         }
         let (mut after, mut count) = (None, 0);
         loop {
             let page = self.names.read(|read| namespace::due_deletions(read, after, PAGE))?;
-            named.extend(page.iter().map(|due| due.object));
+            named.others.extend(page.iter().map(|due| due.object));
             (after, count) = (page.last().copied(), count + page.len());
             if page.len() < PAGE || count >= DELETIONS_MAX {
                 return Ok(named);
@@ -353,6 +380,17 @@ impl Comparison {
                 files.push(DisagreeingFile { path: judged.path, len: judged.len, locations });
             }
         }
+        shown.finished_count = found.finished().len() as u64;
+        shown.finished = found
+            .finished()
+            .take(list)
+            .map(|((store, replica), path)| FileElsewhere {
+                path: path.escape_ascii().to_string(),
+                len: replica.state.bytes(),
+                object: format!("{:016x}", replica.replica.object.0),
+                location: location_of(view, *store),
+            })
+            .collect();
         let mut listed: BTreeMap<StoreId, Vec<StoredReplica>> = BTreeMap::new();
         for (store, replica) in found.extra().iter().take(list) {
             listed.entry(*store).or_default().push(*replica);

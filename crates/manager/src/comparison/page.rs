@@ -33,20 +33,37 @@ pub(super) struct Disagreements {
     /// Objects from here on were made since the restore.
     objects: ObjectId,
     /// Objects that other records name.
-    named: BTreeSet<ObjectId>,
+    named: Named,
     replicas: BTreeMap<(GroupId, ObjectId), Stores>,
     /// How many of these were found changed first, and how many absent.
     kept: [usize; 2],
     /// Objects that no store has which should, with their groups, and a store that has them nevertheless.
     elsewhere: BTreeMap<ObjectId, (GroupId, Option<StoreId>)>,
+    /// Complete objects of writes that had not ended when the backup was taken, with a store that has each.
+    finished: BTreeMap<ObjectId, (StoreId, StoredReplica)>,
     extra: Vec<(StoreId, StoredReplica)>,
     extra_sum: (u64, u64),
     and_more: bool,
     has_more_absent: bool,
 }
 
+/// Objects that other records than those of the groups name.
+#[derive(Default)]
+pub(super) struct Named {
+    /// New objects whose write had not ended when the backup was taken, and kept uploads, with the path as the client gave it.
+    pub(super) written: BTreeMap<ObjectId, Vec<u8>>,
+    /// Others.
+    pub(super) others: BTreeSet<ObjectId>,
+}
+
+impl Named {
+    fn contains(&self, object: ObjectId) -> bool {
+        self.written.contains_key(&object) || self.others.contains(&object)
+    }
+}
+
 impl Disagreements {
-    pub(super) fn new(incarnation: Incarnation, objects: ObjectId, named: BTreeSet<ObjectId>, keep: usize) -> Self {
+    pub(super) fn new(incarnation: Incarnation, objects: ObjectId, named: Named, keep: usize) -> Self {
         Self {
             incarnation,
             keep,
@@ -55,6 +72,7 @@ impl Disagreements {
             replicas: BTreeMap::new(),
             kept: [0; 2],
             elsewhere: BTreeMap::new(),
+            finished: BTreeMap::new(),
             extra: Vec::new(),
             extra_sum: (0, 0),
             and_more: false,
@@ -95,6 +113,11 @@ impl Disagreements {
     /// A store that has this object, although the names do not know that.
     pub(super) fn elsewhere(&self, object: ObjectId) -> Option<StoreId> {
         self.elsewhere.get(&object).and_then(|(_, store)| *store)
+    }
+
+    /// Complete objects of writes that had not ended when the backup was taken: a store that has each, and the path of its file.
+    pub(super) fn finished(&self) -> impl ExactSizeIterator<Item = (&(StoreId, StoredReplica), &[u8])> {
+        self.finished.iter().map(|(object, at)| (at, self.named.written.get(object).map_or(&[][..], |path| path)))
     }
 
     fn add(&mut self, at: (GroupId, ObjectId), store: StoreId, is_changed: bool) {
@@ -166,7 +189,14 @@ pub(super) fn compare_page(
     for stored in left.into_values() {
         let object = stored.replica.object;
         // Made since the restore, and perhaps just now.
-        if stored.incarnation >= found.incarnation || found.named.contains(&object) {
+        if stored.incarnation >= found.incarnation {
+            continue;
+        }
+        if found.named.contains(object) {
+            // Its client was told that it is complete, or nearly so: the file of the name may be this one.
+            if found.named.written.contains_key(&object) && matches!(stored.state, StoredState::Whole(_)) {
+                found.finished.entry(object).or_insert((page.store, stored));
+            }
             continue;
         }
         if !is_of_another_group(read, groups, object)? {
@@ -185,6 +215,8 @@ fn differs(read: &dyn Read, group: GroupId, stored: &StoredReplica) -> Result<bo
             StoredState::Whole(whole) => (whole.len, whole.crc32c) != (at_rest.len, sums.crc32c),
             StoredState::Kept(_) | StoredState::Written(_) => true,
         },
+        // Only a write that ended after the backup completes a file that was not complete.
+        None if !at_rest.is_whole && matches!(stored.state, StoredState::Whole(_)) => true,
         None => stored.state.bytes() < at_rest.len,
     }))
 }

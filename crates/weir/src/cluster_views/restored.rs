@@ -3,13 +3,13 @@
 use console::time_text::show_time;
 use manager::{ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
 
-use super::wrap::wrapped;
 use super::{asked, counted, print};
 use crate::Failure;
 use crate::cli::RestoredArgs;
 use crate::config::units::show_size;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::wrap::wrapped;
 
 /// Runs the command.
 pub(crate) fn run(args: &RestoredArgs) -> Result<Exit, Failure> {
@@ -17,7 +17,8 @@ pub(crate) fn run(args: &RestoredArgs) -> Result<Exit, Failure> {
     let found: Result<ComparisonView, String> = asked(&args.manager.data, &ask)?;
     let found = found.map_err(|why| Failure::message(Exit::Failed, format!("the node refused: {why}")))?;
     print(&args.manager, &found, |found| wrapped(in_words(found)))?;
-    let agrees = found.lost_count + found.elsewhere_count + found.changed_count == 0 && found.extra_count == 0;
+    let disagree = found.lost_count + found.elsewhere_count + found.finished_count + found.changed_count;
+    let agrees = disagree == 0 && found.extra_count == 0;
     Ok(if args.accept || agrees && found.not_compared.is_empty() { Exit::Done } else { Exit::Wrong })
 }
 
@@ -41,14 +42,19 @@ fn in_words(view: &ComparisonView) -> Vec<String> {
         more(lines, count, listed.len());
     };
     files(&mut lines, view.lost_count, &view.lost, "lost: removed or replaced after the backup, no store has them");
-    if view.elsewhere_count > 0 {
-        let what = "moved to other stores after the backup: copy them out, only these stores have them";
-        lines.push(format!("{} {what}", counted(view.elsewhere_count, "file")));
-        lines.extend(view.elsewhere.iter().map(|FileElsewhere { path, len, object, location }| {
-            format!("  {path}: {}, object {object} on {location}", show_size(*len))
-        }));
-        more(&mut lines, view.elsewhere_count, view.elsewhere.len());
-    }
+    let at_stores = |lines: &mut Vec<String>, count: u64, listed: &[FileElsewhere], what: &str| {
+        if count > 0 {
+            lines.push(format!("{} {what}", counted(count, "file")));
+            lines.extend(listed.iter().map(|FileElsewhere { path, len, object, location }| {
+                format!("  {path}: {}, object {object} on {location}", show_size(*len))
+            }));
+            more(lines, count, listed.len());
+        }
+    };
+    let what = "moved to other stores after the backup: copy them out, only these stores have them";
+    at_stores(&mut lines, view.elsewhere_count, &view.elsewhere, what);
+    let what = "completed after the backup: copy them out, the names have what was there before";
+    at_stores(&mut lines, view.finished_count, &view.finished, what);
     let what = "changed in place after the backup: stores have other bytes than the names say";
     files(&mut lines, view.changed_count, &view.changed, what);
     lines.push(format!("{} with fewer replicas than they should have", counted(view.under_replicated_count, "file")));
@@ -116,6 +122,13 @@ mod tests {
                 location: "s/r/h4".into(),
             }],
             elsewhere_count: 2,
+            finished: vec![FileElsewhere {
+                path: "/replaced".into(),
+                len: 9,
+                object: "000000000000002c".into(),
+                location: "s/r/h6".into(),
+            }],
+            finished_count: 1,
             draining: vec!["s/r/h5".into()],
             changed: vec![file("/changed")],
             changed_count: 1,
@@ -133,6 +146,8 @@ mod tests {
         has("  and 2 more");
         has("2 files moved to other stores after the backup");
         has("  /moved: 7 B, object 000000000000002b on s/r/h4");
+        has("1 file completed after the backup: copy them out");
+        has("  /replaced: 9 B, object 000000000000002c on s/r/h6");
         has("draining: s/r/h5. The acceptance sets them to read-only");
         has("1 file changed in place");
         has("1 file with fewer replicas");
