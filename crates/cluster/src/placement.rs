@@ -27,4 +27,4 @@ pub use choose::{First, Placed, can_be_met, choose_stores, groups};
 pub use error::{MapError, PlacementError};
 pub use map::{Load, Map, STORES_MAX, StoreInfo, StoreState};
 pub use readers::rank_readers;
-pub use replacement::replacement;
+pub use replacement::{further_store, replacement};

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::stores::{even, location_of, map, policy, store, uneven};
 use cluster::placement::{
-    Load, PlacementError, StoreInfo, StoreState, choose_stores, groups, rank_readers, replacement,
+    Load, PlacementError, StoreInfo, StoreState, choose_stores, further_store, groups, rank_readers, replacement,
 };
-use types::{Spread, StoreId};
+use types::{ObjectId, Spread, StoreId};
 
 fn ids(ids: &[u64]) -> Vec<StoreId> {
     ids.iter().copied().map(StoreId).collect()
@@ -107,6 +107,24 @@ fn the_groups_of_a_lost_store_go_to_many_others() {
     }
     println!("{takers:?}");
     assert!(takers.len() >= 12 && takers.values().all(|groups| *groups <= 4), "{takers:?}");
+}
+
+#[test]
+fn the_objects_of_one_store_get_further_replicas_on_many_others() {
+    let text = policy("replica(2)");
+    let stores = uneven(400, 4);
+    let (first, map) = (stores[17].store, map(stores));
+    let further = |object, fits: &dyn Fn(StoreId) -> bool| further_store(&map, &text, &[first], ObjectId(object), fits);
+    let mut takers: BTreeMap<StoreId, u32> = BTreeMap::new();
+    for object in 1..=1000 {
+        *takers.entry(further(object, &|_| true).unwrap()).or_default() += 1;
+    }
+    println!("{takers:?}");
+    assert!(takers.len() >= 8 && takers.values().all(|objects| *objects < 400), "{takers:?}");
+    assert!(!takers.contains_key(&first));
+    let full = further(1, &|_| true).unwrap();
+    assert!(further(1, &|store| store != full).is_some_and(|store| store != full));
+    assert_eq!(further(1, &|_| false), None);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 //!
 //! The caller's thread walks the tree. It keeps nothing: a walk that was interrupted is simply started again, and passes over what fits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use cluster::placement::{Map, replacement};
+use cluster::placement::{Map, further_store};
 use namespace::{Actor, Content, Durability, FileState, Inode, ListEntry, NsError, Read, WidenObject};
 use serde::{Deserialize, Serialize};
 use types::{FileName, Group, GroupId, Ino, NsPath, Policy, StoreId};
@@ -24,8 +25,6 @@ const PAGE: usize = 64;
 const DEPTH_MAX: usize = 4096;
 /// How many failures are named.
 const NAMED_MAX: usize = 10;
-/// No store has this number.
-const NO_STORE: StoreId = StoreId(0);
 
 /// See the module.
 pub(crate) struct Widening {
@@ -130,6 +129,7 @@ impl Widening {
             Ok((inode.ino, policy.unwrap_or_default()))
         })?;
         let mut view = ApplyView { path: path.to_string(), is_dry_run: how.dry_run, ..ApplyView::default() };
+        let mut assigned = Assigned::default();
         let mut levels = vec![Level { dir, policy, after: None }];
         while let Some(level) = levels.last_mut() {
             let entries = self.names.read(|read| namespace::list(read, level.dir, level.after.as_ref(), PAGE))?.entries;
@@ -147,7 +147,7 @@ impl Widening {
                     below = Some(inode.ino);
                     break;
                 }
-                self.apply_to(&inode, &policy, how, &mut view)?;
+                self.apply_to(&inode, &policy, how, (&mut view, &mut assigned))?;
             }
             if let Some(dir) = below {
                 if levels.len() >= DEPTH_MAX {
@@ -168,14 +168,20 @@ impl Widening {
         Ok(Some(view))
     }
 
-    fn apply_to(&self, inode: &Inode, policy: &Policy, how: ApplyOptions, view: &mut ApplyView) -> Result<(), NsError> {
+    fn apply_to(
+        &self,
+        inode: &Inode,
+        policy: &Policy,
+        how: ApplyOptions,
+        (view, assigned): (&mut ApplyView, &mut Assigned),
+    ) -> Result<(), NsError> {
         let Some(content) = inode.content().copied() else { return Ok(()) };
         if content.group != GroupId::STRIPED {
-            return self.apply_to_object(inode.ino, &content, policy, how, view);
+            return self.apply_to_object(inode.ino, &content, policy, how, (view, assigned));
         }
         let (_, units) = self.names.read(|read| namespace::units_of(read, content.object))?;
         units.iter().try_for_each(|unit| match unit.content() {
-            Some(content) => self.apply_to_object(unit.ino, content, policy, how, view),
+            Some(content) => self.apply_to_object(unit.ino, content, policy, how, (view, assigned)),
             None => Ok(()),
         })
     }
@@ -186,16 +192,18 @@ impl Widening {
         content: &Content,
         policy: &Policy,
         how: ApplyOptions,
-        view: &mut ApplyView,
+        (view, assigned): (&mut ApplyView, &mut Assigned),
     ) -> Result<(), NsError> {
         view.files += 1;
         let cluster = self.view.get();
-        let is_left = !self.coordinator.groups().have_left(&cluster.servers, content.group).is_empty();
+        // Their replicas may not be deleted yet.
+        let have_left = self.coordinator.groups().have_left(&cluster.servers, content.group);
         let map = cluster.servers.map();
+        let fits =
+            |store: StoreId| !have_left.contains(&store) && assigned.have_room(store, room_of(map, store), content.len);
         let need = match content.state {
             FileState::Complete if !content.shared => {
-                // A client that opened the file at a store that has left the group since must still be found there.
-                self.names.read(|read| need(read, map, content, policy, is_left))?
+                self.names.read(|read| need(read, map, content, policy, &fits))?
             }
             _ => Need::Later,
         };
@@ -224,9 +232,13 @@ impl Widening {
             Need::Wider(stores) => stores,
         };
         let more = stores.len().saturating_sub(self.members(content.group)) as u64;
-        if !how.dry_run && !self.widen(ino, content, stores)? {
+        if !how.dry_run && !self.widen(ino, content, stores.clone())? {
             view.later += 1;
             return Ok(());
+        }
+        // The stores that have it come first.
+        for store in stores.iter().rev().take(usize::try_from(more).unwrap_or(0)) {
+            assigned.add(*store, room_of(map, *store), content.len);
         }
         view.widened += 1;
         view.copied_bytes = view.copied_bytes.saturating_add(content.len.saturating_mul(more));
@@ -252,6 +264,8 @@ impl Widening {
             Ok(Err(NsError::Stale { .. })) | Err(_) => return Ok(false),
             Ok(Err(error)) => return Err(error),
         };
+        // A client that opened the file at a store that has left its group since must still be found there.
+        self.coordinator.groups().inherit_left(content.group, to);
         let op = WidenObject { ino, object, state: at_rest.state, to };
         match self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Written, op) {
             Ok(()) => Ok(true),
@@ -261,13 +275,40 @@ impl Widening {
     }
 }
 
-/// Decides what a complete file needs. `is_left`: stores have left its group.
-fn need(read: &dyn Read, map: &Map, content: &Content, policy: &Policy, is_left: bool) -> Result<Need, NsError> {
-    let Some(group) = namespace::group(read, content.group)? else { return Ok(Need::Later) };
-    Ok(need_of(map, &group, content, policy, is_left))
+fn room_of(map: &Map, store: StoreId) -> u64 {
+    map.store(store).map_or(0, |info| info.room())
 }
 
-fn need_of(map: &Map, group: &Group, content: &Content, policy: &Policy, is_left: bool) -> Need {
+/// The bytes that each store gets by this walk, and the room that it had before. Its reports count them only when they are copied.
+#[derive(Default)]
+struct Assigned(BTreeMap<StoreId, (u64, u64)>);
+
+impl Assigned {
+    /// Whether a store that has `room` now has room for `len` bytes more.
+    fn have_room(&self, store: StoreId, room: u64, len: u64) -> bool {
+        let (bytes, before) = self.0.get(&store).copied().unwrap_or((0, room));
+        room >= len && before >= bytes.saturating_add(len)
+    }
+
+    fn add(&mut self, store: StoreId, room: u64, len: u64) {
+        let (bytes, _) = self.0.entry(store).or_insert((0, room));
+        *bytes = bytes.saturating_add(len);
+    }
+}
+
+/// Decides what a complete file needs. Only stores that `fits` accepts get a replica.
+fn need(
+    read: &dyn Read,
+    map: &Map,
+    content: &Content,
+    policy: &Policy,
+    fits: &dyn Fn(StoreId) -> bool,
+) -> Result<Need, NsError> {
+    let Some(group) = namespace::group(read, content.group)? else { return Ok(Need::Later) };
+    Ok(need_of(map, &group, content, policy, fits))
+}
+
+fn need_of(map: &Map, group: &Group, content: &Content, policy: &Policy, fits: &dyn Fn(StoreId) -> bool) -> Need {
     let wanted = usize::from(policy.layout().replicas());
     let mut stores: Vec<StoreId> = group.members.iter().map(|member| member.store).collect();
     if stores.len() == wanted {
@@ -277,14 +318,29 @@ fn need_of(map: &Map, group: &Group, content: &Content, policy: &Policy, is_left
         return Need::Surplus;
     }
     let is_settled = |member: &types::Member| member.is_current() && !member.is_leaving() && member.has(content.object);
-    if is_left || !group.members.iter().all(is_settled) {
+    if !group.members.iter().all(is_settled) {
         return Need::Later;
     }
     while stores.len() < wanted {
-        match replacement(map, policy, &stores, NO_STORE, &[]) {
-            Ok(store) => stores.push(store),
-            Err(_) => return Need::NoStores,
+        match further_store(map, policy, &stores, content.object, fits) {
+            Some(store) => stores.push(store),
+            None => return Need::NoStores,
         }
     }
     Need::Wider(stores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_takes_what_fits_beside_what_it_gets_already() {
+        let (store, mut assigned) = (StoreId(7), Assigned::default());
+        assert!(assigned.have_room(store, 100, 100) && !assigned.have_room(store, 100, 101));
+        assigned.add(store, 100, 60);
+        assert!(assigned.have_room(store, 100, 40) && !assigned.have_room(store, 100, 41));
+        assert!(assigned.have_room(store, 40, 40), "what was copied already does not count twice");
+        assert!(!assigned.have_room(store, 39, 40), "others have written there");
+    }
 }

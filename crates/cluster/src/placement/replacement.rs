@@ -1,6 +1,6 @@
 //! Which store replaces a lost member of a group.
 
-use types::{Policy, StoreClass, StoreId};
+use types::{ObjectId, Policy, StoreClass, StoreId};
 
 use super::PlacementError;
 use super::map::{Map, RINGS};
@@ -24,20 +24,44 @@ pub fn replacement(
     lost: StoreId,
     leaving: &[StoreId],
 ) -> Result<StoreId, PlacementError> {
+    let fits = |store: StoreId| store != lost && !leaving.contains(&store);
+    let (anchor, class) = (members.first().copied().unwrap_or(lost), missing_class(map, policy, members));
+    let drawn = draw(map, policy, members, (anchor, class), lost.0, fits);
+    drawn.ok_or_else(|| PlacementError::NoReplacement { lost, spread: policy.spread(), class: class.cloned() })
+}
+
+/// Returns a further store for an object that is on `members` and has too few replicas by `policy`, as [`replacement`] does. The choice also depends on the
+/// object, so that the objects of one store go to many others. Only stores that `fits` accepts are chosen. `None`: there is none.
+pub fn further_store(
+    map: &Map,
+    policy: &Policy,
+    members: &[StoreId],
+    object: ObjectId,
+    fits: impl Fn(StoreId) -> bool,
+) -> Option<StoreId> {
+    let anchor = members.first().copied()?;
+    draw(map, policy, members, (anchor, missing_class(map, policy, members)), object.0, fits)
+}
+
+fn draw(
+    map: &Map,
+    policy: &Policy,
+    members: &[StoreId],
+    (anchor, class): (StoreId, Option<&StoreClass>),
+    seed: u64,
+    fits: impl Fn(StoreId) -> bool,
+) -> Option<StoreId> {
     let spread = policy.spread();
     let taken: Vec<u32> =
         members.iter().filter_map(|member| map.index_of(*member)).map(|at| map.domain(spread, at)).collect();
-    let class = missing_class(map, policy, members);
     let fits = |at: u32| {
         let info = map.info(at);
         map.weight(at) > 0
-            && info.store != lost
+            && fits(info.store)
             && !members.contains(&info.store)
-            && !leaving.contains(&info.store)
             && !taken.contains(&map.domain(spread, at))
             && class.is_none_or(|class| info.class.as_ref() == Some(class))
     };
-    let anchor = members.first().copied().unwrap_or(lost);
     let mut candidates: Vec<u32> = (0..RINGS)
         .filter_map(|ring| {
             let order = map.ring(ring);
@@ -49,14 +73,14 @@ pub fn replacement(
     candidates.sort_unstable();
     candidates.dedup();
     let sum = candidates.iter().map(|at| map.weight(*at)).sum();
-    let mut drawn = Random::new(mix2(anchor.0, lost.0)).below(sum);
+    let mut drawn = Random::new(mix2(anchor.0, seed)).below(sum);
     for at in candidates {
         match drawn.checked_sub(map.weight(at)) {
             Some(rest) => drawn = rest,
-            None => return Ok(map.info(at).store),
+            None => return Some(map.info(at).store),
         }
     }
-    Err(PlacementError::NoReplacement { lost, spread, class: class.cloned() })
+    None
 }
 
 /// The class of which most members are missing, if any remains below what the policy demands.

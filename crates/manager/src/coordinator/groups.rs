@@ -120,6 +120,16 @@ impl Groups {
         left.copied().filter(|store| servers.has_store(*store)).collect()
     }
 
+    /// An object moves from one group to another: stores that have left the first may still show it.
+    pub(crate) fn inherit_left(&mut self, from: GroupId, to: GroupId) {
+        let Some(left) = self.left.get(&from).cloned() else { return };
+        let stays = |store: &StoreId| !self.is_member(to, *store);
+        let left: Vec<StoreId> = left.into_iter().filter(stays).collect();
+        if !left.is_empty() {
+            self.left.entry(to).or_default().extend(left);
+        }
+    }
+
     /// All groups, by number.
     pub(crate) fn all(&self) -> &BTreeMap<GroupId, Group> {
         &self.groups
