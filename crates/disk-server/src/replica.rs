@@ -275,7 +275,7 @@ impl Replica {
         match at.store.scrub(self.replica, &mut Scrubber::default(), &mut |_| look.goes_on()) {
             // Without a checksum of the original nobody knows whether these are its bytes. An update that nobody has ended here cannot be read
             // through at all.
-            Ok(Scrubbed::Whole(_) | Scrubbed::Busy) if matches!(original, Original::Kept { .. }) => Ok(Found::Other),
+            Ok(Scrubbed::Whole(_) | Scrubbed::Busy) if matches!(original, Original::Kept { .. }) => Ok(Found::Unproved),
             Ok(Scrubbed::Whole(_)) => Ok(Found::Same),
             // It is changing, or the server stops. The manager orders the copy again.
             Ok(Scrubbed::Busy | Scrubbed::Stopped) => Err(ErrorCode::Overloaded),

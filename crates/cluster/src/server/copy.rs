@@ -193,7 +193,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         match (did, copy.step) {
             (WorkResult::Looked(Ok(Found::Same)), Step::Looking) => self.end_copy(replica, Ok(()), at),
             (WorkResult::Looked(Ok(found)), Step::Looking) => {
-                copy.rehearses = found == Found::Damaged;
+                // What is there may be all that is left of some bytes.
+                copy.rehearses = matches!(found, Found::Damaged | Found::Unproved);
                 self.go_on_copying(replica, at);
             }
             (WorkResult::Opened(Ok(())), _) => {}

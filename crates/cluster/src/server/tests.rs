@@ -301,13 +301,15 @@ fn damaged_bytes_are_replaced_only_after_the_source_has_sent_all() {
     assert!(is_fetch(&story.step(fetched(8, "89")), 0), "the second pass begins");
     let apply = |seq, change| work(by, Work::Apply { seq: Seq(seq), change });
     assert_eq!(story.step(fetched(0, "0123")), [work(by, Work::Renew), apply(1, "0123")]);
-    // The source has a damaged part, too: the own replica stays as it is.
-    let mut story = Story::new();
-    story.manager(order(75));
-    story.did(by, WorkResult::Looked(Ok(Found::Damaged)));
-    story.step(fetched(0, "0123"));
-    let out = story.step(Input::OfStore(answered(75, 4, Err(ErrorCode::Checksum)), None));
-    assert_eq!(out, [copy_ended(75, Err(CopyFailure::Source(ErrorCode::Checksum)))]);
+    // The source has a damaged part, too: the own replica stays as it is, also if it may be intact.
+    for found in [Found::Damaged, Found::Unproved] {
+        let mut story = Story::new();
+        story.manager(order(75));
+        story.did(by, WorkResult::Looked(Ok(found)));
+        assert!(is_fetch(&story.step(fetched(0, "0123")), 4));
+        let out = story.step(Input::OfStore(answered(75, 4, Err(ErrorCode::Checksum)), None));
+        assert_eq!(out, [copy_ended(75, Err(CopyFailure::Source(ErrorCode::Checksum)))]);
+    }
     // What the store has is the original, and intact.
     let mut story = Story::new();
     story.manager(order(75));

@@ -82,7 +82,9 @@ pub enum Found {
     Same,
     /// By its record the replica is the original, but its bytes are damaged.
     Damaged,
-    /// There is no replica, or it has another version, or its checksum is not known.
+    /// The replica may be the original: the original's checksum is not known.
+    Unproved,
+    /// There is no replica, or it has another version.
     Other,
 }
 
