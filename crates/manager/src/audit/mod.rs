@@ -142,12 +142,12 @@ impl Audit {
     /// `false`, the result is `None`.
     pub(crate) fn run(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
         let stores: Vec<StoreId> = self.names.read(namespace::stores)?.iter().map(|entry| entry.store).collect();
-        let mut found = AuditView::default();
+        let (mut found, mut silent) = (AuditView::default(), BTreeSet::new());
         for store in stores {
             if self.is_gone(store) {
                 continue;
             }
-            match self.store(store, list_max, go_on, &mut found) {
+            match self.store(store, list_max, go_on, (&mut found, &mut silent)) {
                 Ok(()) => found.checked_stores += 1,
                 Err(Stopped::NotWanted) => return Ok(None),
                 Err(Stopped::Names(error)) => return Err(error),
@@ -209,7 +209,7 @@ impl Audit {
         store: StoreId,
         list_max: usize,
         go_on: &mut dyn FnMut() -> bool,
-        found: &mut AuditView,
+        (found, silent): (&mut AuditView, &mut BTreeSet<StoreId>),
     ) -> Result<(), Stopped> {
         let mut after: Option<ObjectId> = None;
         loop {
@@ -222,7 +222,7 @@ impl Audit {
             found.compared += names.expected.len() as u64;
             let suspects = suspects(&names, &range.stored);
             if !suspects.is_empty() {
-                self.look_again(store, after, &suspects, list_max, found)?;
+                self.look_again(store, after, &suspects, list_max, (found, silent))?;
             }
             if !go_on() {
                 return Err(Stopped::NotWanted);
@@ -267,7 +267,7 @@ impl Audit {
         range_after: Option<ObjectId>,
         suspects: &BTreeMap<ObjectId, ProblemKind>,
         list_max: usize,
-        found: &mut AuditView,
+        (found, silent): (&mut AuditView, &mut BTreeSet<StoreId>),
     ) -> Result<(), Stopped> {
         let Some(last) = suspects.keys().last().copied() else { return Ok(()) };
         std::thread::sleep(PAUSE);
@@ -292,7 +292,7 @@ impl Audit {
                 continue;
             }
             if let (ProblemKind::Absent, Some(expected)) = (kind, expected) {
-                match self.absent(store, *object, &expected.holders) {
+                match self.absent(store, *object, &expected.holders, silent) {
                     Some(found) => kind = found,
                     // It is told with another store.
                     None => continue,
@@ -315,10 +315,17 @@ impl Audit {
     }
 
     /// What it means that an object is absent on a store. Stores that are removed as lost and offline have nothing. A lost object is told with the first of
-    /// its stores that could be asked: `None` with the others.
-    fn absent(&self, store: StoreId, object: ObjectId, holders: &[StoreId]) -> Option<ProblemKind> {
+    /// its stores that could be asked: `None` with the others. Stores in `silent` did not answer before, and are not waited for again.
+    fn absent(
+        &self,
+        store: StoreId,
+        object: ObjectId,
+        holders: &[StoreId],
+        silent: &mut BTreeSet<StoreId>,
+    ) -> Option<ProblemKind> {
         let others = holders.iter().copied().filter(|other| *other != store && !self.is_gone(*other));
-        let others: Vec<(StoreId, Option<bool>)> = others.map(|other| (other, self.has(other, object))).collect();
+        let others: Vec<(StoreId, Option<bool>)> =
+            others.map(|other| (other, self.has(other, object, silent))).collect();
         let answers: Vec<Option<bool>> = others.iter().map(|(_, has)| *has).collect();
         let kind = absent(&answers);
         let is_told_before = others.iter().any(|(other, has)| has.is_some() && *other < store);
@@ -326,9 +333,16 @@ impl Audit {
     }
 
     /// Whether a store has any version of an object; `None` if it cannot be asked.
-    fn has(&self, store: StoreId, object: ObjectId) -> Option<bool> {
+    fn has(&self, store: StoreId, object: ObjectId, silent: &mut BTreeSet<StoreId>) -> Option<bool> {
+        if silent.contains(&store) {
+            return None;
+        }
         let before = object.0.checked_sub(1).map(|before| last_replica(ObjectId(before)));
-        let page = self.inventories.page(store, before).ok()?;
+        let page = self.inventories.page(store, before);
+        if matches!(page, Err(NoInventory::Silent)) {
+            silent.insert(store);
+        }
+        let page = page.ok()?;
         Some(page.replicas.first().is_some_and(|first| first.replica.object == object))
     }
 }
