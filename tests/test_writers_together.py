@@ -366,3 +366,20 @@ def test_the_bench_rewrites_in_chunks(url, tmp_path, request, chunks):
     trials = [json.loads(line) for line in (tmp_path / "results" / "trials.jsonl").read_text().splitlines()]
     tallies = {phase["phase"]: phase["measured"]["tally"] for trial in trials for phase in trial["phases"]}
     assert len(tallies) == 7 and not any(tally.get("failures") for tally in tallies.values()), tallies
+
+
+def test_a_refused_client_and_the_one_that_it_met_are_not_told_later_that_their_write_has_ended(alone, tmp_path):
+    """An appending client is alone. Both may open what has replaced the file afterwards, and a removed file is not there."""
+    small = write(tmp_path / "small", "small", 3 * KIB)
+    xrdcp(small, f"{alone.url}/met").ok()
+    appends = Handle(alone.url, "/met", APPENDING, pid=1)
+    assert appends.opened.status == raw.OK
+    host, _, port = alone.url.removeprefix("root://").rstrip("/").partition(":")
+    with Raw(int(port), host=host, pid=2) as other:
+        assert other.ask_open("/met", raw.OPEN_UPDATE).status == raw.ERROR
+        assert appends.close().status == raw.OK
+        xrdcp("-f", small, f"{alone.url}/met").ok()
+        assert patient(other, "/met", raw.OPEN_UPDATE).status == raw.OK
+    again = Handle(alone.url, "/met", pid=1)
+    assert again.opened.status == raw.OK, again.opened
+    assert again.close().status == raw.OK

@@ -221,6 +221,11 @@ impl Sharers {
         self.shares.iter().any(|share| share.client == *client)
     }
 
+    /// Whether this client has the file open, or has lost it and may come back.
+    pub(crate) fn knows(&self, client: &ClientIdentity) -> bool {
+        self.has_client(client) || self.lost.iter().any(|lost| lost.client == *client)
+    }
+
     /// Whether this client has the file open with another handle than one of this share, which it closes.
     pub(crate) fn has_another(&self, share: ShareId, client: &ClientIdentity) -> bool {
         let mut own = self.shares.iter().filter(|other| other.client == *client);

@@ -198,10 +198,17 @@ impl<A: Answer<Opened>> Opening<A> {
         let resumed = matches!(opened.kind, OpenKind::Resumed(_));
         let (object, path, manner) = (opened.object, &self.op.path, self.manner);
         let wanted = Wanted { object, path, manner, of: None, is_over: false };
-        if let Some(entered) = service.writes.enter(self.newcomer(), &wanted)? {
-            if resumed && entered.lease.can_be_shared() {
-                entered.lease.set_noted_sharers();
+        let open = service.writes.lock().lease(object).filter(|lease| resumed && lease.can_be_shared());
+        if let Some(lease) = &open {
+            // It has noted this client and the one that began. Also if this one is refused, the other's close must tell it.
+            lease.set_noted_sharers();
+        }
+        let entered = service.writes.enter(self.newcomer(), &wanted).inspect_err(|_| {
+            if let Some(lease) = &open {
+                self.does_not_share(lease);
             }
+        })?;
+        if let Some(entered) = entered {
             return Ok(entered);
         }
         if resumed && self.op.sharing.is_some() {
@@ -211,6 +218,13 @@ impl<A: Answer<Opened>> Opening<A> {
         let entered = self.lease(opened, resumed, None);
         service.writes.lock().attach(opened.object, entered.key, Arc::clone(&entered.lease));
         Ok(entered)
+    }
+
+    /// This client does not write the file with the others. Unless it has it open, or has lost it, it need not learn how the open write ends.
+    fn does_not_share(&self, lease: &Lease) {
+        if !lease.sharers.lock().knows(&self.caller.client) {
+            self.service.note_sharer(lease, self.caller.client.clone(), self.op.path.clone(), false);
+        }
     }
 
     fn newcomer(&self) -> Newcomer<'_> {
@@ -280,17 +294,19 @@ impl<A: Answer<Opened>> Opening<A> {
             }
             Ok(None) => {
                 self.service.writes.take_back(&entered, Instant::now());
+                self.does_not_share(&entered.lease);
                 answer.give(Err(Error::fenced(&self.op.path)));
             }
             Err(error) => {
                 self.service.writes.take_back(&entered, Instant::now());
+                self.does_not_share(&entered.lease);
                 answer.give(Err(error.told(&format_args!("open {}", self.op.path))));
             }
         }
     }
 
     /// Creates the handle and answers. Does not block.
-    fn grant(self, entered: Entered, len: u64, answer: A) {
+    fn grant(mut self, entered: Entered, len: u64, answer: A) {
         let lease = Arc::clone(&entered.lease);
         let key = (entered.key, entered.joined.share);
         let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
@@ -309,7 +325,7 @@ impl<A: Answer<Opened>> Opening<A> {
             lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         }
         let unfenced = self.service.settings.has(PlantedBug::ForgetFence);
-        let copying = match self.fetched {
+        let copying = match self.fetched.take() {
             Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), key)),
             None => Copying::No,
         };
@@ -328,6 +344,7 @@ impl<A: Answer<Opened>> Opening<A> {
             }
             Err(reason) => {
                 self.service.writes.take_back(&entered, Instant::now());
+                self.does_not_share(&entered.lease);
                 answer.give(Err(reason.into()));
             }
         }
