@@ -9,12 +9,14 @@
 //! - A reader may have looked a value up before a later change. The cache accepts it ([`ReadCache::fill`]) only if no
 //!   key of its set has changed since the reader's snapshot.
 //!
-//! The cache is bounded in bytes. Keys are spread over small sets. Each set has its own lock, which readers share.
+//! The cache is bounded in bytes. Keys are spread over small sets. Each set has its own lock, which readers share. Sets are made, some at a time, when the
+//! first key comes into one of them: a small node does without most of the memory.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::write_set::Bytes;
 
@@ -26,10 +28,18 @@ const ENTRY_MAX: usize = SET_BYTES / 2;
 const ENTRY_OVERHEAD: usize = 112;
 /// Entries in a set at most. They are stored in place: most of a lookup's time is waiting for memory.
 const WAYS: usize = 12;
+/// Sets that are made together, of some 600 bytes each.
+const MADE_TOGETHER: usize = 64;
+
+/// Some sets, once they are made.
+type MadeTogether = OnceLock<Box<[RwLock<Set>]>>;
 
 /// See the module's documentation.
 pub(crate) struct ReadCache {
-    sets: Box<[RwLock<Set>]>,
+    sets: Box<[MadeTogether]>,
+    set_count: usize,
+    /// Sets are made under it, and are cleared under it, so that none is overlooked.
+    making: Mutex<()>,
     /// Prevents clients from choosing names that fall into one set.
     seed: u64,
     /// Rises when the cache is cleared.
@@ -60,14 +70,15 @@ struct Entry {
 impl ReadCache {
     /// A cache of about `bytes` in all; with 0 it stores nothing.
     pub(crate) fn new(bytes: usize) -> Self {
-        let sets = (0..bytes / SET_BYTES).map(|_| RwLock::default()).collect();
-        Self { sets, seed: RandomState::new().hash_one(0), epoch: AtomicU64::new(0) }
+        let set_count = bytes / SET_BYTES;
+        let sets = (0..set_count.div_ceil(MADE_TOGETHER)).map(|_| OnceLock::new()).collect();
+        Self { sets, set_count, making: Mutex::new(()), seed: RandomState::new().hash_one(0), epoch: AtomicU64::new(0) }
     }
 
     /// The value of `key` as of record `at`; `Some(None)` if the key does not exist, `None` if the cache does not know.
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Option<Bytes>> {
-        let (set, tag) = self.place(key)?;
-        let set = set.read();
+        let (at_set, tag) = self.place(key)?;
+        let set = self.sets[at_set / MADE_TOGETHER].get()?[at_set % MADE_TOGETHER].read();
         let entry = set.entries[set.find(tag, key)?].as_ref()?;
         if entry.since > at {
             return None;
@@ -81,7 +92,7 @@ impl ReadCache {
     /// Stores the `value` that a reader found for `key` as of record `at`, in a view of `epoch`.
     pub(crate) fn fill(&self, key: &[u8], value: Option<&Bytes>, at: u64, epoch: u64) {
         let Some((set, tag)) = self.place(key) else { return };
-        let mut set = set.write();
+        let mut set = self.set(set).write();
         // Check under the lock that changes and clearing also take.
         if set.changed > at || self.epoch() != epoch || set.find(tag, key).is_some() {
             return;
@@ -94,7 +105,7 @@ impl ReadCache {
     /// Notes that record `seq` sets `key`, before any reader can see it. Call it in the order of the records.
     pub(crate) fn changed(&self, seq: u64, key: &Bytes, value: Option<&Bytes>) {
         let Some((set, tag)) = self.place(key) else { return };
-        let mut set = set.write();
+        let mut set = self.set(set).write();
         set.changed = seq;
         let used = set.find(tag, key).is_some_and(|at| set.remove(at));
         // A deleted key is seldom read again, unless it was read before.
@@ -107,7 +118,9 @@ impl ReadCache {
     /// Clears the cache and ignores later fills by readers of older views. Returns the epoch of views made from now on.
     pub(crate) fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        for set in &self.sets {
+        // Whoever makes a set after this knows the new epoch.
+        let _making = self.making.lock();
+        for set in self.made_sets() {
             let mut set = set.write();
             *set = Set { changed: set.changed, ..Set::default() };
         }
@@ -118,11 +131,26 @@ impl ReadCache {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// The number of the key's set, and its tag there. `None`: the cache stores nothing.
     #[allow(clippy::cast_possible_truncation)] // uses halves of the hash
-    fn place(&self, key: &[u8]) -> Option<(&RwLock<Set>, u32)> {
+    fn place(&self, key: &[u8]) -> Option<(usize, u32)> {
         let hash = hash(self.seed, key);
-        let at = ((hash >> 32) * self.sets.len() as u64) >> 32;
-        Some((self.sets.get(at as usize)?, hash as u32))
+        let at = ((hash >> 32) * self.set_count as u64) >> 32;
+        (self.set_count > 0).then_some((at as usize, hash as u32))
+    }
+
+    /// The set with this number.
+    fn set(&self, at: usize) -> &RwLock<Set> {
+        let some = &self.sets[at / MADE_TOGETHER];
+        let made = some.get().unwrap_or_else(|| {
+            let _making = self.making.lock();
+            some.get_or_init(|| (0..MADE_TOGETHER).map(|_| RwLock::default()).collect())
+        });
+        &made[at % MADE_TOGETHER]
+    }
+
+    fn made_sets(&self) -> impl Iterator<Item = &RwLock<Set>> {
+        self.sets.iter().filter_map(OnceLock::get).flat_map(|made| made.iter())
     }
 }
 
@@ -204,7 +232,7 @@ mod tests {
                 assert_eq!(cache.get(key, 1), Some(Some(value.clone())), "after {n}");
             }
         }
-        for set in &cache.sets {
+        for set in cache.made_sets() {
             let set = set.read();
             let held: usize = set.entries.iter().flatten().map(Entry::weight).sum();
             assert!(held == set.bytes && held <= SET_BYTES);
@@ -218,6 +246,7 @@ mod tests {
         assert_eq!(cache.get(&hot[0], 3), Some(Some(small)));
         cache.forget();
         assert_eq!(cache.get(&hot[0], 3), None);
+        assert!(cache.made_sets().count() > 0 && ReadCache::new(64 << 10).made_sets().next().is_none());
         let none = ReadCache::new(0);
         none.changed(1, &hot[0], Some(&large));
         none.fill(&hot[0], None, 1, 0);
@@ -231,7 +260,7 @@ mod tests {
         for n in 0..100_000_u64 {
             let key = [b"D".as_slice(), &(n % 100).to_be_bytes(), format!("f{n}").as_bytes()].concat();
             let (set, _) = cache.place(&key).unwrap();
-            *loads.entry(std::ptr::from_ref(set).addr()).or_default() += 1;
+            *loads.entry(set).or_default() += 1;
         }
         let most = loads.values().max().unwrap();
         assert!(loads.len() == 1024 && *most < 200, "{} sets, at most {most} of 98 on the average", loads.len());
