@@ -206,7 +206,10 @@ def test_settings_for_all_nodes(local):
     config.unlink()
     local.done("down")
     local.up()
-    assert local.log("disk1") == local.log("manager") == ""
+    # What administrators change is logged always.
+    assert local.log("disk1") == ""
+    (audited,) = local.log("manager").splitlines()
+    assert 'INFO audit: change by="root"' in audited and "create a token for a disk server" in audited
     config.write_text("nonsense = 1\n")
     refused = local.command("up", "--config", config)
     assert refused.returncode == USAGE and "nonsense" in refused.stderr, refused.stderr
@@ -274,16 +277,18 @@ def test_policies_are_set_inherited_and_taken_away(two, base):
     address = f"root://{two.nodes()['manager']['clients']}/"
     assert "no directory has a policy" in shown(two, "policy", "list")
     assert weir("mkdir", "-p", f"{address}/raw/run1").returncode == 0
-    assert asked(two, "policy", "get", "/raw") == {"path": "/raw", "policy": "replica(1) spread=host", "from": None}
+    built_in = {"path": "/raw", "policy": "replica(1) spread=host", "from": None, "is_given": False}
+    assert asked(two, "policy", "get", "/raw") == built_in
     # Words in any order; they are shown in one form.
     assert asked(two, "policy", "set", "/raw", "spread=site", "replica(2)")["policy"] == "replica(2) sync=2 spread=site"
-    inherited = {"path": "/raw/run1", "policy": "replica(2) sync=2 spread=site", "from": "/raw"}
+    inherited = {"path": "/raw/run1", "policy": "replica(2) sync=2 spread=site", "from": "/raw", "is_given": False}
     assert asked(two, "policy", "get", "/raw/run1") == inherited
     assert shown(two, "policy", "get", "/raw/run1") == "replica(2) sync=2 spread=site\n/raw/run1: inherited from /raw\n"
     shown(two, "policy", "set", "/", "replica(1)")
     assert [one["path"] for one in asked(two, "policy", "list")] == ["/", "/raw"]
     assert shown(two, "policy", "list").splitlines()[2].split(maxsplit=1) == ["/", "replica(1) spread=host"]
-    assert asked(two, "policy", "remove", "/raw") == {"path": "/raw", "policy": "replica(1) spread=host", "from": "/"}
+    root = {"path": "/raw", "policy": "replica(1) spread=host", "from": "/", "is_given": False}
+    assert asked(two, "policy", "remove", "/raw") == root
     assert "no such policy set on this directory itself" in refused(two, "policy", "remove", "/raw")
     shown(two, "policy", "remove", "/")
 
