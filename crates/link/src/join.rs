@@ -265,7 +265,20 @@ pub(crate) fn receive<T: serde::de::DeserializeOwned>(
     message::decode(&bytes).map_err(|error| CloseCause::Misbehaved(format!("sent an invalid message: {error}")))
 }
 
+/// Why a node was not let in.
+#[derive(Debug)]
+enum Refusal {
+    /// Anyone could have asked this, without a token of this cluster.
+    OfStranger(String),
+    /// The secret was right.
+    OfInvited(String),
+}
+
 /// Lets the peer join if its token is valid.
+///
+/// # Errors
+/// Also for a peer without a token of this cluster, which has been told so: the listener limits how often that stands
+/// in the log.
 pub(crate) fn serve(
     door: &JoinService,
     mut halves: SplitChannel,
@@ -285,9 +298,16 @@ pub(crate) fn serve(
             tracing::info!(node = %issued.name.node, roles = %issued.name.roles, name, from = %address, "a node has joined");
             Verdict::Welcome(issued.to_message())
         }
-        Err(reason) => {
+        Err(Refusal::OfInvited(reason)) => {
             tracing::warn!(from = %address, reason, "a node was not let in");
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
+        }
+        Err(Refusal::OfStranger(reason)) => {
+            // Whether it stays to read that does not matter.
+            if send(&mut halves, &Verdict::Refused(cut(&reason, REASON_MAX).to_owned())).is_ok() {
+                halves.writing.end();
+            }
+            return Err(CloseCause::Misbehaved(format!("could not join: {reason}")));
         }
     };
     send(&mut halves, &verdict)?;
@@ -296,21 +316,26 @@ pub(crate) fn serve(
 }
 
 /// The certificate for the peer, and its name.
-fn admit(door: &JoinService, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
+fn admit(door: &JoinService, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), Refusal> {
     let Request { presented, roles, name, key, signature } = request;
-    let roles = Roles::from_bits(roles).ok_or("it asks for a role that this version does not know")?;
+    let unknown = || Refusal::OfStranger("it asks for a role that this version does not know".into());
+    let roles = Roles::from_bits(roles).ok_or_else(unknown)?;
     let name = printable(name.as_bytes());
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(format!("a node's name has 1 to {NAME_MAX} bytes"));
+        return Err(Refusal::OfStranger(format!("a node's name has 1 to {NAME_MAX} bytes")));
     }
     let wish = TokenRequest { roles, name, key };
     if !keys::check_join(challenge, &wish, &signature) {
-        return Err("its request is not signed with the key that it is for".into());
+        return Err(Refusal::OfStranger("its request is not signed with the key that it is for".into()));
     }
     let now = now();
-    let Joined { node, roles } = door.tokens.take(&presented, &wish, now).map_err(|error| error.to_string())?;
+    let Joined { node, roles } = door.tokens.take(&presented, &wish, now).map_err(|error| match error {
+        TakeError::Token(TokenError::Unknown { .. }) => Refusal::OfStranger(error.to_string()),
+        error => Refusal::OfInvited(error.to_string()),
+    })?;
     let name = crate::NodeName { cluster: door.authority.cluster(), node, roles };
-    let issued = door.authority.issue(&name, &key, now, door.validity).map_err(|error| error.to_string())?;
+    let issued = door.authority.issue(&name, &key, now, door.validity);
+    let issued = issued.map_err(|error| Refusal::OfInvited(error.to_string()))?;
     Ok((issued, wish.name))
 }
 

@@ -18,6 +18,9 @@ const JOIN: &[u8] = b"weir 2026 a node joins\0";
 const REDEEM: &[u8] = b"weir 2026 an administrator redeems an invitation\0";
 const ADMIN_RENEWAL: &[u8] = b"weir 2026 renewal of an administrator's certificate\0";
 
+/// The fixed beginning of an Ed25519 key of version 1 (RFC 8410). Its seed follows.
+const PKCS8_BEGINNING: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+
 /// A key without a certificate. Its private part is never shown.
 pub struct NewKey {
     pub(crate) pkcs8: Vec<u8>,
@@ -43,12 +46,20 @@ impl NewKey {
     /// The kernel has no randomness.
     pub fn draw() -> Result<Self, RandomError> {
         let seed: [u8; 32] = crate::random::bytes()?;
-        // RFC 8410: the fixed beginning of an Ed25519 key of version 1, and its seed.
-        let mut pkcs8 = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-        pkcs8.extend(seed);
+        Ok(Self::of_seed(&seed))
+    }
+
+    fn of_seed(seed: &[u8; 32]) -> Self {
+        let pkcs8 = [&PKCS8_BEGINNING[..], seed].concat();
         #[allow(clippy::expect_used)] // 32 bytes are a seed
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
-        Ok(Self { pkcs8, pair })
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).expect("any 32 bytes are a seed");
+        Self { pkcs8, pair }
+    }
+
+    /// The key with these bytes, as [`NewKey::draw`] makes them.
+    pub(crate) fn from_pkcs8(pkcs8: &[u8]) -> Option<Self> {
+        let seed = pkcs8.strip_prefix(&PKCS8_BEGINNING)?;
+        Some(Self::of_seed(seed.try_into().ok()?))
     }
 
     /// The public part.
@@ -159,6 +170,10 @@ mod tests {
         }
         assert!(check_renewal(&name, &[]).is_err());
         assert!(!format!("{key:?}").contains("48, 46"));
+        assert_eq!(NewKey::from_pkcs8(&key.pkcs8).unwrap().public(), key.public());
+        for wrong in [&key.pkcs8[1..], &key.pkcs8[..47], &[&key.pkcs8[..], b"x"].concat(), b""] {
+            assert!(NewKey::from_pkcs8(wrong).is_none());
+        }
     }
 
     #[test]

@@ -127,10 +127,8 @@ impl Listener {
                         // The handler and the log already know of the end.
                         let _ = ready.run(&*handler);
                     }
-                    Ok(Begun::Administrator(who, stream, service)) => {
-                        drop(stranger);
-                        service.handler.serve(who, stream);
-                    }
+                    // Its certificate is valid, but it may be that of somebody who may not act any more: the handler finds out.
+                    Ok(Begun::Administrator(who, stream, service)) => service.handler.serve(who, stream, stranger),
                     Ok(Begun::Nothing) => {}
                     Err(why) => listener.complain(&why.with(address)),
                 }
@@ -140,6 +138,12 @@ impl Listener {
                 tracing::error!(%address, %error, "cannot serve a connection of a node");
             }
         }
+    }
+
+    /// How many connections have not identified themselves yet.
+    #[must_use]
+    pub fn unidentified(&self) -> usize {
+        self.strangers.lock().there.len()
     }
 
     /// Stops accepting. Existing connections continue until their handles are closed.
@@ -273,13 +277,22 @@ impl UnidentifiedConnections {
     }
 }
 
-/// Counts a connection until it has identified itself.
-struct UnidentifiedConnection {
+/// Counts a connection among those of strangers until this is dropped: when it has identified itself, or has ended. There is only so much room for
+/// strangers, and a newcomer may take the place of one who stays longer than it needs.
+#[derive(Debug)]
+pub struct UnidentifiedConnection {
     listener: Arc<Listener>,
     number: u64,
 }
 
 impl UnidentifiedConnection {
+    /// Whether a line about this connection may stand in the log now, and then how many lines were held back before it. Strangers cannot fill the
+    /// log: all of them have a number of lines together.
+    #[must_use]
+    pub fn may_be_logged(&self) -> Option<u64> {
+        self.listener.lines.lock().admit(Instant::now())
+    }
+
     fn new(listener: &Arc<Listener>, address: IpAddr, socket: &TcpStream, now: Instant) -> Option<Self> {
         let mut strangers = listener.strangers.lock();
         let host = Host::of(address);
@@ -381,5 +394,11 @@ mod tests {
         let admitted = (0..1000).filter(|_| lines.admit(start).is_some()).count();
         assert_eq!(admitted, LINES_MAX as usize);
         assert_eq!(lines.admit(start + WINDOW), Some(980));
+        // Whoever serves a connection shares the lines with the listener.
+        let (listener, near, _far) = listening();
+        let one = UnidentifiedConnection::new(&listener, IpAddr::from([10, 0, 0, 1]), &near, start).unwrap();
+        let admitted = (0..1000).filter(|_| one.may_be_logged().is_some()).count();
+        assert!((LINES_MAX as usize..1000).contains(&admitted), "{admitted}");
+        assert_eq!(listener.unidentified(), 1);
     }
 }

@@ -1,7 +1,6 @@
 //! `weir admin`: has the running manager invite, list and revoke administrators.
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use manager::administrators::{AdminState, AdminView};
 
@@ -14,12 +13,7 @@ use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
-
-/// Longest validity of an invitation.
-const VALID_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Longest access with an end.
-const ACCESS_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
-const SHORTEST: Duration = Duration::from_secs(1);
+use crate::validity::Limited;
 
 /// Runs the command.
 pub(crate) fn run(args: &AdminArgs) -> Result<Exit, Failure> {
@@ -34,21 +28,17 @@ pub(crate) fn run(args: &AdminArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn millis(flag: &str, text: &str, longest: Duration, limits: &str) -> Result<u64, Failure> {
+/// The time in the flag `flag`, in milliseconds.
+pub(crate) fn millis(flag: &str, text: &str, what: Limited) -> Result<u64, Failure> {
     let usage = |why: String| Failure::message(Exit::Usage, format!("{flag}: {why}"));
     let duration = parse_duration(text).map_err(usage)?;
-    if !(SHORTEST..=longest).contains(&duration) {
-        return Err(usage(limits.to_owned()));
-    }
+    let duration = what.check(duration).map_err(|error| usage(error.to_string()))?;
     Ok(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
-    let valid_millis = millis("--valid", &args.valid, VALID_MAX, "an invitation is valid for 1 s to 30 d")?;
-    let access = args.access.as_deref();
-    let access_millis = access
-        .map(|access| millis("--access", access, ACCESS_MAX, "an access with an end lasts 1 s to 3650 d"))
-        .transpose()?;
+    let valid_millis = millis("--valid", &args.valid, Limited::Invitation)?;
+    let access_millis = args.access.as_deref().map(|access| millis("--access", access, Limited::Access)).transpose()?;
     let wanted = ControlRequest::AdminInvite { name: args.name.clone(), role: args.role, valid_millis, access_millis };
     let target = Target::of(&args.data)?;
     let asked = target.ask(&wanted);

@@ -151,7 +151,8 @@ fn long_search<T: Serialize, E: std::fmt::Display>(
                 Ok(None) => return Ok(Err(stopped.into())),
                 Err(error) => Err(error.to_string()),
             };
-            serde_json::to_writer(out, &outcome)?;
+            // Whether or not anybody takes the answer, this is the outcome. A connection that has ended shows when the rest is sent.
+            let _ = serde_json::to_writer(out, &outcome);
             Ok(outcome.map(drop))
         }),
     )
@@ -264,5 +265,23 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(search(&mut out).unwrap(), Err(PARTLY_APPLIED.to_owned()));
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_search_that_has_ended_says_so_though_nobody_takes_the_answer() {
+        struct Ended;
+        impl std::io::Write for Ended {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        for (found, outcome) in [(Ok(Some(7)), Ok(())), (Err("no"), Err("no".to_owned()))] {
+            let Reply::Late(_, search) = long_search(PARTLY_APPLIED, move |_| found) else { panic!("it answers late") };
+            assert_eq!(search(&mut Ended).unwrap(), outcome);
+        }
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::admin::{AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
+use link::UnidentifiedConnection;
+use link::admin::{AdminError, AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
 use manager::administrators::Administrators;
 use parking_lot::Mutex;
 
@@ -79,17 +80,19 @@ pub(crate) struct Administration {
 }
 
 impl AdminHandler for Administration {
-    fn serve(&self, who: AdminName, mut stream: AdminStream) {
+    fn serve(&self, who: AdminName, mut stream: AdminStream, stranger: UnidentifiedConnection) {
         let peer = stream.address();
-        let admitted = || {
-            self.administrators.admit(who.id, now()).map_err(|error| {
-                tracing::warn!(id = %who.id, %peer, %error, "somebody with an administrator's certificate was refused");
-                error.to_string()
-            })
+        let admitted = || self.administrators.admit(who.id, now());
+        let refused = |error: &AdminError, held_back: u64| {
+            tracing::warn!(id = %who.id, %peer, %error, held_back, "somebody with an administrator's certificate was refused");
         };
-        // Asked first, so that somebody whose access has ended takes nobody's place.
-        if let Err(why) = admitted() {
-            let _ = gate::say(&mut stream, &Reply::Denied(why));
+        // Asked first, so that somebody whose access has ended takes nobody's place. Such a connection stays a stranger's until it has ended, and
+        // shares the lines of strangers in the log: the certificate alone lets its holder come as often as they like.
+        if let Err(error) = admitted() {
+            if let Some(held_back) = stranger.may_be_logged() {
+                refused(&error, held_back);
+            }
+            let _ = gate::say(&mut stream, &Reply::Denied(error.to_string()));
             stream.end();
             return;
         }
@@ -98,14 +101,146 @@ impl AdminHandler for Administration {
             stream.end();
             return;
         };
+        // Counted there from now on.
+        drop(stranger);
         stream.read_within(REQUEST_TIME);
         // Asked again when the request is here, and the connection is in the list that a revocation ends: none slips through.
-        let caller =
-            || admitted().map(|record| Caller::Remote { id: who.id, name: record.name, role: record.role, peer });
+        let caller = || match admitted() {
+            Ok(record) => Ok(Caller::Remote { id: who.id, name: record.name, role: record.role, peer }),
+            Err(error) => {
+                refused(&error, 0);
+                Err(error.to_string())
+            }
+        };
         let served = gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer));
         match served {
             Ok(()) => stream.end(),
             Err(error) => tracing::debug!(%peer, "an administrator's connection ended: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::thread::JoinHandle;
+
+    use link::admin::{AdminIdentity, AdminRecord, AdminRole, AdminService, connect_admin};
+    use link::{
+        Authority, Credentials, Doors, Identity, IncomingHeader, Listener, LocalNode, Peer, PeerIdentity, Received,
+        Roles, Settings,
+    };
+    use types::{ClusterId, NodeId};
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// No node comes here.
+    struct NoNodes;
+
+    impl link::Handler for NoNodes {
+        type Buffer = Vec<u8>;
+
+        fn buffer(&self, _: &PeerIdentity, _: &IncomingHeader<'_>) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn received(&self, _: &Peer<Vec<u8>>, _: Received<Vec<u8>>) {}
+    }
+
+    /// A manager with two administrators: one who may act, and one who was revoked.
+    struct Site {
+        _folder: tempfile::TempDir,
+        authority: Arc<Authority>,
+        listener: Arc<Listener>,
+        open: Arc<OpenConnections>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    const ACTIVE: AdminId = AdminId([1; 16]);
+    const REVOKED: AdminId = AdminId([2; 16]);
+
+    impl Site {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
+            let record = |id, revoked| AdminRecord {
+                id,
+                name: "alice".into(),
+                role: AdminRole::Viewer,
+                invited: now(),
+                invited_by: "root".into(),
+                hash: [0; 32],
+                invitation_ends: now().plus(DAY),
+                access_ends: None,
+                key: Some([0; 32]),
+                certificate_ends: Some(now().plus(DAY)),
+                revoked,
+            };
+            let records = vec![record(ACTIVE, None), record(REVOKED, Some(now()))];
+            let administrators = Arc::new(Administrators::new(records, Box::new(|_| Ok(()))));
+            let open = Arc::new(OpenConnections::default());
+            let administration = Administration {
+                administrators: Arc::clone(&administrators),
+                open: Arc::clone(&open),
+                answer: Box::new(|_, _| Reply::Done(serde_json::json!("done"))),
+            };
+            let service = AdminService {
+                authority: Arc::clone(&authority),
+                store: administrators,
+                handler: Arc::new(administration),
+            };
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
+            let us = LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default());
+            let (doors, serving) = (Doors { join: None, admin: Some(Arc::new(service)) }, Arc::clone(&listener));
+            let thread = std::thread::spawn(move || serving.serve(&us, &Arc::new(NoNodes), &doors));
+            Self { _folder: folder, authority, listener, open, thread: Some(thread) }
+        }
+
+        fn connect(&self, id: AdminId) -> AdminStream {
+            let address = self.listener.address().to_string();
+            let subject = AdminName { cluster: ClusterId(1), id };
+            let identity = AdminIdentity::issue(&self.authority, subject, vec![address.clone()], now(), DAY).unwrap();
+            connect_admin(&identity, &address, &Settings::default(), SOON).unwrap()
+        }
+    }
+
+    impl Drop for Site {
+        fn drop(&mut self) {
+            self.listener.stop();
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_may_not_act_stays_a_stranger_until_the_end() {
+        let site = Site::new();
+        // The manager waits for its end, but not long: on a slow machine it may be over before anybody looks.
+        let is_seen = (0..5).any(|_| {
+            let mut stream = site.connect(REVOKED);
+            let mut said = String::new();
+            stream.read_to_string(&mut said).unwrap();
+            assert!(said.contains("was revoked") && said.contains("\"denied\":true"), "{said}");
+            site.listener.unidentified() == 1
+        });
+        assert!(is_seen, "nothing counts the connections of somebody who was revoked");
+    }
+
+    #[test]
+    fn an_administrator_is_no_stranger_any_more() {
+        let site = Site::new();
+        let mut stream = site.connect(ACTIVE);
+        let began = Instant::now();
+        while (site.listener.unidentified(), site.open.0.lock().1.len()) != (0, 1) {
+            assert!(began.elapsed() < REQUEST_TIME, "{} strangers", site.listener.unidentified());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stream.write_all(b"{\"ask\":\"stores\"}\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "{\"ok\":\"done\"}\n");
     }
 }

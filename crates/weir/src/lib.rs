@@ -47,6 +47,7 @@ mod striping;
 mod supervisor;
 mod token;
 mod top;
+mod validity;
 mod wrap;
 
 pub use console::{Exit, Failure, exit};

@@ -1,6 +1,7 @@
 //! `weir serve --role manager`: the namespace of a cluster, its certificate authority, and the registration of nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
@@ -33,6 +34,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
+use crate::validity::{Limited, ValidityError};
 use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
@@ -40,7 +42,7 @@ const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
 const ADMINISTRATORS_FILE: &str = "cluster/administrators";
 /// How long the answers to administrators may take when the manager stops.
-const ADMINISTRATORS_STOP: std::time::Duration = std::time::Duration::from_millis(500);
+const ADMINISTRATORS_STOP: Duration = Duration::from_millis(500);
 
 /// Why a manager cannot get a token.
 const NO_SECOND_MANAGER: &str =
@@ -168,7 +170,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     clock.start(end.late());
     metrics.stopping();
     supervisor::tell("STOPPING=1");
-    control.stop(std::time::Duration::from_millis(500));
+    control.stop(Duration::from_millis(500));
     drop((control, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
@@ -322,6 +324,13 @@ fn renew(
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
+/// How long an invitation and the access are valid.
+fn invited_for(valid: u64, access: Option<u64>) -> Result<(Duration, Option<Duration>), ValidityError> {
+    let valid = Limited::Invitation.check(Duration::from_millis(valid))?;
+    let access = access.map(|access| Limited::Access.check(Duration::from_millis(access))).transpose()?;
+    Ok((valid, access))
+}
+
 /// Answers the requests that arrive at the control socket, and those of administrators.
 struct AdminApi {
     tokens: Tokens,
@@ -377,9 +386,12 @@ impl AdminApi {
     fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
         match ask {
             ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
-                let time = std::time::Duration::from_millis;
                 let (name, role, by) = (name.clone(), *role, caller.name());
-                let invite = Invite { name, role, valid: time(*valid_millis), access: access_millis.map(time), by };
+                let (valid, access) = match invited_for(*valid_millis, *access_millis) {
+                    Ok(times) => times,
+                    Err(error) => return Reply::Refused(error.to_string()),
+                };
+                let invite = Invite { name, role, valid, access, by };
                 let authority = self.authority.fingerprint();
                 match self.administrators.invite(invite, vec![self.address.clone()], authority, now()) {
                     Ok(invitation) => Reply::Done(serde_json::json!({ "invitation": invitation })),
@@ -396,7 +408,10 @@ impl AdminApi {
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
                     ClusterRole::Disk => Roles::DISK,
                 };
-                let valid = std::time::Duration::from_millis(*valid_millis);
+                let valid = match Limited::Token.check(Duration::from_millis(*valid_millis)) {
+                    Ok(valid) => valid,
+                    Err(error) => return Reply::Refused(error.to_string()),
+                };
                 let fingerprint = self.authority.fingerprint();
                 match self.tokens.make(vec![self.address.clone()], fingerprint, roles, *uses, valid, now()) {
                     Ok(token) => {
@@ -424,6 +439,24 @@ impl AdminApi {
             },
             ask => admin_api::answer(&self.manager, ask)
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_held_to_the_limits_that_the_command_says() {
+        const DAY: u64 = 86_400_000;
+        let time = Duration::from_millis;
+        assert_eq!(invited_for(30 * DAY, None), Ok((time(30 * DAY), None)));
+        assert_eq!(invited_for(1000, Some(3650 * DAY)), Ok((time(1000), Some(time(3650 * DAY)))));
+        for (valid, access) in
+            [(30 * DAY + 1, None), (999, None), (u64::MAX, None), (DAY, Some(0)), (DAY, Some(3650 * DAY + 1))]
+        {
+            assert!(invited_for(valid, access).is_err(), "{valid} {access:?}");
         }
     }
 }

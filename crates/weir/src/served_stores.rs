@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use foundation::datadir::format_of;
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, IfNew, StoreFoundation, StoreOpenError, disk_of};
+use foundation::{DataDir, DataDirError, DirRole, IfNew, StoreFoundation, StoreOpenError, disk_of};
 use types::{ClusterId, Location, StoreId};
 
 use crate::Failure;
@@ -20,16 +20,59 @@ pub(crate) const STORE_DIR: &str = "store";
 /// A store and its settings.
 pub(crate) struct ServedStore {
     pub(crate) foundation: StoreFoundation,
-    directory: DataDir,
+    /// Held for its lock.
+    _directory: DataDir,
     pub(crate) table: StoreTable,
     pub(crate) location: Location,
 }
 
-impl ServedStore {
-    /// Whether it was made just now.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.directory.fresh
+/// The stores that a configuration names, and those that the node in its data directory has served.
+struct NamedStores {
+    tables: Vec<StoreTable>,
+    known: Stores,
+}
+
+impl NamedStores {
+    /// Refuses a configuration that leaves out a store of this node.
+    fn of(data: &DataDir, config: &Config) -> Result<Self, Failure> {
+        let in_data = data.path.join(STORE_DIR);
+        let tables = match config.stores.is_empty() {
+            true => vec![StoreTable { dir: in_data.clone(), ..StoreTable::default() }],
+            false => config.stores.clone(),
+        };
+        let key = |dir: &Path| stores_file::key(&data.path, dir);
+        let known = stores_file::read(&*disk_of(data)).map_err(|error| Failure::new(Exit::DiskFailed, error))?;
+        if config.stores.is_empty() && !known.is_empty() && !known.contains_key(&key(&in_data)) {
+            return Err(none_named(&known));
+        }
+        if matches!(format_of(&in_data), Ok(Some(_))) && !tables.iter().any(|table| key(&table.dir) == key(&in_data)) {
+            return Err(left_out(&in_data));
+        }
+        Ok(Self { tables, known })
     }
+}
+
+/// A directory that is a store, and whether it was made just now.
+pub(crate) struct MadeStore {
+    pub(crate) dir: PathBuf,
+    pub(crate) store: StoreId,
+    pub(crate) fresh: bool,
+}
+
+/// Makes the stores that `config` names and the disk server in `data` does not have yet. It opens none and records none: whoever serves them
+/// does that, and may be another user than the one who makes them.
+pub(crate) fn make(data: &DataDir, config: &Config, cluster: ClusterId) -> Result<Vec<MadeStore>, Failure> {
+    let NamedStores { tables, known } = NamedStores::of(data, config)?;
+    let make = |StoreTable { dir, .. }: StoreTable| {
+        let was = known.get(&stores_file::key(&data.path, &dir));
+        let if_new = if was.is_some() { IfNew::Refuse } else { IfNew::Make };
+        match (DataDir::open_as(&dir, DirRole::Store, Some(cluster), if_new, now()), was) {
+            (Ok(made), _) => Ok(MadeStore { store: made.format.store, fresh: made.fresh, dir }),
+            (Err(DataDirError::Missing { path }), Some(was)) => Err(missing(&path, *was, data)),
+            (Err(error), _) => Err(Failure::new(error.exit(), error)),
+        }
+    };
+    tables.into_iter().map(make).collect()
 }
 
 /// Opens the stores of the disk server in `data`, and makes new ones as far as `if_new` allows. It never makes a store where this node had one
@@ -41,22 +84,10 @@ pub(crate) fn open(
     default_location: &Location,
     if_new: IfNew,
 ) -> Result<Vec<ServedStore>, Failure> {
-    let in_data = data.path.join(STORE_DIR);
-    let tables = match config.stores.is_empty() {
-        true => vec![StoreTable { dir: in_data.clone(), ..StoreTable::default() }],
-        false => config.stores.clone(),
-    };
+    let NamedStores { tables, known } = NamedStores::of(data, config)?;
     let mut seen: BTreeMap<_, PathBuf> = BTreeMap::new();
     let mut stores = Vec::with_capacity(tables.len());
-    let disk = disk_of(data);
     let key = |dir: &Path| stores_file::key(&data.path, dir);
-    let known = stores_file::read(&*disk).map_err(|error| Failure::new(Exit::DiskFailed, error))?;
-    if config.stores.is_empty() && !known.is_empty() && !known.contains_key(&key(&in_data)) {
-        return Err(none_named(&known));
-    }
-    if matches!(format_of(&in_data), Ok(Some(_))) && !tables.iter().any(|table| key(&table.dir) == key(&in_data)) {
-        return Err(left_out(&in_data));
-    }
     let mut found = Stores::new();
     for table in tables {
         let was = known.get(&key(&table.dir));
@@ -90,7 +121,7 @@ pub(crate) fn open(
         say_all(foundation.startup_report(config.grace.as_secs()));
         let location = table.location.clone().unwrap_or_else(|| default_location.clone());
         let class = table.class.clone().or_else(|| config.class.clone());
-        stores.push(ServedStore { foundation, directory: lock, location, table: StoreTable { class, ..table } });
+        stores.push(ServedStore { foundation, _directory: lock, location, table: StoreTable { class, ..table } });
     }
     // A store that is not configured any more stays known at its place: it may be configured again.
     let elsewhere = |id: &StoreId| found.values().any(|store| store == id);
@@ -107,7 +138,7 @@ pub(crate) fn open(
     }
     let now_known: Stores = left.into_iter().chain(&found).map(|(dir, id)| (dir.clone(), *id)).collect();
     if now_known != known
-        && let Err(error) = stores_file::write(&*disk, &now_known)
+        && let Err(error) = stores_file::write(&*disk_of(data), &now_known)
     {
         // Like a full disk, this is no reason not to serve.
         tracing::warn!("cannot record where the stores of this node are: {error}");

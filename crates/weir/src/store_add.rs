@@ -126,11 +126,7 @@ impl ConfigFile {
             return say(&format!("{}: names it already", self.path.display()));
         };
         let meta = fs::metadata(&self.path).map_err(|error| cannot_write(&self.path, error))?;
-        replace_text(&self.path, text, true, meta.mode() & 0o777)
-            .and_then(|()| match rustix::process::geteuid().is_root() {
-                true => std::os::unix::fs::chown(&self.path, Some(meta.uid()), Some(meta.gid())),
-                false => Ok(()),
-            })
+        replace_text(&self.path, text, true, meta.mode() & 0o777, Owner::of(&self.path))
             .map_err(|error| cannot_write(&self.path, error))?;
         say(&format!("{}: names it now", self.path.display()))
     }

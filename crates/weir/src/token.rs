@@ -1,24 +1,20 @@
 //! `weir token`: has the running manager make, list and revoke join tokens.
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use link::NodeList;
 use manager::tokens::TokenView;
 
 use crate::Failure;
+use crate::admin::millis;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
 use crate::cluster_views::show;
-use crate::config::units::parse_duration;
 use crate::context::Target;
 use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
-
-/// Longest validity of a token.
-const VALID_MAX: Duration = Duration::from_secs(30 * 86_400);
-const VALID_MIN: Duration = Duration::from_secs(1);
+use crate::validity::Limited;
 
 /// Runs the command.
 pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
@@ -34,15 +30,8 @@ pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
 }
 
 fn create(args: &TokenCreateArgs) -> Result<Exit, Failure> {
-    let valid = parse_duration(&args.valid).map_err(|why| Failure::message(Exit::Usage, format!("--valid: {why}")))?;
-    if !(VALID_MIN..=VALID_MAX).contains(&valid) {
-        return Err(Failure::message(Exit::Usage, "--valid: a token is valid for 1 s to 30 d"));
-    }
-    let wanted = ControlRequest::MakeToken {
-        role: args.role,
-        valid_millis: u64::try_from(valid.as_millis()).unwrap_or(u64::MAX),
-        uses: args.uses,
-    };
+    let valid_millis = millis("--valid", &args.valid, Limited::Token)?;
+    let wanted = ControlRequest::MakeToken { role: args.role, valid_millis, uses: args.uses };
     let target = Target::of(&args.data)?;
     let asked = target.ask(&wanted);
     let (answer, _) = asked.map_err(|error| target.failure(error, "tokens are created by a running manager"))?;

@@ -8,6 +8,7 @@
 
 mod identity;
 mod invitation;
+mod key_file;
 mod name;
 mod record;
 mod redeem;
@@ -15,6 +16,7 @@ mod stream;
 
 pub use identity::{AdminIdentity, AdminIdentityError};
 pub use invitation::{Invitation, InvitationError, PresentedInvitation};
+pub use key_file::key_to_redeem;
 pub use name::{AdminId, AdminName, AdminRole};
 pub use record::{ADMINISTRATORS_MAX, AdminError, AdminRecord, admit, check_invitation, read_records, write_records};
 pub use redeem::{AdminGrant, AdminService, AdminStore, RedeemError, redeem};

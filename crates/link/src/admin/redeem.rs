@@ -29,7 +29,7 @@ use crate::error::{CloseCause, LinkError};
 use crate::hello::{cut, printable};
 use crate::join::{now, receive, send};
 use crate::verify::name_of;
-use crate::{Fingerprint, NewKey, RandomError, Role, Settings, keys, random};
+use crate::{Fingerprint, NewKey, Role, Settings, keys, random};
 
 const MAGIC: &[u8; 8] = b"weiradmn";
 const CHALLENGE_BYTES: usize = 40;
@@ -78,9 +78,6 @@ impl std::fmt::Debug for AdminService {
 /// An invitation could not be redeemed.
 #[derive(Debug, thiserror::Error)]
 pub enum RedeemError {
-    /// No key can be made.
-    #[error(transparent)]
-    Random(#[from] RandomError),
     /// The manager refuses it.
     #[error("the manager at {address} refuses: {reason}")]
     Refused {
@@ -114,17 +111,22 @@ enum Verdict {
     Refused(String),
 }
 
-/// Redeems `invitation` at the first manager of `managers` that answers. The private key is made here.
+/// Redeems `invitation` for `key` at the first manager of `managers` that answers. Keep the key before: an invitation is
+/// good for one key, which may ask again when an answer was lost ([`crate::admin::key_to_redeem`]).
 ///
 /// # Errors
 /// [`RedeemError`].
-pub fn redeem(invitation: &Invitation, managers: &[String], settings: &Settings) -> Result<AdminIdentity, RedeemError> {
-    let key = NewKey::draw()?;
+pub fn redeem(
+    invitation: &Invitation,
+    key: &NewKey,
+    managers: &[String],
+    settings: &Settings,
+) -> Result<AdminIdentity, RedeemError> {
     let mut failed = Vec::new();
     for _ in 0..TRIES {
         failed.clear();
         for address in managers {
-            match ask(invitation, &key, address, settings) {
+            match ask(invitation, key, address, settings) {
                 Ok(Verdict::Welcome { name, role, issued }) => {
                     let issued = IssuedAdmin::from_message(issued);
                     let issued = issued.ok_or(AdminIdentityError::Answer("it makes no sense"))?;
@@ -132,7 +134,7 @@ pub fn redeem(invitation: &Invitation, managers: &[String], settings: &Settings)
                     {
                         return Err(AdminIdentityError::Answer("it is for somebody else").into());
                     }
-                    return Ok(AdminIdentity::new(&key, issued, (name, role), managers.to_vec(), now())?);
+                    return Ok(AdminIdentity::new(key, issued, (name, role), managers.to_vec(), now())?);
                 }
                 Ok(Verdict::Refused(reason)) => {
                     let reason = printable(reason.as_bytes());
@@ -180,7 +182,20 @@ fn ask(invitation: &Invitation, key: &NewKey, address: &str, settings: &Settings
     ask().map_err(|why: CloseCause| why.with(address))
 }
 
+/// Why nobody became an administrator.
+#[derive(Debug)]
+enum Refusal {
+    /// Anyone could have asked this, without an invitation of this cluster.
+    OfStranger(String),
+    /// The secret was right.
+    OfInvited(String),
+}
+
 /// Redeems the peer's invitation if it is valid.
+///
+/// # Errors
+/// Also for a peer without an invitation of this cluster, which has been told so: the listener limits how often that
+/// stands in the log. The audit log has only what a secret was needed for.
 pub(crate) fn serve(
     service: &AdminService,
     mut halves: SplitChannel,
@@ -199,9 +214,16 @@ pub(crate) fn serve(
             tracing::info!(target: "audit", by = name, %role, peer = %address, what = "redeem an invitation", outcome = "done", "change");
             Verdict::Welcome { name, role, issued: issued.to_message() }
         }
-        Err(reason) => {
+        Err(Refusal::OfInvited(reason)) => {
             tracing::warn!(target: "audit", peer = %address, what = format!("redeem invitation {id}"), outcome = format!("refused: {reason}"), "change");
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
+        }
+        Err(Refusal::OfStranger(reason)) => {
+            // Whether it stays to read that does not matter.
+            if send(&mut halves, &Verdict::Refused(cut(&reason, REASON_MAX).to_owned())).is_ok() {
+                halves.writing.end();
+            }
+            return Err(CloseCause::Misbehaved(format!("could not redeem invitation {id}: {reason}")));
         }
     };
     send(&mut halves, &verdict)?;
@@ -213,16 +235,19 @@ fn grant(
     service: &AdminService,
     challenge: &[u8; CHALLENGE_BYTES],
     request: &Request,
-) -> Result<(AdminGrant, IssuedAdmin), String> {
+) -> Result<(AdminGrant, IssuedAdmin), Refusal> {
     let Request { presented, key, signature } = request;
     if !keys::check_redeem(challenge, &presented.id, key, signature) {
-        return Err("the request is not signed with the key that it is for".into());
+        return Err(Refusal::OfStranger("the request is not signed with the key that it is for".into()));
     }
     let now = now();
-    let grant = service.store.redeem(presented, key, now).map_err(|error| error.to_string())?;
+    let grant = service.store.redeem(presented, key, now).map_err(|error| match error {
+        AdminError::InvitationUnknown { .. } => Refusal::OfStranger(error.to_string()),
+        error => Refusal::OfInvited(error.to_string()),
+    })?;
     let subject = AdminName { cluster: service.authority.cluster(), id: presented.id };
-    let issued =
-        service.authority.issue_admin(&subject, key, now, grant.validity).map_err(|error| error.to_string())?;
+    let issued = service.authority.issue_admin(&subject, key, now, grant.validity);
+    let issued = issued.map_err(|error| Refusal::OfInvited(error.to_string()))?;
     Ok((grant, issued))
 }
 
@@ -231,6 +256,7 @@ mod tests {
     use types::ClusterId;
 
     use super::*;
+    use crate::UnidentifiedConnection;
     use crate::admin::AdminStream;
 
     /// Lets nobody in, and notices who asks.
@@ -243,7 +269,7 @@ mod tests {
     }
 
     impl AdminHandler for Closed {
-        fn serve(&self, _: AdminName, _: AdminStream) {}
+        fn serve(&self, _: AdminName, _: AdminStream, _: UnidentifiedConnection) {}
     }
 
     #[test]
@@ -258,11 +284,13 @@ mod tests {
             let request = Request { presented: invitation.presented(), key: key.public(), signature };
             grant(&service, &challenge, &request).unwrap_err()
         };
-        assert!(said(key.sign_redeem(&challenge, &invitation.id), &key).contains("it was asked"));
+        let asked = said(key.sign_redeem(&challenge, &invitation.id), &key);
+        assert!(matches!(&asked, Refusal::OfInvited(why) if why.contains("it was asked")), "{asked:?}");
         for signature in
             [key.sign_redeem(&other, &invitation.id), stolen.sign_redeem(&challenge, &invitation.id), vec![]]
         {
-            assert!(said(signature, &key).contains("not signed"));
+            let unsigned = said(signature, &key);
+            assert!(matches!(&unsigned, Refusal::OfStranger(why) if why.contains("not signed")), "{unsigned:?}");
         }
     }
 }

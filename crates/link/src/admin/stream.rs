@@ -10,7 +10,7 @@ use crate::admin::{AdminIdentity, AdminName};
 use crate::channel::{self, Channel, Deadline, SplitChannel};
 use crate::error::{CloseCause, LinkError};
 use crate::verify::name_of;
-use crate::{Role, Settings};
+use crate::{Role, Settings, UnidentifiedConnection};
 
 /// How long the other side may take nothing of what is sent to it.
 const TAKE_TIME: Duration = Duration::from_secs(60);
@@ -20,8 +20,9 @@ const END_TIME: Duration = Duration::from_secs(2);
 /// A manager's side of administrators' connections.
 pub trait AdminHandler: Send + Sync {
     /// Serves a connection in the caller's thread. Its certificate is valid; whether its administrator may still act
-    /// is for the handler to decide.
-    fn serve(&self, who: AdminName, stream: AdminStream);
+    /// is for the handler to decide. Until the handler drops `stranger`, the connection counts among those that have
+    /// not identified themselves: it keeps that until it has decided and counts the connection itself, or has ended it.
+    fn serve(&self, who: AdminName, stream: AdminStream, stranger: UnidentifiedConnection);
 }
 
 /// A connection with an administrator, or of one with a manager. Reads and writes block, each up to a time limit.

@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::{RngCore as _, SeedableRng as _};
@@ -20,6 +21,8 @@ use crate::*;
 struct Office {
     record: Mutex<Option<AdminRecord>>,
     served: Mutex<Vec<AdminName>>,
+    /// While this is set, connections stay those of strangers.
+    doubts: AtomicBool,
 }
 
 impl AdminStore for Office {
@@ -37,8 +40,12 @@ impl AdminStore for Office {
 }
 
 impl AdminHandler for Office {
-    fn serve(&self, who: AdminName, mut stream: AdminStream) {
+    fn serve(&self, who: AdminName, mut stream: AdminStream, stranger: UnidentifiedConnection) {
         self.served.lock().push(who);
+        while self.doubts.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(stranger);
         stream.read_within(Duration::from_secs(1));
         let mut line = Vec::new();
         let mut byte = [0];
@@ -59,7 +66,8 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let cluster = Cluster::new(1);
-        let office = Arc::new(Office { record: Mutex::new(None), served: Mutex::default() });
+        let office =
+            Arc::new(Office { record: Mutex::new(None), served: Mutex::default(), doubts: AtomicBool::new(false) });
         let service = AdminService {
             authority: Arc::clone(&cluster.authority),
             store: Arc::clone(&office) as _,
@@ -108,11 +116,15 @@ impl Site {
     }
 }
 
+fn redeemed(invitation: &Invitation, managers: &[String]) -> Result<AdminIdentity, RedeemError> {
+    redeem(invitation, &NewKey::draw().unwrap(), managers, &quick())
+}
+
 #[test]
 fn an_invited_person_connects_with_a_certificate_of_the_cluster() {
     let site = Site::new();
     let invitation = site.invite(DAY);
-    let identity = redeem(&invitation, &invitation.addresses, &quick()).unwrap();
+    let identity = redeemed(&invitation, &invitation.addresses).unwrap();
     assert_eq!((identity.name(), identity.role()), ("alice", AdminRole::Operator));
     assert_eq!(identity.subject().id, invitation.id);
     // It is kept in a file that only its owner can read.
@@ -122,10 +134,10 @@ fn an_invited_person_connects_with_a_certificate_of_the_cluster() {
     assert_eq!(site.asked(&identity).unwrap(), "hello\n".repeat(1000));
     assert_eq!(*site.office.served.lock(), [*identity.subject()]);
     // Another key gets nothing for the same invitation.
-    let error = redeem(&invitation, &invitation.addresses, &quick()).unwrap_err().to_string();
+    let error = redeemed(&invitation, &invitation.addresses).unwrap_err().to_string();
     assert!(error.contains("redeemed already") && error.contains("weir admin revoke alice"), "{error}");
     let late = site.invite(Duration::ZERO);
-    let error = redeem(&late, &late.addresses, &quick()).unwrap_err().to_string();
+    let error = redeemed(&late, &late.addresses).unwrap_err().to_string();
     assert!(error.contains("expired"), "{error}");
 }
 
@@ -223,13 +235,13 @@ fn a_disk_server_serves_no_administrators_and_gets_no_secret() {
     let error = connect_admin(&identity, &disk.address().to_string(), &quick(), SOON).unwrap_err().to_string();
     assert!(error.contains("which is no manager"), "{error}");
     let invitation = site.invite(DAY);
-    let error = redeem(&invitation, &[disk.address().to_string()], &quick()).unwrap_err().to_string();
+    let error = redeemed(&invitation, &[disk.address().to_string()]).unwrap_err().to_string();
     assert!(error.contains("which is no manager"), "{error}");
     // A manager of another cluster does not get it, either.
     let other = Cluster::new(2).node(1, Roles::MANAGER);
-    let error = redeem(&invitation, &[other.address().to_string()], &quick()).unwrap_err().to_string();
+    let error = redeemed(&invitation, &[other.address().to_string()]).unwrap_err().to_string();
     assert!(error.contains("not the one that"), "{error}");
-    assert!(redeem(&invitation, &[site.address()], &quick()).is_ok(), "it was not used up");
+    assert!(redeemed(&invitation, &[site.address()]).is_ok(), "it was not used up");
 }
 
 #[test]
@@ -251,5 +263,74 @@ fn hostile_bytes_with_an_invitation_do_no_harm() {
         assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)), "{sent:?}");
     }
     let invitation = site.invite(DAY);
-    assert!(redeem(&invitation, &invitation.addresses, &quick()).is_ok());
+    assert!(redeemed(&invitation, &invitation.addresses).is_ok());
+}
+
+#[test]
+fn a_connection_counts_among_strangers_until_its_administrator_may_act() {
+    let site = Site::new();
+    site.office.doubts.store(true, Ordering::SeqCst);
+    let identity = site.issued(now(), DAY);
+    let stream = connect_admin(&identity, &site.address(), &quick(), SOON).unwrap();
+    let until = Instant::now() + SOON;
+    let wait_for = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(Instant::now() < until, "{} strangers", site.manager.listener.unidentified());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(&|| !site.office.served.lock().is_empty());
+    assert_eq!(site.manager.listener.unidentified(), 1);
+    site.office.doubts.store(false, Ordering::SeqCst);
+    wait_for(&|| site.manager.listener.unidentified() == 0);
+    drop(stream);
+}
+
+/// What an invited person, and the listener, get from a manager that is asked with `invitation`.
+fn at_the_door(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, RedeemError>, Result<(), CloseCause>) {
+    let door = AdminService {
+        authority: Arc::clone(&site.cluster.authority),
+        store: Arc::clone(&site.office) as _,
+        handler: Arc::clone(&site.office) as _,
+    };
+    let us = site.cluster.us(1, Roles::MANAGER);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let (socket, address) = listener.accept().unwrap();
+            let config = Arc::clone(&us.credentials.current().server);
+            let (halves, _) = channel::accept(socket, config, soon(), SOON).unwrap();
+            serve_redeem(&door, halves, address, soon())
+        });
+        let got = redeemed(invitation, std::slice::from_ref(&address));
+        (got, serving.join().unwrap())
+    })
+}
+
+#[test]
+fn only_what_needs_the_secret_is_not_left_to_the_listener() {
+    let site = Site::new();
+    let (invitation, other) = (site.invite(DAY), site.invite(DAY));
+    // The record is that of the second invitation: this cluster does not know the first one.
+    let (refused, said) = at_the_door(&site, &invitation);
+    assert!(refused.unwrap_err().to_string().contains("does not know the invitation"));
+    let said = said.unwrap_err();
+    assert!(matches!(&said, CloseCause::Misbehaved(why) if why.contains(&invitation.id.to_string())), "{said}");
+    let (welcome, said) = at_the_door(&site, &other);
+    assert!(welcome.is_ok() && said.is_ok());
+    let (refused, said) = at_the_door(&site, &other);
+    assert!(refused.unwrap_err().to_string().contains("redeemed already") && said.is_ok());
+}
+
+#[test]
+fn the_same_key_redeems_an_invitation_again() {
+    let site = Site::new();
+    let invitation = site.invite(DAY);
+    let path = site.cluster.folder.path().join("contexts/.key");
+    let again = || redeem(&invitation, &key_to_redeem(&path).unwrap(), &invitation.addresses, &quick());
+    let lost = again().unwrap();
+    assert_eq!(again().unwrap().subject(), lost.subject());
+    std::fs::remove_file(&path).unwrap();
+    assert!(again().unwrap_err().to_string().contains("redeemed already"));
 }

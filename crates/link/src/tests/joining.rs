@@ -198,6 +198,44 @@ fn a_disk_server_sees_no_secrets_and_lets_no_node_join() {
     assert!(matches!(join_with(&token), Err(JoinError::Unreachable(_))));
 }
 
+/// What a new machine, and the listener, get from a manager that is asked with `token`.
+fn at_the_door(site: &Site, token: &JoinToken) -> (Result<Identity, JoinError>, Result<(), CloseCause>) {
+    let door = JoinService {
+        authority: Arc::clone(&site.cluster.authority),
+        tokens: Arc::clone(&site.tokens) as _,
+        validity: DAY,
+    };
+    let us = site.cluster.us(1, Roles::MANAGER);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let token = JoinToken { addresses: vec![listener.local_addr().unwrap().to_string()], ..token.clone() };
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let (socket, address) = listener.accept().unwrap();
+            let config = Arc::clone(&us.credentials.current().server);
+            let (halves, _) = crate::channel::accept(socket, config, soon(), SOON).unwrap();
+            crate::join::serve(&door, halves, address, soon())
+        });
+        let got = join_with(&token);
+        (got, serving.join().unwrap())
+    })
+}
+
+#[test]
+fn only_what_needs_the_secret_is_not_left_to_the_listener() {
+    let site = Site::new();
+    let token = site.token(DAY);
+    let removed = site.token(DAY);
+    site.tokens.kept.lock().0.remove(&removed.id);
+    let (refused, said) = at_the_door(&site, &removed);
+    assert!(refused.unwrap_err().to_string().contains("is not known to this cluster"));
+    let said = said.unwrap_err();
+    assert!(matches!(&said, CloseCause::Misbehaved(why) if why.contains(&removed.id.to_string())), "{said}");
+    let (welcome, said) = at_the_door(&site, &token);
+    assert!(welcome.is_ok() && said.is_ok());
+    let (refused, said) = at_the_door(&site, &token);
+    assert!(refused.unwrap_err().to_string().contains("was used already") && said.is_ok());
+}
+
 #[test]
 fn a_key_without_proof_of_possession_gets_no_certificate() {
     let site = Site::new();

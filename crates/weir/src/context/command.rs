@@ -11,6 +11,7 @@ use super::{ContextError, Contexts};
 use crate::Failure;
 use crate::cli::{ContextAddArgs, ContextArgs, ContextCommand, ContextListArgs};
 use crate::exit::Exit;
+use crate::serve::now;
 use crate::table::table_lines;
 use crate::time_text::show_time;
 
@@ -45,7 +46,7 @@ fn failed(error: ContextError) -> Failure {
 }
 
 fn add(contexts: &Contexts, args: &ContextAddArgs) -> Result<Exit, Failure> {
-    // The invitation works once: whatever would prevent keeping its context comes first.
+    // The invitation works once: whatever would prevent keeping its context comes first, and so does the key.
     contexts.check_new(&args.name).map_err(failed)?;
     let text = match (&args.invite, &args.invite_file) {
         (Some(text), _) => text.0.clone(),
@@ -54,15 +55,21 @@ fn add(contexts: &Contexts, args: &ContextAddArgs) -> Result<Exit, Failure> {
     };
     let invitation = Invitation::parse(&text).map_err(|error| Failure::new(Exit::Usage, error))?;
     let managers = if args.manager.is_empty() { invitation.addresses.clone() } else { args.manager.clone() };
-    let identity = redeem(&invitation, &managers, &Settings::default()).map_err(|error| {
+    let key = contexts.key_for(&args.name, invitation.id).map_err(failed)?;
+    let identity = redeem(&invitation, &key, &managers, &Settings::default()).map_err(|error| {
         let exit = match &error {
             RedeemError::Refused { .. } => Exit::Denied,
             RedeemError::Unreachable(_) => Exit::Unreachable,
-            RedeemError::Random(_) | RedeemError::Identity(_) => Exit::Failed,
+            RedeemError::Identity(_) => Exit::Failed,
         };
+        // Until it has expired, the manager may have recorded the key although it refuses or does not answer.
+        if matches!(error, RedeemError::Refused { .. }) && invitation.expires <= now() {
+            contexts.forget_key(invitation.id);
+        }
         Failure::new(exit, error).while_doing("the invitation could not be redeemed")
     })?;
     contexts.write(&args.name, &identity).map_err(failed)?;
+    contexts.forget_key(invitation.id);
     let is_first = contexts.current().map_err(failed)?.is_none();
     if is_first {
         contexts.set_current(&args.name).map_err(failed)?;

@@ -2,7 +2,7 @@
 //! ask that cluster: the addresses of its managers, a key, and a certificate.
 //!
 //! The folder is `weir` in `$XDG_CONFIG_HOME`, else `~/.config/weir`. `contexts/NAME` is a context, `current` holds the
-//! name of the one that commands use by themselves.
+//! name of the one that commands use by themselves. `contexts/.key-ID` is the key of an invitation while that is redeemed.
 
 mod command;
 mod target;
@@ -12,8 +12,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use link::FileError;
-use link::admin::{AdminIdentity, AdminIdentityError};
+use link::admin::{AdminId, AdminIdentity, AdminIdentityError, key_to_redeem};
+use link::{FileError, NewKey};
 
 pub(crate) use command::run;
 pub(crate) use target::Target;
@@ -138,6 +138,24 @@ impl Contexts {
         }
     }
 
+    fn key_path(&self, invitation: AdminId) -> PathBuf {
+        // No context has such a name.
+        self.folder.join(CONTEXTS).join(format!(".key-{invitation}"))
+    }
+
+    /// The key with which the new context `name` redeems this invitation. It is kept from now on: an invitation is good for one key, and a command
+    /// that gets no further must be able to go on with it.
+    pub(crate) fn key_for(&self, name: &str, invitation: AdminId) -> Result<NewKey, ContextError> {
+        key_to_redeem(&self.key_path(invitation))
+            .map_err(|source| ContextError::Identity { name: name.to_owned(), source })
+    }
+
+    /// Removes the key of an invitation that needs it no more.
+    pub(crate) fn forget_key(&self, invitation: AdminId) {
+        // What is left does no harm.
+        let _ = fs::remove_file(self.key_path(invitation));
+    }
+
     /// Writes the context `name`.
     pub(crate) fn write(&self, name: &str, identity: &AdminIdentity) -> Result<(), ContextError> {
         let written = identity.write(&self.path(name)?);
@@ -208,5 +226,24 @@ mod tests {
         assert!(matches!(contexts.set_current("gone"), Err(ContextError::Unknown { .. })));
         assert!(contexts.names().unwrap().is_empty() && contexts.current().unwrap().is_none());
         assert!(!temp.path().join("weir").exists(), "reading makes nothing");
+    }
+
+    #[test]
+    fn an_invitation_keeps_its_key_until_the_context_is_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let contexts = Contexts { folder: temp.path().join("weir") };
+        let (one, other) = (AdminId([1; 16]), AdminId([2; 16]));
+        let key = |name, id| contexts.key_for(name, id).unwrap().public();
+        let first = key("a", one);
+        assert_eq!((key("a", one), key("b", one)), (first, first), "whatever the context is called");
+        assert!(key("a", other) != first);
+        assert!(contexts.names().unwrap().is_empty(), "a key is no context");
+        contexts.check_new("a").unwrap();
+        contexts.forget_key(one);
+        assert!(key("a", one) != first);
+        // Where nothing can be kept, the invitation is not used.
+        let contexts = Contexts { folder: temp.path().join("file") };
+        fs::write(&contexts.folder, "").unwrap();
+        assert!(matches!(contexts.key_for("a", one), Err(ContextError::Identity { .. })));
     }
 }

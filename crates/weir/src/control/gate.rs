@@ -58,14 +58,14 @@ pub(crate) fn serve(
         Reply::Late(value, work) => {
             let began = say(&mut to, &Reply::Done(value));
             let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
-            // The work notices that nobody reads its answer any more.
-            let worked = began.and_then(|()| work(&mut out)).and_then(|outcome| out.flush().map(|()| outcome));
+            // The work notices that nobody reads its answer any more. What it did is logged before its answer is sent: that may fail.
+            let worked = began.and_then(|()| work(&mut out));
             match &worked {
                 Ok(Ok(())) => audit("done"),
                 Ok(Err(why)) => audit(&format!("failed: {why}")),
                 Err(error) => audit(&format!("the command's connection ended before the answer: {error}")),
             }
-            worked.map(drop)
+            worked.map(drop).and_then(|()| out.flush())
         }
         Reply::Stream(value, following) => {
             audit("done");
@@ -131,15 +131,19 @@ mod tests {
         Caller::Remote { id: AdminId([0; 16]), name: "alice".into(), role, peer }
     }
 
-    /// The answer to `ask`, and the log.
-    fn served(ask: &str, caller: Result<Caller, String>, answer: &Answerer) -> (String, String) {
+    /// What `work` returns, and the log.
+    fn logged<T>(work: impl FnOnce() -> T) -> (T, String) {
         let temp = tempfile::NamedTempFile::new().unwrap();
         let layer = fmt::layer().with_ansi(false).with_writer(Arc::new(temp.reopen().unwrap()));
+        let done = tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), work);
+        (done, std::fs::read_to_string(temp.path()).unwrap())
+    }
+
+    /// The answer to `ask`, and the log.
+    fn served(ask: &str, caller: Result<Caller, String>, answer: &Answerer) -> (String, String) {
         let mut out = Vec::new();
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-            let _ = serve(ask.as_bytes(), &mut out, || caller, answer);
-        });
-        (String::from_utf8(out).unwrap(), std::fs::read_to_string(temp.path()).unwrap())
+        let (_, log) = logged(|| serve(ask.as_bytes(), &mut out, || caller, answer));
+        (String::from_utf8(out).unwrap(), log)
     }
 
     const DRAIN: &str = "{\"ask\":\"drain\",\"store\":7,\"stop\":false}\n";
@@ -168,6 +172,29 @@ mod tests {
         assert!(late.1.contains("outcome=\"failed: late\""), "{}", late.1);
         let read = served("{\"ask\":\"stores\"}\n", Ok(caller(AdminRole::Viewer)), &|_, _| Reply::long(&1));
         assert_eq!(read.1, "", "what only reads is not logged");
+    }
+
+    #[test]
+    fn a_change_is_logged_as_done_though_nobody_takes_the_answer() {
+        /// Takes the first line alone.
+        struct Ends(bool);
+        impl Write for Ends {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                match std::mem::replace(&mut self.0, true) {
+                    false => Ok(bytes.len()),
+                    true => Err(io::ErrorKind::BrokenPipe.into()),
+                }
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let late: &Answerer =
+            &|_, _| Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Ok(()))));
+        let (ended, log) = logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late));
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(log.contains("what=\"drain store 7\" outcome=\"done\""), "{log}");
     }
 
     #[test]

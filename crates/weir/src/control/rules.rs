@@ -5,6 +5,7 @@ use link::admin::AdminRole::{self, Admin, Operator, Viewer};
 
 use super::ControlRequest;
 use crate::config::ClusterRole;
+use crate::validity::in_words;
 
 /// What holds for a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,10 +85,20 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             change(Admin, format!("remove as lost: store {}{forced}", stores.join(", ")))
         }
         ControlRequest::NodeRemove { name } => change(Admin, format!("remove node {name}")),
-        ControlRequest::MakeToken { role: ClusterRole::Disk, .. } => change(Admin, "create a token for a disk server"),
-        ControlRequest::MakeToken { role: ClusterRole::Manager, .. } => change(Admin, "create a token for a manager"),
+        ControlRequest::MakeToken { role, valid_millis, uses } => {
+            let role = match role {
+                ClusterRole::Disk => "disk server",
+                ClusterRole::Manager => "manager",
+            };
+            let valid = in_words(*valid_millis);
+            change(Admin, format!("create a token for a {role}, valid for {valid}, uses: {uses}"))
+        }
         ControlRequest::RevokeToken { id } => change(Admin, format!("revoke token {id}")),
-        ControlRequest::AdminInvite { name, role, .. } => change(Admin, format!("invite administrator {name} as {role}")),
+        ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
+            let access = access_millis.map_or_else(|| "no end".to_owned(), in_words);
+            let valid = in_words(*valid_millis);
+            change(Admin, format!("invite administrator {name} as {role}, valid for {valid}, access: {access}"))
+        }
         ControlRequest::AdminRevoke { name } => change(Admin, format!("revoke administrator {name}")),
     }
 }
@@ -106,8 +117,15 @@ mod tests {
         assert_eq!(lost(false), read(Operator));
         assert_eq!(lost(true), change(Admin, "remove as lost: store 7, 8, forced"));
         assert_eq!(rule(&ControlRequest::Backup { since: None }), read(Admin));
-        let invite =
-            ControlRequest::AdminInvite { name: "alice".into(), role: Viewer, valid_millis: 1, access_millis: None };
-        assert_eq!(rule(&invite), change(Admin, "invite administrator alice as viewer"));
+        let invite = |access_millis| {
+            let (name, valid_millis) = ("alice".into(), 7_200_000);
+            rule(&ControlRequest::AdminInvite { name, role: Viewer, valid_millis, access_millis })
+        };
+        let said = "invite administrator alice as viewer, valid for 120 min 0 s, access: no end";
+        assert_eq!(invite(None), change(Admin, said));
+        let said = "invite administrator alice as viewer, valid for 120 min 0 s, access: 14 d";
+        assert_eq!(invite(Some(14 * 86_400_000)), change(Admin, said));
+        let token = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: 86_400_000, uses: 3 };
+        assert_eq!(rule(&token), change(Admin, "create a token for a disk server, valid for 1 d, uses: 3"));
     }
 }

@@ -94,7 +94,8 @@ fn check_stores(config: &Config) -> Result<(), Failure> {
 }
 
 fn disk_server(config: &Config, token: Option<&JoinToken>) -> Result<Vec<Made>, Failure> {
-    let location = serve_disk::default_location(config)?;
+    // The service would refuse to start without one.
+    serve_disk::default_location(config)?;
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, IfNew::Make)?;
     let identity = match serve_disk::who_we_are(&mut data, token) {
         Ok(identity) => identity,
@@ -106,13 +107,12 @@ fn disk_server(config: &Config, token: Option<&JoinToken>) -> Result<Vec<Made>, 
     };
     let (cluster, node) = (identity.name().cluster, identity.name().node);
     let mut all = vec![made(&data, format!("the data directory of node {node} of cluster {cluster}, a disk server"))];
-    let stores = served_stores::open(&data, config, cluster, &location, IfNew::Make)?;
-    all.extend(stores.iter().map(|store| Made {
-        path: store.table.dir.clone(),
-        what: format!("store {}", store.foundation.objects.id),
-        fresh: store.is_fresh(),
+    let stores = served_stores::make(&data, config, cluster)?;
+    all.extend(stores.into_iter().map(|made| Made {
+        path: made.dir,
+        what: format!("store {}", made.store),
+        fresh: made.fresh,
     }));
-    served_stores::close(&stores)?;
     Ok(all)
 }
 
@@ -122,4 +122,67 @@ pub(super) fn bare(path: &Path) -> Result<(DataDir, Made), Failure> {
     let what = format!("store {}", data.format.store);
     let made = made(&data, what);
     Ok((data, made))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use link::{Authority, Identity, Roles};
+    use types::{ClusterId, NodeId};
+
+    use super::*;
+    use crate::stores_file;
+
+    /// A disk server that has joined, with two stores in its configuration.
+    fn joined(folder: &Path) -> (Config, [PathBuf; 3]) {
+        let dirs @ [data, one, two] = &["data", "s1", "s2"].map(|name| folder.join(name));
+        let cluster = ClusterId(5);
+        let made = DataDir::open_as(data, DirRole::Disk, None, IfNew::Make, now()).unwrap();
+        let authority = Authority::create(&folder.join("authority"), cluster, now()).unwrap();
+        let day = std::time::Duration::from_secs(86_400);
+        let identity = Identity::issue(&authority, NodeId(2), Roles::DISK, now(), day).unwrap();
+        identity.write(&data.join("node/identity")).unwrap();
+        drop(made);
+        let text = format!(
+            "role = \"disk\"\ndata = {data:?}\nlisten = \"127.0.0.1:1094\"\nnodes = \"127.0.0.1:1095\"\n\
+             [[store]]\ndir = {one:?}\n[[store]]\ndir = {two:?}\n"
+        );
+        (Config::of_text(&folder.join("weir.toml"), &text).unwrap(), dirs.clone())
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Another user serves them, who could not use what this command made in directories of that user.
+    #[test]
+    fn stores_are_made_and_left_for_the_service_to_open() {
+        let temp = tempfile::tempdir().unwrap();
+        let (config, [data, one, two]) = joined(temp.path());
+        let made = make(&config, None).unwrap();
+        let seen: Vec<_> = made.iter().map(|made| (made.path.clone(), made.fresh)).collect();
+        assert_eq!(seen, [(data.clone(), false), (one.clone(), true), (two.clone(), true)]);
+        for dir in [&one, &two] {
+            assert_eq!(names(dir), ["FORMAT", "lock"]);
+            assert_eq!(format_of(dir).unwrap().unwrap().cluster, 5);
+        }
+        assert_eq!(names(&data.join("node")), ["identity"]);
+        let again = make(&config, None).unwrap();
+        assert!(again.iter().all(|made| !made.fresh) && again[1].what == made[1].what);
+    }
+
+    #[test]
+    fn no_store_is_made_where_the_node_had_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let (config, [data, one, two]) = joined(temp.path());
+        let known = [(one.clone(), types::StoreId(7))].into();
+        stores_file::write(&disk::RealDisk::open(&data).unwrap(), &known).unwrap();
+        let refused = make(&config, None).unwrap_err().to_string();
+        assert!(refused.contains("store 7 was in") && refused.contains("is its disk mounted?"), "{refused}");
+        assert!(!one.exists() && !two.exists());
+    }
 }

@@ -248,18 +248,25 @@ fn write_file(file: &Path, text: &str, replace: bool) -> Result<(), Failure> {
             .while_doing(what)
     };
     fs::create_dir_all(folder).map_err(failed)?;
-    replace_text(file, text, replace, 0o644).map_err(failed)
+    replace_text(file, text, replace, 0o644, None).map_err(failed)
 }
 
-/// Writes `text` under another name, syncs it, and gives it the name `file`. Without `replace`, an existing file stays.
-pub(crate) fn replace_text(file: &Path, text: &str, replace: bool, mode: u32) -> io::Result<()> {
+/// Writes `text` under another name, syncs it, and gives it the name `file`. Without `replace`, an existing file stays. The file is given to `owner`.
+///
+/// The folder may be another user's than the one who runs this: nothing that is there is written to, or given away.
+pub(crate) fn replace_text(file: &Path, text: &str, replace: bool, mode: u32, owner: Option<Owner>) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
+    // A leftover of an interrupted command, or a link to another file.
+    let _ = fs::remove_file(&new);
     let written = (|| {
-        let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
         out.write_all(text.as_bytes())?;
+        if let Some(owner) = owner {
+            owner.give(&out)?;
+        }
         out.sync_all()?;
         match replace {
             true => fs::rename(&new, file)?,
@@ -280,4 +287,51 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 fn say(line: &str) -> Result<(), Failure> {
     writeln!(io::stdout(), "{line}").map_err(|error| Failure::new(Exit::Failed, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_place_of_the_new_file_is_not_written_through() {
+        let temp = tempfile::tempdir().unwrap();
+        let [file, new, victim] = ["weir.toml", "weir.toml.new", "victim"].map(|name| temp.path().join(name));
+        for replace in [true, false] {
+            let _ = fs::remove_file(&file);
+            fs::write(&victim, "kept").unwrap();
+            symlink(&victim, &new).unwrap();
+            replace_text(&file, "text", replace, 0o600, None).unwrap();
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+            let written = fs::symlink_metadata(&file).unwrap();
+            assert!(written.is_file() && written.mode() & 0o777 == 0o600 && fs::symlink_metadata(&new).is_err());
+            // A link that leads nowhere makes no file elsewhere.
+            fs::remove_file(&victim).unwrap();
+            fs::remove_file(&file).unwrap();
+            symlink(&victim, &new).unwrap();
+            replace_text(&file, "text", replace, 0o600, None).unwrap();
+            assert!(!victim.exists() && fs::symlink_metadata(&file).unwrap().is_file());
+        }
+        let refused = replace_text(&file, "other", false, 0o600, None).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+    }
+
+    /// As root: another user gets the new file, and not what a link at its name leads to.
+    #[test]
+    fn a_new_file_is_given_to_its_owner() {
+        let temp = tempfile::tempdir().unwrap();
+        let [file, victim] = ["weir.toml", "victim"].map(|name| temp.path().join(name));
+        fs::write(&victim, "kept").unwrap();
+        symlink(&victim, &file).unwrap();
+        let owner = Owner::for_tests();
+        let before = fs::metadata(&victim).unwrap().uid();
+        replace_text(&file, "text", true, 0o640, Some(owner)).unwrap();
+        let written = fs::symlink_metadata(&file).unwrap();
+        assert!(written.is_file() && Owner::of_meta(&written) == owner);
+        assert_eq!(fs::metadata(&victim).unwrap().uid(), before);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::Path;
 
 use disk::Directory;
@@ -29,8 +29,28 @@ impl Owner {
 
     /// The owner of `path`, if root runs this command.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        let owner = fs::metadata(path).ok().map(|meta| Self { uid: meta.uid(), gid: meta.gid() });
+        let owner = fs::metadata(path).ok().map(|meta| Self::of_meta(&meta));
         owner.filter(|_| rustix::process::geteuid().is_root())
+    }
+
+    /// The owner in `meta`.
+    pub(super) fn of_meta(meta: &fs::Metadata) -> Self {
+        Self { uid: meta.uid(), gid: meta.gid() }
+    }
+
+    /// Another user, if root runs this, and else the same one.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        use rustix::process::{getegid, geteuid};
+        match geteuid().is_root() {
+            true => Self { uid: 65_534, gid: 65_534 },
+            false => Self { uid: geteuid().as_raw(), gid: getegid().as_raw() },
+        }
+    }
+
+    /// Gives this user the open `file`.
+    pub(super) fn give(self, file: &fs::File) -> io::Result<()> {
+        fchown(file, Some(self.uid), Some(self.gid))
     }
 
     /// Takes the directory at `path` with everything in it, if root owns it. A symbolic link in it is not followed.
