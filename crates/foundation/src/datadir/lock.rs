@@ -3,7 +3,10 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// A lock that is held while this value lives.
 #[derive(Debug)]
@@ -28,8 +31,11 @@ pub enum LockError {
 impl Lock {
     /// Takes the lock at `path`, and creates the file if necessary. Does not wait: if another process holds the lock, it returns [`LockError::Held`].
     pub fn take(path: &Path) -> Result<Self, LockError> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(LockError::Io)?;
+        // Root may run a command on a directory of another user, who could have put a link to another file here.
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create(true).truncate(false).custom_flags(no_link);
+        let mut file = how.open(path).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Held { holder: holder(&mut file) }),

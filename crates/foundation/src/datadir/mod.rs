@@ -409,7 +409,12 @@ fn write_format(directory: &Directory, format: &Format) -> Result<(), DataDirErr
     let io = |what| move |source| DataDirError::Io { what, path: directory.shown().to_owned(), source };
     let path = directory.held();
     let new = path.join(FORMAT_FILE_NEW);
-    let mut file = fs::File::create(&new).map_err(io("write FORMAT in"))?;
+    // A leftover of an interrupted start; or a link to another file, which a command of root must not write to.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("write FORMAT in")(error)),
+        _ => {}
+    }
+    let mut file = fs::File::create_new(&new).map_err(io("write FORMAT in"))?;
     file.write_all(format.to_text().as_bytes()).map_err(io("write FORMAT in"))?;
     file.sync_all().map_err(io("sync FORMAT in"))?;
     fs::rename(&new, path.join(FORMAT_FILE)).map_err(io("name FORMAT in"))?;
@@ -430,6 +435,20 @@ mod tests {
 
     fn open(path: &Path) -> Result<DataDir, DataDirError> {
         DataDir::open(path, IfNew::Make, NOW)
+    }
+
+    #[test]
+    fn links_in_place_of_its_files_are_not_written_through() {
+        let temp = tempfile::tempdir().unwrap();
+        let (dir, other) = (temp.path().join("dir"), temp.path().join("other"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&other, "of somebody else").unwrap();
+        std::os::unix::fs::symlink(&other, dir.join(FORMAT_FILE_NEW)).unwrap();
+        drop(open(&dir).unwrap());
+        fs::remove_file(dir.join(LOCK_FILE)).unwrap();
+        std::os::unix::fs::symlink(&other, dir.join(LOCK_FILE)).unwrap();
+        assert!(open(&dir).is_err());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else");
     }
 
     #[test]

@@ -193,15 +193,16 @@ fn make_home(data: &Path) -> Result<(), Failure> {
 fn make_all(config: &Config, token: Option<&JoinToken>) -> Result<Vec<Made>, Failure> {
     let all = make::make(config, token)?;
     for made in &all {
-        if let Some(owner) = Owner::of_service() {
-            owner.take(&made.path).map_err(|error| {
-                let what = format!(
-                    "cannot give {} to the user weir; repeat the command when that is mended",
-                    made.path.display()
-                );
-                Failure::new(Exit::Failed, error).while_doing(what)
-            })?;
-        }
+        let given = Owner::of_service().map_or(Ok(()), |owner| owner.take(&made.path));
+        // Somebody may have made the directory for another user.
+        let given = if made.fresh { given.and_then(|()| Owner::give_content(&made.path)) } else { given };
+        given.map_err(|error| {
+            let what = format!(
+                "cannot give {} to the user that is to run the node; mend that, and give it everything in there",
+                made.path.display()
+            );
+            Failure::new(Exit::Failed, error).while_doing(what)
+        })?;
         say(&made_line(made))?;
     }
     Ok(all)

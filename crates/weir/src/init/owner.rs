@@ -69,11 +69,26 @@ impl Owner {
         std::os::unix::fs::chown(&held, Some(self.uid), Some(self.gid))
     }
 
+    /// Gives everything in the directory at `path` to the directory's owner, if root runs this. For a directory that was empty before: what is in it now
+    /// was made by this command.
+    pub(crate) fn give_content(path: &Path) -> io::Result<()> {
+        let directory = Directory::open(path).map_err(|error| error.source)?;
+        let held = directory.held();
+        match Self::of(&held) {
+            Some(owner) if owner.uid != 0 => owner.take_below(&held),
+            _ => Ok(()),
+        }
+    }
+
     fn take_below(self, folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() {
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
                 self.take_below(&entry.path())?;
+            } else if meta.nlink() > 1 {
+                // A file from elsewhere: the owner of the directory may have linked it here.
+                continue;
             }
             lchown(entry.path(), Some(self.uid), Some(self.gid))?;
         }
@@ -96,6 +111,24 @@ fn user_in(text: &str, name: &str) -> Option<Owner> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn new_content_is_given_to_the_owner_of_the_directory() {
+        let temp = tempfile::tempdir().unwrap();
+        let (dir, elsewhere) = (temp.path().join("dir"), temp.path().join("elsewhere"));
+        fs::create_dir_all(dir.join("node")).unwrap();
+        let owner = Owner::for_tests();
+        std::os::unix::fs::chown(&dir, Some(owner.uid), Some(owner.gid)).unwrap();
+        fs::write(&elsewhere, "of somebody else").unwrap();
+        fs::write(dir.join("node/identity"), "new").unwrap();
+        fs::hard_link(&elsewhere, dir.join("linked")).unwrap();
+        let before = Owner::of_meta(&fs::metadata(&elsewhere).unwrap());
+        Owner::give_content(&dir).unwrap();
+        for made in ["node", "node/identity"] {
+            assert_eq!(Owner::of_meta(&fs::metadata(dir.join(made)).unwrap()), owner, "{made}");
+        }
+        assert_eq!(Owner::of_meta(&fs::metadata(&elsewhere).unwrap()), before);
+    }
 
     #[test]
     fn a_user_is_found_by_its_whole_name() {
