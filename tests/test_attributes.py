@@ -226,3 +226,19 @@ def test_prepare_by_xrdfs(fs, path):
     fs("prepare", "-e", path).ok()
     fs("prepare", "-a", "weir-0123").ok()
     fs("prepare", "-s", "/a/../b").refused(3010)
+
+
+def test_the_state_of_a_file_is_an_attribute_that_nobody_can_change(node, fs, place, path):
+    assert '"complete"' in fs("xattr", path, "get", "weir.state").ok().out
+    with Raw(node.port) as writer:
+        handle = writer.open(f"{place}/new", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        assert '"being written"' in fs("xattr", f"{place}/new", "get", "weir.state").ok().out
+        assert writer.close(handle).status == raw.OK
+        handle = writer.open(f"{place}/new", raw.OPEN_UPDATE)
+        assert '"being changed"' in fs("xattr", f"{place}/new", "get", "weir.state").ok().out
+        assert writer.close(handle).status == raw.OK
+    assert '"complete"' in fs("xattr", f"{place}/new", "get", "weir.state").ok().out
+    fs("xattr", place, "get", "weir.state").refused(ATTR_NOT_FOUND)
+    for change in ("set", "weir.state=complete"), ("del", "weir.state"):
+        assert fs("xattr", path, *change).code != 0
+    assert "weir.state" not in fs("xattr", path, "list").ok().out

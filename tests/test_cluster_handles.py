@@ -70,6 +70,13 @@ def value_of(fs: Xrdfs, path: str, name: str) -> str:
     return fs("xattr", path, "get", name).ok().out
 
 
+def test_the_state_is_an_attribute_of_the_handle_too(cluster, fs, path):
+    with Opened(cluster, path) as file:
+        answer = file.fattr(GET, [b"weir.state"])
+        assert answer.status == raw.OK and b"complete" in answer.body, answer
+    assert '"complete"' in value_of(fs, path, "weir.state")
+
+
 def test_xrdcp_takes_attributes_along(cluster, fs, path, tmp_path):
     """With XrdCl 5.5 this had not ended."""
     fs("xattr", path, "set", "a=b").ok()

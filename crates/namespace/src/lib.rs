@@ -98,8 +98,8 @@ pub use tree::rename::{Rename, Renamed};
 pub use tree::rmdir::Rmdir;
 pub use tree::symlink::{Symlink, readlink};
 pub use tree::xattr::{
-    NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, xattr_of,
-    xattrs_of,
+    NamedValue, RemoveXattr, STATE_ATTRIBUTE, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs,
+    xattr_of, xattrs_of,
 };
 pub use trees::default_policy::{DefaultPolicyRecord, GiveDefaultPolicy, default_policy, is_policy_given};
 pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};

@@ -1118,3 +1118,21 @@ fn wrong_totals_are_recounted() {
     assert_eq!(recount(), ErrorCode::Unsupported);
     assert_eq!(w.kv.snapshot().get(&shard(dir, 3)).unwrap(), Some(vec![9, 9, 9]));
 }
+
+#[test]
+fn the_state_of_a_file_is_an_attribute() {
+    let w = World::new();
+    w.file("/f", 1);
+    w.mkdir("/d");
+    let name = || ns::STATE_ATTRIBUTE.to_vec();
+    let state = |at: &str| {
+        let state = w.ns.read(|read| ns::get_xattr(read, &Actor::admin(), &path(at).into(), ns::STATE_ATTRIBUTE));
+        state.map(|state| String::from_utf8(state).unwrap())
+    };
+    assert_eq!(state("/f").unwrap(), "complete");
+    assert_eq!(state("/d").unwrap_err().code(), ErrorCode::NotFound);
+    let of = || path("/f").into();
+    let set = ns::SetXattr { of: of(), name: name(), value: b"complete".to_vec(), mode: ns::XattrMode::Set };
+    assert_eq!(w.refusal(set), ErrorCode::Invalid);
+    assert_eq!(w.refusal(ns::RemoveXattr { of: of(), name: name() }), ErrorCode::Invalid);
+}

@@ -13,8 +13,8 @@ use crate::tree::node::{Located, locate, locate_entry, put_directory};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::record::current_writer;
 use crate::{
-    AccessKind, Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, WriterKind,
-    WriterRecord, WriterToken, keys, permit,
+    AccessKind, Actor, Context, FileState, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord,
+    WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
 /// The owner of the attributes.
@@ -80,6 +80,10 @@ pub struct RemoveXattr {
 /// An attribute's name and value.
 pub type NamedValue = (Vec<u8>, Vec<u8>);
 
+/// The attribute that clients call `weir.state`: the state of a file, in one of the words of [`state_in_words`]. It is computed, is in no list, and cannot be
+/// set or removed.
+pub const STATE_ATTRIBUTE: &[u8] = b"user.weir.state";
+
 /// The longest value that any configuration allows, in bytes.
 const VALUE_MAX: u32 = 65_536;
 
@@ -92,6 +96,25 @@ fn check_name(name: &[u8]) -> Result<(), NsError> {
         return Err(NsError::Invalid { what, why: "an attribute's name has 1 to 255 bytes and no NUL" });
     }
     Ok(())
+}
+
+/// Refuses a change of an attribute that is computed.
+fn check_changeable(of: &XattrOf, name: &[u8]) -> Result<(), NsError> {
+    if name != STATE_ATTRIBUTE {
+        return Ok(());
+    }
+    let what = format!("{of}: attribute weir.state");
+    Err(NsError::Invalid { what, why: "the server computes it, and nobody else can change it" })
+}
+
+/// What [`STATE_ATTRIBUTE`] says of a file.
+fn state_in_words(state: FileState) -> &'static str {
+    match state {
+        FileState::Complete => "complete",
+        FileState::Open(_) => "being written",
+        FileState::Updating(_) => "being changed",
+        FileState::Interrupted(_) => "interrupted",
+    }
 }
 
 fn missing(of: &XattrOf, name: &[u8]) -> NsError {
@@ -111,6 +134,14 @@ impl Owner {
         match self {
             Self::Inode(located) => located.inode.ino,
             Self::Hidden(ino, _) => *ino,
+        }
+    }
+
+    /// What [`STATE_ATTRIBUTE`] says. `None`: it is no file.
+    fn state(&self) -> Option<&'static str> {
+        match self {
+            Self::Inode(located) => located.inode.content().map(|content| state_in_words(content.state)),
+            Self::Hidden(..) => Some("being written"),
         }
     }
 
@@ -203,8 +234,11 @@ fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
 /// The value of attribute `name`. An actor that may read the file may read it.
 pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
     check_name(name)?;
-    let ino = find(read, actor, of, AccessKind::Read)?.ino();
-    xattr_of(read, ino, name)?.ok_or_else(|| missing(of, name))
+    let owner = find(read, actor, of, AccessKind::Read)?;
+    if name == STATE_ATTRIBUTE {
+        return owner.state().map(|state| state.as_bytes().to_vec()).ok_or_else(|| missing(of, name));
+    }
+    xattr_of(read, owner.ino(), name)?.ok_or_else(|| missing(of, name))
 }
 
 /// An attribute of an inode, without a permission check. For the server's own marks. `None`: the inode has no such attribute.
@@ -237,6 +271,7 @@ pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
 /// See [`SetXattr`]. Needs the permission to write the file.
 pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
+    check_changeable(&request.of, &request.name)?;
     let bound = ctx.limits.xattr_value_max.min(VALUE_MAX);
     if request.value.len() > bound as usize {
         let (len, bound) = (request.value.len() as u64, u64::from(bound));
@@ -288,6 +323,7 @@ pub(crate) fn remove_own(txn: &mut dyn Txn, ino: Ino, name: &[u8]) -> Result<boo
 /// See [`RemoveXattr`]. Needs the permission to write the file.
 pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
+    check_changeable(&request.of, &request.name)?;
     let owner = find(txn, &ctx.actor, &request.of, AccessKind::Write)?;
     let key = keys::xattr(owner.ino(), &request.name);
     if txn.get(&key)?.is_none() {
