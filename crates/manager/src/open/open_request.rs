@@ -131,6 +131,14 @@ pub enum OpeningError {
     /// No stores satisfy the policy.
     #[error("no stores can be chosen for it: {0}")]
     Placement(#[from] PlacementError),
+    /// No stores satisfy the policy, and some are not online.
+    #[error("no stores can be chosen for it: {why}; not online: {away}")]
+    PlacementWithout {
+        /// Why the others do not.
+        why: PlacementError,
+        /// The stores that are not online.
+        away: String,
+    },
     /// The open may succeed later.
     #[error("{why}")]
     Wait {
@@ -178,10 +186,14 @@ impl OpeningError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Names(error) => error.code(),
-            Self::Placement(PlacementError::NoRoom { .. }) => ErrorCode::NoSpace,
-            Self::Placement(_) | Self::NoCopy(_) | Self::AbsentReplica(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
-                ErrorCode::Unavailable
-            }
+            Self::Placement(PlacementError::NoRoom { .. })
+            | Self::PlacementWithout { why: PlacementError::NoRoom { .. }, .. } => ErrorCode::NoSpace,
+            Self::PlacementWithout { .. }
+            | Self::Placement(_)
+            | Self::NoCopy(_)
+            | Self::AbsentReplica(_)
+            | Self::AllRefused(_)
+            | Self::NoUnits(_) => ErrorCode::Unavailable,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::BeingWritten(_) => ErrorCode::Busy,
             Self::Lost => ErrorCode::Interrupted,

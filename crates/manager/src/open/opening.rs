@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::placement::{StoreState, choose_stores};
+use cluster::placement::{PlacementError, StoreState, choose_stores};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
@@ -32,6 +32,8 @@ pub(crate) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
 
 /// How long new files wait for stores whose lease has ended. Their writers may have an alternative, and must learn of the problem soon.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How many stores that are not online an error names.
+const AWAY_NAMED_MAX: usize = 8;
 /// How many draws of stores to try for a new file before taking the last one.
 const DRAWS: usize = 32;
 
@@ -145,7 +147,7 @@ impl OpenService {
                     let why = format!("{error}; some may be back in seconds");
                     return Err(OpeningError::Wait { seconds: 2, why });
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(not_placed(&view, error)),
             };
             if !self.rooms.have_room(&view, groups.iter().flatten(), open_request.announced) {
                 continue;
@@ -163,13 +165,7 @@ impl OpenService {
     /// Whether unavailable stores may soon be available again. That includes all stores at once, if this manager was stopped for longer than a lease.
     fn may_come_back(&self, view: &ClusterView) -> bool {
         let now = self.world.now();
-        let absent = view
-            .servers
-            .map()
-            .stores()
-            .iter()
-            .filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Offline));
-        let absent: Vec<StoreId> = absent.map(|info| info.store).collect();
+        let absent = not_online(view);
         view.sessions.is_new(now) || Self::may_return(view, now, &absent, PATIENCE)
     }
 
@@ -579,4 +575,22 @@ pub(crate) struct Permitted {
 
 pub(super) fn unknown_server() -> OpeningError {
     OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager started".into() }
+}
+
+/// Stores that are not online and not removed.
+fn not_online(view: &ClusterView) -> Vec<StoreId> {
+    let all = view.servers.map().stores().iter();
+    all.filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Offline)).map(|info| info.store).collect()
+}
+
+/// Why no stores were chosen. Stores that are not online may be the reason.
+fn not_placed(view: &ClusterView, why: PlacementError) -> OpeningError {
+    let mut away = not_online(view);
+    if away.is_empty() {
+        return why.into();
+    }
+    let more = away.len().saturating_sub(AWAY_NAMED_MAX);
+    away.truncate(AWAY_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    OpeningError::PlacementWithout { why, away: format!("{}{more}", view.shown(&away)) }
 }
