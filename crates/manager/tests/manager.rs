@@ -24,9 +24,7 @@ use types::{
     Placement, PrincipalId, RequestNumber, SessionId, StoreId, Timestamp, WriterToken,
 };
 
-#[path = "audit.rs"]
 mod audit;
-#[path = "restored.rs"]
 mod restored;
 
 const GROUP: GroupId = GroupId(7);
@@ -1187,4 +1185,25 @@ fn a_reader_that_has_tried_all_others_is_sent_to_a_damaged_replica() {
     assert_eq!(open("/summed", &["disk2"]), nodes[0], "its other pages are good");
     assert_eq!(open("/summed", &["disk1", "disk2"]), nodes[1], "all were tried");
     assert_eq!(open("/f0", &["disk2"]), nodes[1], "nobody knows whether a page without a damage there is right");
+}
+
+#[test]
+fn a_file_that_cannot_be_placed_names_the_stores_that_are_not_online() {
+    let (cluster, nodes, sessions) = files_on(1, &[1, 2]);
+    let policy = "replica(2)".parse().unwrap();
+    change(&cluster.namespace, namespace::SetPolicy { path: NsPath::root(), policy });
+    // A minute without the second server: it is not waited for any more.
+    cluster.lives(&[(nodes[0], sessions[0])], 60);
+    cluster.reports(nodes[0], &[1]);
+    let path = NsPath::parse(b"/new").unwrap();
+    let open_request =
+        OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+    let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let op = OpenWrite::new(path, WriteMode::NewOnly, client, BootId(1));
+    cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
+    let refused = receiver.recv().unwrap().unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Unavailable);
+    let words = refused.to_string();
+    assert!(words.contains("not online: ") && words.contains("site/rack/host2"), "{words}");
 }
