@@ -36,8 +36,7 @@ crash, and checks every page that it gives back.";
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, about = ABOUT, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// The cluster that a command about a running cluster asks: a context (`weir context list`), or HOST[:PORT] of a
-    /// manager. May also stand after the command.
+    /// The cluster to ask: a context or HOST[:PORT].
     #[arg(long, value_name = "CONTEXT|HOST")]
     pub cluster: Option<String>,
     /// The command.
