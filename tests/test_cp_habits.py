@@ -223,7 +223,12 @@ def test_a_stopped_copy_counts_what_is_there(node, place, tmp_path):
     assert copied <= there, sorted(copied - there)
     # The stop may come between the close of a file and its answer. Such a file is there, and whole.
     for name in there - copied:
-        assert subprocess.check_output([WEIR_BIN, "cat", f"{place}/up/{name}"]) == (tree / name).read_bytes(), name
+        shown = subprocess.run([WEIR_BIN, "cat", f"{place}/up/{name}"], capture_output=True)
+        if shown.returncode == 0:
+            assert shown.stdout == (tree / name).read_bytes(), name
+        else:
+            # An open that was on its way at the stop arrives after its client has gone. The file is empty, and nobody takes it for whole.
+            assert shown.stdout == b"" and (b"interrupted" in shown.stderr or b"being written" in shown.stderr), shown
     assert summary["copied"] == len(copied) and summary["failed"] == 0 and summary["stopped"] > 0, summary
     assert summary["copied"] + summary["stopped"] + summary["not_begun"] == 440 or not summary["all_found"], summary
 

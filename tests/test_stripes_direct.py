@@ -194,7 +194,9 @@ def test_a_reader_goes_on_when_a_units_server_dies(cluster, tmp_path):
     (tmp_path / "source").write_bytes(data)
     cp(tmp_path / "source", f"{cluster.url}/two/read")
     back = tmp_path / "back"
-    process = subprocess.Popen([WEIR_BIN, "cp", f"{cluster.url}/two/read", back], stderr=subprocess.PIPE)
+    # It takes seconds, however fast this machine is.
+    command = [WEIR_BIN, "cp", "--bwlimit", "32MiB", f"{cluster.url}/two/read", back]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
     servers = until(lambda: found if len(found := connected_to(process, cluster)) >= 2 else None, 20)
     servers[0].freeze()
     time.sleep(0.2)
