@@ -11,8 +11,8 @@ pub struct Screen {
     step: usize,
 }
 
-/// Characters of a line, without its mark.
-const WIDTH: usize = 94;
+/// Characters of a line behind its mark. With it, a line fits into 80 columns.
+const WIDTH: usize = 75;
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
@@ -36,9 +36,12 @@ impl Screen {
     /// Starts the next step.
     pub fn step(&mut self, what: &str) {
         self.step += 1;
-        let line = self.coloured(BOLD, &format!("{}. {what}", self.step));
         self.line("");
-        self.line(&line);
+        for (number, line) in wrapped(what).iter().enumerate() {
+            let mark = if number == 0 { format!("{}. ", self.step) } else { "   ".to_owned() };
+            let line = self.coloured(BOLD, &format!("{mark}{line}"));
+            self.line(&line);
+        }
     }
 
     /// Prints a check that succeeded.
