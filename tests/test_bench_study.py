@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -52,6 +53,9 @@ def test_a_study_over_webdav_says_what_it_cannot(base, tmp_path):
 def test_what_would_be_done_is_said_and_nothing_is_done(tmp_path):
     said = bench("study", "A", "--dry-run", "--scale", "10", f"a={tmp_path}").stdout
     assert "A. Write-intensive recording" in said and "full study:" in said and "sizes, streams and chunks" in said
+    (full,) = (line for line in said.splitlines() if line.startswith("full study:"))
+    assert re.search(r" TB moved in all, 300 GB on a system at a time, about [0-9.]+ days$", full), full
+    assert "file=9 MiB block=1 MiB " in said and "(at 300 MB/s and " in said
     assert os.listdir(tmp_path) == []
     assert "at least 1" in bench("study", "A", "--scale", "0.1", str(tmp_path), code=2).stderr
     assert "gopher" in bench("study", "A", "x=gopher://h/", code=2).stderr
