@@ -76,7 +76,7 @@ def test_a_campaign_measures_both_and_leaves_nothing_behind(campaign, tmp_path, 
             if phase["phase"] in ("read", "random-read", "reread"):
                 assert tally["verified"] == expected
     table = bench("report", tmp_path / "results").stdout
-    assert "large: file 8.00 MiB" in table and "random-read" in table and "[n]" in table
+    assert "large: file 8 MiB, block 256 KiB" in table and "random-read" in table and "[n]" in table
 
 
 def test_a_phase_that_a_limit_cuts_makes_nothing_look_lost(tmp_path):

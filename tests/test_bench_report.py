@@ -3,8 +3,10 @@
 import csv
 import html.parser
 import json
+import re
 import shutil
 import subprocess
+import xml.etree.ElementTree
 from pathlib import Path
 
 import jsonschema
@@ -135,9 +137,14 @@ def test_the_page_stands_alone_and_texts_stay_texts(results):
     text = (results / "report.html").read_text()
     page = Page(text)
     assert "script" not in page.tags and EVIL in page.text
-    assert [value for name, value in page.attributes if name in ("src", "href") and not value.startswith("#")] == ["table.csv"]
+    links = [value for name, value in page.attributes if name in ("src", "href") and not value.startswith("#")]
+    figures = sorted(f"figures/{file.name}" for file in (results / "figures").iterdir())
+    assert sorted(links) == [*figures, "table.csv"]
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert "@import" not in text and "url(" not in text
+    # The machines and the overview come first.
+    assert page.text.index("Machines") < page.text.index("Overview") < page.text.index("All repeats")
+    assert Path("/proc/sys/kernel/osrelease").read_text().strip() in page.text[: page.text.index("Overview")]
     for part in (
         "All repeats",
         "Latency",
@@ -153,6 +160,29 @@ def test_the_page_stands_alone_and_texts_stay_texts(results):
     (results / "report.html").unlink()
     bench("report", results)
     assert (results / "report.html").read_text() == text
+
+
+def test_each_figure_is_a_file_that_stands_alone(results):
+    figures = {file.name: file.read_text() for file in (results / "figures").iterdir()}
+    page = (results / "report.html").read_text()
+    assert len(figures) == page.count("<figure>") and "overview.svg" in figures
+    # Names of files have what varies in the campaign.
+    assert "large_write_repeats.svg" in figures and "small_directories-one_create_latency.svg" in figures, sorted(figures)
+    for name, text in figures.items():
+        root = xml.etree.ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg" and re.fullmatch(r"[A-Za-z0-9_-]+\.svg", name)
+        tags = {element.tag.split("}")[1] for element in root.iter()}
+        assert tags <= {"svg", "title", "style", "rect", "path", "polyline", "text"}, (name, tags)
+        attributes = {attribute for element in root.iter() for attribute in element.attrib}
+        assert not any(attribute.startswith("on") or "href" in attribute for attribute in attributes), (name, attributes)
+        assert "var(" not in text and "url(" not in text and "@import" not in text
+    # A report that is made again has the same files. It removes figures that it no longer has, and nothing else.
+    (results / "figures/own.svg").write_text("<svg/>")
+    (results / "figures/old.svg").write_text(figures["overview.svg"])
+    bench("report", results)
+    again = {file.name: file.read_text() for file in (results / "figures").iterdir()}
+    assert again.pop("own.svg") == "<svg/>" and again == figures
+    (results / "figures/own.svg").unlink()
 
 
 def test_the_table_has_a_line_for_each_figure(results):

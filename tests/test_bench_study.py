@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -27,6 +28,9 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
     own = done.stdout[done.stdout.index("Scaled down") :]
     assert "repeats: 1 instead of" in own and ("130 Gb/s" in own) == (study != "B")
     assert "full study:" in done.stdout and "this run:" in done.stdout
+    # One chart shows the best of both systems.
+    overview = (tmp_path / "results/figures/overview.svg").read_text()
+    assert f"study {study}: {study}. " in overview and ">local disk<" in overview and ">weir<" in overview and overview.count('<rect class="b s') > 1
     lines = own.splitlines()
     best = next(number for number, line in enumerate(lines) if line.startswith("best of each"))
     assert lines[best].split() == ["best", "of", "each", "local", "disk", "weir"]
@@ -52,6 +56,9 @@ def test_a_study_over_webdav_says_what_it_cannot(base, tmp_path):
 def test_what_would_be_done_is_said_and_nothing_is_done(tmp_path):
     said = bench("study", "A", "--dry-run", "--scale", "10", f"a={tmp_path}").stdout
     assert "A. Write-intensive recording" in said and "full study:" in said and "sizes, streams and chunks" in said
+    (full,) = (line for line in said.splitlines() if line.startswith("full study:"))
+    assert re.search(r" TB moved in all, 300 GB on a system at a time, about [0-9.]+ days$", full), full
+    assert "file=9 MiB block=1 MiB " in said and "(at 300 MB/s and " in said
     assert os.listdir(tmp_path) == []
     assert "at least 1" in bench("study", "A", "--scale", "0.1", str(tmp_path), code=2).stderr
     assert "gopher" in bench("study", "A", "x=gopher://h/", code=2).stderr

@@ -16,8 +16,8 @@ use bench::result::{MachineSettings, ResultFolder, RunHead, VERSION, known_setti
 use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, TargetDir};
+use bench::units::{Family, show_estimate, show_sum};
 use console::{Exit, Failure};
-use types::units::{show_duration, show_size};
 
 use crate::live::Screen;
 use crate::options::{MeasureOptions, RunOptions};
@@ -70,10 +70,10 @@ pub(crate) fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
             out,
             "{} trials; {} moved in all, {} on a system at a time; about {} at {}/s and {SUPPOSED_OPERATION_RATE} small operations a second",
             found.trials,
-            show_size(found.moved),
-            show_size(found.room),
-            show_duration(found.time),
-            show_size(SUPPOSED_BYTE_RATE),
+            show_sum(found.moved, campaign.size_family()),
+            show_sum(found.room, campaign.size_family()),
+            show_estimate(found.time),
+            show_sum(SUPPOSED_BYTE_RATE, Family::Decimal),
         )
     };
     say().map_err(failed)?;

@@ -15,7 +15,7 @@ pub enum BenchCommand {
     /// The order is random and the systems take turns. Each finished trial is recorded. Started again with the same campaign and folder, an
     /// interrupted run continues.
     Run(RunOptions),
-    /// Prints the table of runs, and writes `report.html`, `table.csv` and `summary.json` into their folders.
+    /// Prints the table of runs, and writes `report.html`, its `figures`, `table.csv` and `summary.json` into their folders.
     Report(ReportOptions),
     /// Works for a run on another machine, or watches a server for it.
     ///

@@ -21,16 +21,18 @@ pub(crate) fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Re
     Ok(())
 }
 
-/// Writes the page, the table and the summary beside the trials.
+/// Writes the page with its figures, the table and the summary beside the trials.
 pub(crate) fn write_reports(results: &ResultFolder, campaign: &Campaign, summary: &Summary) -> Result<(), Failure> {
     let page = Page { head: &results.head, campaign, trials: &results.trials, summary };
     let json = serde_json::to_string_pretty(summary).map_err(failed)? + "\n";
+    let rendered = page.render();
     for (file, text) in
-        [(DerivedFile::Page, page.html()), (DerivedFile::Table, csv(summary)), (DerivedFile::Summary, json)]
+        [(DerivedFile::Page, rendered.html), (DerivedFile::Table, csv(summary)), (DerivedFile::Summary, json)]
     {
         results.write_beside(file, &text).map_err(failed)?;
     }
-    Ok(())
+    let figures = rendered.figures.iter().map(|file| (file.name.as_str(), file.svg.as_str()));
+    results.write_figures(figures).map_err(failed)
 }
 
 /// Reads a folder of results: the folder, its campaign, and its summary.

@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use bench::campaign::{Campaign, estimate};
 use bench::study::{Prepared, StudyRequest, system, systems_of, table};
+use bench::units::{Family, show_estimate, show_sum};
 use console::{Exit, Failure};
-use types::units::{show_duration, show_size};
 
 use crate::campaign::{SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run};
 use crate::options::StudyOptions;
@@ -61,18 +61,24 @@ fn named(targets: &[String]) -> Vec<(String, String)> {
     targets.iter().enumerate().map(one).collect()
 }
 
+/// Describes the work of a campaign, and how long it takes at the assumed rates.
+fn needs(campaign: &Campaign, family: Family) -> String {
+    let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
+    let [moved, room] = [found.moved, found.room].map(|bytes| show_sum(bytes, family));
+    let time = show_estimate(found.time);
+    format!("{} trials, {moved} moved in all, {room} on a system at a time, about {time}", found.trials)
+}
+
 /// Prints the needs of this scaled study and of the full one.
 fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
-    let say = |campaign: &Campaign| {
-        let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
-        let (moved, room, time) = (show_size(found.moved), show_size(found.room), show_duration(found.time));
-        format!("{} trials, {moved} moved in all, {room} on a system at a time, about {time}", found.trials)
-    };
     let mut out = std::io::stdout().lock();
-    let rates = format!("{}/s and {SUPPOSED_OPERATION_RATE} small operations a second", show_size(SUPPOSED_BYTE_RATE));
-    let mut told = writeln!(out, "{}\nthis run:   {}", prepared.about.title, say(&prepared.campaign));
+    // Scaling rounds sizes to whole MiB. Both sums are in the units of the study, so that they can be compared.
+    let family = prepared.full.size_family();
+    let byte_rate = show_sum(SUPPOSED_BYTE_RATE, Family::Decimal);
+    let rates = format!("{byte_rate}/s and {SUPPOSED_OPERATION_RATE} small operations a second");
+    let mut told = writeln!(out, "{}\nthis run:   {}", prepared.about.title, needs(&prepared.campaign, family));
     if scale > 1.0 {
-        told = told.and_then(|()| writeln!(out, "full study: {}", say(&prepared.full)));
+        told = told.and_then(|()| writeln!(out, "full study: {}", needs(&prepared.full, family)));
     }
     told.and_then(|()| writeln!(out, "(at {rates}; scale {scale})\n")).map_err(failed)
 }
@@ -80,6 +86,15 @@ fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_needs_of_a_full_study_are_told_in_days_and_in_its_units() {
+        let systems = vec![system("a", "/a"), system("b", "/b")];
+        let asked = StudyRequest { systems, scale: 1.0, repeats: None, root_file: None };
+        let prepared = bench::study::Study::A.prepare(&asked).unwrap();
+        let said = needs(&prepared.full, prepared.full.size_family());
+        assert!(said.ends_with(" days") && said.contains(" TB moved in all, 300 GB on a system at a time"), "{said}");
+    }
 
     #[test]
     fn targets_have_given_names_or_those_of_their_places() {

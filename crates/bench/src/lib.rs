@@ -70,4 +70,5 @@ mod splitmix;
 pub mod statistics;
 pub mod study;
 pub mod target;
+pub mod units;
 pub mod workload;

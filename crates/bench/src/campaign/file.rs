@@ -13,6 +13,7 @@ use super::trial::{Phase, Work};
 use super::value::OneOrMany;
 use crate::fault::Fault;
 use crate::target::{PlaceError, TargetDir};
+use crate::units::Family;
 use crate::workload::{ForeignError, Iperf3Server, WorkError};
 
 /// Why a campaign is not valid.
@@ -322,6 +323,16 @@ impl Campaign {
         all(&self.network).chain(streams).chain(files).chain(all(&self.failure))
     }
 
+    /// Returns the family of units for sums of the campaign's sizes: that of the given sizes of files. Rates are
+    /// decimal, and so is anything in doubt.
+    #[must_use]
+    pub fn size_family(&self) -> Family {
+        let given: Vec<Family> =
+            self.sections().flat_map(Section::file_sizes).filter_map(|size| size.unit().family()).collect();
+        let is_binary = !given.is_empty() && !given.contains(&Family::Decimal);
+        if is_binary { Family::Binary } else { Family::Decimal }
+    }
+
     fn combinations(&self) -> u64 {
         self.sections().map(Section::combinations).fold(0, u64::saturating_add)
     }
@@ -463,6 +474,66 @@ mod tests {
         }
         let wrong = with(streams, "iperf3");
         assert!(wrong.contains("unknown variant `iperf3`, expected `fio` or `xrdcp`"), "{wrong}");
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_unit_in_which_they_were_given() {
+        let text = r#"
+            name = "units"
+            repeats = 1
+            [[system]]
+            name = "a"
+            place = "/a"
+            peer = "h:1"
+            [[streams]]
+            name = "s"
+            phases = ["write"]
+            file = ["100MB", "1GB", "64MiB"]
+            block = "1024KiB"
+            [[daq]]
+            name = "d"
+            recorders = 1
+            file = "4GB"
+            block = "1MB"
+            rate = ["300MB", "flat-out"]
+            [[small]]
+            name = "f"
+            clients = 1
+            files = 1
+            file = "183KB"
+            [[robust]]
+            name = "r"
+            clients = 1
+            files = 100
+            sizes = ["4KiB", "10kB"]
+            [[network]]
+            name = "n"
+            protocols = ["tcp", "udp"]
+            [[analysis]]
+            name = "j"
+            synthetic = { file = "16GB", events = 1600000, branches = 500, basket = "16KiB" }
+            mode = "vector"
+            cache = "2MB"
+        "#;
+        let campaign = Campaign::parse(text).unwrap();
+        let works = campaign.works();
+        let shown = |work: &str, name: &str| -> Vec<String> {
+            let of = works.iter().filter(|of| of.name == work).flat_map(|of| &of.parameters);
+            of.filter(|parameter| parameter.0 == name).map(|parameter| parameter.1.clone()).collect()
+        };
+        assert_eq!(shown("s", "file"), ["100 MB", "1 GB", "64 MiB"]);
+        assert_eq!(shown("s", "block"), ["1024 KiB"; 3]);
+        assert_eq!(shown("d", "rate"), ["300 MB/s each", "flat out"]);
+        assert_eq!(shown("d", "block"), ["1 MB"; 2]);
+        assert_eq!((shown("f", "file"), shown("r", "sizes")), (vec!["183 KB".into()], vec!["4 KiB to 10 kB".into()]));
+        assert_eq!(shown("n", "block"), ["128 KiB", "1400 B"]);
+        assert_eq!(shown("j", "cache"), ["2 MB"]);
+        assert!(shown("j", "source")[0].contains("baskets of 16 KiB"));
+        // Sums are binary only if all given sizes are.
+        assert_eq!(campaign.size_family(), Family::Decimal);
+        let binary = "name = 'b'\nrepeats = 1\n[[system]]\nname = 'a'\nplace = '/a'\n[[streams]]\nname = 's'\nphases = ['write']\n\
+                      file = '64MiB'\nblock = '1MiB'";
+        assert_eq!(Campaign::parse(binary).unwrap().size_family(), Family::Binary);
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Values in a readable form: sizes with units, rates, and single values or lists.
 
+use std::fmt;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
+
+use crate::units::SizeUnit;
 
 /// One value or several.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,20 +43,49 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// A size in the form `4KiB`.
+/// A size in the form `4KiB`. It is shown in the unit in which it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size(pub u64);
+pub struct Size {
+    /// The size in bytes.
+    pub bytes: u64,
+    unit: SizeUnit,
+}
+
+impl Size {
+    /// A size that was not given by a person.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
+        Self { bytes, unit: SizeUnit::whole(bytes) }
+    }
+
+    /// Returns its unit.
+    #[must_use]
+    pub fn unit(self) -> SizeUnit {
+        self.unit
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let bytes = types::units::parse_size(text)?;
+        Ok(Self { bytes, unit: SizeUnit::of(text).unwrap_or_else(|| SizeUnit::whole(bytes)) })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.unit.show(self.bytes))
+    }
+}
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        types::units::parse_size(&text).map(Self).map_err(serde::de::Error::custom)
+        Self::parse(&text).map_err(serde::de::Error::custom)
     }
 }
 
 /// Bytes a second, or `flat-out` for as fast as possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rate(pub Option<u64>);
+pub struct Rate(pub Option<Size>);
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -60,6 +93,6 @@ impl<'de> Deserialize<'de> for Rate {
         if text == "flat-out" {
             return Ok(Self(None));
         }
-        types::units::parse_size(&text).map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
+        Size::parse(&text).map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
     }
 }

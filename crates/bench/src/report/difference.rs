@@ -74,10 +74,25 @@ impl RowDifference {
 }
 
 /// The key by which figures are compared: work, parameters, phase and system.
-type Key<'a> = (&'a str, &'a [(String, String)], &'a str, &'a str);
+type Key<'a> = (&'a str, Vec<(&'a str, String)>, &'a str, &'a str);
 
 fn key<'a>(row: &'a Row, cell: &'a Cell) -> Key<'a> {
-    (&row.work, &row.parameters, &row.phase, &cell.system)
+    let parameters = row.parameters.iter().map(|(name, value)| (name.as_str(), in_bytes(value))).collect();
+    (&row.work, parameters, &row.phase, &cell.system)
+}
+
+/// Returns a parameter with its sizes in bytes, because two campaigns may give the same size in different units.
+fn in_bytes(value: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in value.split(' ') {
+        let (unit, rest) = word.strip_suffix("/s").map_or((word, ""), |unit| (unit, "/s"));
+        let size = words.last().and_then(|number| types::units::parse_size(&format!("{number}{unit}")).ok());
+        match (size, words.last_mut()) {
+            (Some(bytes), Some(number)) => *number = format!("{bytes}B{rest}"),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words.join(" ")
 }
 
 fn keyed(summary: &Summary) -> impl Iterator<Item = (Key<'_>, &Row, &Cell)> {
@@ -279,6 +294,20 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn equal_sizes_in_different_units_are_the_same_row() {
+        let mut before = summary(&[("write", &LOW)]);
+        let mut after = before.clone();
+        for (summary, file) in [(&mut before, "1024 KiB"), (&mut after, "1 MiB")] {
+            summary.rows[0].parameters = vec![("file".into(), file.into()), ("rate".into(), "flat out".into())];
+        }
+        let none = Settings::new();
+        assert_eq!(difference((&before, &none), (&after, &none)).rows.len(), 1);
+        assert_eq!(in_bytes("4 KiB to 10 kB"), "4096B to 10000B");
+        assert_eq!(in_bytes("300 MB/s each"), "300000000B/s each");
+        assert_eq!(in_bytes("n1 of 3 branches"), "n1 of 3 branches");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use ceiling::{Ceiling, Stage};
 pub use difference::{Difference, RowDifference, SettingDifference, difference};
 pub(crate) use figures::rate;
 pub use flags::Flag;
-pub use html::Page;
+pub use html::{FigureFile, Page, Rendered};
 pub use jobs::Jobs;
 pub use network::NetworkDetails;
 pub use remarks::Remark;

@@ -1,14 +1,21 @@
 //! The folder of a run: `run.json` has the common data of all trials, and `trials.jsonl` a line for each trial,
 //! added when it is done.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::record::{RunHead, TrialRecord, VERSION};
 
 const HEAD: &str = "run.json";
 const TRIALS: &str = "trials.jsonl";
+/// The folder of the figures, in the folder of a run.
+pub const FIGURES_FOLDER: &str = "figures";
+/// The beginning of each file of a figure. Other files are not removed.
+pub const FIGURE_START: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- made by weir bench -->\n";
+/// The most files that are looked at in the folder of figures.
+const FIGURES_MAX: usize = 100_000;
 
 /// Why a folder of results cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +91,13 @@ pub struct ResultFolder {
     pub head: RunHead,
     /// The trials that are done.
     pub trials: Vec<TrialRecord>,
+}
+
+/// Whether a file is a figure of a report.
+fn is_figure(path: &Path) -> bool {
+    let mut start = [0; FIGURE_START.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *FIGURE_START.as_bytes()
 }
 
 fn io<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, FolderError> {
@@ -180,6 +194,34 @@ impl ResultFolder {
         io("rename", &at, std::fs::rename(&new, &at))
     }
 
+    /// Writes the figures (names and texts) into a folder of their own, each atomically. Figures of an earlier report
+    /// that are no longer made are removed.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn write_figures<'a>(&self, figures: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), FolderError> {
+        let folder = self.path.join(FIGURES_FOLDER);
+        let mut written = BTreeSet::new();
+        for (name, text) in figures {
+            assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "a figure is a file in the folder");
+            if written.is_empty() {
+                io("make the folder", &folder, std::fs::create_dir_all(&folder))?;
+            }
+            let (at, new) = (folder.join(name), folder.join(format!("{name}.new")));
+            io("write", &new, std::fs::write(&new, text))?;
+            io("rename", &at, std::fs::rename(&new, &at))?;
+            written.insert(name);
+        }
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().take(FIGURES_MAX).flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_str().is_none_or(|name| !written.contains(name))) {
+            let at = entry.path();
+            if at.extension().is_some_and(|extension| extension == "svg") && is_figure(&at) {
+                io("remove", &at, std::fs::remove_file(&at))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -246,6 +288,30 @@ mod tests {
         trials.extend([ended, record(1)]);
         assert_eq!(works(&trials), [1, 2, 3]);
         assert_eq!(latest(&trials).into_iter().map(|(line, _)| line).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn figures_replace_those_of_an_earlier_report_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let run = ResultFolder::open(&path, head("c")).unwrap();
+        let figure = |what: &str| format!("{FIGURE_START}<svg>{what}</svg>");
+        let write = |names: &[&str], what: &str| {
+            let text = figure(what);
+            run.write_figures(names.iter().map(|name| (*name, text.as_str()))).unwrap();
+        };
+        write(&[], "");
+        assert!(!path.join(FIGURES_FOLDER).exists());
+        write(&["a.svg", "b.svg"], "first");
+        let own = path.join(FIGURES_FOLDER).join("own.svg");
+        std::fs::write(&own, "<svg/>").unwrap();
+        write(&["b.svg", "c.svg"], "second");
+        let mut found: Vec<_> =
+            std::fs::read_dir(path.join(FIGURES_FOLDER)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        found.sort();
+        assert_eq!(found, ["b.svg", "c.svg", "own.svg"]);
+        assert_eq!(std::fs::read_to_string(path.join(FIGURES_FOLDER).join("b.svg")).unwrap(), figure("second"));
+        assert_eq!(ResultFolder::read(&path).unwrap().head, head("c"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod folder;
 mod record;
 mod settings;
 
-pub use folder::{DerivedFile, FolderError, ResultFolder};
+pub use folder::{DerivedFile, FIGURE_START, FIGURES_FOLDER, FolderError, ResultFolder};
 pub use record::{
     AgentRecord, AgentRole, Caches, Machines, PhaseRecord, RunHead, ServerRecord, TrialRecord, VERSION, latest, whole,
 };

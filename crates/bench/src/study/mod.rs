@@ -14,6 +14,7 @@ use toml::{Table, Value};
 pub use features::{FEATURES, Features, SOURCES, features_of, features_text};
 pub use scale::{Scaled, scale};
 pub use table::table;
+pub(crate) use table::{best, fits};
 
 use crate::campaign::{Campaign, CampaignError};
 
@@ -147,6 +148,36 @@ impl Study {
         }
     }
 
+    /// Returns its description.
+    ///
+    /// # Errors
+    /// [`StudyError::Shipped`].
+    pub fn about(self) -> Result<StudyDescription, StudyError> {
+        self.parsed().map(|(about, _)| about)
+    }
+
+    /// Returns the study of a campaign by the name that all campaigns of a study have.
+    #[must_use]
+    pub fn of_campaign(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|study| name == format!("study {study}"))
+    }
+
+    /// Returns the values in which a campaign of this study differs from the full one.
+    #[must_use]
+    pub fn scaled(self, campaign: &str) -> Vec<Scaled> {
+        let (Ok((about, full)), Ok(made)) = (self.parsed(), campaign.parse::<Table>()) else { return Vec::new() };
+        let keys: Vec<String> = about.scaled.into_iter().chain(["repeats".to_owned()]).collect();
+        scale::differing(&full, &made, &keys)
+    }
+
+    /// Returns its description and its campaign without systems.
+    fn parsed(self) -> Result<(StudyDescription, Table), StudyError> {
+        let shipped = |why: String| StudyError::Shipped { study: self, why };
+        let mut table: Table = self.source().parse().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
+        let about = table.remove("study").ok_or_else(|| shipped("no [study]".to_owned()))?;
+        Ok((about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?, table))
+    }
+
     /// Prepares it for these systems, with everything divided by the scale.
     ///
     /// # Errors
@@ -156,10 +187,7 @@ impl Study {
             return Err(StudyError::Scale(asked.scale));
         }
         let shipped = |why: String| StudyError::Shipped { study: self, why };
-        let mut table: Table = self.source().parse().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
-        let about = table.remove("study").ok_or_else(|| shipped("no [study]".to_owned()))?;
-        let mut about: StudyDescription =
-            about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
+        let (mut about, mut table) = self.parsed()?;
         let systems = asked.systems.iter().cloned().map(Value::Table).collect();
         table.insert("system".to_owned(), Value::Array(systems));
         let peers = asked.systems.iter().filter(|system| system.contains_key("peer")).count();
@@ -260,6 +288,11 @@ mod tests {
                 let fits = |name: &str| work.strip_suffix('*').map_or(name == work, |start| name.starts_with(start));
                 assert!(works.iter().any(|known| fits(&known.name)), "{study}: {title}");
             }
+            assert_eq!(Study::of_campaign(&prepared.campaign.name), Some(study));
+            assert_eq!(study.about().unwrap().columns, prepared.about.columns);
+            let keys =
+                |scaled: &[Scaled]| scaled.iter().map(|one| (one.key.clone(), one.is.clone())).collect::<Vec<_>>();
+            assert_eq!(keys(&study.scaled(&prepared.source)), keys(&prepared.scaled), "{study}");
             assert_eq!(prepared.scaled.len(), prepared.about.scaled.len(), "{study}");
             assert!(prepared.scaled.iter().all(|scaled| !scaled.was.is_empty() && scaled.was != scaled.is), "{study}");
             let room = |campaign: &Campaign| campaign.works().iter().map(crate::campaign::Work::room).max();

@@ -1,5 +1,7 @@
 //! Divides the values that make a study long or large, and records that.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use types::units::parse_size;
@@ -59,9 +61,8 @@ fn one(table: &mut Table, key: &str, by: f64, scaled: &mut Scaled) -> Result<(),
             divided.push(new);
         }
     }
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     for (into, from) in [(&mut scaled.was, &values), (&mut scaled.is, &divided)] {
-        for text in from.iter().map(text) {
+        for text in from.iter().map(text_of) {
             if !into.contains(&text) {
                 into.push(text);
             }
@@ -89,6 +90,36 @@ fn divide(value: &Value, by: f64) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+/// Returns the values of `keys` that differ between a study's campaign and one that was made from it.
+pub(super) fn differing(full: &Table, made: &Table, keys: &[String]) -> Vec<Scaled> {
+    let scaled = |key: &String| Scaled { key: key.clone(), was: values(full, key), is: values(made, key) };
+    keys.iter().map(scaled).filter(|scaled| !scaled.is.is_empty() && scaled.is != scaled.was).collect()
+}
+
+/// Returns the values of a key, of all sections, each once.
+fn values(table: &Table, key: &str) -> Vec<String> {
+    let found: Vec<String> = match key.split_once('.') {
+        None => match table.get(key) {
+            None => Vec::new(),
+            Some(Value::Array(values)) => values.iter().map(text_of).collect(),
+            Some(value) => vec![text_of(value)],
+        },
+        Some((section, inner)) => match table.get(section) {
+            Some(Value::Table(table)) => values(table, inner),
+            Some(Value::Array(all)) => {
+                all.iter().filter_map(Value::as_table).flat_map(|table| values(table, inner)).collect()
+            }
+            _ => Vec::new(),
+        },
+    };
+    let mut seen = BTreeSet::new();
+    found.into_iter().filter(|value| seen.insert(value.clone())).collect()
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Returns a readable list of the scaled values.
@@ -124,6 +155,19 @@ mod tests {
         assert_eq!(table["streams"][0]["streams"].as_integer(), Some(8));
         assert_eq!(table["streams"][1]["file"].as_str(), Some("190MiB"));
         assert!(text(&scaled).contains("repeats: 1 instead of 20"));
+    }
+
+    #[test]
+    fn a_scaled_campaign_shows_what_was_scaled() {
+        let full: Table =
+            "repeats = 6\n[[streams]]\nfile = [\"1GB\", \"2GB\"]\n[[streams]]\nfile = \"1GB\"".parse().unwrap();
+        let keys = ["repeats", "streams.file", "small.files"].map(str::to_owned);
+        assert_eq!(differing(&full, &full, &keys), []);
+        let mut made = full.clone();
+        scale(&mut made, &keys[1..], 100.0).unwrap();
+        let was = ["1GB", "2GB"].map(str::to_owned).to_vec();
+        let is = ["9MiB", "19MiB"].map(str::to_owned).to_vec();
+        assert_eq!(differing(&full, &made, &keys), [Scaled { key: "streams.file".to_owned(), was, is }]);
     }
 
     #[test]

@@ -107,15 +107,21 @@ fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
 
 /// Returns the rows of a work, or of all works whose names have the beginning before `*`.
 fn rows<'a>(summary: &'a Summary, work: &str, phase: &str) -> Vec<&'a Row> {
-    let fits = |name: &str| work.strip_suffix('*').map_or(name == work, |start| name.starts_with(start));
-    summary.rows.iter().filter(|row| row.phase == phase && fits(&row.work)).collect()
+    summary.rows.iter().filter(|row| fits(row, work, phase)).collect()
+}
+
+/// Whether a row belongs to a column.
+pub(crate) fn fits(row: &Row, work: &str, phase: &str) -> bool {
+    let is_work = work.strip_suffix('*').map_or(row.work == work, |start| row.work.starts_with(start));
+    row.phase == phase && is_work
 }
 
 fn usable<'a>(row: &'a Row, system: &str) -> Option<&'a Cell> {
     row.cells.iter().find(|cell| cell.system == system).filter(|cell| cell.usable().is_some())
 }
 
-fn best<'a>(rows: &[&'a Row], system: &str) -> Option<(&'a Row, &'a Cell)> {
+/// Returns the best figure of a system in some rows.
+pub(crate) fn best<'a>(rows: &[&'a Row], system: &str) -> Option<(&'a Row, &'a Cell)> {
     let all = rows.iter().filter_map(|row| Some((*row, usable(row, system)?)));
     all.max_by(|a, b| a.1.median.total_cmp(&b.1.median))
 }

@@ -25,7 +25,7 @@ pub enum BenchCommand {
     /// The order is random and the systems alternate. Each trial is recorded as it ends. Run an interrupted campaign
     /// again with the same file and folder, and it continues where it was.
     Run(RunArgs),
-    /// Print the table of runs, and write `report.html`, `table.csv` and `summary.json` into their folders.
+    /// Print the table of runs, and write `report.html`, its `figures`, `table.csv` and `summary.json` into their folders.
     Report(ReportArgs),
     /// Work for a run on another machine, or watch a server for it.
     ///

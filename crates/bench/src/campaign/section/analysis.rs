@@ -141,7 +141,7 @@ fn direct() -> OneOrMany<Mode> {
 }
 
 fn cache() -> OneOrMany<Size> {
-    OneOrMany::One(Size(20_000_000))
+    OneOrMany::One(Size::of(20_000_000))
 }
 
 fn no_time() -> OneOrMany<Time> {
@@ -172,11 +172,11 @@ impl Analysis {
             }
             (None, Some(path), None) if is_bare => Ok(AnalysisSource::Recording { path: path.clone() }),
             (None, None, Some(made)) if is_bare => Ok(AnalysisSource::Synthetic(SyntheticSpec {
-                file_bytes: made.file.0,
+                file_bytes: made.file.bytes,
                 events: made.events,
                 branches: made.branches,
                 read: made.read.unwrap_or(made.branches),
-                basket_bytes: request(made.basket.0),
+                basket_bytes: request(made.basket.bytes),
             })),
             _ => Err(AnalysisError::OneSource),
         }
@@ -191,7 +191,7 @@ impl Analysis {
         let caches = self.cache.all();
         let with = |mode: Mode| {
             let taken = if has_cache(mode) { caches.len() } else { 1 };
-            caches.iter().take(taken).map(move |cache| (mode, cache.0)).collect::<Vec<_>>()
+            caches.iter().take(taken).map(move |cache| (mode, cache.bytes)).collect::<Vec<_>>()
         };
         self.mode.all().into_iter().flat_map(with).collect()
     }
@@ -249,7 +249,7 @@ impl Analysis {
                     "synthetic ({} of {} branches, baskets of {})",
                     made.read,
                     made.branches,
-                    size(u64::from(made.basket_bytes))
+                    self.synthetic.as_ref().map_or_else(|| Size::of(made.basket_bytes.into()), |given| given.basket)
                 )
             }
         };
@@ -260,7 +260,7 @@ impl Analysis {
             ("events", events),
             ("order", word(serde_json::to_value(spec.order))),
             ("mode", word(serde_json::to_value(spec.mode))),
-            ("cache", if has_cache(spec.mode) { size(spec.cache_bytes) } else { "none".to_owned() }),
+            ("cache", if has_cache(spec.mode) { size(spec.cache_bytes, &self.cache) } else { "none".to_owned() }),
             ("added round trip", types::units::show_duration(added)),
             ("decompress", if spec.decompress { "yes" } else { "no" }.to_owned()),
             ("compute", format!("{} s/MB", f64::from(spec.compute_us_per_mb) / 1e6)),
@@ -290,6 +290,10 @@ impl Section for Analysis {
             self.gaps.count(),
         ];
         product(lists)
+    }
+
+    fn file_sizes(&self) -> Vec<Size> {
+        self.synthetic.iter().map(|made| made.file).collect()
     }
 
     fn works(&self, seed: u64) -> Vec<Work> {

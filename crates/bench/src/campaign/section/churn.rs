@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
-use super::{Section, each, named, one, product, request, size};
+use super::{Section, each, named, one, product, request};
 use crate::target::{Durability, IoOptions};
 use crate::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Sizes};
 
@@ -83,11 +83,11 @@ fn robust_phases() -> Vec<ChurnPhase> {
 }
 
 fn kinds() -> [Size; 2] {
-    [Size(100), Size(4 << 20)]
+    [Size::of(100), Size::of(4 << 20)]
 }
 
 fn robust_sizes() -> [Size; 2] {
-    [Size(4 << 10), Size(64 << 10)]
+    [Size::of(4 << 10), Size::of(64 << 10)]
 }
 
 fn thousand() -> OneOrMany<u64> {
@@ -107,14 +107,14 @@ fn undurable() -> Durability {
     Durability::None
 }
 
-/// The works of the phases, for each of `specs`.
-fn works(name: &str, clients: &str, phases: &[ChurnPhase], specs: Vec<ChurnSpec>) -> Vec<Work> {
+/// The works of the phases, for each of `specs`. `given` are the sizes of their smallest and largest file.
+fn works(name: &str, clients: &str, phases: &[ChurnPhase], given: [Size; 2], specs: Vec<ChurnSpec>) -> Vec<Work> {
     let before = |number: usize, phase| phases.iter().take(number).any(|before| *before == phase);
     let work = |spec: ChurnSpec| Work {
         parameters: named([
             (clients, spec.clients.to_string()),
             ("files", spec.files.to_string()),
-            ("sizes", format!("{} to {}", size(spec.sizes.least.into()), size(spec.sizes.most.into()))),
+            ("sizes", format!("{} to {}", given[0], given[1])),
             ("operations", spec.operations.to_string()),
             ("directories", if spec.one_directory { "one".to_owned() } else { "own".to_owned() }),
         ]),
@@ -142,12 +142,16 @@ fn in_order(name: &str, phases: &[ChurnPhase]) -> Result<(), CampaignError> {
 }
 
 fn sizes([least, most]: [Size; 2]) -> Sizes {
-    Sizes { least: request(least.0), most: request(most.0) }
+    Sizes { least: request(least.bytes), most: request(most.bytes) }
 }
 
 impl Section for Repeat {
     fn combinations(&self) -> u64 {
         product([self.jobs.count(), self.files.count(), self.operations.count()])
+    }
+
+    fn file_sizes(&self) -> Vec<Size> {
+        self.sizes.to_vec()
     }
 
     fn works(&self, seed: u64) -> Vec<Work> {
@@ -167,7 +171,7 @@ impl Section for Repeat {
         let specs = each(vec![first], &self.jobs, |spec, jobs| spec.clients = jobs);
         let specs = each(specs, &self.files, |spec, files| spec.files = files);
         let specs = each(specs, &self.operations, |spec, operations| spec.operations = operations);
-        works(&self.name, "jobs", &self.phases, specs)
+        works(&self.name, "jobs", &self.phases, self.sizes, specs)
     }
 
     fn check(&self) -> Result<(), CampaignError> {
@@ -178,6 +182,10 @@ impl Section for Repeat {
 impl Section for Robust {
     fn combinations(&self) -> u64 {
         product([self.clients.count(), self.files.count(), self.operations.count()])
+    }
+
+    fn file_sizes(&self) -> Vec<Size> {
+        self.sizes.to_vec()
     }
 
     fn works(&self, seed: u64) -> Vec<Work> {
@@ -197,7 +205,7 @@ impl Section for Robust {
         let specs = each(vec![first], &self.clients, |spec, clients| spec.clients = clients);
         let specs = each(specs, &self.files, |spec, files| spec.files = files);
         let specs = each(specs, &self.operations, |spec, operations| spec.operations = operations);
-        works(&self.name, "clients", &self.phases, specs)
+        works(&self.name, "clients", &self.phases, self.sizes, specs)
     }
 
     fn check(&self) -> Result<(), CampaignError> {

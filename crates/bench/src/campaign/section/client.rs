@@ -42,9 +42,12 @@ impl Section for ClientAlone {
     fn works(&self, _seed: u64) -> Vec<Work> {
         let first = GenerateSpec { work: ClientWork::Make, threads: 0, block_bytes: 0, seconds: self.seconds };
         let specs = each(vec![first], &self.threads, |spec, threads| spec.threads = threads);
-        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.bytes));
         let work = |spec: GenerateSpec| Work {
-            parameters: named([("threads", spec.threads.to_string()), ("block", size(u64::from(spec.block_bytes)))]),
+            parameters: named([
+                ("threads", spec.threads.to_string()),
+                ("block", size(u64::from(spec.block_bytes), &self.block)),
+            ]),
             phases: self.work.iter().map(|work| Phase::Client(GenerateSpec { work: *work, ..spec.clone() })).collect(),
             ..Work::new(&self.name)
         };

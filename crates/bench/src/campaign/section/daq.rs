@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Rate, Size};
-use super::{Section, each, named, one, product, request, size, yes};
+use super::{Section, each, named, one, product, rate, request, size, yes};
 use crate::target::{Durability, IoOptions, TargetDir};
 use crate::workload::{DaqError, DaqSpec};
 
@@ -65,7 +65,7 @@ fn flat_out() -> OneOrMany<Rate> {
 }
 
 fn buffer() -> Size {
-    Size(64 << 20)
+    Size::of(64 << 20)
 }
 
 impl Section for Daq {
@@ -80,6 +80,10 @@ impl Section for Daq {
         ])
     }
 
+    fn file_sizes(&self) -> Vec<Size> {
+        self.file.all()
+    }
+
     fn works(&self, _seed: u64) -> Vec<Work> {
         let first = DaqSpec {
             recorders: 0,
@@ -87,25 +91,25 @@ impl Section for Daq {
             file_bytes: 0,
             block_bytes: 0,
             rate: None,
-            buffer_bytes: self.buffer.0,
+            buffer_bytes: self.buffer.bytes,
             followers: 0,
             copiers: self.copiers,
             io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
             verify: self.verify,
         };
         let specs = each(vec![first], &self.recorders, |spec, recorders| spec.recorders = recorders);
-        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
-        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
-        let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0);
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.bytes);
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.bytes));
+        let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0.map(|rate| rate.bytes));
         let specs = each(specs, &self.followers, |spec, followers| spec.followers = followers);
         let specs = each(specs, &self.window, |spec, window| spec.io_options.window = window as usize);
         let work = |spec: DaqSpec| Work {
             parameters: named([
                 ("recorders", spec.recorders.to_string()),
                 ("files", spec.files.to_string()),
-                ("file", size(spec.file_bytes)),
-                ("block", size(u64::from(spec.block_bytes))),
-                ("rate", spec.rate.map_or("flat out".to_owned(), |rate| format!("{}/s each", size(rate)))),
+                ("file", size(spec.file_bytes, &self.file)),
+                ("block", size(u64::from(spec.block_bytes), &self.block)),
+                ("rate", rate(spec.rate, &self.rate)),
                 ("followers", spec.followers.to_string()),
                 ("copiers", spec.copiers.to_string()),
                 ("window", spec.io_options.window.to_string()),

@@ -59,6 +59,10 @@ impl Section for Failure {
         product([self.writers.count(), self.file.count(), self.block.count(), self.readers.count()])
     }
 
+    fn file_sizes(&self) -> Vec<Size> {
+        self.file.all()
+    }
+
     fn works(&self, _seed: u64) -> Vec<Work> {
         let first = FailureSpec {
             writers: 0,
@@ -71,14 +75,14 @@ impl Section for Failure {
             io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
         };
         let specs = each(vec![first], &self.writers, |spec, writers| spec.writers = writers);
-        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
-        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.bytes);
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.bytes));
         let specs = each(specs, &self.readers, |spec, readers| spec.readers = readers);
         let work = |spec: FailureSpec| Work {
             parameters: named([
                 ("writers", spec.writers.to_string()),
-                ("file", size(spec.file_bytes)),
-                ("block", size(u64::from(spec.block_bytes))),
+                ("file", size(spec.file_bytes, &self.file)),
+                ("block", size(u64::from(spec.block_bytes), &self.block)),
                 ("readers", spec.readers.to_string()),
                 ("fails after", format!("{} s of {}", self.fail_at, self.seconds)),
             ]),

@@ -23,7 +23,7 @@ pub use streams::Streams;
 
 use super::file::CampaignError;
 use super::trial::Work;
-use super::value::OneOrMany;
+use super::value::{OneOrMany, Rate, Size};
 
 /// A section of a campaign.
 pub(super) trait Section {
@@ -32,6 +32,11 @@ pub(super) trait Section {
 
     /// Returns all works; `seed` is the campaign's.
     fn works(&self, seed: u64) -> Vec<Work>;
+
+    /// Returns the sizes of files that were given.
+    fn file_sizes(&self) -> Vec<Size> {
+        Vec::new()
+    }
 
     /// Checks what the checks of single works do not see.
     ///
@@ -58,8 +63,17 @@ fn each<P: Clone, V: Clone>(points: Vec<P>, values: &OneOrMany<V>, set: impl Fn(
     points.iter().flat_map(|point| values.iter().map(|value| with(point, value)).collect::<Vec<_>>()).collect()
 }
 
-fn size(bytes: u64) -> String {
-    types::units::show_size(bytes)
+/// Shows one of the sizes that were `given`, in its unit.
+fn size(bytes: u64, given: &OneOrMany<Size>) -> String {
+    let found = given.all().into_iter().find(|size| size.bytes == bytes);
+    found.unwrap_or_else(|| Size::of(bytes)).to_string()
+}
+
+/// Shows one of the rates that were `given`, in its unit.
+fn rate(bytes: Option<u64>, given: &OneOrMany<Rate>) -> String {
+    let Some(bytes) = bytes else { return "flat out".to_owned() };
+    let found = given.all().into_iter().filter_map(|rate| rate.0).find(|size| size.bytes == bytes);
+    format!("{}/s each", found.unwrap_or_else(|| Size::of(bytes)))
 }
 
 fn named<const N: usize>(parameters: [(&str, String); N]) -> Vec<(String, String)> {

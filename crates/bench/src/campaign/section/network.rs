@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Rate, Size};
-use super::{Section, each, named, one, product, request, size};
+use super::{Section, each, named, one, product, rate, request};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
 use crate::workload::{FlowTool, ForeignFlowsSpec};
 
@@ -67,12 +67,12 @@ fn some_seconds() -> u32 {
 }
 
 fn block() -> Size {
-    Size(128 << 10)
+    Size::of(128 << 10)
 }
 
 /// Fits into an Ethernet packet of 1,500 bytes, including the headers of IPv6, UDP and a tunnel.
 fn datagram() -> Size {
-    Size(1400)
+    Size::of(1400)
 }
 
 fn flat_out() -> OneOrMany<Rate> {
@@ -103,20 +103,20 @@ impl Section for Network {
         };
         let specs = each(vec![first], &self.protocols, |spec, protocol| {
             spec.protocol = protocol;
-            spec.block_bytes = request(if protocol == Protocol::Tcp { self.block.0 } else { self.datagram.0 });
+            spec.block_bytes = request(if protocol == Protocol::Tcp { self.block.bytes } else { self.datagram.bytes });
         });
         let specs = each(specs, &self.flows, |spec, flows| spec.flows = flows);
         let specs = each(specs, &self.processes, |spec, processes| spec.processes = processes);
         let specs = each(specs, &self.at_once, |spec, at_once| spec.at_once = at_once);
-        let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0);
+        let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0.map(|rate| rate.bytes));
         let work = |spec: NetworkSpec| Work {
             parameters: named([
                 ("protocol", if spec.protocol == Protocol::Tcp { "TCP" } else { "UDP" }.to_owned()),
                 ("flows", spec.flows.to_string()),
                 ("processes", if spec.processes == Processes::One { "one" } else { "one each" }.to_owned()),
                 ("systems", if spec.at_once { "all at once" } else { "each alone" }.to_owned()),
-                ("block", size(u64::from(spec.block_bytes))),
-                ("rate", spec.rate.map_or("flat out".to_owned(), |rate| format!("{}/s each", size(rate)))),
+                ("block", if spec.protocol == Protocol::Tcp { self.block } else { self.datagram }.to_string()),
+                ("rate", rate(spec.rate, &self.rate)),
             ]),
             phases: self
                 .directions

@@ -45,7 +45,7 @@ fn phases() -> Vec<Access> {
 }
 
 fn block() -> Size {
-    Size(1 << 20)
+    Size::of(1 << 20)
 }
 
 fn window() -> u32 {
@@ -57,13 +57,17 @@ impl Section for Placement {
         product([self.clients.count(), self.files.count(), self.file.count()])
     }
 
+    fn file_sizes(&self) -> Vec<Size> {
+        self.file.all()
+    }
+
     fn works(&self, seed: u64) -> Vec<Work> {
         let first = StreamSpec {
             access: Access::Write,
             streams: 0,
             files: 0,
             file_bytes: 0,
-            block_bytes: request(self.block.0),
+            block_bytes: request(self.block.bytes),
             chunks: 1,
             io_options: IoOptions { direct: false, durability: self.durability, window: self.window as usize },
             rate: None,
@@ -75,7 +79,7 @@ impl Section for Placement {
         };
         let specs = each(vec![first], &self.clients, |spec, clients| spec.streams = clients);
         let specs = each(specs, &self.files, |spec, files| spec.files = files);
-        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.bytes);
         let work = |spec: StreamSpec| {
             let mut generations = (0, 0);
             let phase = |access: &Access| {
@@ -89,7 +93,7 @@ impl Section for Placement {
                 parameters: named([
                     ("clients", spec.streams.to_string()),
                     ("files", spec.files.to_string()),
-                    ("file", size(spec.file_bytes)),
+                    ("file", size(spec.file_bytes, &self.file)),
                 ]),
                 ..Work::new(&self.name)
             }

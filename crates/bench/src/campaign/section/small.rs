@@ -57,6 +57,10 @@ impl Section for Small {
         product([self.clients.count(), self.files.count(), self.file.count(), self.one_directory.count()])
     }
 
+    fn file_sizes(&self) -> Vec<Size> {
+        self.file.all()
+    }
+
     fn works(&self, _seed: u64) -> Vec<Work> {
         #[derive(Clone, Default)]
         struct Point {
@@ -67,7 +71,7 @@ impl Section for Small {
         }
         let points = each(vec![Point::default()], &self.clients, |point, clients| point.clients = clients);
         let points = each(points, &self.files, |point, files| point.files = files);
-        let points = each(points, &self.file, |point, file| point.file = file.0);
+        let points = each(points, &self.file, |point, file| point.file = file.bytes);
         let points = each(points, &self.one_directory, |point, one| point.one_directory = one);
         let work = |point: Point| {
             let phase = |phase: &SmallPhase| {
@@ -88,7 +92,7 @@ impl Section for Small {
                 parameters: named([
                     ("clients", point.clients.to_string()),
                     ("files", point.files.to_string()),
-                    ("file", size(point.file)),
+                    ("file", size(point.file, &self.file)),
                     ("directories", if point.one_directory { "one".to_owned() } else { "own".to_owned() }),
                 ]),
                 ..Work::new(&self.name)

@@ -70,6 +70,10 @@ impl Section for Streams {
         ])
     }
 
+    fn file_sizes(&self) -> Vec<Size> {
+        self.file.all()
+    }
+
     fn works(&self, seed: u64) -> Vec<Work> {
         #[derive(Clone, Default)]
         struct Point {
@@ -81,8 +85,8 @@ impl Section for Streams {
             window: u32,
             targets: Option<u32>,
         }
-        let points = each(vec![Point::default()], &self.file, |point, file| point.file = file.0);
-        let points = each(points, &self.block, |point, block| point.block = block.0);
+        let points = each(vec![Point::default()], &self.file, |point, file| point.file = file.bytes);
+        let points = each(points, &self.block, |point, block| point.block = block.bytes);
         let points = each(points, &self.streams, |point, count| point.count = count);
         let points = each(points, &self.files, |point, files| point.files = files);
         let points = each(points, &self.chunks, |point, chunks| point.chunks = chunks);
@@ -108,7 +112,7 @@ impl Section for Streams {
                         durability: self.durability,
                         window: point.window as usize,
                     },
-                    rate: self.rate.map(|rate| rate.0),
+                    rate: self.rate.map(|rate| rate.bytes),
                     write_percent: self.write_percent,
                     verify: self.verify,
                     generation: generations.1,
@@ -119,8 +123,8 @@ impl Section for Streams {
                 Phase::Stream(spec)
             };
             let mut parameters = named([
-                ("file", size(point.file)),
-                ("block", size(point.block)),
+                ("file", size(point.file, &self.file)),
+                ("block", size(point.block, &self.block)),
                 ("streams", point.count.to_string()),
                 ("files", point.files.to_string()),
                 ("chunks", point.chunks.to_string()),

@@ -1,26 +1,26 @@
 //! The plots of a row: all repeats together, rates over time, and latencies.
 
-use super::plot::{Lane, Plot, Scale, legend};
+use super::plot::{Key, Lane, Picture, Plot, Scale, Side};
 use super::view::RowView;
 use crate::latency::Latency;
 use crate::measure::{Measured, count};
 use crate::report::figures::{rate, took};
 use crate::report::{Cell, Unit};
 
-/// The height of plots with a y axis.
-pub(super) const HEIGHT: f64 = 210.0;
-/// The height of a lane, with its name.
-const LANE: f64 = 36.0;
+/// The height of the frame of plots with a y axis.
+pub(super) const HEIGHT: f64 = 160.0;
+/// The height of a lane.
+const LANE: f64 = 26.0;
 /// The fewest whole seconds of a useful series.
 const SERIES_SECONDS_MIN: usize = 3;
 /// A ceiling is hidden if it exceeds the best figure by more than this factor. Otherwise the figures would be
 /// squeezed together.
 const CEILING_SHOWN_MAX: f64 = 1.5;
 
-/// A plot with its caption and legend.
-pub(super) fn figure(caption: &str, legend: &str, svg: &str) -> String {
-    format!("<figure><figcaption>{}</figcaption>{legend}{svg}</figure>", super::escape(caption))
-}
+/// The most ceilings in the legend of a plot.
+const CEILINGS_MAX: usize = 6;
+/// The most events in the legend of a plot.
+const EVENTS_MAX: usize = 8;
 
 /// Returns a divisor for numbers up to `high`, and the unit of the results.
 fn unit_of(high: f64, unit: Unit) -> (f64, &'static str) {
@@ -50,12 +50,12 @@ pub(super) fn rates_scale(most: f64, unit: Unit) -> (Scale, &'static str) {
 }
 
 /// Plots all repeats of all systems, with medians, intervals and near ceilings.
-pub(super) fn repeats(view: &RowView<'_>) -> String {
+pub(super) fn repeats(view: &RowView<'_>) -> Option<Picture> {
     let row = view.row;
     let cells: Vec<(usize, &Cell)> = row.cells.iter().enumerate().filter(|(_, cell)| cell.usable().is_some()).collect();
     let best = cells.iter().flat_map(|(_, cell)| &cell.values).copied().fold(0.0, f64::max);
     if cells.is_empty() || best <= 0.0 {
-        return String::new();
+        return None;
     }
     let near = |cell: &Cell| -> Vec<(f64, String)> {
         let shown = cell.ceilings.iter().filter(|ceiling| ceiling.rate <= CEILING_SHOWN_MAX * best);
@@ -66,23 +66,35 @@ pub(super) fn repeats(view: &RowView<'_>) -> String {
     let most = cells.iter().flat_map(|(_, cell)| near(cell)).map(|(value, _)| value).fold(best, f64::max);
     let (x, unit) = rates_scale(most, row.unit);
     #[allow(clippy::cast_precision_loss)] // some systems
-    let height = 56.0 + LANE * cells.len() as f64;
-    let mut plot = Plot::new(&format!("{}: all repeats by system", row.phase), height, x, unit, None);
-    let mut top = 10.0;
-    for (number, cell) in cells {
+    let height = LANE * cells.len() as f64;
+    let caption = "All repeats, median, and the interval of the median";
+    let side = Side::Lanes(cells.iter().map(|(_, cell)| cell.system.as_str()).collect());
+    let mut plot = Plot::new(caption, &format!("{}: all repeats by system", row.phase), height, x, unit, side);
+    let mut middle = LANE / 2.0;
+    let mut ceilings: Vec<String> = Vec::new();
+    for (number, cell) in &cells {
         let say =
             |(repeat, value): (usize, &f64)| (*value, format!("repeat {}: {}", repeat + 1, rate(*value, row.unit)));
+        let marks = near(cell);
+        let of_system = marks.iter().map(|(_, what)| format!("{}, {what}", cell.system));
+        ceilings.extend(of_system.take(CEILINGS_MAX.saturating_sub(ceilings.len())));
         let lane = Lane {
             name: &cell.system,
             values: cell.values.iter().enumerate().map(say).collect(),
             median: cell.median,
             interval: cell.interval.map(|interval| (interval.low, interval.high)),
-            marks: near(cell),
+            marks,
         };
-        plot.lane(view.colour(number), top + LANE - 10.0, &lane);
-        top += LANE;
+        plot.lane(view.colour(*number), middle, &lane);
+        middle += LANE;
     }
-    figure("All repeats, median, and the interval of the median", "", &plot.end())
+    let mut legend = vec![(Key::Value, "a repeat"), (Key::Median, "median")];
+    if cells.iter().any(|(_, cell)| cell.interval.is_some()) {
+        legend.push((Key::Interval, "95 % interval of it"));
+    }
+    legend.extend(ceilings.iter().map(|text| (Key::Mark, text.as_str())));
+    plot.legend(&legend);
+    Some(plot.end())
 }
 
 /// Returns the rates of each second, and of the rest of the last one.
@@ -103,29 +115,34 @@ fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
 }
 
 /// Plots rates over time, of each system's typical repeat.
-pub(super) fn over_time(view: &RowView<'_>, points_max: usize) -> String {
+pub(super) fn over_time(view: &RowView<'_>, points_max: usize) -> Option<Picture> {
     let row = view.row;
     let all: Vec<(usize, Vec<(f64, f64)>)> =
         view.typical().map(|(number, phase)| (number, series(&phase.measured, row.unit))).collect();
     if all.iter().all(|(_, points)| points.len() < SERIES_SECONDS_MIN) {
-        return String::new();
+        return None;
     }
     let most = |axis: fn(&(f64, f64)) -> f64| all.iter().flat_map(|(_, points)| points).map(axis).fold(0.0, f64::max);
     let (y, unit) = rates_scale(most(|point| point.1), row.unit);
     let x = Scale::linear(most(|point| point.0), 6, |value, _| short(value));
-    let mut plot =
-        Plot::new(&format!("{}: rate over time", row.phase), HEIGHT, x, &format!("seconds; rate in {unit}"), Some(y));
+    let caption = "Rate over time, in the repeat nearest to the median";
+    let label = format!("{}: rate over time", row.phase);
+    let mut plot = Plot::new(caption, &label, HEIGHT, x, "seconds", Side::Scale(y, unit));
     for (number, points) in &all {
         plot.line(view.colour(*number), points, points_max);
     }
-    for (_, phase) in view.typical() {
-        phase.faults.iter().for_each(|fault| plot.event(fault.at_s, &fault.what));
+    let mut legend: Vec<(Key, &str)> = view.systems().map(|(series, name)| (Key::Series(series), name)).collect();
+    let faults = view.typical().flat_map(|(_, phase)| &phase.faults).take(EVENTS_MAX);
+    for (number, fault) in faults.enumerate() {
+        plot.event(fault.at_s, number + 1);
+        legend.push((Key::Event(number + 1), fault.what.as_str()));
     }
-    figure("Rate over time, in the repeat nearest to the median", &legend(view.systems()), &plot.end())
+    plot.legend(&legend);
+    Some(plot.end())
 }
 
 /// Plots latencies by percentile, of all repeats. Both axes are logarithmic, so that rare latencies are visible.
-pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> String {
+pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> Option<Picture> {
     let merged = |phases: &[&crate::result::PhaseRecord]| {
         let mut latency = Latency::default();
         phases.iter().for_each(|phase| latency.merge(&phase.measured.tally.latency));
@@ -135,7 +152,7 @@ pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> String {
         view.phases.iter().enumerate().map(|(number, phases)| (number, by_nines(&merged(phases)))).collect();
     let furthest = all.iter().flat_map(|(_, points)| points).map(|point| point.0).fold(0.0, f64::max);
     if furthest <= 0.0 {
-        return String::new();
+        return None;
     }
     let high = furthest.ceil();
     let nines = |n: u32| match n {
@@ -148,16 +165,18 @@ pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> String {
     let ticks = (0..=high as u32).map(|n| (f64::from(n), nines(n))).collect();
     let y = Scale::log(all.iter().flat_map(|(_, points)| points).map(|point| point.1), latency_tick);
     let mut plot = Plot::new(
+        "Latency, all repeats",
         &format!("{}: latency by percentile", view.row.phase),
         HEIGHT,
         Scale::marked(high, ticks),
         "share of operations that took no longer",
-        Some(y),
+        Side::Scale(y, "latency"),
     );
     for (number, points) in &all {
         plot.line(view.colour(*number), points, points_max);
     }
-    figure("Latency, all repeats", &legend(view.systems()), &plot.end())
+    plot.legend(&view.systems().map(|(series, name)| (Key::Series(series), name)).collect::<Vec<_>>());
+    Some(plot.end())
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a power of ten below an hour

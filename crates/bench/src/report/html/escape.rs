@@ -12,6 +12,8 @@ pub(in crate::report) fn escape(text: &str) -> String {
             '\'' => out.push_str("&#39;"),
             // HTML does not allow control characters, and they are invisible.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
+            // Nor does XML allow these two.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -28,5 +30,6 @@ mod tests {
             escape("<script a=\"b\" c='d'>&\0\n"),
             "&lt;script a=&quot;b&quot; c=&#39;d&#39;&gt;&amp;\u{fffd}\n"
         );
+        assert_eq!(escape("a\u{ffff}\u{fffe}b"), "a\u{fffd}\u{fffd}b");
     }
 }

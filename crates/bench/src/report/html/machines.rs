@@ -1,7 +1,7 @@
 //! The activity of the machines during a row.
 
-use super::charts::{HEIGHT, figure, rates_scale, short};
-use super::plot::{Plot, Scale, legend};
+use super::charts::{HEIGHT, rates_scale, short};
+use super::plot::{Key, Picture, Plot, Scale, Side};
 use crate::report::Unit;
 use crate::sampling::Sample;
 
@@ -14,10 +14,11 @@ const SAMPLES_MIN: usize = 3;
 type Line<'a> = (&'a str, Box<dyn Fn(&Sample) -> f64 + 'a>);
 
 /// Plots a machine: processors, the busiest disk, the busiest interface, and the pressure.
-pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
+/// Each comes with a word for its file's name.
+pub(super) fn plots(samples: &[Sample], points_max: usize) -> Vec<(&'static str, Picture)> {
     let samples: Vec<Sample> = samples.iter().filter(|sample| sample.seconds >= SECONDS_MIN).cloned().collect();
     let samples = &samples[..];
-    let mut out = String::new();
+    let mut out = Vec::new();
     if samples.len() < SAMPLES_MIN {
         return out;
     }
@@ -27,7 +28,7 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
         ("waiting for a disk", Box::new(|sample| sample.cpu.iowait)),
         ("busiest core", Box::new(|sample| sample.busiest_core)),
     ];
-    out += &over_time("Processors", samples, &cpu, None, points_max);
+    out.push(("processors", over_time("Processors", samples, &cpu, None, points_max)));
     if let Some(name) = busiest(samples, |sample| {
         sample.disks.iter().map(|(name, disk)| (name.as_str(), disk.read_bytes + disk.written_bytes))
     }) {
@@ -36,7 +37,7 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
         };
         let disk: [Line<'_>; 2] =
             [("read", Box::new(of(|disk| disk.read_bytes))), ("written", Box::new(of(|disk| disk.written_bytes)))];
-        out += &over_time(&format!("Disk {name}"), samples, &disk, Some(Unit::Bytes), points_max);
+        out.push(("disk", over_time(&format!("Disk {name}"), samples, &disk, Some(Unit::Bytes), points_max)));
     }
     if let Some(name) =
         busiest(samples, |sample| sample.interfaces.iter().map(|(name, of)| (name.as_str(), of.received + of.sent)))
@@ -47,13 +48,8 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
         let network: [Line<'_>; 2] =
             [("received", Box::new(of(|of| of.received))), ("sent", Box::new(of(|of| of.sent)))];
         let again: f64 = samples.iter().map(|sample| sample.retransmitted * sample.seconds).sum();
-        out += &over_time(
-            &format!("Interface {name}; {again:.0} TCP segments retransmitted"),
-            samples,
-            &network,
-            Some(Unit::Bytes),
-            points_max,
-        );
+        let caption = format!("Interface {name}; {again:.0} TCP segments retransmitted");
+        out.push(("interface", over_time(&caption, samples, &network, Some(Unit::Bytes), points_max)));
     }
     if samples.iter().any(|sample| sample.pressure.is_some()) {
         let of = |part: fn(&crate::sampling::PressureShares) -> f64| {
@@ -68,7 +64,8 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
                 Box::new(|sample| sample.disks.values().map(|disk| disk.busy).fold(0.0, f64::max)),
             ),
         ];
-        out += &over_time("Pressure: share of the time in which something waited", samples, &held, None, points_max);
+        let caption = "Pressure: share of the time in which something waited";
+        out.push(("pressure", over_time(caption, samples, &held, None, points_max)));
     }
     out
 }
@@ -84,7 +81,7 @@ fn busiest<'a, I: Iterator<Item = (&'a str, f64)>>(
 }
 
 /// Plots lines over time: shares, or rates.
-fn over_time(caption: &str, samples: &[Sample], lines: &[Line<'_>], unit: Option<Unit>, points_max: usize) -> String {
+fn over_time(caption: &str, samples: &[Sample], lines: &[Line<'_>], unit: Option<Unit>, points_max: usize) -> Picture {
     let mut elapsed = 0.0;
     let ends: Vec<f64> = samples
         .iter()
@@ -105,15 +102,17 @@ fn over_time(caption: &str, samples: &[Sample], lines: &[Line<'_>], unit: Option
                 1.0,
                 [0.0, 0.25, 0.5, 0.75, 1.0].map(|share: f64| (share, format!("{:.0} %", 100.0 * share))).to_vec(),
             ),
-            "share",
+            "share of the time",
         ),
     };
     let x = Scale::linear(elapsed, 6, |value, _| short(value));
-    let mut plot = Plot::new(caption, HEIGHT, x, &format!("seconds; {y_unit}"), Some(y));
+    let mut plot = Plot::new(caption, caption, HEIGHT, x, "seconds", Side::Scale(y, y_unit));
     for (number, points) in all.iter().enumerate() {
         plot.line(number, points, points_max);
     }
-    figure(caption, &legend(lines.iter().map(|line| line.0).enumerate()), &plot.end())
+    let legend = lines.iter().enumerate().map(|(number, line)| (Key::Series(number), line.0));
+    plot.legend(&legend.collect::<Vec<_>>());
+    plot.end()
 }
 
 #[cfg(test)]
@@ -129,7 +128,8 @@ mod tests {
             disks: [("sda".into(), disk(1e6)), ("sdb".into(), disk(9e6))].into(),
             ..Sample::default()
         };
-        let page = plots(&[sample.clone(), sample.clone(), sample], 100);
+        let all = plots(&[sample.clone(), sample.clone(), sample], 100);
+        let page: String = all.into_iter().map(|(_, picture)| picture.caption + &picture.inside).collect();
         assert!(page.contains("Disk sdb") && !page.contains("Disk sda") && page.contains("Processors"));
         assert!(!page.contains("Interface") && !page.contains("Pressure"), "what is not there has no plot");
     }

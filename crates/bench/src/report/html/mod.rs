@@ -1,8 +1,11 @@
-//! The page of a run: one self-contained file, for the screen and for paper.
+//! The page of a run: one self-contained file, for the screen and for paper. Its figures are files, too.
 
 mod charts;
 mod escape;
+mod figures;
+mod hardware;
 mod machines;
+mod overview;
 mod plot;
 mod rows;
 mod settings;
@@ -12,12 +15,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use self::escape::escape;
+pub use self::figures::FigureFile;
+use self::figures::Figures;
 use self::view::{Colours, RowView};
 use super::figures::title_of;
 use super::table::{latex, markdown};
 use super::{Flag, Summary};
 use crate::campaign::{Campaign, order};
-use crate::result::{RunHead, TrialRecord, whole};
+use crate::result::{FIGURES_FOLDER, RunHead, TrialRecord, whole};
+use crate::study::Scaled;
 
 const STYLE: &str = include_str!("style.css");
 /// The most rows with plots. Later rows are only in the tables.
@@ -28,6 +34,8 @@ const REMARKS_MAX: usize = 400;
 const POINTS_MAX: usize = 250_000;
 /// The number of points of one line.
 const LINE_POINTS: std::ops::RangeInclusive<usize> = 24..=300;
+/// The most values of a scaled parameter.
+const VALUES_MAX: usize = 8;
 /// The lines of a system in a row: for rates and latencies, and for each machine.
 const LINES: usize = 2;
 const LINES_OF_MACHINE: usize = 12;
@@ -45,11 +53,22 @@ pub struct Page<'a> {
     pub summary: &'a Summary,
 }
 
+/// A page, and its figures as files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rendered {
+    /// The page.
+    pub html: String,
+    /// The files, in the order of the page. It links to them.
+    pub figures: Vec<FigureFile>,
+}
+
 impl Page<'_> {
-    /// Returns the page. It loads nothing and runs no scripts. Texts of systems and campaigns are escaped.
+    /// Returns the page with its figures. It loads nothing and runs no scripts. Texts of systems and campaigns are
+    /// escaped. The same records always give the same page and files.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub fn render(&self) -> Rendered {
         let mut out = String::with_capacity(1 << 20);
+        let mut figures = Figures::default();
         let name = escape(&self.head.name);
         let _ = write!(
             out,
@@ -59,15 +78,47 @@ impl Page<'_> {
              <style>{STYLE}</style></head><body><h1>{name}</h1>"
         );
         self.about(&mut out);
+        hardware::put(&mut out, self);
+        self.overview(&mut out, &mut figures);
         self.contents(&mut out);
-        self.rows(&mut out);
+        self.rows(&mut out, &mut figures);
         self.flags(&mut out);
         self.remarks(&mut out);
         settings::put(&mut out, self.summary);
-        self.all_figures(&mut out);
+        self.all_figures(&mut out, &figures);
         self.provenance(&mut out);
         out.push_str("</body></html>\n");
-        out
+        Rendered { html: out, figures: figures.into_files() }
+    }
+
+    fn overview(&self, out: &mut String, figures: &mut Figures) {
+        let Some(overview) = overview::overview(self) else { return };
+        out.push_str("<h2 id=\"overview\">Overview</h2><div class=\"overview\">");
+        out.push_str(&figures.put("overview", &self.head.name, &overview.picture));
+        out.push_str(
+            "</div><p class=\"soft\">Each bar is the best median of a system over all parameters; a line across its end is the interval at \
+             95 %. The bars of one kind of work have a common scale from 0. The rows below have all parameters, and the letters are explained \
+             <a href=\"#flags\">below the figures</a>.</p>",
+        );
+        if !overview.scaled.is_empty() {
+            let shown =
+                |scaled: &Scaled| format!("{}: {} instead of {}", scaled.key, some(&scaled.is), some(&scaled.was));
+            let all: Vec<String> = overview.scaled.iter().map(shown).collect();
+            let _ = write!(
+                out,
+                "<p>The study is scaled down, and these are the figures of the scaled work: {}.</p>",
+                escape(&all.join("; "))
+            );
+        }
+        let _ = write!(
+            out,
+            "<details><summary>Parameters of the best figures</summary><div class=\"wide\"><table class=\"all\"><thead><tr><th>kind</th>\
+             <th>system</th><th>best</th><th>parameters</th></tr></thead><tbody>{}</tbody></table></div></details>",
+            overview.parameters
+        );
+        if overview.more > 0 {
+            let _ = write!(out, "<p class=\"soft\">{} more kinds of work are only below.</p>", overview.more);
+        }
     }
 
     fn about(&self, out: &mut String) {
@@ -118,7 +169,8 @@ impl Page<'_> {
         out.push_str("</ul></nav>");
     }
 
-    fn rows(&self, out: &mut String) {
+    fn rows(&self, out: &mut String, figures: &mut Figures) {
+        let names = figures::names(self.campaign, self.summary);
         let plotted = self.summary.rows.len().min(ROWS_PLOTTED_MAX);
         let of_phase = |(_, phase)| LINES + LINES_OF_MACHINE * rows::machines_shown(phase);
         let of_row =
@@ -139,7 +191,8 @@ impl Page<'_> {
                 );
             }
             let view = RowView::new(row, self.trials, Colours(self.campaign));
-            rows::put(out, &view, (number < plotted).then_some(points_max));
+            let name = names.get(number).map_or("row", String::as_str);
+            rows::put(out, &view, (number < plotted).then_some(points_max), (figures, name));
         }
         if self.summary.rows.is_empty() {
             out.push_str("<p>This run has no measurements.</p>");
@@ -174,10 +227,21 @@ impl Page<'_> {
         out.push_str("</ul>");
     }
 
-    fn all_figures(&self, out: &mut String) {
+    fn all_figures(&self, out: &mut String, figures: &Figures) {
         out.push_str("<h2>All figures</h2>");
         rows::all(out, self.summary, Colours(self.campaign));
         out.push_str("<p class=\"soft\">The same in full precision is in <a href=\"table.csv\">table.csv</a> beside this page.</p>");
+        let (files, left_out) = figures.counts();
+        if files > 0 {
+            let _ = write!(
+                out,
+                "<p class=\"soft\">Each figure is also a file (SVG) in the folder <code>{FIGURES_FOLDER}</code> beside this page."
+            );
+            if left_out > 0 {
+                let _ = write!(out, " {left_out} figures of machines are only on this page.");
+            }
+            out.push_str("</p>");
+        }
         for (name, text) in [("Markdown", markdown(self.summary)), ("LaTeX", latex(self.summary))] {
             let _ = write!(
                 out,
@@ -198,6 +262,12 @@ impl Page<'_> {
         }
         out.push_str("</dl></details>");
     }
+}
+
+/// Returns the first of several values as a text.
+fn some(values: &[String]) -> String {
+    let shown = values.iter().take(VALUES_MAX).cloned().collect::<Vec<_>>().join(", ");
+    if values.len() > VALUES_MAX { format!("{shown} and {} more", values.len() - VALUES_MAX) } else { shown }
 }
 
 #[cfg(test)]

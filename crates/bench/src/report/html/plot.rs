@@ -1,5 +1,5 @@
-//! Plots as SVG: scales with round ticks, a frame with axes, lines and dots. Colours come from the page's style by
-//! class.
+//! Plots as SVG: scales with round ticks, a frame with axes, lines and markers. Colours and line styles come from a
+//! style by class, each with a marker of its own, so that a plot is readable without colours.
 
 use std::fmt::Write;
 
@@ -74,69 +74,90 @@ fn round_step(least: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// A plot that is being built.
+/// What stands beside the y axis.
+pub(super) enum Side<'a> {
+    /// A scale, and its unit, which is above the axis.
+    Scale(Scale, &'a str),
+    /// Lanes with these names, which [`Plot::lane`] draws.
+    Lanes(Vec<&'a str>),
+}
+
+/// A plot that is being built. Names, units and the legend are outside of the frame that holds the lines.
 pub(super) struct Plot {
-    height: f64,
+    caption: String,
+    label: String,
+    top: f64,
+    bottom: f64,
     left: f64,
     x: Scale,
     y: Option<Scale>,
+    /// The end of the last text above the frame.
+    event_end: f64,
+    /// The height with all texts below the frame.
+    height: f64,
     svg: String,
 }
 
-const TOP: f64 = 10.0;
 const RIGHT: f64 = 14.0;
-const BOTTOM: f64 = 38.0;
+/// The approximate width of a character.
+const CHARACTER: f64 = 6.5;
+/// The most characters of a name beside a lane.
+const NAME_MAX: usize = 20;
+/// The most characters of a text in a legend.
+const LEGEND_MAX: usize = 54;
+/// The height of a line of a legend.
+const LEGEND_LINE: f64 = 17.0;
+/// The width of a key in a legend.
+const KEY: f64 = 30.0;
+/// The number of markers on a line.
+const MARKERS: usize = 5;
 
 impl Plot {
-    /// Starts with the axes and their ticks. `label` describes the plot for those who cannot see it. `x_label` is
-    /// below the x axis. Without `y` the plot has lanes, which [`Self::lane`] draws.
-    pub(super) fn new(label: &str, height: f64, x: Scale, x_label: &str, y: Option<Scale>) -> Self {
-        // As wide as the longest text beside the axis, at about seven units a character.
-        let longest = y.iter().flat_map(|y| &y.ticks).map(|(_, text)| text.chars().count()).max().unwrap_or(0);
-        #[allow(clippy::cast_precision_loss)] // some characters
-        let left = 12.0 + 6.5 * longest as f64;
-        let mut plot = Self { height, left, x, y, svg: String::new() };
-        let _ =
-            write!(plot.svg, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">", escape(label));
-        let bottom = height - BOTTOM;
+    /// Starts with the axes and their ticks. `label` describes the plot for those who cannot see it. `height` is that
+    /// of the frame, `x_label` is below the x axis.
+    pub(super) fn new(caption: &str, label: &str, height: f64, x: Scale, x_label: &str, side: Side<'_>) -> Self {
+        let (y, names, unit) = match side {
+            Side::Scale(scale, unit) => (Some(scale), Vec::new(), unit),
+            Side::Lanes(names) => (None, names, ""),
+        };
+        let ticks = y.iter().flat_map(|y| &y.ticks).map(|(_, text)| text.chars().count());
+        let longest = names.iter().map(|name| name.chars().count().min(NAME_MAX)).chain(ticks).max().unwrap_or(0);
+        let left = 14.0 + width(longest);
+        // Above a scale there is a line for its unit, and one for events.
+        let top = if y.is_some() { 34.0 } else { 10.0 };
+        let bottom = top + height;
+        let svg = String::new();
+        let (caption, label) = (caption.to_owned(), label.to_owned());
+        let event_end = left;
+        let mut plot = Self { caption, label, top, bottom, left, x, y, event_end, height: bottom + 38.0, svg };
         let mut last_end = f64::NEG_INFINITY;
         for (value, text) in plot.x.ticks.clone() {
             let x = plot.at_x(value);
-            let _ = write!(plot.svg, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/>");
+            let _ = write!(plot.svg, "<path class=\"grid\" d=\"M{x:.1} {top}V{bottom:.1}\"/>");
             // A text that would overlap the previous one is omitted.
-            #[allow(clippy::cast_precision_loss)] // some characters
-            let half = 3.4 * text.chars().count() as f64;
+            let half = width(text.chars().count()) / 2.0 + 0.5;
             let x = x.min(WIDTH - half);
             if x - half > last_end {
-                let _ = write!(
-                    plot.svg,
-                    "<text class=\"tick mid\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                    bottom + 15.0,
-                    escape(&text)
-                );
+                plot.text("tick mid", x, bottom + 15.0, &text);
                 last_end = x + half + 4.0;
             }
         }
         for (value, text) in plot.y.iter().flat_map(|y| y.ticks.clone()).collect::<Vec<_>>() {
             let (y, right) = (plot.at_y(value), WIDTH - RIGHT);
             let _ = write!(plot.svg, "<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>");
-            let _ = write!(
-                plot.svg,
-                "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                left - 6.0,
-                y + 4.0,
-                escape(&text)
-            );
+            plot.text("tick end", left - 6.0, y + 4.0, &text);
         }
-        let _ = write!(plot.svg, "<path class=\"axis\" d=\"M{left:.1} {bottom:.1}H{:.1}\"/>", WIDTH - RIGHT);
-        let middle = f64::midpoint(left, WIDTH - RIGHT);
-        let _ = write!(
-            plot.svg,
-            "<text class=\"label mid\" x=\"{middle:.1}\" y=\"{:.1}\">{}</text>",
-            height - 6.0,
-            escape(x_label)
-        );
+        let _ = write!(plot.svg, "<path class=\"axis\" d=\"M{left:.1} {top}V{bottom:.1}H{:.1}\"/>", WIDTH - RIGHT);
+        plot.text("label", 2.0, 12.0, unit);
+        plot.text("label mid", f64::midpoint(left, WIDTH - RIGHT), bottom + 32.0, x_label);
         plot
+    }
+
+    fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
+        if !text.is_empty() {
+            let text = escape(text);
+            let _ = write!(self.svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
+        }
     }
 
     fn at_x(&self, value: f64) -> f64 {
@@ -145,54 +166,57 @@ impl Plot {
 
     fn at_y(&self, value: f64) -> f64 {
         let place = self.y.as_ref().map_or(0.0, |y| y.place(value));
-        self.height - BOTTOM - place * (self.height - BOTTOM - TOP)
+        self.bottom - place * (self.bottom - self.top)
     }
 
-    /// Draws a line through points with ascending x, thinned to about `most` points.
+    /// Draws a line through points with ascending x, thinned to about `most` points. Some of them have the marker of
+    /// the series.
     pub(super) fn line(&mut self, series: usize, points: &[(f64, f64)], most: usize) {
-        let thinned = thin(points, most);
-        let colour = series % COLOURS;
-        match &thinned[..] {
-            [] => {}
-            [(x, y)] => {
-                let _ = write!(
-                    self.svg,
-                    "<circle class=\"d s{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>",
-                    self.at_x(*x),
-                    self.at_y(*y)
-                );
+        let thinned: Vec<(f64, f64)> =
+            thin(points, most).into_iter().map(|(x, y)| (self.at_x(x), self.at_y(y))).collect();
+        let class = class(series);
+        if thinned.len() > 1 {
+            let _ = write!(self.svg, "<polyline class=\"l {class}\" points=\"");
+            for (x, y) in &thinned {
+                let _ = write!(self.svg, "{x:.1},{y:.1} ");
             }
-            many => {
-                let _ = write!(self.svg, "<polyline class=\"l s{colour}\" points=\"");
-                for (x, y) in many {
-                    let (x, y) = (self.at_x(*x), self.at_y(*y));
-                    let _ = write!(self.svg, "{x:.1},{y:.1} ");
-                }
-                self.svg.push_str("\"/>");
-            }
+            self.svg.push_str("\"/>");
+        }
+        // Each series begins elsewhere, so that equal lines show the markers of all.
+        let step = thinned.len().div_ceil(MARKERS).max(1);
+        let markers = thinned.iter().skip(series % COLOURS * step / COLOURS).step_by(step);
+        let d: String = markers.map(|(x, y)| marker(series, *x, *y)).collect();
+        if !d.is_empty() {
+            let _ = write!(self.svg, "<path class=\"d {class}\" d=\"{d}\"/>");
         }
     }
 
-    /// Marks a value of x with a text.
-    pub(super) fn event(&mut self, x: f64, what: &str) {
-        let (x, bottom) = (self.at_x(x), self.height - BOTTOM);
-        let _ = write!(
-            self.svg,
-            "<path class=\"mark\" d=\"M{x:.1} {TOP}V{bottom:.1}\"><title>{0}</title></path><text class=\"tick\" x=\"{1:.1}\" y=\"{2:.1}\">{0}</text>",
-            escape(what),
-            x + 3.0,
-            TOP + 9.0
-        );
+    /// Marks a value of x with a number above the frame. The legend says what happened then.
+    pub(super) fn event(&mut self, x: f64, number: usize) {
+        let (x, top, bottom) = (self.at_x(x), self.top, self.bottom);
+        let _ = write!(self.svg, "<path class=\"mark\" d=\"M{x:.1} {top}V{bottom:.1}\"/>");
+        let text = number.to_string();
+        let half = width(text.chars().count()) / 2.0;
+        let x = x.max(self.event_end + half);
+        self.text("tick mid", x, top - 4.0, &text);
+        self.event_end = x + half + 3.0;
     }
 
-    /// Draws a lane of a plot without a y axis: its values as dots, the median, the interval, and the `marks`
-    /// across.
+    /// Draws a lane of a plot without a y axis: its values as markers, the median, the interval, and the `marks`
+    /// across. The name is beside the frame.
     pub(super) fn lane(&mut self, series: usize, middle: f64, lane: &Lane<'_>) {
-        let colour = series % COLOURS;
-        let _ =
-            write!(self.svg, "<text class=\"lane\" x=\"4\" y=\"{:.1}\">{}</text>", middle - 11.0, escape(lane.name));
+        let class = class(series);
+        let middle = self.top + middle;
+        let _ = write!(
+            self.svg,
+            "<text class=\"lane end\" x=\"{:.1}\" y=\"{:.1}\">{}<title>{}</title></text>",
+            self.left - 8.0,
+            middle + 4.0,
+            escape(&shortened(lane.name, NAME_MAX)),
+            escape(lane.name)
+        );
         for (value, what) in &lane.marks {
-            let (x, top, bottom) = (self.at_x(*value), middle - 8.0, middle + 8.0);
+            let (x, top, bottom) = (self.at_x(*value), middle - 10.0, middle + 10.0);
             let _ = write!(
                 self.svg,
                 "<path class=\"mark\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"><title>{}</title></path>",
@@ -204,29 +228,129 @@ impl Plot {
             let width = (high - low).max(1.0);
             let _ = write!(
                 self.svg,
-                "<rect class=\"i s{colour}\" x=\"{low:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"12\" rx=\"2\"/>",
+                "<rect class=\"i {class}\" x=\"{low:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"12\" rx=\"2\"/>",
                 middle - 6.0
             );
         }
         for (number, (value, what)) in lane.values.iter().enumerate() {
-            // Dots of similar values are above each other, always in the same way.
+            // Markers of similar values are above each other, always in the same way.
             let away = [0.0, -3.0, 3.0, -1.5, 1.5][number % 5];
-            let (x, y) = (self.at_x(*value), middle + away);
-            let _ = write!(
-                self.svg,
-                "<circle class=\"d s{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
-                escape(what)
-            );
+            let d = marker(series, self.at_x(*value), middle + away);
+            let what = escape(what);
+            let _ = write!(self.svg, "<path class=\"d {class}\" d=\"{d}\"><title>{what}</title></path>");
         }
         let x = self.at_x(lane.median);
         let _ = write!(self.svg, "<path class=\"m\" d=\"M{x:.1} {:.1}V{:.1}\"/>", middle - 9.0, middle + 9.0);
     }
 
-    /// Returns the picture.
-    pub(super) fn end(mut self) -> String {
-        self.svg.push_str("</svg>");
-        self.svg
+    /// Adds the legend below the frame.
+    pub(super) fn legend(&mut self, entries: &[(Key, &str)]) {
+        let (mut x, mut y) = (4.0, self.height + 8.0);
+        for (key, text) in entries {
+            let text = shortened(text, LEGEND_MAX);
+            let wide = KEY + width(text.chars().count()) + 14.0;
+            if x > 4.0 && x + wide > WIDTH {
+                (x, y) = (4.0, y + LEGEND_LINE);
+            }
+            key.draw(&mut self.svg, x, y);
+            self.text("tick", x + KEY, y + 4.0, &text);
+            x += wide;
+        }
+        if !entries.is_empty() {
+            self.height = y + 10.0;
+        }
     }
+
+    /// Returns the picture.
+    pub(super) fn end(self) -> Picture {
+        Picture { caption: self.caption, label: self.label, width: WIDTH, height: self.height, inside: self.svg }
+    }
+}
+
+/// A picture without its element `svg`.
+pub(super) struct Picture {
+    /// A line for people, above the picture on the page.
+    pub(super) caption: String,
+    /// A text for those who cannot see it.
+    pub(super) label: String,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) inside: String,
+}
+
+/// A key of a legend.
+#[derive(Clone, Copy)]
+pub(super) enum Key {
+    /// A line with its markers.
+    Series(usize),
+    /// A value of one repeat.
+    Value,
+    /// A median.
+    Median,
+    /// An interval of a median.
+    Interval,
+    /// A rate of something else.
+    Mark,
+    /// The number of an event.
+    Event(usize),
+}
+
+impl Key {
+    fn draw(self, svg: &mut String, x: f64, y: f64) {
+        let middle = x + 12.0;
+        let _ = match self {
+            Self::Series(series) => {
+                let (class, d) = (class(series), marker(series, middle, y));
+                let line = format!("<path class=\"l {class}\" d=\"M{x:.1} {y:.1}h24\"/>");
+                write!(svg, "{line}<path class=\"d {class}\" d=\"{d}\"/>")
+            }
+            Self::Value => write!(svg, "<path class=\"v\" d=\"{}\"/>", marker(0, middle, y)),
+            Self::Median => write!(svg, "<path class=\"m\" d=\"M{middle:.1} {:.1}v14\"/>", y - 7.0),
+            Self::Interval => {
+                let (x, y) = (x + 2.0, y - 5.0);
+                write!(svg, "<rect class=\"i\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"20\" height=\"10\" rx=\"2\"/>")
+            }
+            Self::Mark => write!(svg, "<path class=\"mark\" d=\"M{middle:.1} {:.1}v14\"/>", y - 7.0),
+            Self::Event(number) => {
+                write!(svg, "<text class=\"tick mid\" x=\"{middle:.1}\" y=\"{:.1}\">{number}</text>", y + 4.0)
+            }
+        };
+    }
+}
+
+/// The class of a series: its colour and line style. Those after the first eight have hollow markers.
+pub(super) fn class(series: usize) -> String {
+    let hollow = if series / COLOURS % 2 == 1 { " h" } else { "" };
+    format!("s{}{hollow}", series % COLOURS)
+}
+
+/// Returns the marker of a series as commands of a path: each colour has its own shape, for paper without colours.
+pub(super) fn marker(series: usize, x: f64, y: f64) -> String {
+    let shape = match series % COLOURS {
+        0 => "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+        1 => "m-3-3h6v6h-6z",
+        2 => "m0-4l4 7h-8z",
+        3 => "m0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z",
+        4 => "m0 4l4-7h-8z",
+        5 => "m-1.3-4h2.6v2.7h2.7v2.6h-2.7v2.7h-2.6v-2.7h-2.7v-2.6h2.7z",
+        6 => "m0-1.8l2.3-2.3l1.8 1.8l-2.3 2.3l2.3 2.3l-1.8 1.8l-2.3-2.3l-2.3 2.3l-1.8-1.8l2.3-2.3l-2.3-2.3l1.8-1.8z",
+        _ => "m-3.6-3.6h7.2l-7.2 7.2h7.2z",
+    };
+    format!("M{x:.1} {y:.1}{shape}")
+}
+
+/// The approximate width of a text of this many characters.
+#[allow(clippy::cast_precision_loss)] // some characters
+pub(super) fn width(characters: usize) -> f64 {
+    CHARACTER * characters as f64
+}
+
+/// Returns the beginning of a long text.
+pub(super) fn shortened(text: &str, characters_max: usize) -> String {
+    if text.chars().count() <= characters_max {
+        return text.to_owned();
+    }
+    text.chars().take(characters_max.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// The contents of a lane.
@@ -256,20 +380,6 @@ pub(super) fn thin(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
         both
     };
     points.chunks(run).flat_map(extremes).collect()
-}
-
-/// A legend of series: their colours and names. Empty for a single series.
-pub(super) fn legend<'a>(names: impl Iterator<Item = (usize, &'a str)>) -> String {
-    let names: Vec<(usize, &str)> = names.collect();
-    if names.len() < 2 {
-        return String::new();
-    }
-    let mut out = String::from("<ul class=\"legend\">");
-    for (colour, name) in names {
-        let key = "<svg viewBox=\"0 0 24 8\"><path class=\"l";
-        let _ = write!(out, "<li>{key} s{}\" d=\"M1 4H23\"/></svg>{}</li>", colour % COLOURS, escape(name));
-    }
-    out + "</ul>"
 }
 
 #[cfg(test)]
@@ -306,12 +416,70 @@ mod tests {
     #[test]
     fn names_are_escaped_in_pictures() {
         let x = Scale::linear(1.0, 2, |v, _| v.to_string());
-        let mut plot = Plot::new("a<b", 100.0, x, "\"x\"", None);
-        let lane = Lane { name: "<i>", values: vec![(0.5, "&".into())], median: 0.5, interval: None, marks: vec![] };
+        let mut plot = Plot::new("", "a<b", 100.0, x, "\"x\"", Side::Lanes(vec!["<i>"]));
+        let lane = Lane {
+            name: "<i>",
+            values: vec![(0.5, "&".into())],
+            median: 0.5,
+            interval: None,
+            marks: vec![(0.1, "<s>".into())],
+        };
         plot.lane(0, 50.0, &lane);
-        let svg = plot.end() + &legend([(0, "<u>"), (1, "b")].into_iter());
-        for wrong in ["a<b", "\"x\"<", "<i>", "<u>", ">&<"] {
+        plot.legend(&[(Key::Series(0), "<u>"), (Key::Mark, "b")]);
+        let svg = plot.end().inside;
+        for wrong in ["a<b", "\"x\"<", "<i>", "<u>", "<s>", ">&<"] {
             assert!(!svg.contains(wrong), "{wrong} in {svg}");
         }
+    }
+
+    /// The places of all texts in a picture.
+    fn texts(inside: &str) -> Vec<(f64, f64)> {
+        let number = |text: &str, name: &str| -> f64 {
+            let rest = text.split_once(&format!(" {name}=\"")).unwrap().1;
+            rest.split('"').next().unwrap().parse().unwrap()
+        };
+        inside.split("<text").skip(1).map(|text| (number(text, "x"), number(text, "y"))).collect()
+    }
+
+    #[test]
+    fn no_text_is_inside_the_frame() {
+        let scale = || Scale::linear(100.0, 4, |v, _| v.to_string());
+        let mut lanes =
+            Plot::new("", "", 80.0, scale(), "MB/s", Side::Lanes(vec!["a", "a system with a very long name"]));
+        for (number, name) in ["a", "a system with a very long name"].into_iter().enumerate() {
+            let lane = Lane { name, values: vec![(5.0, "v".into())], median: 5.0, interval: None, marks: vec![] };
+            lanes.lane(number, 20.0 + 40.0 * f64::from(u8::try_from(number).unwrap()), &lane);
+        }
+        let mut lines = Plot::new("", "", 150.0, scale(), "seconds", Side::Scale(scale(), "MB/s"));
+        lines.line(0, &[(0.0, 0.0), (100.0, 100.0)], 10);
+        // Two events at nearly the same time have numbers beside each other.
+        [0.0, 0.1, 99.0].into_iter().enumerate().for_each(|(number, at)| lines.event(at, number + 1));
+        for mut plot in [lanes, lines] {
+            plot.legend(&[(Key::Series(0), "one"), (Key::Event(1), "fail"), (Key::Mark, "client alone: 1.0 GB/s")]);
+            let (left, top, bottom) = (plot.left, plot.top, plot.bottom);
+            let picture = plot.end();
+            for (x, y) in texts(&picture.inside) {
+                assert!(x < left || y < top || y > bottom, "{x} {y}");
+                assert!(y < picture.height && x < WIDTH, "{x} {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn series_differ_without_their_colours() {
+        let shapes: std::collections::BTreeSet<String> = (0..COLOURS).map(|series| marker(series, 0.0, 0.0)).collect();
+        assert_eq!(shapes.len(), COLOURS);
+        assert_ne!(class(1), class(1 + COLOURS));
+        let scale = || Scale::linear(100.0, 4, |v, _| v.to_string());
+        let mut plot = Plot::new("", "", 150.0, scale(), "", Side::Scale(scale(), ""));
+        plot.line(3, &[(0.0, 5.0), (50.0, 6.0), (100.0, 7.0)], 10);
+        let inside = plot.end().inside;
+        assert!(inside.contains("class=\"l s3\"") && inside.contains("l4.5 4.5l-4.5 4.5"), "{inside}");
+        // A legend breaks its lines, and shortens long names.
+        let mut plot = Plot::new("", "", 150.0, scale(), "", Side::Scale(scale(), ""));
+        let before = plot.height;
+        let long = "n".repeat(1000);
+        plot.legend(&[(Key::Series(0), long.as_str()), (Key::Series(1), long.as_str()), (Key::Series(2), "c")]);
+        assert!(plot.height > before + 2.0 * LEGEND_LINE && !plot.svg.contains(&long));
     }
 }

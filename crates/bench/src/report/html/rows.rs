@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::charts::{latencies, over_time, repeats};
+use super::figures::{Figures, part};
 use super::plot::COLOURS;
 use super::view::{Colours, RowView};
 use super::{escape, machines};
@@ -78,8 +79,13 @@ fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
     let _ = write!(out, "<td>{flags}{}</td>", escape(&notes(cell, row.unit).join(", ")));
 }
 
-/// Adds a row. With `points_max` it has plots of that many points a line.
-pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize>) {
+/// Adds a row. With `points_max` it has plots of that many points a line, as `figures` whose names begin with `name`.
+pub(super) fn put(
+    out: &mut String,
+    view: &RowView<'_>,
+    points_max: Option<usize>,
+    (figures, name): (&mut Figures, &str),
+) {
     let row = view.row;
     let _ = write!(out, "<section><div class=\"row\"><h3>{}</h3><div class=\"wide\"><table>", escape(&row.phase));
     head(out, &[]);
@@ -95,14 +101,22 @@ pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize
         let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&note));
     }
     if let Some(points_max) = points_max {
-        let plots = repeats(view) + &over_time(view, points_max) + &latencies(view, points_max);
+        let of = format!("{}, {}", title_of(row), row.phase);
+        let all = [
+            ("repeats", repeats(view)),
+            ("rate", over_time(view, points_max)),
+            ("latency", latencies(view, points_max)),
+        ];
+        let drawn = all.into_iter().filter_map(|(kind, picture)| Some((kind, picture?)));
+        let plots: String =
+            drawn.map(|(kind, picture)| figures.put(&format!("{name}_{kind}"), &of, &picture)).collect();
         if !plots.is_empty() {
             let _ = write!(out, "<div class=\"plots\">{plots}</div>");
         }
     }
     out.push_str("</div>");
     if let Some(points_max) = points_max {
-        machines_of(out, view, points_max);
+        machines_of(out, view, points_max, (figures, name));
     }
     out.push_str("</section>");
 }
@@ -135,12 +149,17 @@ pub(super) fn machines_shown(phase: &PhaseRecord) -> usize {
     machines_in(phase).take(MACHINES_MAX).count()
 }
 
-fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize) {
+fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize, (figures, start): (&mut Figures, &str)) {
     let mut inside = String::new();
     for (number, phase) in view.typical() {
         let Some(cell) = view.row.cells.get(number) else { continue };
         for (name, samples) in machines_in(phase).take(MACHINES_MAX) {
-            let plots = machines::plots(samples, points_max);
+            let of = format!("{}, {}, {}, {name}", title_of(view.row), view.row.phase, cell.system);
+            let drawn = machines::plots(samples, points_max).into_iter().map(|(kind, picture)| {
+                let file = format!("{start}_{}_{}_{kind}", part(&cell.system), part(&name));
+                figures.put_of_machine(&file, &of, &picture)
+            });
+            let plots: String = drawn.collect();
             if !plots.is_empty() {
                 let (key, system, name) = (key(view.colour(number)), escape(&cell.system), escape(&name));
                 let _ = write!(inside, "<h4>{key}{system}: {name}</h4><div class=\"plots\">{plots}</div>");
