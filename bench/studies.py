@@ -58,6 +58,7 @@ def study(name: str, systems: dict[str, str], sites: dict[str, str]) -> None:
     (kept / "campaign.toml").write_text(json.loads((results / "run.json").read_text())["campaign"])
     for file in ("report.html", "table.csv"):
         shutil.copy(results / file, kept / file)
+    shutil.copytree(results / "figures", kept / "figures")
 
 
 def main() -> None:
