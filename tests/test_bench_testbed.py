@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import WEIR_BIN
+from harness import WEIR_BIN, until
 from test_bench import cells
 
 PEERS = {
@@ -161,6 +161,9 @@ def test_what_a_crash_half_way_left_is_taken_down(peer, seed, folder):
     time.sleep(0.2)
     # weir itself reports its settings, and `down` removes all of it.
     subprocess.run([WEIR_BIN, "bench", "testbed", "list", "--dir", folder], check=False)
+    # A child of the killed command may still have its lock until it has become another program.
+    down = [WEIR_BIN, "bench", "testbed", "down", "--dir", folder]
+    until(lambda: subprocess.run(down, capture_output=True, timeout=120).returncode != 6, 20)
     bed(folder, "down")
     assert not traces(folder)
 

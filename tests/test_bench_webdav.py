@@ -233,7 +233,7 @@ def test_tls_and_tokens(secured, tmp_path, monkeypatch):
     done = bench("run", campaign, "--results", tmp_path / "results")
     assert "no figure" not in done.stdout
     assert os.listdir(made) == []
-    told = done.stdout + done.stderr + "".join(path.read_text() for path in (tmp_path / "results").iterdir())
+    told = done.stdout + done.stderr + "".join(path.read_text() for path in (tmp_path / "results").rglob("*") if path.is_file())
     assert "not-for-everybody" not in told
 
 
