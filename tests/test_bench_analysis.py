@@ -218,6 +218,7 @@ cache = "5MB"
     assert all("synthetic" in cell["flags"] for cell in cells)
 
 
+@pytest.mark.alone  # it compares times
 def test_a_round_trip_that_is_added_costs_efficiency_and_a_cache_wins_it_back(systems, tmp_path):
     work = f"""
 [[analysis]]
