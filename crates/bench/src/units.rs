@@ -3,19 +3,7 @@
 
 use std::time::Duration;
 
-/// The units of sizes with their bytes, as campaigns write them.
-const SIZES: [(&str, u64); 10] = [
-    ("B", 1),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-];
+use types::units::{SIZES, show_size};
 
 /// A unit of sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +59,7 @@ impl SizeUnit {
 #[allow(clippy::cast_precision_loss)] // for display only
 pub fn show_sum(bytes: u64, family: Family) -> String {
     let (step, names) = match family {
-        Family::Binary => return types::units::show_size(bytes),
+        Family::Binary => return show_size(bytes),
         Family::Decimal => (1000.0, ["B", "kB", "MB", "GB", "TB", "PB", "EB"]),
     };
     let (mut value, mut unit) = (bytes as f64, 0);

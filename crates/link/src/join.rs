@@ -23,6 +23,7 @@ use crate::credentials::{self, JOIN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
+use crate::refusal::{Refusal, turn_away};
 use crate::token::{JoinToken, PresentedToken, TokenError, TokenRequest};
 use crate::verify::name_of;
 use crate::{NewKey, Role, Roles, Settings, keys, message, random};
@@ -265,15 +266,6 @@ pub(crate) fn receive<T: serde::de::DeserializeOwned>(
     message::decode(&bytes).map_err(|error| CloseCause::Misbehaved(format!("sent an invalid message: {error}")))
 }
 
-/// Why a node was not let in.
-#[derive(Debug)]
-enum Refusal {
-    /// Anyone could have asked this, without a token of this cluster.
-    OfStranger(String),
-    /// The secret was right.
-    OfInvited(String),
-}
-
 /// Lets the peer join if its token is valid.
 ///
 /// # Errors
@@ -303,11 +295,8 @@ pub(crate) fn serve(
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
         }
         Err(Refusal::OfStranger(reason)) => {
-            // Whether it stays to read that does not matter.
-            if send(&mut halves, &Verdict::Refused(cut(&reason, REASON_MAX).to_owned())).is_ok() {
-                halves.writing.end();
-            }
-            return Err(CloseCause::Misbehaved(format!("could not join: {reason}")));
+            let verdict = Verdict::Refused(cut(&reason, REASON_MAX).to_owned());
+            return Err(turn_away(&mut halves, &verdict, format!("could not join: {reason}")));
         }
     };
     send(&mut halves, &verdict)?;

@@ -37,6 +37,7 @@ mod message;
 mod name;
 mod peer;
 mod random;
+mod refusal;
 mod role;
 mod secret_file;
 mod settings;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-const SIZES: [(&str, u64); 10] = [
+/// The units of sizes with their bytes.
+pub const SIZES: [(&str, u64); 10] = [
     ("B", 1),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),

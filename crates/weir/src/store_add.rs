@@ -50,8 +50,8 @@ pub(crate) fn run(args: &AddStoreArgs) -> Result<Exit, Failure> {
     drop(store);
     if let Some(owner) = Owner::of(&args.data) {
         let what = || format!("cannot give {} to the owner of {}", dir.display(), args.data.display());
-        let given = owner.take(&dir).and_then(|()| if fresh { Owner::give_content(&dir) } else { Ok(()) });
-        given.map_err(|error| Failure::new(Exit::Failed, error).while_doing(what()))?;
+        Owner::hand_over(Some(owner), &dir, fresh)
+            .map_err(|error| Failure::new(Exit::Failed, error).while_doing(what()))?;
     }
     say(&format!("{}: {}; store {id}", dir.display(), if fresh { "made" } else { "is there already" }))?;
     let Some(named) = named else {

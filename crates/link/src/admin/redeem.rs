@@ -28,6 +28,7 @@ use crate::credentials::{self, INVITE_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{cut, printable};
 use crate::join::{now, receive, send};
+use crate::refusal::{Refusal, turn_away};
 use crate::verify::name_of;
 use crate::{Fingerprint, NewKey, Role, Settings, keys, random};
 
@@ -182,15 +183,6 @@ fn ask(invitation: &Invitation, key: &NewKey, address: &str, settings: &Settings
     ask().map_err(|why: CloseCause| why.with(address))
 }
 
-/// Why nobody became an administrator.
-#[derive(Debug)]
-enum Refusal {
-    /// Anyone could have asked this, without an invitation of this cluster.
-    OfStranger(String),
-    /// The secret was right.
-    OfInvited(String),
-}
-
 /// Redeems the peer's invitation if it is valid.
 ///
 /// # Errors
@@ -219,11 +211,8 @@ pub(crate) fn serve(
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
         }
         Err(Refusal::OfStranger(reason)) => {
-            // Whether it stays to read that does not matter.
-            if send(&mut halves, &Verdict::Refused(cut(&reason, REASON_MAX).to_owned())).is_ok() {
-                halves.writing.end();
-            }
-            return Err(CloseCause::Misbehaved(format!("could not redeem invitation {id}: {reason}")));
+            let verdict = Verdict::Refused(cut(&reason, REASON_MAX).to_owned());
+            return Err(turn_away(&mut halves, &verdict, format!("could not redeem invitation {id}: {reason}")));
         }
     };
     send(&mut halves, &verdict)?;

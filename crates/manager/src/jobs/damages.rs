@@ -285,17 +285,19 @@ impl Damages {
     /// that have tried all others may need it.
     fn whole(&self, store: StoreId, object: ObjectId, groups: &[GroupId]) -> Result<(), NsError> {
         let found = self.names.read(|read| Located::find(read, groups, object))?;
-        if found.is_none_or(|found| !found.missing.contains(&store)) {
+        if found.as_ref().is_none_or(|found| !found.missing.contains(&store)) {
             self.state.lock().known.remove(&(store, object));
         }
-        self.unmark(object, groups)
+        if let Some(found) = found {
+            self.unmark(object, found);
+        }
+        Ok(())
     }
 
     /// Removes the mark of the object's file, unless another of its replicas is damaged without an intact one.
-    fn unmark(&self, object: ObjectId, groups: &[GroupId]) -> Result<(), NsError> {
-        let Some(found) = self.names.read(|read| Located::find(read, groups, object))? else { return Ok(()) };
+    fn unmark(&self, object: ObjectId, found: Located) {
         let Some(path) = found.path.filter(|_| found.is_marked).and_then(|path| NsPath::parse(&path).ok()) else {
-            return Ok(());
+            return;
         };
         let is_hopeless = {
             let state = self.state.lock();
@@ -307,7 +309,6 @@ impl Damages {
             let op = RemoveXattr { of: path.into(), name: namespace::DAMAGED_MARK.to_vec() };
             self.names.change_as_manager(self.world.wall(), Durability::Synced, op, unless_gone);
         }
-        Ok(())
     }
 
     /// Looks which damaged replicas have been replaced, and forgets those that are not reported any more.
@@ -349,9 +350,7 @@ impl Damages {
             if let Some(found) = found.filter(|_| is_replaced) {
                 let shown = self.view.get().servers.shown(store);
                 tracing::info!("{} is intact on {shown} again: repair has replaced it", found.shown(object));
-                if let Err(error) = self.unmark(object, &[known.group]) {
-                    tracing::error!(%object, %error, "cannot remove the mark of a damaged file");
-                }
+                self.unmark(object, found);
             }
         }
     }

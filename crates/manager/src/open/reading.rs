@@ -160,14 +160,12 @@ impl OpenService {
         };
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
         let near = (at.as_ref(), &open_request.tried[..]);
-        let nearest = match self.nearest(view, now, &holders, near) {
-            None | Some(Nearest { was_tried: true, .. }) => {
-                let damaged = self.damaged_replicas(&found, |store| !is_absent(store));
-                let nearest = self.nearest(view, now, &damaged, near).filter(|nearest| !nearest.was_tried);
-                nearest.or_else(|| self.nearest(view, now, &holders, near))
-            }
-            nearest => nearest,
-        };
+        let mut nearest = self.nearest(view, now, &holders, near);
+        if nearest.as_ref().is_none_or(|nearest| nearest.was_tried) {
+            let damaged = self.damaged_replicas(&found, |store| !is_absent(store));
+            let untried = self.nearest(view, now, &damaged, near).filter(|nearest| !nearest.was_tried);
+            nearest = untried.or(nearest);
+        }
         let store = match nearest {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(view.shown(&found.holders)));

@@ -12,9 +12,9 @@ use crate::writers::interrupt::interrupt;
 use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
 use crate::{
-    AccessKind, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
-    Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer, holders,
-    keys, object_record, permit, permit_client,
+    AccessKind, Content, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
+    Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer,
+    holders, keys, object_record, permit, permit_client,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -98,6 +98,26 @@ fn joined_before(read: &dyn Read, request: &OpenWrite) -> Result<Option<WriterRe
     Ok(writer.filter(|writer| is_it(writer) && can_share(request, writer)))
 }
 
+/// Refuses a path that the caller may not follow. It may lead nowhere by now.
+fn check_reachable(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<(), NsError> {
+    match resolve(read, &ctx.actor, path, Last::Follow) {
+        Err(error @ NsError::Denied { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The content of a visible file with this open write, if the caller may write it.
+fn writable_content(read: &dyn Read, ctx: &Context, path: &NsPath, writer: &WriterRecord) -> Result<Content, NsError> {
+    let located = locate(read, writer.ino)?;
+    let content = located.as_ref().and_then(|located| located.inode.content().copied());
+    let (Some(located), Some(content)) = (located, content.filter(|content| content.object == writer.object)) else {
+        let why = "it was removed or replaced while it was being written";
+        return Err(NsError::Stale { what: path.to_string(), why });
+    };
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    Ok(content)
+}
+
 /// Writes a complete file together with clients of the same principal that change it in place. The record stays that of the client that began.
 fn share(
     txn: &mut dyn Txn,
@@ -106,16 +126,8 @@ fn share(
     mut writer: WriterRecord,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
-    if let Err(error @ NsError::Denied { .. }) = resolve(txn, &ctx.actor, path, Last::Follow) {
-        return Err(error);
-    }
-    let located = locate(txn, writer.ino)?;
-    let content = located.as_ref().and_then(|located| located.inode.content().copied());
-    let (Some(located), Some(content)) = (located, content.filter(|content| content.object == writer.object)) else {
-        let why = "it was removed or replaced while it was being written";
-        return Err(NsError::Stale { what: path.to_string(), why });
-    };
-    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    check_reachable(txn, ctx, path)?;
+    let content = writable_content(txn, ctx, path, &writer)?;
     let expected = match request.sharing {
         Some(Sharing::Keeps(epoch)) => epoch,
         Some(Sharing::Raises(from)) => Some(from),
@@ -149,9 +161,7 @@ fn reopen(
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     // The client's identity is only its own claim, so it grants nothing: the path and the file are checked as for anybody.
-    if let Err(error @ NsError::Denied { .. }) = resolve(txn, &ctx.actor, path, Last::Follow) {
-        return Err(error);
-    }
+    check_reachable(txn, ctx, path)?;
     let len = match writer.kind {
         WriterKind::Upload(upload) => {
             let missing = || NsError::Damaged {
@@ -161,20 +171,7 @@ fn reopen(
             permit_own(ctx, &UploadRecord::get(txn, upload)?.ok_or_else(missing)?)?;
             0
         }
-        WriterKind::New | WriterKind::Update => {
-            let located = locate(txn, writer.ino)?;
-            let content = located.as_ref().and_then(|located| located.inode.content().copied());
-            match (located, content) {
-                (Some(located), Some(content)) if content.object == writer.object => {
-                    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
-                    content.len
-                }
-                _ => {
-                    let why = "it was removed or replaced while it was being written";
-                    return Err(NsError::Stale { what: path.to_string(), why });
-                }
-            }
-        }
+        WriterKind::New | WriterKind::Update => writable_content(txn, ctx, path, &writer)?.len,
     };
     if writer.boot != request.boot {
         let recovered = request.recovered.filter(|recovered| recovered.object == writer.object);

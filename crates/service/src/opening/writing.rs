@@ -186,25 +186,21 @@ impl<A: Answer<Opened>> Opening<A> {
     /// Finds the lease of an open write that goes on, or makes one.
     fn enter(&mut self, opened: &OpenedWrite) -> Result<Entered, Error> {
         let service = Arc::clone(&self.service);
-        if service
-            .writes
-            .lock()
-            .lease(opened.object)
-            .is_some_and(|lease| lease.caller.principal != self.caller.principal)
-        {
+        let open = service.writes.lock().lease(opened.object);
+        if open.as_ref().is_some_and(|lease| lease.caller.principal != self.caller.principal) {
             let text = format!("Cannot open {}: another principal is writing it", self.op.path);
             return Err(Error::new(ErrorCode::Busy, text));
         }
         let resumed = matches!(opened.kind, OpenKind::Resumed(_));
         let (object, path, manner) = (opened.object, &self.op.path, self.manner);
         let wanted = Wanted { object, path, manner, of: None, is_over: false };
-        let open = service.writes.lock().lease(object).filter(|lease| resumed && lease.can_be_shared());
-        if let Some(lease) = &open {
+        let shared = open.filter(|lease| resumed && lease.can_be_shared());
+        if let Some(lease) = &shared {
             // It has noted this client and the one that began. Also if this one is refused, the other's close must tell it.
             lease.set_noted_sharers();
         }
         let entered = service.writes.enter(self.newcomer(), &wanted).inspect_err(|_| {
-            if let Some(lease) = &open {
+            if let Some(lease) = &shared {
                 self.does_not_share(lease);
             }
         })?;

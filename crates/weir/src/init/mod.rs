@@ -193,10 +193,7 @@ fn make_home(data: &Path) -> Result<(), Failure> {
 fn make_all(config: &Config, token: Option<&JoinToken>) -> Result<Vec<Made>, Failure> {
     let all = make::make(config, token)?;
     for made in &all {
-        let given = Owner::of_service().map_or(Ok(()), |owner| owner.take(&made.path));
-        // Somebody may have made the directory for another user.
-        let given = if made.fresh { given.and_then(|()| Owner::give_content(&made.path)) } else { given };
-        given.map_err(|error| {
+        Owner::hand_over(Owner::of_service(), &made.path, made.fresh).map_err(|error| {
             let what = format!(
                 "cannot give {} to the user that is to run the node; mend that, and give it everything in there",
                 made.path.display()

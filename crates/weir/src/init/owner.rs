@@ -69,9 +69,15 @@ impl Owner {
         std::os::unix::fs::chown(&held, Some(self.uid), Some(self.gid))
     }
 
-    /// Gives everything in the directory at `path` to the directory's owner, if root runs this. For a directory that was empty before: what is in it now
-    /// was made by this command.
-    pub(crate) fn give_content(path: &Path) -> io::Result<()> {
+    /// Gives the directory at `path` to `owner`, if root owns it. If this command has just made what is in it (`fresh`), the directory's owner gets that:
+    /// somebody may have made the empty directory for another user.
+    pub(crate) fn hand_over(owner: Option<Self>, path: &Path, fresh: bool) -> io::Result<()> {
+        owner.map_or(Ok(()), |owner| owner.take(path))?;
+        if fresh { Self::give_content(path) } else { Ok(()) }
+    }
+
+    /// Gives everything in the directory at `path` to the directory's owner, if root runs this.
+    fn give_content(path: &Path) -> io::Result<()> {
         let directory = Directory::open(path).map_err(|error| error.source)?;
         let held = directory.held();
         match Self::of(&held) {
