@@ -92,24 +92,30 @@ def test_a_file_that_can_be_made_nowhere_else_is_not_reported_as_taken(cluster, 
 @all_reached
 def test_a_damaged_page_is_read_from_another_copy(cluster, tmp_path):
     source, back = tmp_path / "source", tmp_path / "back"
-    data = os.urandom(9 * MIB + 5)
-    source.write_bytes(data)
     first, second = cluster.disks
-    cp(source, near(cluster, first, "/file"))
 
-    def damage(disk: Node, at: int) -> None:
+    def write(path: str) -> bytes:
+        data = os.urandom(9 * MIB + 5)
+        source.write_bytes(data)
+        cp(source, near(cluster, first, path))
+        return data
+
+    def damage(disk: Node, data: bytes, at: int) -> None:
         (place,) = places_of(disk.data, data[at : at + PAGE])
         flip(place[0], place[1] + 1000)
 
-    damage(first, 3 * MIB)
-    said = cp("--log", "info", "-f", near(cluster, first, "/file"), back)
+    data = write("/one-damaged")
+    damage(first, data, 3 * MIB)
+    said = cp("--log", "info", "-f", near(cluster, first, "/one-damaged"), back)
     assert back.read_bytes() == data and "which other server has it" in said, said
-    # Each replica has a damaged page that is good in the other.
-    damage(second, 7 * MIB)
+    # Each replica has a damaged page that is good in the other, so that repair can replace neither.
+    data = write("/file")
+    damage(first, data, 3 * MIB)
+    damage(second, data, 7 * MIB)
     for disk in cluster.disks:
         said = cp("--log", "info", "-f", near(cluster, disk, "/file"), back)
         assert back.read_bytes() == data and "which other server has it" in said, said
-    damage(second, 3 * MIB)
+    damage(second, data, 3 * MIB)
     for disk in cluster.disks:
         done = weir("cp", "-f", near(cluster, disk, "/file"), str(back))
         assert done.returncode != 0 and "checksum" in done.stderr.lower() and "/file" in done.stderr, done

@@ -223,7 +223,7 @@ def test_an_interrupted_init_can_be_repeated(made, manager):
     assert again.returncode == DONE and again.stdout.count("is there already") == 3, again
     assert disk.config.read_text() == settings
     disk.start()
-    assert len(json.loads(manager.ask("stores", "--json"))) == 2
+    until(lambda: manager.stores() == ["online", "online"], READY_SECONDS, disk.log_text)
 
 
 def test_a_configuration_file_describes_a_node(made, manager):
@@ -243,7 +243,7 @@ def test_a_configuration_file_describes_a_node(made, manager):
     token.unlink()
     assert weir("init", "--config", str(disk.config)).returncode == DONE
     disk.start()
-    assert "cern/r1/d7" in manager.ask("stores")
+    until(lambda: "cern/r1/d7" in manager.ask("stores"), READY_SECONDS, disk.log_text)
 
 
 def test_join_file_in_the_configuration_lets_a_first_start_join(made, manager):
