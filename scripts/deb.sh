@@ -12,7 +12,8 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+new=
+trap 'rm -rf "$work" ${new:+"$new"}' EXIT
 root=$work/root
 umask 022
 
@@ -63,5 +64,9 @@ find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPO
 
 mkdir -p build
 package=build/weir_${version}_$arch.deb
-dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
+# Whoever reads the package meanwhile, or makes it at the same time, sees a whole one.
+new=$(mktemp -p build "weir_XXXXXX.deb.new")
+dpkg-deb --root-owner-group --build "$root" "$new" >/dev/null
+chmod 644 "$new"
+mv "$new" "$package"
 echo "$package"

@@ -116,6 +116,8 @@ class Weir(Server):
 
     def start(self) -> "Weir":
         ready = self.home / "ready"
+        # Another program could take a port that the kernel chooses, while the server is down.
+        self.port = self.port or free_port()
         with open(self.log, "ab") as log, open(ready, "wb") as out:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=out, stderr=log)
         end = time.monotonic() + READY_SECONDS

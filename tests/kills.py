@@ -132,7 +132,7 @@ class Users:
 
     @property
     def done(self) -> Counter:
-        return sum((user.done for user in self.all), Counter())
+        return sum((Counter(user.done) for user in self.all), Counter())
 
     @property
     def refused(self) -> list[str]:
@@ -238,11 +238,8 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
     if not versions:
         return [f"it is there again: {view}"]
     problems = []
-    got = xrdcp("-f", cluster.url + path, back)
-    if got.code != 0:
-        problems.append(f"xrdcp: {got.err[-300:]} {view}")
     # The bytes of each replica, and the part that it should be.
-    shown = [("xrdcp", Part(view), back.read_bytes())] if got.code == 0 else []
+    shown = []
     wanted_copies = int(re.search(r"replica\((\d+)\)", view["policy"]).group(1))
     for part in parts(view):
         holders = [copy["location"].rpartition("/")[2] for copy in part.known["replicas"] if copy["replica"] == "complete"]
@@ -254,6 +251,12 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
                 shown.append((part.name + holder, part, copy_of(cluster, path, part.words, disk)))
             except (AssertionError, raw.Closed) as why:
                 problems.append(f"{part.name}{holder}: {str(why)[:300]}")
+    # After the replicas: one that it finds damaged is soon repaired.
+    got = xrdcp("-f", cluster.url + path, back)
+    if got.code == 0:
+        shown.append(("xrdcp", Part(view), back.read_bytes()))
+    else:
+        problems.append(f"xrdcp: {got.err[-300:]} {view}")
     # All of them must be the same one of the versions.
     different = [
         [f"{name}: {difference(found, part.of(version))}" for name, part, found in shown if found != part.of(version)]

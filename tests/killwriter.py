@@ -1,4 +1,4 @@
-"""One client of the kill -9 loop: `killwriter.py URL ID LOG HOW SECONDS`. HOW is `bindings` or `xrdcp`.
+"""One client of the kill -9 loop: `killwriter.py URL ID LOG HOW`. HOW is `bindings` or `xrdcp`. It ends when there is a file LOG.stop.
 
 It creates, overwrites and removes files whose content follows from (name, attempt). It logs each attempt before the attempt begins, and
 each acknowledgement after it arrives, durably before it continues. So everything that the log calls acknowledged must exist afterwards."""
@@ -61,12 +61,12 @@ def remove(url: str, name: str) -> bool:
 
 
 def main() -> None:
-    url, who, log_path, how, seconds = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5])
+    url, who, log_path, how = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4]
     log, pick = Log(log_path), random.Random(f"writer {who}")
     put = put_by_xrdcp if how == "xrdcp" else put_by_bindings
     exists: set[str] = set()
-    end, attempt = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    attempt = 0
+    while not os.path.exists(log_path + ".stop"):
         attempt += 1
         name = f"{who}-{pick.randrange(NAMES)}"
         if name in exists and pick.random() < 0.15:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from ports import free_port
+
 UP, DOWN = "up", "down"
 
 
@@ -23,7 +25,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._flow = {UP: threading.Event(), DOWN: threading.Event()}
         self.resume()
-        self.port = 0
+        # It must get the same port again after it was away.
+        self.port = free_port()
         self._listen()
 
     def _listen(self) -> None:

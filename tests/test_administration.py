@@ -300,18 +300,19 @@ def test_a_revocation_cuts_the_connections_of_one_administrator_alone(cluster, m
 
 def test_access_ends_and_a_certificate_is_renewed_before(cluster, machine):
     guest = machine()
-    guest.join(invite(cluster, "guest", "viewer", "--access", "9s"))
+    guest.join(invite(cluster, "guest", "viewer", "--access", "15s"))
     before = guest.context().read_text()
+    ends = int(re.search("^expires (.*)$", before, re.M)[1])
     guest.done("stores")
     assert guest.context().read_text() == before, "it is new"
-    time.sleep(6.2)
+    time.sleep(max(0, ends - 3.5 - time.time()))  # less than a third of its time is left
     guest.done("stores")
     after = guest.context().read_text()
     of = {name: [re.search(f"^{name} (.*)$", text, re.M)[1] for text in (before, after)] for name in ("key", "certificate", "expires")}
     assert of["key"][0] != of["key"][1] and of["certificate"][0] != of["certificate"][1]
     assert abs(int(of["expires"][0]) - int(of["expires"][1])) <= 1, "it is not valid beyond the access"
     guest.done("stores")
-    time.sleep(3.5)
+    time.sleep(max(0, ends + 1.5 - time.time()))
     said = guest.refused(DENIED, "stores")
     assert "expired" in said or "ended" in said, said
     assert administrators(cluster)["guest"] == "expired"

@@ -72,7 +72,7 @@ def traces(folder: Path) -> list[str]:
     left = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
     for entry in Path("/proc").iterdir():
         try:
-            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (OSError, NotADirectoryError):
             continue
         if entry.name.isdigit() and str(folder) in line and int(entry.name) != os.getpid():
@@ -172,8 +172,9 @@ def test_a_server_that_has_ended_is_told(folder):
     up(folder, "weir")
     state = json.loads((folder / "testbed.json").read_text())
     os.kill(state[0]["processes"][0]["pid"], signal.SIGKILL)
-    time.sleep(0.5)
-    assert "ended: weir" in bed(folder, "list", code=1).stdout
+    shown = [WEIR_BIN, "bench", "testbed", "list", "--dir", folder]
+    until(lambda: "ended: weir" in subprocess.run(shown, capture_output=True, text=True, timeout=120).stdout, 20)
+    bed(folder, "list", code=1)
     bed(folder, "down")
 
 

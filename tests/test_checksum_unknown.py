@@ -53,13 +53,13 @@ def test_a_file_that_is_changed_while_it_is_read_is_not_given_a_checksum_of_both
     asker = raw.Raw(node.port, timeout=60)
     with raw.Raw(node.port, timeout=60) as there:
         asked = asker.send(raw.QUERY, CHECKSUM, b"/both")
+        announced = asker.answer(asked)
+        assert announced.status == WAITRESP, "so much is read that the answer is announced first"
         time.sleep(0.01)
         handle = there.open("/both", raw.OPEN_UPDATE)
         for offset in (0, SIZE - 1):
             assert there.write(handle, offset, b"x").status == raw.OK
             data[offset : offset + 1] = b"x"
-        announced = asker.answer(asked)
-        assert announced.status == WAITRESP, "so much is read that the answer is announced first"
         attention = asker.receive()
         stream, status, length = struct.unpack(">2sHi", attention.body[8:16])
         assert stream == asked

@@ -303,8 +303,8 @@ def test_a_missing_replica_is_repaired_in_the_background(cluster, fs, tmp_path):
     source = write(tmp_path / "source", "missing", BIG)
     before = objects(cluster)
     xrdcp(source, f"{cluster.url}/late/missing").ok()
-    until(lambda: len(objects(cluster) - before) == 2, 20)
-    holders = until(lambda: len(found := cluster.holders("/late/missing")) == 2 and found, 20)
+    cluster.until(lambda: len(objects(cluster) - before) == 2)
+    holders = cluster.until(lambda: len(found := cluster.holders("/late/missing")) == 2 and found)
     assert sites(holders) == {"site1", "site2"}
     for away in holders:
         assert fetched(f"{cluster.url}/late/missing?tried={away.host}", tmp_path) == source.read_bytes()

@@ -61,6 +61,12 @@ def put(cluster: Cluster, path: str, size: int, tmp_path, what: str = "") -> byt
     return source.read_bytes()
 
 
+def placed_on_first(cluster: Cluster) -> str:
+    """A path whose file gets its only replica on the first disk server. Others are placed at random, perhaps all on another one."""
+    cluster.policy("/first", "replica(1) prefer=site1")
+    return "/first/file"
+
+
 def update(cluster: Cluster, path: str) -> None:
     file = client.File()
     status, _ = file.open(cluster.url + path, OpenFlags.UPDATE)
@@ -112,10 +118,11 @@ def test_a_store_from_an_old_copy_is_told_in_plain_words(make, tmp_path):
     update(cluster, "/two/changed")
     Xrdfs(cluster.url)("rm", "/two/removed").ok()
     put(cluster, "/two/new", MIB, tmp_path)
-    for number in range(8):
-        put(cluster, f"/one/f{number}", 100 * KIB, tmp_path)
+    alone = [*(f"/one/f{number}" for number in range(8)), placed_on_first(cluster)]
+    for path in alone:
+        put(cluster, path, 100 * KIB, tmp_path)
     store = cluster.store_of(first)
-    on_first = {path for path in (f"/one/f{number}" for number in range(8)) if cluster.whole_on(path) == {store}}
+    on_first = {path for path in alone if cluster.whole_on(path) == {store}}
     assert on_first
     cluster.until(lambda: cluster.asked("status")["deletions"]["count"] == 0)
     fsck(cluster, SOUND)
@@ -142,7 +149,7 @@ def test_a_store_from_an_old_copy_is_told_in_plain_words(make, tmp_path):
 def test_damage_and_offline_stores_are_told(make, tmp_path):
     cluster = make(2)
     first, second = cluster.disks
-    names = [f"/one/f{number}" for number in range(6)]
+    names = [*(f"/one/f{number}" for number in range(6)), placed_on_first(cluster)]
     contents = {name: put(cluster, name, MIB, tmp_path) for name in names}
     name = next(name for name in names if cluster.whole_on(name) == {cluster.store_of(first)})
     place = place_of(first, contents[name][:PAGE])

@@ -9,7 +9,7 @@ import uproot
 from clients import Xrdfs, xrdcp
 from cluster import Cluster
 from content import MIB, adler32, write
-from harness import remove, root_file, until, weir
+from harness import remove, root_file, weir
 
 LAYOUTS = {
     "one": "replica(1)",
@@ -72,7 +72,7 @@ def test_files_are_the_same_for_everybody(cluster, tmp_path, folder, writer):
             reader(url, target)
             assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(source.read_bytes()).digest(), reader
         assert adler32(source.read_bytes()) in fs("query", "checksum", path).ok().out
-        until(lambda path=path: has_its_copies(cluster, folder, path), 20)
+        cluster.until(lambda path=path: has_its_copies(cluster, folder, path))
 
 
 @pytest.mark.parametrize("writer", [by_stock, by_own])

@@ -32,17 +32,19 @@ def state(cluster: Cluster, path: str) -> str:
 
 def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_counts(cluster, tmp_path):
     data = content("recording", 3 * MIB)
+    written, on = {}, {}
+    while len(set(on.values())) < len(cluster.disks):
+        path = f"/one/f{len(on)}"
+        written[path] = write(tmp_path / "source", path, MIB).read_bytes()
+        xrdcp("-f", tmp_path / "source", cluster.url + path).ok()
+        (on[path],) = cluster.whole_on(path)
+        assert len(on) < 60
+    # Its writer arrives at once: the manager soon ends a write whose client does not come.
     with raw.Raw(cluster.manager.port) as manager:
         port, host, opaque = manager.ask_open("/recording", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         gone = cluster.at(f"{host}:{port}")
         store = cluster.store_of(gone)
-        files = {}
-        for number in range(12):
-            source = write(tmp_path / "source", f"one {number}", MIB)
-            xrdcp("-f", source, f"{cluster.url}/one/f{number}").ok()
-            if cluster.whole_on(f"/one/f{number}") == {store}:
-                files[f"/one/f{number}"] = source.read_bytes()
-        assert files
+        files = {path: written[path] for path in written if on[path] == store}
         with raw.Raw(port, host=host) as there:
             handle = there.open(f"/recording?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
             assert there.write(handle, 0, data).status == raw.OK

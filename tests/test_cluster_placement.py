@@ -43,6 +43,8 @@ class Several(Cluster):
     def put(self, path: str, tmp_path: Path, opaque: str = "", size: int = MIB) -> set[str]:
         """Copies a new file in; returns its stores, according to the manager and to the disks."""
         xrdcp("-f", write(tmp_path / "source", path, size), f"{self.url}/{path}{opaque}").ok()
+        # On a busy machine a store may be left out of a write, and gets its replica later.
+        until(lambda: all(copy["replica"] == "complete" for copy in self.file(path)["object"]["replicas"]), 40, self.logs)
         return self.on(path)
 
     def on(self, path: str) -> set[str]:
@@ -82,8 +84,9 @@ def test_copies_are_as_far_apart_as_was_said(cluster, tmp_path):
     cluster.policy("/racks", "replica(3) spread=rack")
     cluster.policy("/hosts", "replica(2) spread=host")
     cluster.policy("/sites", "replica(2) spread=site")
-    seen = set()
-    for number in range(10):
+    seen, number = set(), 0
+    # All pairs are possible; chance decides which ones come first.
+    while number < 10 or seen != {"s1", "s2", "s3", "s4"}:
         # There are three racks, and two stores in one of them.
         assert {"s3", "s4"} < cluster.put(f"/racks/f{number}", tmp_path)
         pair = cluster.put(f"/hosts/f{number}", tmp_path)
@@ -91,7 +94,8 @@ def test_copies_are_as_far_apart_as_was_said(cluster, tmp_path):
         seen |= pair
         pair = cluster.put(f"/sites/f{number}", tmp_path)
         assert len(pair) == 2 and "s4" in pair
-    assert seen == {"s1", "s2", "s3", "s4"}
+        number += 1
+        assert number < 60, seen
 
 
 def test_what_can_never_be_is_refused(cluster, tmp_path):

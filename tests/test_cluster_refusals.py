@@ -148,14 +148,18 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
         disk.freeze()
     try:
         cluster.manager.start()
+        # First what lasts for a lease term only: the stores are offline after it. Readers wait some seconds longer.
+        stores, replicas = cluster.stores(), cluster.file("/one/begun")["object"]["replicas"]
+        assert {store["store"]: store["location"] for store in stores} == places
+        assert {store["state"] for store in stores} == {"suspect"}
+        assert replicas == [copy | {"state": "suspect"}]
         with raw.Raw(cluster.manager.port) as there:
             for path in paths:
                 assert there.ask_open(path).status == raw.WAIT
                 assert there.request(raw.LOCATE, struct.pack(">H14x", 0), path.encode()).status == raw.WAIT
         readers = [start_xrdcp(cluster.url + path, tmp_path / path[1:].replace("/", "-")) for path in paths]
-        assert {store["store"]: store["location"] for store in cluster.stores()} == places
-        assert {store["state"] for store in cluster.stores()} == {"suspect"}
-        assert cluster.file("/one/begun")["object"]["replicas"] == [copy | {"state": "suspect"}]
+        time.sleep(1)
+        assert all(reader.poll() is None for reader in readers)
     finally:
         for disk in cluster.disks:
             disk.thaw()

@@ -10,7 +10,7 @@ import pytest
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import KIB, MIB, write
-from harness import remove, weir
+from harness import READY_SECONDS, remove, until, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of
 from test_metrics import named, samples
 
@@ -86,9 +86,10 @@ def make(base, request):
         remove(cluster.home)
 
 
-def settled() -> None:
-    """Small files stay in the journal for a moment, where the scrub has nothing to compare with the disk."""
-    time.sleep(3)
+def settled(disk: Node, page: bytes) -> None:
+    """Small files, of which one has this page, stay in the journal for a moment, where the scrub has nothing to compare with the disk."""
+    until(lambda: places_of(objects_in(disk) / "segments", page), READY_SECONDS, disk.log_text)
+    time.sleep(1)  # the index names the new place
 
 
 def test_a_flipped_byte_is_found_replaced_and_counted(make, tmp_path):
@@ -96,7 +97,7 @@ def test_a_flipped_byte_is_found_replaced_and_counted(make, tmp_path):
     first = cluster.disks[0]
     large, small = put(cluster, "/two/large", 5 * MIB + 77, tmp_path), put(cluster, "/two/small", 20 * KIB, tmp_path)
     put(cluster, "/two/neighbour", 2 * MIB, tmp_path)
-    settled()
+    settled(first, small[2 * PAGE : 3 * PAGE])
     for data, spot in ((large, 3 * MIB), (small, 2 * PAGE)):
         place = place_of(first, data[spot : spot + PAGE])
         flip(place[0], place[1] + 100)
@@ -111,7 +112,7 @@ def test_a_flipped_byte_is_found_replaced_and_counted(make, tmp_path):
         assert cluster.whole_on(path) == stores
         assert f"{path} is damaged on" in cluster.manager.log_text()
         assert f"{path} is intact on" in cluster.manager.log_text()
-    settled()
+    settled(first, small[2 * PAGE : 3 * PAGE])
     place_of(first, large[3 * MIB : 3 * MIB + PAGE])
     place_of(first, small[2 * PAGE : 3 * PAGE])
     assert ended(first, "--rate", "1GiB")["last"]["damaged"] == 0
@@ -139,6 +140,8 @@ def test_a_damaged_last_replica_stays_and_is_listed(make, tmp_path):
     assert "/one/file: damaged on" in said and "no other store has it intact" in said, said
     assert [one["replica"] for one in cluster.file("/one/file")["object"]["replicas"]] == ["damaged"]
     fs = Xrdfs(cluster.url)
+    # The mark is made durable first.
+    cluster.until(lambda: fs("query", "checksum", "/one/file").code != 0)
     refused = fs("query", "checksum", "/one/file").refused(CHECKSUM_ERROR)
     assert "marked" in refused.err, refused
     assert xrdcp("-f", f"{cluster.url}/one/file", tmp_path / "back").code != 0, "wrong bytes were sent"
@@ -315,13 +318,14 @@ def test_no_false_alarm_while_files_change_and_go(make, tmp_path):
 
 
 def test_the_rate_is_held_and_a_kill_goes_on_in_the_middle(make, tmp_path):
-    cluster = make(1)
+    # So slow that the pass is not over before anybody looks, also after the restart.
+    cluster = make(1, '[scrub]\nrate = "2MiB"\n')
     (disk,) = cluster.disks
     for number in range(8):
         put(cluster, f"/one/file{number}", 4 * MIB, tmp_path)
     last = ended(disk, "--rate", "8MiB")["last"]
     assert last["ended"] - last["began"] >= 3, "32 MiB at 8 MiB a second"
-    scrub(disk, "--rate", "8MiB")
+    scrub(disk, "--rate", "4MiB")
     while of_store(disk)["current"]["bytes"] < 12 * MIB:
         time.sleep(0.05)
     assert disk.stop() == 0

@@ -1193,7 +1193,7 @@ def test_what_is_gone_on_with_is_not_whole_before_its_source_is_known_to_be(own_
         assert process.wait(30) == -signal.SIGKILL
     # Longer than the server waits for its writer.
     time.sleep(3)
-    assert is_refused()
+    until(is_refused)
     ok("cp", "--resume", node.url + path, target.url + path)
     ok("cp", target.url + path, tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == data

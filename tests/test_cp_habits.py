@@ -276,7 +276,8 @@ def test_a_second_signal_ends_a_copy_at_once(tmp_path):
         assert copy.poll() is None, "it cleans up"
         begin = time.monotonic()
         copy.send_signal(signal.SIGINT)
-        assert copy.wait(10) == STOPPED and time.monotonic() - begin < 1
+        # The cleaning up alone would last for ten seconds.
+        assert copy.wait(10) == STOPPED and time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("keeps", [True, False])

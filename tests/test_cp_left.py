@@ -11,7 +11,7 @@ import time
 import pytest
 from fakeserver import UNSUPPORTED, FakeServer
 from harness import WEIR_BIN, Xrootd, weir
-from proxy import UP, Proxy
+from proxy import DOWN, UP, Proxy
 from raw import CLOSE, OPEN, QUERY, RM, STAT
 from test_cp import MIB, content, digest, ok, until
 
@@ -49,7 +49,10 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, with
             end = time.monotonic() + 20
             while len(weir("ls", f"{server.url}/left-{at}").stdout.split()) != all_open:
                 assert time.monotonic() < end, "all are open, and none is written; in a batch, none is there at all"
-            time.sleep(0.5)  # the answers to the opens come
+            came = None
+            while came != proxy.count[DOWN]:
+                came = proxy.count[DOWN]
+                time.sleep(0.5)  # the answers to the opens come
             copy.terminate()
             said = copy.communicate(timeout=30)[1]
         finally:

@@ -43,7 +43,7 @@ def left_unfinished(cluster: Cluster, path: str, data: bytes) -> None:
     copy.stdin.write(data)
     copy.stdin.flush()
     cluster.until(lambda: {disk.home.name: len(disk.objects()) for disk in cluster.disks} != before)
-    time.sleep(0.5)
+    cluster.until(lambda: Xrdfs(cluster.url).size(path) >= MIB)
     copy.kill()
     copy.wait()
     cluster.until(lambda: cluster.file(path)["object"]["state"] == "interrupted")
@@ -138,7 +138,7 @@ def test_a_store_that_cannot_be_drained_says_why_and_may_stay(make, tmp_path):
     assert drain(cluster, store).returncode == 0
     assert drain(cluster, store, "--stop").returncode == 0
     cluster.until(lambda: xrdcp(source, f"{cluster.url}/a-place").code == 0)
-    assert len(cluster.whole_on("/a-place")) == 2
+    cluster.until(lambda: len(cluster.whole_on("/a-place")) == 2)
 
 
 def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(make, tmp_path):

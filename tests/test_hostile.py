@@ -201,7 +201,8 @@ def test_holes_cost_nothing(node, place, honest):
         handle = me.open(path)
         assert me.read(handle, length - 5002, 10_000).body == b"\0\0" + b"y" * 4990 + bytes(10)
         assert me.request(raw.RM, b"", path.encode()).status == raw.OK
-        assert time.monotonic() - begin < 5
+        # To go through the hole would take much longer.
+        assert time.monotonic() - begin < 30
 
 
 def test_a_read_of_two_gigabytes_stays_bounded(node, honest):
@@ -287,7 +288,8 @@ def test_who_never_reads_costs_little(node, honest):
     grown = node.rss_bytes() - before
     begin = time.monotonic()
     assert Xrdfs(node.url).size(honest) == 2 * MIB
-    assert time.monotonic() - begin < 3, "others wait"
+    # Those who do not read are cut off after a minute.
+    assert time.monotonic() - begin < 15, "others wait"
     for me in lazy:
         me.socket.close()
     assert grown < 10 * 12 * MIB, f"{grown >> 20} MiB for ten idle readers"

@@ -6,7 +6,7 @@ import time
 import pytest
 from clients import INTERRUPTED, Xrdfs, start_xrdcp, xrdcp
 from content import MIB, adler32, content, write
-from harness import weir
+from harness import until, weir
 from proxy import UP, Proxy
 from raw import OPEN_NEW, OPEN_UPDATE, WAIT, Raw
 from recorder import acknowledged, start_writer
@@ -157,8 +157,7 @@ def test_posc_leaves_nothing_behind(server, tmp_path):
         copy = start_xrdcp("--posc", source, f"{proxy.url}/file")
         proxy.at(UP, 10 * MIB, copy.kill)
         copy.wait()
-    time.sleep(GRACE_SECONDS + 2)
-    assert Xrdfs(server.url).names("/") == []
+    until(lambda: Xrdfs(server.url).names("/") == [], GRACE_SECONDS + 10, server.log_text)
 
 
 def test_an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage(server):

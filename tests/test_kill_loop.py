@@ -18,23 +18,25 @@ from killwriter import seed
 HERE = Path(__file__).parent
 KILLS = int(os.environ.get("WEIR_KILL_ROUNDS", "12"))
 SEED = int(os.environ.get("WEIR_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
-# How long the clients run, and how they treat a dead server: they retry soon, and for long enough.
+# How the clients treat a dead server: they retry soon, and for long enough.
 PATIENCE = {"XRD_CONNECTIONWINDOW": "1", "XRD_CONNECTIONRETRY": "20", "XRD_STREAMERRORWINDOW": "1", "XRD_TIMEOUTRESOLUTION": "1"}
 GRACE_SECONDS = 2
 
 
-def start_writers(url: str, home: Path, seconds: float) -> tuple[list[subprocess.Popen], list[Path]]:
+def start_writers(url: str, home: Path) -> tuple[list[subprocess.Popen], list[Path]]:
     writers, logs = [], []
     for who, how in enumerate(["bindings", "bindings", "bindings", "xrdcp", "xrdcp"]):
         log = home / f"log-{who}"
-        command = [sys.executable, str(HERE / "killwriter.py"), url, f"w{who}", str(log), how, str(seconds)]
+        command = [sys.executable, str(HERE / "killwriter.py"), url, f"w{who}", str(log), how]
         writers.append(subprocess.Popen(command, env=environment(PATIENCE)))
         logs.append(log)
     return writers, logs
 
 
-def end_writers(writers: list[subprocess.Popen]) -> None:
+def end_writers(writers: list[subprocess.Popen], logs: list[Path]) -> None:
     """A client that hangs in its library is killed: its last attempt stays open in the log, and promises nothing."""
+    for log in logs:
+        log.with_name(f"{log.name}.stop").touch()
     end = time.monotonic() + 60
     for writer in writers:
         try:
@@ -53,16 +55,19 @@ def aftermath(kind, base, request):
     pick = random.Random(SEED)
     server = kind(home / "server", flags=("--grace-seconds", str(GRACE_SECONDS)) if kind.kind == "weir" else ())
     server.start()
-    writers, logs = start_writers(server.url, home, KILLS * 1.6 + 2)
-    for kill in range(KILLS):
-        time.sleep(pick.uniform(0.2, 1.8))
-        server.kill()
-        if server.kind == "weir":
-            # Interrupted operations are no damage.
-            checked = weir("fsck", "--data", str(server.data))
-            assert checked.returncode == 0, f"after kill {kill + 1}: {checked.stdout}{checked.stderr}"
-        server.start()
-    end_writers(writers)
+    writers, logs = start_writers(server.url, home)
+    try:
+        for kill in range(KILLS):
+            time.sleep(pick.uniform(0.2, 1.8))
+            server.kill()
+            if server.kind == "weir":
+                # Interrupted operations are no damage.
+                checked = weir("fsck", "--data", str(server.data))
+                assert checked.returncode == 0, f"after kill {kill + 1}: {checked.stdout}{checked.stderr}"
+            server.start()
+        time.sleep(3)  # the clients come back
+    finally:
+        end_writers(writers, logs)
     time.sleep(GRACE_SECONDS + 3)  # every detached file is now complete, interrupted or dropped
     yield server, logs
     if server.alive():

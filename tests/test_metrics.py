@@ -13,7 +13,7 @@ import pytest
 import raw
 from clients import Xrdfs, xrdcp
 from content import KIB, MIB, write
-from harness import ROOT, weir
+from harness import ROOT, until, weir
 from prometheus_client.parser import text_string_to_metric_families
 from raw import Raw
 
@@ -67,7 +67,13 @@ def test_everything_that_happens_is_counted(server, tmp_path):
         assert me.write(held, 0, bytes(100)).status == raw.OK
         for _ in range(50):
             assert me.stat("/file").status == raw.OK
-        now = samples(server)
+
+        def alone() -> dict[tuple, float] | None:
+            found = samples(server)
+            return found if named(found, "weir_connections") == named(found, "weir_sessions") == 1 else None
+
+        # The server has noticed the ends of the other clients.
+        now = until(alone, 20)
 
     def grown(name: str, **labels: str) -> float:
         return named(now, name, **labels) - named(before, name, **labels)
@@ -247,8 +253,8 @@ def test_the_configuration_is_read_again(own_node, tmp_path):
             assert [answer.status for answer in opened] == [raw.OK, 4005], opened
         # The server waits for half a request no longer than the new time.
         with Raw(server.port) as me:
-            me.socket.sendall(me.frame(raw.STAT, data=b"/")[:10])
             begin = time.monotonic()
+            me.socket.sendall(me.frame(raw.STAT, data=b"/")[:10])
             assert me.socket.recv(100) == b"" and 0.5 < time.monotonic() - begin < 5
         assert before.stat("/").status == raw.OK, "who was there goes on"
 

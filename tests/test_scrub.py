@@ -10,7 +10,7 @@ import time
 import pytest
 from clients import Xrdfs, start_xrdcp, xrdcp
 from content import KIB, MIB, content, write
-from harness import Weir, weir
+from harness import Weir, until, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of, put
 
 PAGE = 4096
@@ -35,9 +35,10 @@ def ended(server: Weir, *flags: str, patience_seconds: float = 60) -> dict:
     raise AssertionError(f"the pass did not end: {status}")
 
 
-def settled(server: Weir) -> None:
-    """Small files stay in the journal for a moment, where the scrub has nothing to compare with the disk."""
-    time.sleep(3)
+def settled(server: Weir, small: bytes = b"") -> None:
+    """Small files stay in the journal for a moment, where the scrub has nothing to compare with the disk. `small`: bytes of one."""
+    until(lambda: places_of(server.data / "store", small), 30)
+    time.sleep(3)  # the index follows
 
 
 def complaints(server: Weir, path: str) -> int:
@@ -48,10 +49,12 @@ def test_damage_is_found_under_load_and_said_once(own_node, tmp_path):
     server = own_node()
     large, small = put(server, "/large", 5 * MIB + 77, tmp_path), put(server, "/small", 20 * KIB, tmp_path)
     put(server, "/neighbour", 5 * MIB, tmp_path)
-    settled(server)
+    settled(server, small[2 * PAGE : 3 * PAGE])
+    damaged = []
     for data, spot in ((large, 3 * MIB), (small, 2 * PAGE)):
         (place,) = places_of(server.data / "store", data[spot : spot + PAGE])
         flip(place[0], place[1] + 100)
+        damaged.append(place[0])
     (tmp_path / "load").write_bytes(content("load", 10 * MIB) * 20)
     load = [start_xrdcp("-f", tmp_path / "load", f"{server.url}/load{number}") for number in range(3)]
     status = ended(server, "--rate", "1GiB")
@@ -68,7 +71,7 @@ def test_damage_is_found_under_load_and_said_once(own_node, tmp_path):
     assert status["last"]["damaged"] == 2 and status["last"]["whole"] == 4
     assert complaints(server, "/large") == complaints(server, "/small") == 1, "each is said once"
     put(server, "/large", 5 * MIB, tmp_path)
-    time.sleep(2)
+    until(lambda: not damaged[0].exists(), 30)
     assert ended(server, "--rate", "4GiB")["last"]["damaged"] == 1
     fs("query", "checksum", "/large").ok()
     # However it was repaired, the file is no longer reported as damaged.
@@ -132,12 +135,15 @@ def test_no_false_alarm_while_files_change_and_go(own_node, tmp_path):
 
 
 def test_the_rate_is_held_and_a_restart_goes_on_in_the_middle(own_node, tmp_path):
-    server = own_node()
+    config = tmp_path / "weir.toml"
+    # Slow enough to stop it in the middle, and to look before its end.
+    config.write_text('[scrub]\nrate = "2MiB"\n')
+    server = own_node("--config", str(config))
     contents = [put(server, f"/file{number}", 4 * MIB, tmp_path) for number in range(8)]
     status = ended(server, "--rate", "8MiB")
     took = status["last"]["ended"] - status["last"]["began"]
     assert took >= 3, f"32 MiB at 8 MiB a second, in {took} s"
-    scrub(server, "--rate", "8MiB")
+    scrub(server, "--rate", "2MiB")
     while scrub(server)["current"]["bytes"] < 12 * MIB:
         time.sleep(0.05)
     server.stop()
@@ -146,6 +152,7 @@ def test_the_rate_is_held_and_a_restart_goes_on_in_the_middle(own_node, tmp_path
     flip(place[0], place[1])
     server.start()
     assert scrub(server)["current"]["bytes"] >= 12 * MIB, "it goes on where it was"
+    scrub(server, "--rate", "1GiB")
     while scrub(server)["running"]:
         time.sleep(0.05)
     last = scrub(server)["last"]

@@ -38,7 +38,7 @@ def ends(me: Raw, patience: float = 15) -> float:
 
 
 def logged(server, words: str) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while time.monotonic() < end:
         if any(words in line and "raw.4242@127.0.0.1" in line for line in server.log_text().splitlines()):
             return True
@@ -108,7 +108,8 @@ def test_who_takes_no_answers_is_cut_off_and_the_log_says_why(hasty, code):
         begin = time.monotonic()
         thread.start()
         assert logged(hasty, "of its answers in 2s"), hasty.log_text()
-        assert time.monotonic() - begin < 10
+        # A slow machine needs seconds for so many answers that no more are taken.
+        assert time.monotonic() - begin < 20
         assert other.stat("/file").status == raw.OK
 
 
