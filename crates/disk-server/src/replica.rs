@@ -288,15 +288,15 @@ impl Replica {
 
     fn read(&self, at: &StoreAt, original: Original, offset: u64, len: u32) -> Result<Change, ErrorCode> {
         let read = || -> Result<Option<BulkBytes>, StoreError> {
+            let reader = at.store.open_read(self.replica)?;
             if !is_it(at, self.replica, original)? {
                 return Ok(None);
             }
             let len = original.len().saturating_sub(offset).min(u64::from(len));
-            let reader = at.store.open_read(self.replica)?;
             let mut bytes = BulkBytes::new(usize::try_from(len).unwrap_or(0));
             let read = reader.read(offset, bytes.as_mut())?;
             bytes.truncate(read);
-            Ok(Some(bytes))
+            Ok((!reader.is_started_over()).then_some(bytes))
         };
         match read() {
             Ok(Some(bytes)) => {

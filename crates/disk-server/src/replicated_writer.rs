@@ -5,12 +5,14 @@ use std::sync::Arc;
 use cluster::message::ClosedBy;
 use cluster::replication::Epoch;
 use cluster::server::{Grant, Input, ReadView};
-use store::{PageSum, ReplicaState, StoreError, Writer};
+use store::{PageSum, Reader, ReplicaState, StoreError, Writer};
 use types::absent_replicas::AbsentReplica;
 use types::capability::CapabilityError;
 use types::{ErrorCode, Ino, ReplicaId, StoreId, Timestamp, WriterToken};
 
 use super::DiskServer;
+#[cfg(any(test, feature = "planted"))]
+use super::PlantedBug;
 use super::replica::{Change, ChangeData, Replica};
 use super::store_shell::{StoreShell, Waiter};
 use node::BulkBytes;
@@ -126,11 +128,18 @@ pub struct Permit {
     shell: Arc<StoreShell>,
     replica: ReplicaId,
     grant: Grant,
+    /// Reads the object, once it is open.
+    reader: Option<Arc<Reader>>,
 }
 
 impl Permit {
     pub(super) fn new(server: Arc<DiskServer>, shell: Arc<StoreShell>, replica: ReplicaId, grant: Grant) -> Self {
-        Self { server, shell, replica, grant }
+        Self { server, shell, replica, grant, reader: None }
+    }
+
+    /// The right to show what this reader reads.
+    pub(super) fn of(self, reader: &Arc<Reader>) -> Self {
+        Self { reader: Some(Arc::clone(reader)), ..self }
     }
 
     pub(super) fn shows(&self) -> Result<ReadView, DiskServerError> {
@@ -145,7 +154,14 @@ impl Permit {
     /// # Errors
     /// If they may not; the client must ask elsewhere.
     pub fn check(&self) -> Result<(), DiskServerError> {
-        self.shows().map(drop)
+        self.shows()?;
+        #[cfg(any(test, feature = "planted"))]
+        if self.server.has(PlantedBug::CopyShown) {
+            return Ok(());
+        }
+        // The replica was damaged, and is being replaced: the bytes just read may be those of an unfinished copy.
+        let is_started_over = self.reader.as_ref().is_some_and(|reader| reader.is_started_over());
+        if is_started_over { Err(self.server.moved()) } else { Ok(()) }
     }
 
     /// A page could not be read: the scrub looks at the replica soon.

@@ -27,6 +27,8 @@ pub enum PlantedBug {
     OldSessionHeard,
     /// A job does not wait for its turn on a replica: of two changes, the second is applied first.
     TurnSkipped,
+    /// Who has a damaged replica open reads the unfinished copy that replaces it.
+    CopyShown,
 }
 
 #[cfg(test)]

@@ -179,15 +179,24 @@ impl ReadGrant {
         let Good { server, shell, replica, grant, .. } = self.0;
         let absent = absent_replica(replica, &grant);
         let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), replica, grant);
-        let is_it = match permit.shows()? {
-            ReadView::Whole(whole) => whole_of(&shell.at, replica)? == Some(whole),
-            ReadView::Kept => shell.at.store.status(replica)?.is_some(),
-            ReadView::OfWriter => true,
+        let sees = permit.shows()?;
+        let is_it = || {
+            Ok::<_, DiskServerError>(match sees {
+                ReadView::Whole(whole) => whole_of(&shell.at, replica)? == Some(whole),
+                ReadView::Kept => shell.at.store.status(replica)?.is_some(),
+                ReadView::OfWriter => true,
+            })
         };
-        if !is_it {
-            return Err(absent.map_or_else(|| server.moved(), |absent| server.lacks(absent)));
+        let lacks = || absent.map_or_else(|| server.moved(), |absent| server.lacks(absent));
+        if !is_it()? {
+            return Err(lacks());
         }
         let reader = shell.at.store.open_read(replica)?;
+        // It may have been started over just before.
+        if !is_it()? {
+            return Err(lacks());
+        }
+        let permit = permit.of(&reader);
         Ok((reader, permit))
     }
 

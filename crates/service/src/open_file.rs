@@ -134,21 +134,21 @@ impl Shown {
 
     pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, WriteTargetError> {
         match &self.source {
-            Source::Local(reader) => self.still_good(reader.at_rest()?),
+            Source::Local(reader) => self.checked(reader.at_rest()),
             Source::Striped(_) => Ok(None),
         }
     }
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Local(reader) => self.still_good(self.examined(reader.read(offset, into))?),
+            Source::Local(reader) => self.checked(reader.read(offset, into)),
             Source::Striped(file) => Ok(file.read(offset, into)?),
         }
     }
 
     pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, WriteTargetError> {
         match &self.source {
-            Source::Local(reader) => self.still_good(self.examined(reader.read_pages_into(offset, len, into))?),
+            Source::Local(reader) => self.checked(reader.read_pages_into(offset, len, into)),
             Source::Striped(file) => {
                 let mut data = vec![0; len];
                 let got = file.read(offset, &mut data)?;
@@ -158,14 +158,16 @@ impl Shown {
         }
     }
 
-    /// Has a replica examined that could not be read.
-    fn examined<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// What was read, if this server may still show it. Has a replica examined that could not be read.
+    pub(crate) fn checked<T>(&self, read: Result<T, StoreError>) -> Result<T, WriteTargetError> {
+        // First: an error of a replica that is being replaced says nothing.
+        self.still_good(())?;
         if let (Err(error), Some(permit)) = (&read, &self.permit)
             && error.is_about_replica()
         {
             permit.suspect_damage();
         }
-        read
+        Ok(read?)
     }
 
     /// Returns the data `what`, if this server may still show it after the read.

@@ -113,8 +113,8 @@ impl Vectored {
     /// The read failed. The contents of `room` are invalid.
     pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Error> {
         if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
-            let read = at_rest.read(offset, len, room).map_err(WriteTargetError::from);
-            if read.and_then(|read| shown.still_good(read)).map_err(|error| self.file.not_read(&error))? {
+            let read = shown.checked(at_rest.read(offset, len, room));
+            if read.map_err(|error| self.file.not_read(&error))? {
                 return Ok(len);
             }
         }

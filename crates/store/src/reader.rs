@@ -27,6 +27,8 @@ pub struct Reader {
     inner: Arc<Inner>,
     replica: Arc<OpenReplica>,
     sees: ReadView,
+    /// The number of its present start, and its length, when the reader was opened.
+    opened: (u64, u64),
 }
 
 /// Which bytes of a new, unfinished replica a reader sees.
@@ -61,15 +63,24 @@ impl View {
 impl Reader {
     /// Reads a small replica's bytes at once, so that later changes do not affect this reader.
     pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
-        let reader = Self { inner, replica, sees };
-        {
+        let mut reader = Self { inner, replica, sees, opened: (0, 0) };
+        let opened = {
             let mut state = reader.replica.lock();
             if state.removed {
                 return Err(StoreError::NotFound { replica: reader.replica.id });
             }
-            reader.view(&mut state)?;
-        }
+            let view = reader.view(&mut state)?;
+            (state.starts, view.len())
+        };
+        reader.opened = opened;
         Ok(reader)
+    }
+
+    /// Whether the replica was started over since this reader was opened ([`crate::Store::recreate`]). What it reads then, and what it has just read, may be parts of
+    /// the new copy: the caller must ask after each read, and show nothing of it.
+    #[must_use]
+    pub fn is_started_over(&self) -> bool {
+        self.replica.lock().starts != self.opened.0
     }
 
     /// The replica's id.
@@ -110,10 +121,13 @@ impl Reader {
         }
     }
 
-    /// The present length in bytes. Of a new, unfinished replica: its durable prefix.
+    /// The present length in bytes. Of a new, unfinished replica: its durable prefix. Of one that was started over: the length when this reader was opened.
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.replica.lock();
+        if state.starts != self.opened.0 {
+            return self.opened.1;
+        }
         match (&state.write_state, &state.record) {
             (Some(write_state), _) => self.len_of(write_state),
             (None, Some(record)) => record.len,

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     /// A sync runs. Another one waits for it, and so does [`Locked::pause`].
     pub(crate) syncing: bool,
+    /// How often it was started over. Its older readers must show nothing more.
+    pub(crate) starts: u64,
     /// Rises when an open write begins or ends: cached checksums of readers become invalid.
     pub(crate) version: u64,
 }

@@ -13,6 +13,8 @@ impl Store {
     /// Unlike [`Store::create`], this accepts a number that was used before, and one whose files an older index left
     /// behind.
     ///
+    /// Readers that are open see that it was started over ([`crate::Reader::is_started_over`]).
+    ///
     /// The new generation is higher than all earlier ones, so remains that reappear after a stop are ignored.
     ///
     /// # Errors
@@ -20,7 +22,11 @@ impl Store {
     pub fn recreate(&self, replica: ReplicaId, new: NewReplica<'_>) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         if self.status(replica)?.is_some() {
-            match self.reopen(replica).and_then(|writer| writer.truncate(0).map(|()| writer)) {
+            let start_over = |writer: Arc<Writer>| {
+                writer.forget_readers();
+                writer.truncate(0).map(|()| writer)
+            };
+            match self.reopen(replica).and_then(start_over) {
                 // Its old bytes are damaged or gone, and nobody needs them.
                 Err(error) if error.is_about_replica() => self.delete(replica)?,
                 opened => return opened,

@@ -289,6 +289,11 @@ impl Writer {
         self.inner.truncate(&self.replica, self.generation, len)
     }
 
+    /// The replica is about to be started over: its readers show nothing more.
+    pub(crate) fn forget_readers(&self) {
+        self.replica.lock().starts += 1;
+    }
+
     /// Makes all acknowledged changes durable. Returns the durable prefix in bytes.
     ///
     /// # Errors

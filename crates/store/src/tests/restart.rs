@@ -131,3 +131,22 @@ fn a_late_number_among_many_gaps_does_not_count_as_used() {
         assert_eq!(world.killed().read_by_writer(3), bytes(3, 20_000));
     }
 }
+
+#[test]
+fn a_reader_learns_that_its_replica_was_started_over() {
+    for size in [3000, 50_000] {
+        let world = World::new(1);
+        world.put(1, &bytes(1, size));
+        let reader = world.store.open_read(replica(1)).unwrap();
+        let writer = restarted(&world, 1);
+        assert!(reader.is_started_over());
+        // Nobody takes the part that is there for the whole.
+        writer.write(0, &bytes(2, size / 2)).unwrap();
+        assert_eq!(reader.len(), size as u64);
+        writer.write(0, &bytes(2, size)).unwrap();
+        let completed = writer.complete().unwrap();
+        world.journal.sync_to(completed.seq).unwrap();
+        assert!(reader.is_started_over());
+        assert!(!world.store.open_read(replica(1)).unwrap().is_started_over());
+    }
+}
