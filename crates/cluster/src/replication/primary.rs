@@ -459,7 +459,7 @@ impl Primary {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
             FromReplica::Completed { whole, .. }
-                if follower.flushed == Some(Flushed::Told) && flushing.is_some_and(|(kind, _)| kind == Kind::Close) =>
+                if follower.flushed == Some(Flushed::Told) && flushing.is_some_and(|(kind, _)| kind.completes()) =>
             {
                 (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
             }

@@ -410,3 +410,55 @@ fn a_failed_primary_that_is_alone_refuses_at_once() {
         assert_eq!(ended.contains(&PrimaryEffect::InterruptOwn), may_end, "{ended:?}");
     }
 }
+
+/// All in-sync replicas of a change in place keep it. Until repair has made others, the primary's alone might be damaged or lost.
+#[test]
+fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
+    let mut out = Vec::new();
+    let takes = Promotion {
+        me: ME,
+        boot_generation: BootGeneration(1),
+        process_epoch: ProcessEpoch(1),
+        epoch: Epoch(1),
+        session: SESSION,
+        in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER), in_sync_replica(StoreId(3))],
+        may_make: false,
+    };
+    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let streams: Vec<(StoreId, Stream)> = out
+        .iter()
+        .map(|effect| match effect {
+            PrimaryEffect::Tell(to, ToReplica::Begin { stream, .. }) => (*to, *stream),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let mut story = Story { primary, out: Vec::new() };
+    for (store, stream) in &streams {
+        story.step(1, VALID, PrimaryInput::Replica(*store, FromReplica::Began { stream: *stream }));
+    }
+    story.step(2, VALID, PrimaryInput::Change(Ask(5)));
+    // The change is on its way when the client is given up.
+    assert_eq!(story.step(3, VALID, PrimaryInput::Interrupt(Ask(6))), []);
+    let refused = story.step(4, VALID, PrimaryInput::Change(Ask(7)));
+    assert_eq!(refused, [PrimaryEffect::Answer(Ask(7), Err(ErrorCode::Stale))]);
+    story.step(5, VALID, PrimaryInput::Applied(Seq(1), Ok(())));
+    for (store, stream) in &streams {
+        story.step(6, VALID, PrimaryInput::Replica(*store, FromReplica::Applied { stream: *stream, upto: Seq(1) }));
+    }
+    story.step(7, VALID, PrimaryInput::Completed(Ok(WHOLE)));
+    let mut said = Vec::new();
+    for (store, stream) in &streams {
+        // The replica of the third store has become another one.
+        let whole = if *store == OTHER { WHOLE } else { ObjectDigest { crc32c: Crc32c(1), ..WHOLE } };
+        let completed = FromReplica::Completed { stream: *stream, whole };
+        said = story.step(8, VALID, PrimaryInput::Replica(*store, completed));
+    }
+    let [PrimaryEffect::Differs(StoreId(3)), PrimaryEffect::Interrupt(request, 3, holders)] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(holders, &[ME, OTHER]);
+    // The request is repeated as it was.
+    assert_eq!(story.step(700, VALID, PrimaryInput::Tick), said[1..]);
+    let ended = story.step(800, VALID, PrimaryInput::Ended(*request, Ok(())));
+    assert_eq!(ended[0], PrimaryEffect::Answer(Ask(6), Ok(())));
+}

@@ -17,6 +17,15 @@ pub(super) enum Flushed {
 pub(super) enum Kind {
     Sync,
     Close,
+    /// The end of a change in place without its client.
+    End,
+}
+
+impl Kind {
+    /// Whether the replicas are complete afterwards.
+    pub(super) fn completes(self) -> bool {
+        self != Self::Sync
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,11 +37,11 @@ pub(super) enum Step {
     /// The primary has asked the manager to record this writer durably. Without that record the bytes belong to no
     /// file.
     Keeping { request: u64, since: Time },
-    /// The primary has asked the manager to make the object the file's content.
+    /// The primary has asked the manager to make the object the file's content, or to mark the file after a change without an end.
     Committing { request: u64, since: Time, whole: ObjectDigest, holders: Vec<StoreId> },
 }
 
-/// A sync or a close. All earlier changes must be done first.
+/// A sync, a close, or the end of a change in place without its client. All earlier changes must be done first.
 #[derive(Clone, Debug)]
 pub(super) struct Barrier {
     pub(super) ask: Ask,
@@ -62,7 +71,7 @@ impl Primary {
             out.push(Effect::Answer(ask, Err(why)));
             return;
         }
-        self.is_closing |= kind == Kind::Close;
+        self.is_closing |= kind.completes();
         self.barriers.push_back(Barrier { ask, kind, upto: self.last(), step: Step::Waiting });
     }
 
@@ -79,6 +88,13 @@ impl Primary {
         };
         if let Some(why) = refusal {
             out.push(Effect::Answer(ask, Err(why)));
+            return;
+        }
+        // A complete object that was changed in place has no gaps: all in-sync replicas keep it. Of a new object only the own replica counts, as others may
+        // have other parts of what was not answered.
+        if !self.may_make && !is_full {
+            self.is_closing = true;
+            self.barriers.push_back(Barrier { ask, kind: Kind::End, upto: self.last(), step: Step::Waiting });
             return;
         }
         self.refuse_all(ErrorCode::Interrupted, out);
@@ -149,7 +165,7 @@ impl Primary {
             && self.answered >= barrier.upto
         {
             barrier.step = Step::Flushing { own: None };
-            out.push(if barrier.kind == Kind::Close { Effect::CompleteOwn } else { Effect::SyncOwn });
+            out.push(if barrier.kind.completes() { Effect::CompleteOwn } else { Effect::SyncOwn });
             self.followers.values_mut().for_each(|follower| follower.flushed = None);
         }
         if let Step::Flushing { own } = barrier.step {
@@ -161,7 +177,7 @@ impl Primary {
                 && self.all_are_flushed(barrier.kind)
             {
                 match own {
-                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
+                    Flushed::Whole(whole) => barrier.step = self.commit(barrier.kind, whole, out),
                     _ if self.is_kept => {
                         out.push(Effect::Answer(barrier.ask, Ok(())));
                         return;
@@ -177,7 +193,7 @@ impl Primary {
             // Repeats the request, because it may not have been done. If it was, the manager notices.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
                 *since = self.now;
-                out.push(Effect::Commit(*request, *whole, holders.clone()));
+                out.push(commit(barrier.kind, *request, *whole, holders.clone()));
             }
             _ => {}
         }
@@ -193,7 +209,7 @@ impl Primary {
                 let stream = follower.stream;
                 let tell = match barrier.kind {
                     Kind::Sync => ToReplica::Sync { stream, upto },
-                    Kind::Close => ToReplica::Complete { stream, upto },
+                    Kind::Close | Kind::End => ToReplica::Complete { stream, upto },
                 };
                 out.push(Effect::Tell(*store, tell));
             }
@@ -204,11 +220,11 @@ impl Primary {
         self.planted == Some(PlantedBug::AnswerBeforeSync)
             || self.followers.values().all(|follower| match kind {
                 Kind::Sync => follower.flushed == Some(Flushed::Synced),
-                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
+                Kind::Close | Kind::End => matches!(follower.flushed, Some(Flushed::Whole(_))),
             })
     }
 
-    fn commit(&mut self, whole: ObjectDigest, out: &mut Vec<Effect>) -> Step {
+    fn commit(&mut self, kind: Kind, whole: ObjectDigest, out: &mut Vec<Effect>) -> Step {
         let mut holders = vec![self.me.store];
         for (store, follower) in &self.followers {
             match follower.flushed {
@@ -217,7 +233,15 @@ impl Primary {
             }
         }
         self.requests += 1;
-        out.push(Effect::Commit(self.requests, whole, holders.clone()));
+        out.push(commit(kind, self.requests, whole, holders.clone()));
         Step::Committing { request: self.requests, since: self.now, whole, holders }
+    }
+}
+
+/// The request to the manager when the replicas of these stores are complete.
+fn commit(kind: Kind, request: u64, whole: ObjectDigest, holders: Vec<StoreId>) -> Effect {
+    match kind {
+        Kind::End => Effect::Interrupt(request, whole.len, holders),
+        Kind::Close | Kind::Sync => Effect::Commit(request, whole, holders),
     }
 }
