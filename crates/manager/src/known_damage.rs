@@ -37,6 +37,12 @@ impl KnownDamage {
         self.0.lock()
     }
 
+    /// The stores whose replica of an object is not known to be damaged, and those whose replica is.
+    pub(crate) fn divide(&self, stores: &[StoreId], object: ObjectId) -> (Vec<StoreId>, Vec<StoreId>) {
+        let state = self.lock();
+        stores.iter().partition(|store| !state.known.contains_key(&(**store, object)))
+    }
+
     /// Whether a store's replica is known to be damaged.
     pub(crate) fn has(&self, store: StoreId, object: ObjectId) -> bool {
         self.lock().known.contains_key(&(store, object))

@@ -1167,6 +1167,34 @@ fn a_store_with_a_damaged_replica_shows_it_no_more_before_the_file_is_changed() 
 }
 
 #[test]
+fn a_file_is_not_changed_on_a_damaged_replica_while_the_intact_one_is_away() {
+    let (cluster, nodes, sessions) = files_on(1, &[1, 2]);
+    let object = cluster.object("/f0");
+    let update = || {
+        let opened = cluster.updates("/f0");
+        cluster.manager.tick();
+        opened.recv_timeout(Duration::from_secs(20)).unwrap()
+    };
+    cluster.lives(&[(nodes[0], sessions[0])], 8);
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    assert_eq!(cluster.damage(), [0, 1, 0, 0], "it waits for the second server");
+    let refused = update().unwrap_err();
+    assert!(matches!(&refused, OpeningError::Wait { why, .. } if why.contains("intact")), "{refused:?}");
+    cluster.lives(&[(nodes[0], sessions[0])], 60);
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    let refused = update().unwrap_err();
+    assert!(matches!(refused, OpeningError::OnlyDamaged { .. }), "{refused:?}");
+    assert_eq!(cluster.holders(object), [1, 2], "the intact replica counts still");
+    // Nobody has it intact: then the file can be changed where it is.
+    cluster.comes(nodes[1]);
+    cluster.registers(nodes[1]).unwrap();
+    cluster.reports(nodes[1], &[2]);
+    cluster.reports_damage(nodes[1], 2, &[object], &[]);
+    cluster.reports_damage(nodes[0], 1, &[object], &[]);
+    assert!(update().is_ok());
+}
+
+#[test]
 fn a_reader_that_has_tried_all_others_is_sent_to_a_damaged_replica() {
     let (cluster, nodes, _) = files_on(1, &[1, 2]);
     let sums = namespace::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };

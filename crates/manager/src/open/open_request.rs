@@ -158,6 +158,16 @@ pub enum OpeningError {
     /// No replica can be read.
     #[error("no store that is online has it; it was on {0}")]
     NoCopy(String),
+    /// The replicas that are online are damaged. A change would make the intact ones useless.
+    #[error(
+        "its replica on {damaged} is damaged, and its intact replicas are away: on {away}; it can be changed when one of these stores is online"
+    )]
+    OnlyDamaged {
+        /// The stores with a damaged replica.
+        damaged: String,
+        /// The stores with an intact one.
+        away: String,
+    },
     /// The stores that should have a replica do not have it.
     #[error("{0} should have it and has lost it, or was restored from an old copy")]
     AbsentReplica(String),
@@ -191,6 +201,7 @@ impl OpeningError {
             Self::PlacementWithout { .. }
             | Self::Placement(_)
             | Self::NoCopy(_)
+            | Self::OnlyDamaged { .. }
             | Self::AbsentReplica(_)
             | Self::AllRefused(_)
             | Self::NoUnits(_) => ErrorCode::Unavailable,

@@ -298,9 +298,14 @@ impl OpenService {
             let (view, now) = (self.view.get(), self.world.now());
             // A change kept only by stores that are removed as lost would vanish with them. The replicas of stores that are away would be
             // stale by then.
-            let holders = view.lasting(&holders);
-            let in_sync = view.in_sync(now, &holders, usize::MAX);
-            let no_copy = in_sync.is_empty().then(|| Self::no_copy(&view, now, &holders));
+            let lasting = view.lasting(&holders);
+            // Nor does a damaged replica take part while there is an intact one: the bytes that it lacks would be nowhere.
+            let (intact, damaged) = self.known_damage.divide(&lasting, content.object);
+            let in_sync = view.in_sync(now, if intact.is_empty() { &damaged } else { &intact }, usize::MAX);
+            let no_copy = in_sync.is_empty().then(|| match damaged.iter().any(|store| view.is_online(now, *store)) {
+                true => Self::only_damaged(&view, now, &damaged, &intact),
+                false => Self::no_copy(&view, now, &lasting),
+            });
             (in_sync, view.fences.guards(replica), self.may_still_show(&view, content.group, missing), no_copy)
         };
         if is_guarded {

@@ -269,6 +269,13 @@ impl OpenService {
         }
     }
 
+    /// Why a file cannot be changed whose only replicas online are damaged.
+    pub(crate) fn only_damaged(view: &ClusterView, now: Time, damaged: &[StoreId], away: &[StoreId]) -> OpeningError {
+        let may_return = Self::may_return(view, now, away, PATIENCE_MAX);
+        let error = OpeningError::OnlyDamaged { damaged: view.shown(damaged), away: view.shown(away) };
+        if may_return { OpeningError::wait(error.to_string()) } else { error }
+    }
+
     /// Whether one of these stores may return soon. Stores that went away count for at most `patience`.
     pub(crate) fn may_return(view: &ClusterView, now: Time, stores: &[StoreId], patience: Duration) -> bool {
         let patience = view.grace.min(patience);
