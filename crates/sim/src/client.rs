@@ -273,7 +273,9 @@ impl Client {
         if let Some((store, replica, epoch)) = writing.was_at {
             env.send(server_of(store), Message::Gone { replica, epoch });
         }
-        model.vanish(writing.file);
+        if !model.files[writing.file].is_hopeless {
+            model.vanish(writing.file);
+        }
         env.counts.vanished += 1;
         self.rest(env);
     }
@@ -416,6 +418,10 @@ impl Client {
         };
         if is_write.is_none() && !is_step {
             return;
+        }
+        if result == Err(ErrorCode::Checksum) && model.files[writing.file].is_hopeless {
+            model.end_hopeless(writing.file);
+            return self.vanish(model, env);
         }
         if result.is_err() {
             // The manager knows the present primary. A refusal is no reason to avoid a server.

@@ -34,6 +34,7 @@ pub(crate) enum Fault {
     Manager,
     Partition,
     Disk,
+    Damage,
     Decision,
 }
 

@@ -24,13 +24,13 @@ struct Arguments {
     /// Print every event.
     #[arg(long)]
     tell: bool,
-    /// What the runs are about: everything, quiet, cut-off or sessions.
+    /// What the runs are about: everything, quiet, cut-off, sessions or damage.
     #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
     scenario: Scenario,
     /// The length of each run before all faults end, in simulated seconds [default: the scenario's].
     #[arg(long)]
     seconds: Option<u64>,
-    /// Leave this fault out; can be given several times: disk, power, manager, server, partition, message, decision.
+    /// Leave this fault out; can be given several times: disk, damage, power, manager, server, partition, message, decision.
     #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
     /// Plant this bug on purpose; an unknown name lists all of them.

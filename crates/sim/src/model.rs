@@ -57,6 +57,8 @@ pub(crate) struct File {
     synced: (Vec<u8>, usize),
     /// The file was closed once, so gaps in it are zeros.
     was_closed: bool,
+    /// It was opened for a change when none of the replicas that were online was intact, and nobody had found that out. Then nobody can finish the change.
+    pub(crate) is_hopeless: bool,
     /// The number of events that can lose unsynced bytes, when the write of this file began.
     pub(crate) losses_before: u64,
 }
@@ -134,6 +136,7 @@ impl Model {
             sent: Vec::new(),
             synced: (Vec::new(), 0),
             was_closed: false,
+            is_hopeless: false,
             losses_before,
         });
         file
@@ -205,6 +208,11 @@ impl Model {
             let what = format!("{} was abandoned ({why}), and no machine had restarted since its opening", given.path);
             self.complain(&what);
         }
+    }
+
+    /// The client of a file that nobody can change any more ends its work.
+    pub(crate) fn end_hopeless(&mut self, file: usize) {
+        self.files[file].stage = FileStage::Abandoned;
     }
 
     pub(crate) fn complain(&mut self, what: &str) {

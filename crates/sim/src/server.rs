@@ -2,6 +2,7 @@
 
 mod front;
 mod outside;
+mod scrub;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use crate::settings::{Bug, Settings};
 use crate::stored::Stored;
 use front::Held;
 use outside::{Outside, World, lock};
+use scrub::StoreScrub;
 
 /// The server remembers a writer for this time after it attached, even if its write has ended.
 const WRITERS_KEPT: Duration = Duration::from_secs(10);
@@ -55,6 +57,8 @@ pub(crate) struct Server {
     /// Replicas that were deleted from the disk, for the checks.
     pub(crate) drained: Vec<ReplicaId>,
     planted: Option<Bug>,
+    /// `None` in simulations without damage.
+    scrub: Option<StoreScrub>,
     ticks: u64,
 }
 
@@ -97,6 +101,7 @@ impl Server {
             writers: BTreeMap::new(),
             drained: Vec::new(),
             planted: settings.planted,
+            scrub: settings.faults.damage_every.map(|_| StoreScrub::default()),
             ticks: 0,
         })
     }
@@ -151,6 +156,7 @@ impl Server {
         }
         self.shell.tick();
         self.end_gone(env.now);
+        self.scrub(env);
         self.leave(env);
     }
 
@@ -308,6 +314,16 @@ impl Server {
     /// All its replicas.
     pub(crate) fn replicas(&self) -> Result<Vec<ReplicaId>, String> {
         self.stored.all()
+    }
+
+    /// Whether the disk has a complete replica as it was written.
+    pub(crate) fn is_intact(&self, replica: ReplicaId) -> bool {
+        self.stored.is_intact(replica)
+    }
+
+    /// Where a part of a complete replica is on its disk.
+    pub(crate) fn location(&self, disk: &SimDisk, replica: ReplicaId, part: &[u8]) -> Option<(String, u64)> {
+        self.stored.location(disk, replica, part)
     }
 
     pub(crate) fn content(&self, replica: ReplicaId) -> Result<Arc<[u8]>, ErrorCode> {

@@ -23,6 +23,8 @@ pub struct Faults {
     pub late_permille: u32,
     /// Between two disk errors.
     pub disk_error_every: Option<Duration>,
+    /// Between two bytes that a disk damages. At the moment of the damage another store has the same object intact.
+    pub damage_every: Option<Duration>,
     /// Between two decisions of an administrator: to drain a store, use it again, make it read-only, or remove it as lost.
     pub decision_every: Option<Duration>,
 }
@@ -39,11 +41,12 @@ impl Faults {
             repeats_permille: 0,
             late_permille: 0,
             disk_error_every: None,
+            damage_every: None,
             decision_every: None,
         }
     }
 
-    /// All faults.
+    /// All faults but damage, which has a scenario of its own.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -54,6 +57,7 @@ impl Faults {
             repeats_permille: 20,
             late_permille: 20,
             disk_error_every: Some(Duration::from_secs(15)),
+            damage_every: None,
             decision_every: None,
         }
     }
@@ -64,6 +68,8 @@ impl Faults {
 pub enum Fault {
     /// Errors of a server's disk.
     Disk,
+    /// Bytes at rest that change on a server's disk.
+    Damage,
     /// Power failures. Without them a process ends only by a kill.
     Power,
     /// Ends of the manager.
@@ -80,8 +86,9 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(Self, &str); 7] = [
+    pub const ALL: [(Self, &str); 8] = [
         (Self::Disk, "disk"),
+        (Self::Damage, "damage"),
         (Self::Power, "power"),
         (Self::Manager, "manager"),
         (Self::Server, "server"),
@@ -94,6 +101,7 @@ impl Fault {
     pub fn leave_out(self, faults: &mut Faults) {
         match self {
             Self::Disk => faults.disk_error_every = None,
+            Self::Damage => faults.damage_every = None,
             Self::Power => faults.power_percent = 0,
             Self::Manager => faults.manager_every = None,
             Self::Server => faults.server_every = None,
@@ -115,15 +123,18 @@ pub enum Scenario {
     CutOff,
     /// The manager restarts again and again, so that servers get new sessions. Messages are in transit for long.
     Sessions,
+    /// Disks damage bytes at rest, and servers scrub them. Machines fail, too.
+    Damage,
 }
 
 impl Scenario {
     /// All scenarios, with their names on the command line.
-    pub const ALL: [(Self, &str); 4] = [
+    pub const ALL: [(Self, &str); 5] = [
         (Self::Everything, "everything"),
         (Self::Quiet, "quiet"),
         (Self::CutOff, "cut-off"),
         (Self::Sessions, "sessions"),
+        (Self::Damage, "damage"),
     ];
 }
 
@@ -147,7 +158,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 13] = [
+    pub const ALL: [(Self, &str); 14] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
@@ -158,6 +169,7 @@ impl Bug {
         (Self::Shell(disk_server::PlantedBug::CompleteBeforeSync), "complete-before-sync"),
         (Self::Shell(disk_server::PlantedBug::OldSessionHeard), "old-session-heard"),
         (Self::Shell(disk_server::PlantedBug::TurnSkipped), "turn-skipped"),
+        (Self::Shell(disk_server::PlantedBug::CopyShown), "copy-shown"),
         (Self::DeletesAnother, "deletes-another"),
         (Self::FenceNotAwaited, "fence-not-awaited"),
         (Self::TermCutShort, "term-cut-short"),
@@ -230,6 +242,16 @@ impl Settings {
                     ..Faults::none()
                 };
                 Self { faults, servers: 4, clients: 6, replicas: 3, ..two }
+            }
+            Scenario::Damage => {
+                let faults = Faults {
+                    server_every: Some(Duration::from_secs(15)),
+                    manager_every: Some(Duration::from_secs(30)),
+                    damage_every: Some(Duration::from_millis(700)),
+                    ..Faults::all()
+                };
+                // Two replicas in even seeds, three in odd ones.
+                Self { faults, replicas: 2 + usize::from(seed % 2 == 1), ..two }
             }
         }
     }
@@ -314,6 +336,12 @@ pub struct Counts {
     pub partitions: u64,
     /// Disk errors.
     pub disk_errors: u64,
+    /// Bytes at rest that a disk damaged.
+    pub damaged: u64,
+    /// Damaged replicas that a scrub or a reader found.
+    pub found_damaged: u64,
+    /// Files that were opened for a change when no replica that was online was intact, before anybody had found that out.
+    pub hopeless: u64,
     /// Copies that differed from the primary's.
     pub differing: u64,
     /// Missing replicas that were copied.
@@ -352,6 +380,9 @@ impl Counts {
             booted: self.booted + other.booted,
             partitions: self.partitions + other.partitions,
             disk_errors: self.disk_errors + other.disk_errors,
+            damaged: self.damaged + other.damaged,
+            found_damaged: self.found_damaged + other.found_damaged,
+            hopeless: self.hopeless + other.hopeless,
             differing: self.differing + other.differing,
             copied: self.copied + other.copied,
             removed: self.removed + other.removed,
@@ -368,13 +399,24 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
         let Counts { abandoned, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
-        let Counts { removed, deleted, vanished, interrupted, drained, lost_stores, .. } = self;
+        let Counts {
+            removed,
+            deleted,
+            vanished,
+            interrupted,
+            damaged,
+            found_damaged,
+            hopeless,
+            drained,
+            lost_stores,
+            ..
+        } = self;
         write!(
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
              reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
              {vanished} clients gone, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
-             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later; {drained} \
+             failures, {partitions} partitions, {disk_errors} disk errors, {damaged} bytes damaged, {found_damaged} damaged replicas found, {hopeless} files changed with damaged replicas alone; {differing} copies differed, {copied} made later; {drained} \
              times a store was drained, {lost_stores} removed as lost"
         )
     }

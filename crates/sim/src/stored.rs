@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cluster::replication::ObjectDigest;
-use disk::{Disk, SimDisk};
+use disk::{Access, Disk, OpenOptions, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use namespace::AtRest;
-use store::{ReplicaState, Store, StoreConfig};
+use store::{ReplicaState, Scrubbed, Scrubber, Store, StoreConfig};
 use types::{BootId, ErrorCode, ReplicaId};
 
 pub(crate) struct Stored {
@@ -77,6 +77,21 @@ impl Stored {
             ReplicaState::Complete { adler32, crc32c } => Some(ObjectDigest { len: status.len, crc32c, adler32 }),
             _ => None,
         })
+    }
+
+    /// Whether the disk has a complete replica as it was written.
+    pub(crate) fn is_intact(&self, replica: ReplicaId) -> bool {
+        matches!(self.store.scrub(replica, &mut Scrubber::default(), &mut |_| true), Ok(Scrubbed::Whole(_)))
+    }
+
+    /// Where a part of a complete replica is on the disk: a file and an offset. `None` if the bytes are still in the journal.
+    pub(crate) fn location(&self, disk: &SimDisk, replica: ReplicaId, part: &[u8]) -> Option<(String, u64)> {
+        let path = self.store.provenance(replica).ok()?.file?;
+        let file = disk.open(&path, OpenOptions { access: Access::Read, direct: false }).ok()?;
+        let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
+        let read = file.read_at(&mut bytes, 0).ok()?;
+        let at = bytes[..read].windows(part.len()).position(|found| found == part)?;
+        Some((path, at as u64))
     }
 
     /// All its replicas.

@@ -87,6 +87,19 @@ fn messages_of_an_earlier_session_do_no_harm() {
     assert!(all.kills > 4 * seeds && all.left_out > seeds && all.closed > 8 * seeds, "{all}");
 }
 
+#[test]
+fn damaged_bytes_are_found_and_replaced_whatever_else_happens() {
+    let mut all = Counts::default();
+    // Each takes twice as long as a seed of another scenario.
+    let seeds = seeds().div_ceil(2);
+    for seed in 0..seeds {
+        all = all.plus(run(&Settings::new(Scenario::Damage, seed)).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    println!("{all}");
+    assert!(all.damaged > 20 * seeds && all.found_damaged > 20 * seeds && all.copied > 30 * seeds, "{all}");
+    assert!(all.kills > 4 * seeds && all.closed > 25 * seeds && all.hopeless < seeds / 4, "{all}");
+}
+
 /// Each bug is found within this many seeds, at the moment of the violation and not only at the end of the run. The printed
 /// command finds it again, at the same moment and with the same text.
 #[test]
@@ -97,6 +110,8 @@ fn planted_bugs_are_found_and_found_again() {
             Bug::Machine(PlantedBug::LeaseNotChecked) | Bug::TermCutShort => Scenario::CutOff,
             // This does harm only if sessions change while messages are in transit.
             Bug::Shell(disk_server::PlantedBug::OldSessionHeard) => Scenario::Sessions,
+            // Only a damaged replica is replaced under its readers.
+            Bug::Shell(disk_server::PlantedBug::CopyShown) => Scenario::Damage,
             _ => Scenario::Everything,
         };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };

@@ -111,7 +111,11 @@ impl Server {
             }
         };
         let mut bytes = vec![0; usize::try_from(held.reader.len()).unwrap_or(0)];
-        let read = held.reader.read(0, &mut bytes)?;
+        let read = held.reader.read(0, &mut bytes).inspect_err(|error| {
+            if error.is_about_replica() {
+                held.permit.suspect_damage();
+            }
+        })?;
         bytes.truncate(read);
         held.permit.check()?;
         self.readers.insert(client, held);

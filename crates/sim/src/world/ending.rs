@@ -24,6 +24,7 @@ impl World {
         }
         let files: Vec<usize> = (0..self.model.files.len())
             .filter(|file| self.model.files[*file].stage == model::FileStage::Closed)
+            .filter(|file| !self.model.files[*file].is_hopeless)
             .collect();
         for file in files {
             if let Err(why) = self.is_whole(file) {
@@ -51,7 +52,8 @@ impl World {
         let is_vanished = |file: &usize| {
             matches!(self.model.files[*file].stage, model::FileStage::Vanished | model::FileStage::Abandoned)
         };
-        (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
+        let is_kept = |file: &usize| is_vanished(file) && !self.model.files[*file].is_hopeless;
+        (0..self.model.files.len()).filter(is_kept).map(|file| self.is_kept(file)).collect()
     }
 
     fn is_kept(&self, file: usize) -> Result<(), String> {

@@ -31,6 +31,7 @@ impl World {
                 self.events.plan(self.now + wait, Event::Mend(Mend::Renew(Addr::Server(server))));
             }
             Fault::Disk => {}
+            Fault::Damage => self.damage(server),
             Fault::Decision => self.decide(server),
         }
     }

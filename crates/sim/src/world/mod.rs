@@ -1,5 +1,6 @@
 //! The world: time, the network, machines that stop and start, and the next step of each.
 
+mod damage;
 mod ending;
 mod faults;
 mod links;
@@ -159,7 +160,7 @@ impl World {
             // Clients start when the manager knows the servers.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
-        for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Decision] {
+        for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Damage, Fault::Decision] {
             self.plan_fault(fault);
         }
         self.events.plan(self.settings.duration, Event::Calm);
@@ -173,6 +174,7 @@ impl World {
             Fault::Manager => faults.manager_every,
             Fault::Partition => faults.partition_every,
             Fault::Disk => faults.disk_error_every,
+            Fault::Damage => faults.damage_every,
             Fault::Decision => faults.decision_every,
         }
     }

@@ -82,9 +82,11 @@ impl World {
                     self.wrong(found);
                 }
             }
-            (Addr::Manager, _, Message::Opened { result: Ok(Capability { replica, grant, .. }), .. }) => {
-                if let GrantRights::Read { .. } = grant.rights {
-                    self.remember(*replica, grant);
+            (Addr::Manager, _, Message::Opened { result: Ok(Capability { path, replica, grant, .. }), .. }) => {
+                match &grant.rights {
+                    GrantRights::Read { .. } => self.remember(*replica, grant),
+                    GrantRights::Write { in_sync, .. } => self.look_for_damage(path, *replica, in_sync),
+                    _ => {}
                 }
             }
             (
@@ -189,7 +191,7 @@ impl World {
     }
 
     /// A server whose disk can be checked: the disk has had no error, and no error is planned.
-    fn sound(&self, server: usize) -> Option<&Server> {
+    pub(super) fn sound(&self, server: usize) -> Option<&Server> {
         let process = self.servers[server].process.as_ref()?;
         (!self.is_failing[server] && !process.has_failed()).then_some(process)
     }
