@@ -23,6 +23,8 @@ pub struct Progress {
     bytes_found: AtomicU64,
     files_found: AtomicU64,
     all_found: AtomicBool,
+    /// Files that are followed at this moment. Nobody knows how long they will be.
+    followed: AtomicU64,
 }
 
 impl Progress {
@@ -44,6 +46,21 @@ impl Progress {
     /// Counts a file to copy, with its length or 0.
     pub fn found(&self, bytes: u64) {
         self.files_found.fetch_add(1, Ordering::Relaxed);
+        self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A file that is being written is followed from now on.
+    pub fn follows(&self) {
+        self.followed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is followed no more.
+    pub fn follows_no_more(&self) {
+        self.followed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were added to a file since it was found.
+    pub fn grew(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -105,13 +122,17 @@ impl Line {
         let seconds = (now - then).as_secs_f64().max(1e-3);
         let per_second = |count: u64| count as f64 / seconds;
         let (rate, file_rate) = (per_second(bytes - bytes_then), per_second(files - files_then));
-        let all = progress.all_found.load(Ordering::Relaxed);
+        let follows = progress.followed.load(Ordering::Relaxed) > 0;
+        let all = progress.all_found.load(Ordering::Relaxed) && !follows;
         let files_found = progress.files_found.load(Ordering::Relaxed);
         let bytes_found = progress.bytes_found.load(Ordering::Relaxed);
         let handled = bytes + progress.bytes_skipped.load(Ordering::Relaxed);
         let more = if all { "" } else { "+" };
         let mut text =
             format!("{} of {}{more}  {}/s", show_size(handled), show_size(bytes_found), show_size(whole(rate)));
+        if follows {
+            text.push_str("  following the writer");
+        }
         if files_found > 1 {
             text.push_str(&format!("  {files} of {files_found}{more} files, {file_rate:.0}/s"));
         }
@@ -159,6 +180,23 @@ mod tests {
         progress.skipped(75 << 20);
         assert_eq!(line.text(&progress, start + Duration::from_secs(1)), "100 MiB of 100 MiB  25.0 MiB/s  100%");
         assert_eq!((in_words(61.0), in_words(7260.0)), ("1:01 min".into(), "2:01 h".into()));
+    }
+
+    #[test]
+    fn nobody_knows_how_much_of_a_followed_file_is_left() {
+        let progress = Progress::default();
+        let mut line = Line::default();
+        let start = Instant::now();
+        progress.found(1 << 20);
+        progress.found_all();
+        progress.follows();
+        line.text(&progress, start);
+        progress.grew(1 << 20);
+        progress.moved(2 << 20);
+        let text = line.text(&progress, start + Duration::from_secs(1));
+        assert_eq!(text, "2.00 MiB of 2.00 MiB+  2.00 MiB/s  following the writer");
+        progress.follows_no_more();
+        assert!(line.text(&progress, start + Duration::from_secs(1)).ends_with("100%"));
     }
 
     #[test]
