@@ -131,14 +131,17 @@ def test_an_interrupted_file_ends_the_copy(url, tmp_path):
     copies = [Follower(url, tmp_path / "none"), Follower(url, tmp_path / "some", "--partial")]
     for copy in copies:
         copy.has(CHUNK * COUNT)
+    # The server does not show it to followers any more when this one gets to its end.
+    slow = Follower(url, tmp_path / "slow", "--partial", "--bwlimit", "500KiB")
+    until(slow.part.exists, 30)
     writer.kill()
     writer.wait()
-    for copy in copies:
+    for copy in [*copies, slow]:
         said = copy.end(FAILED)
         assert "is interrupted" in said and f"after {CHUNK * COUNT} bytes" in said, said
         assert not copy.target.exists() and "trying again" not in said, said
     assert not copies[0].part.exists()
-    assert copies[1].part.read_bytes() == content("killed", CHUNK * COUNT)
+    assert copies[1].part.read_bytes() == slow.part.read_bytes() == content("killed", CHUNK * COUNT)
     # Before its first byte, too.
     said = Follower(url, tmp_path / "late").end(FAILED)
     assert "interrupted" in said or "writer went away" in said, said
