@@ -104,7 +104,7 @@ impl Line {
     fn show(&mut self, text: &str) {
         let columns =
             rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
-        let text: String = text.chars().take(columns - 1).collect();
+        let text = fitted(text, columns - 1);
         let blanks = self.width.saturating_sub(text.chars().count());
         self.width = text.chars().count();
         let _ = write!(std::io::stderr(), "\r{text}{:blanks$}", "");
@@ -144,6 +144,16 @@ impl Line {
         }
         text
     }
+}
+
+/// The text in so many columns. A wait keeps its end, which says how long it lasts.
+fn fitted(text: &str, columns: usize) -> String {
+    let len = |text: &str| text.chars().count();
+    let (what, times) = text.split_at(text.rfind("; waiting for ").unwrap_or(text.len()));
+    if len(text) <= columns || len(times) >= columns {
+        return text.chars().take(columns).collect();
+    }
+    what.chars().take(columns - len(times) - 1).chain(['…']).chain(times.chars()).collect()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate for display
@@ -197,6 +207,14 @@ mod tests {
         assert_eq!(text, "2.00 MiB of 2.00 MiB+  2.00 MiB/s  following the writer");
         progress.follows_no_more();
         assert!(line.text(&progress, start + Duration::from_secs(1)).ends_with("100%"));
+    }
+
+    #[test]
+    fn a_long_wait_keeps_its_times() {
+        let wait = "host:1094 has nothing new (follow root://host//f); waiting for 2 s, gives up in 8 s";
+        assert_eq!(fitted(wait, 200), wait);
+        assert_eq!(fitted(wait, 60), "host:1094 has nothing new…; waiting for 2 s, gives up in 8 s");
+        assert_eq!((fitted(wait, 20), fitted("12345", 3)), ("host:1094 has nothin".into(), "12…".into()));
     }
 
     #[test]
