@@ -81,6 +81,12 @@ def test_all_is_as_promised_also_without_the_stock_client(demo, tmp_path):
     assert "xrdcp is not installed" in text and "KILLED disk" in text and "Everything is as promised." in text
     assert text.count("all 6 streams are complete; read back, every byte is as it was recorded") == 2
     assert "12 of 12 replicas are there" in text
+    # The lease of the killed server is no secret while the reader waits for it.
+    waits = re.search(
+        r"KILLED (disk\d) .* the reader waits for the lease of (disk\d) to end, at most 5 s .* the reader goes on after", text
+    )
+    assert waits and waits[1] == waits[2], text
+    assert all(len(line) <= 80 for line in run.out.read_text().splitlines()[1:]), text
     # The table: two replicas of each, on both sites.
     rows = re.findall(r"stream\d 40\.0 MiB \S+ MiB/s \S+ \S+ 2, disk(\d) disk(\d)", text)
     assert len(rows) == STREAMS and all((int(one) - int(other)) % 2 == 1 for one, other in rows), text

@@ -16,7 +16,7 @@ use bench::result::{MachineSettings, ResultFolder, RunHead, VERSION, known_setti
 use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, TargetDir};
-use bench::units::{Family, show_estimate, show_sum};
+use bench::units::{show_estimate, show_rate, show_sum};
 use console::{Exit, Failure};
 
 use crate::live::Screen;
@@ -68,12 +68,12 @@ pub(crate) fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
         }
         writeln!(
             out,
-            "{} trials; {} moved in all, {} on a system at a time; about {} at {}/s and {SUPPOSED_OPERATION_RATE} small operations a second",
+            "{} trials; {} moved in all, {} on a system at a time; about {} at {} and {SUPPOSED_OPERATION_RATE} small operations a second",
             found.trials,
             show_sum(found.moved, campaign.size_family()),
             show_sum(found.room, campaign.size_family()),
             show_estimate(found.time),
-            show_sum(SUPPOSED_BYTE_RATE, Family::Decimal),
+            show_rate(SUPPOSED_BYTE_RATE),
         )
     };
     say().map_err(failed)?;

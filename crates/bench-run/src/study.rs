@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use bench::campaign::{Campaign, estimate};
 use bench::study::{Prepared, StudyRequest, system, systems_of, table};
-use bench::units::{Family, show_estimate, show_sum};
+use bench::units::{Family, show_estimate, show_rate, show_sum};
 use console::{Exit, Failure};
 
 use crate::campaign::{SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run};
@@ -74,8 +74,8 @@ fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     // Scaling rounds sizes to whole MiB. Both sums are in the units of the study, so that they can be compared.
     let family = prepared.full.size_family();
-    let byte_rate = show_sum(SUPPOSED_BYTE_RATE, Family::Decimal);
-    let rates = format!("{byte_rate}/s and {SUPPOSED_OPERATION_RATE} small operations a second");
+    let byte_rate = show_rate(SUPPOSED_BYTE_RATE);
+    let rates = format!("{byte_rate} and {SUPPOSED_OPERATION_RATE} small operations a second");
     let mut told = writeln!(out, "{}\nthis run:   {}", prepared.about.title, needs(&prepared.campaign, family));
     if scale > 1.0 {
         told = told.and_then(|()| writeln!(out, "full study: {}", needs(&prepared.full, family)));

@@ -76,6 +76,12 @@ pub fn show_sum(bytes: u64, family: Family) -> String {
     format!("{} {}", without_zeros(&format!("{value:.digits$}")), names[unit])
 }
 
+/// Returns a rate of bytes. Rates are decimal, whatever the units of the sizes.
+#[must_use]
+pub fn show_rate(bytes_per_second: u64) -> String {
+    format!("{}/s", show_sum(bytes_per_second, Family::Decimal))
+}
+
 /// Returns an estimated time in seconds, minutes, hours or days, with two digits if it is short.
 #[must_use]
 pub fn show_estimate(time: Duration) -> String {
@@ -134,6 +140,7 @@ mod tests {
         let shown = |size| show_sum(size, Family::Decimal);
         let sizes = [0, 999, 1_000, 999_600, 12_340_000, 1_500_000_000, 384_000_000_000_000];
         assert_eq!(sizes.map(shown), ["0 B", "999 B", "1 kB", "1 MB", "12.3 MB", "1.5 GB", "384 TB"]);
+        assert_eq!([12_340_000, 0].map(show_rate), ["12.3 MB/s", "0 B/s"]);
         assert_eq!(show_sum(3 << 29, Family::Binary), "1.50 GiB");
         let family = |text| SizeUnit::of(text).and_then(SizeUnit::family);
         assert_eq!(["7B", "7kB", "7MiB"].map(family), [None, Some(Family::Decimal), Some(Family::Binary)]);

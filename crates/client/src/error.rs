@@ -120,6 +120,11 @@ impl ClientError {
         }
     }
 
+    /// Whether a server has refused the request with this number.
+    pub(crate) fn is_refused_as(&self, wanted: ErrorNumber) -> bool {
+        matches!(self, Self::Refused { number, .. } if *number == wanted)
+    }
+
     /// Whether the connection is the cause.
     #[must_use]
     pub fn is_connection(&self) -> bool {

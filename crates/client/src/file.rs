@@ -26,6 +26,8 @@ pub struct RemoteFile {
     /// The number of lost connections since bytes were last moved.
     pub(crate) fruitless: u32,
     moved: usize,
+    /// Somebody else writes it, so it may be longer when it is opened again.
+    pub(crate) grows: bool,
     stat: StatReply,
     /// Its connection is lost, and the file is not open again yet.
     pub(crate) lost: bool,
@@ -52,6 +54,7 @@ impl RemoteFile {
             settings,
             fruitless: 0,
             moved: 0,
+            grows: false,
             stat,
             lost: false,
             damaged: Vec::new(),

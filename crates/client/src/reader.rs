@@ -31,8 +31,6 @@ pub struct Reader<B> {
     pending: Vec<Pending<B>>,
     /// It counts the bytes of the file, so that answers of one byte each count as slow, too.
     pace: Pace,
-    /// The file may end before a part does.
-    grows: bool,
 }
 
 #[derive(Debug)]
@@ -51,13 +49,14 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Reads `file`.
     #[must_use]
     pub fn new(file: RemoteFile) -> Self {
-        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()), grows: false }
+        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()) }
     }
 
     /// Reads `file` while it grows. Parts at its present end are shorter than requested, or empty.
     #[must_use]
-    pub fn growing(file: RemoteFile) -> Self {
-        Self { grows: true, ..Self::new(file) }
+    pub fn growing(mut file: RemoteFile) -> Self {
+        file.grows = true;
+        Self::new(file)
     }
 
     /// Returns the file.
@@ -165,7 +164,10 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                     // For the next part, those servers' replicas may be undamaged.
                     self.file.damaged.clear();
                 }
-                if got < want && !self.grows {
+                if self.file.grows {
+                    // Also an empty answer shows that the connection is worth restoring the next time.
+                    self.file.fruitless = 0;
+                } else if got < want {
                     let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
                     return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
                 }

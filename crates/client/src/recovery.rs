@@ -11,9 +11,9 @@
 use std::time::Instant;
 
 use types::capability::OBJECT_KEY;
-use wire::Request;
 use wire::request::{Access, Endsess, Open, OpenOptions};
 use wire::response::{OpenReply, Redirect, StatReply};
+use wire::{ErrorNumber, Request};
 
 use crate::deadline::Deadline;
 use crate::fs::{PAUSES, follow};
@@ -73,6 +73,8 @@ impl RemoteFile {
             }
             match self.reopen_anywhere(deadline) {
                 Ok(()) => return Ok(()),
+                // Its writer went away meanwhile. That does not change.
+                Err(error) if self.grows && error.is_refused_as(ErrorNumber::IN_PROGRESS) => return Err(error),
                 // The server may not have noticed yet that the old connection is gone.
                 Err(error)
                     if error.may_help_to_retry() || error.kind() == Kind::Other && began.elapsed().as_secs() < 20 =>
@@ -91,6 +93,7 @@ impl RemoteFile {
         let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
         let same = match (self.url.word(OBJECT_KEY), url.word(OBJECT_KEY)) {
             (Some(before), Some(found)) => before == found,
+            _ if self.grows => found.size >= before.size,
             _ => self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime),
         };
         if same && before.id == found.id {

@@ -23,7 +23,8 @@ impl Watch {
         Self(Some(Arc::new(hears)))
     }
 
-    pub(crate) fn tell(&self, wait: &Wait<'_>) {
+    /// Tells of `wait`, if it has taken two seconds by now.
+    pub fn tell(&self, wait: &Wait<'_>) {
         if let Some(hears) = self.0.as_deref().filter(|_| wait.waited >= TOLD_AFTER) {
             hears(wait);
         }
@@ -64,6 +65,8 @@ pub enum Why<'a> {
     Asked(&'a [u8]),
     /// The server copies a file, and shows no progress.
     Growth,
+    /// The file is still being written, and its writer adds nothing.
+    Writer,
     /// An attempt failed, and the next one follows. The error.
     Failed(&'a str),
 }
@@ -76,6 +79,7 @@ impl fmt::Display for Wait<'_> {
             Why::Answer => write!(f, "{server} does not answer")?,
             Why::Room => write!(f, "{server} takes no more data")?,
             Why::Growth => write!(f, "{server} shows no progress")?,
+            Why::Writer => write!(f, "{server} has nothing new; the writer has not closed the file")?,
             Why::Asked(text) => {
                 let text: String =
                     String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect();

@@ -161,6 +161,23 @@ fn a_redirected_request_is_sent_again() {
 }
 
 #[test]
+fn a_growing_file_that_rests_may_move_as_often_as_it_likes() {
+    let elsewhere = [&1094_u32.to_be_bytes()[..], b"127.0.0.1"].concat();
+    let (url, _) = server(move |number, whole| match number {
+        40 => vec![(OK, whole)],
+        _ if number % 2 == 0 => vec![(REDIRECT, elsewhere.clone())],
+        _ => vec![(OK, vec![])],
+    });
+    let mut reader = Reader::growing(open(&url));
+    let mut read = || {
+        reader.ask(0, 100, vec![0; 100]).unwrap();
+        reader.wait().unwrap().unwrap().len
+    };
+    assert!((0..20).all(|_| read() == 0));
+    assert_eq!(read(), 100);
+}
+
+#[test]
 fn a_server_may_ask_to_wait_and_lose_the_connection() {
     let spans = spans();
     let (url, count) = server(|number, whole| match number {

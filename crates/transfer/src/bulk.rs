@@ -11,6 +11,7 @@ use wire::response::StatReply;
 use crate::context::Context;
 use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
+use crate::follow::Growing;
 use crate::held_back::HeldBack;
 use crate::local::{KeptAttributes, LocalSink, LocalSource, mode_of};
 use crate::place::CopyPath;
@@ -54,6 +55,8 @@ pub struct Bulk<'a> {
     pub made: Option<StatReply>,
     /// An unfinished file is known to exist there; the copy begins it again.
     pub again: bool,
+    /// A source that is being written is copied to its end.
+    pub follows: bool,
 }
 
 /// The server's checksum of the file; `None`: it keeps none of this kind. A file that is being written, or is known to be damaged, is an
@@ -71,9 +74,22 @@ type Work<'w> = Box<dyn FnOnce(SyncSender<PartSum>) -> Result<(), TransferError>
 impl Bulk<'_> {
     /// Copies it.
     pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
+        match self.copy_once(client) {
+            // Now that the source is complete, an ordinary copy gets all of it.
+            Err(error @ TransferError::Rewritten { .. }) if !self.to.is_stream() => {
+                tracing::info!(%error, "copying {} again", self.from);
+                self.follows = false;
+                self.copy_once(client)
+            }
+            result => result,
+        }
+    }
+
+    fn copy_once(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client)?;
         let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
-        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| KeptAttributes { mtime, mode });
+        let mut kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| KeptAttributes { mtime, mode });
+        let grows = matches!(source, Source::Growing(_));
         if (self.context.options.resume || self.how == CopyAction::Compare)
             && let Some(len) = len
             && let Some(done) = self.is_there(client, len, algorithm)?
@@ -138,6 +154,11 @@ impl Bulk<'_> {
         let mut verified = false;
         if let (CopyPath::Remote(url), Some(sum)) = (self.from, sum) {
             match told(client, url, sum.algorithm) {
+                Ok(Some(text)) if !sum.is(&text) && grows => {
+                    let error = TransferError::Rewritten { from: url.to_string() };
+                    self.give_up(client, sink, &error);
+                    return Err(error);
+                }
                 Ok(Some(text)) if !sum.is(&text) => {
                     let expected = format!("{}:{text}", sum.algorithm.name());
                     let error = TransferError::Damaged { from: url.to_string(), expected, found: sum };
@@ -155,7 +176,21 @@ impl Bulk<'_> {
             self.give_up(client, sink, &error);
             return Err(error);
         }
+        if grows && let (Some(kept), CopyPath::Remote(url)) = (&mut kept, self.from) {
+            // The time of the last change is known only now.
+            match client.stat(url) {
+                Ok(stat) => kept.mtime = times::of_server(&stat),
+                Err(error) => {
+                    let error = error.into();
+                    self.give_up(client, sink, &error);
+                    return Err(error);
+                }
+            }
+        }
         self.finish(client, sink, len, kept)?;
+        if let (true, Some(kept), CopyPath::Remote(_)) = (grows, kept, self.to) {
+            times::keep(self.context, client, self.to, kept)?;
+        }
         if let (CopyPath::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = told(client, url, sum.algorithm)?
         {
@@ -190,6 +225,12 @@ impl Bulk<'_> {
     }
 
     pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
+        if let (true, CopyPath::Remote(url)) = (self.follows, self.from)
+            && let Some(growing) = Growing::open(self.context, client, url)?
+        {
+            let (mode, mtime) = (growing.mode(), Some(growing.mtime()));
+            return Ok(Opened { source: Source::Growing(Box::new(growing)), len: None, mode, mtime });
+        }
         match self.from {
             CopyPath::Local(path) => {
                 let source = LocalSource::open(path, 0, self.context.options.direct)?;
@@ -321,10 +362,12 @@ impl Bulk<'_> {
                 let of_each = readers.iter().map(|reader| reader.file().window_for(CHUNK));
                 UnitRequests { len: CHUNK, window: of_each.max().unwrap_or(1) }
             }
+            Source::Growing(growing) => UnitRequests { len: CHUNK, window: growing.window() },
             Source::Local(_) | Source::Standard => UnitRequests { len: CHUNK, window: 1 },
         };
         let reading = match &source {
             Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
+            Source::Growing(_) => pieces.window,
             Source::Local(_) | Source::Standard => 1,
         };
         let count = reading + sink.window() + BETWEEN;
@@ -345,6 +388,11 @@ impl Bulk<'_> {
                     let stop = self.context.stop_flag();
                     vec![Box::new(move |sender| read_standard(pool, algorithm, &sender, &stop))]
                 }
+                Source::Growing(growing) => vec![Box::new(move |sender| {
+                    let (session, read) = growing.read(self.context, pool, algorithm, &sender);
+                    spare.lock().extend(session);
+                    read
+                })],
                 Source::Remote(remote) => {
                     let end = len.unwrap_or(u64::MAX);
                     let read = |reader| -> Work<'_> {
@@ -461,7 +509,7 @@ impl Bulk<'_> {
     fn keeps_part(&self, failed: &TransferError) -> bool {
         let options = &self.context.options;
         match failed {
-            TransferError::Damaged { .. } => false,
+            TransferError::Damaged { .. } | TransferError::Rewritten { .. } => false,
             TransferError::Stopped => options.resume || options.partial,
             _ => options.resume || options.partial || self.from.is_stream(),
         }

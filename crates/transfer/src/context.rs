@@ -30,6 +30,8 @@ pub struct Options {
     pub preserve: bool,
     /// Let servers copy among themselves.
     pub tpc: bool,
+    /// Copy files that are being written to their end.
+    pub follow: bool,
     /// Connections for reading one file.
     pub streams: u16,
     /// Whether to bypass the page cache.

@@ -36,10 +36,16 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
     if options.third_party && !(remote(&target) && from.iter().all(remote)) {
         return Err(TransferError::ThirdPartyHere);
     }
+    if options.follow
+        && let Some(here) = from.iter().find(|place| !remote(place))
+    {
+        return Err(TransferError::FollowHere { path: here.to_string() });
+    }
     let how = Options {
         force: options.force,
         resume: options.resume,
         tpc: options.third_party,
+        follow: options.follow,
         ..options.how.of_each_file()
     };
     let context = Context::new(how, options.how.client.clone(), options.how.waits("cp"));

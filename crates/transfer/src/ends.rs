@@ -8,6 +8,7 @@ use types::Timestamp;
 use wire::response::StatReply;
 
 use crate::error::TransferError;
+use crate::follow::Growing;
 use crate::local::{LocalSink, LocalSource};
 use crate::place::CopyPath;
 use crate::pool::Pool;
@@ -22,6 +23,8 @@ pub enum Source {
     Local(LocalSource),
     /// Connections, each with the file open.
     Remote(Vec<Reader<AlignedBuf>>),
+    /// A file at a server that is still being written.
+    Growing(Box<Growing>),
     /// A striped file; each unit is read at its server.
     Units(UnitsSource),
     Standard,
@@ -65,8 +68,12 @@ pub type PartSum = (Chunk<AlignedBuf>, Option<Sum>);
 impl Source {
     /// Ends the source without reading. Its connections go back to `client`.
     pub fn end(self, client: &mut Client, from: &CopyPath) {
-        if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), CopyPath::Remote(url)) = (self, from)
-        {
+        let readers = match self {
+            Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }) => readers,
+            Self::Growing(growing) => vec![growing.into_reader()],
+            Self::Local(_) | Self::Standard => return,
+        };
+        if let CopyPath::Remote(url) = from {
             readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
         }
     }

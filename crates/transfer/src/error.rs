@@ -1,6 +1,7 @@
 //! Errors of a copy.
 
 use std::io;
+use std::time::Duration;
 
 use client::{ClientError, Kind, Sum, UrlError};
 use console::Exit;
@@ -76,6 +77,23 @@ pub enum TransferError {
     StandardInputTwice,
     #[error("a third-party copy is from server to server: give root:// addresses")]
     ThirdPartyHere,
+    #[error("{path}: --follow is for files at weir's servers; only they know whether a file is still being written")]
+    FollowHere { path: String },
+    #[error(
+        "{server} is not one of weir's servers, and does not say whether a file is still being written; leave out --follow"
+    )]
+    FollowElsewhere { server: String },
+    #[error("{from} is interrupted: its writer went away without closing it, and the file ends after {at} bytes")]
+    Interrupted { from: String, at: u64 },
+    #[error(
+        "{from} has not grown for {} s; {at} bytes were read, and its writer has not closed it; --wait-for sets how long to wait",
+        after.as_secs()
+    )]
+    NotGrowing { from: String, at: u64, after: Duration },
+    #[error(
+        "{from}: its writer has changed bytes that were copied already, so the copy is not the file; copy it again now that it is complete"
+    )]
+    Rewritten { from: String },
     #[error("several sources cannot all be copied onto {target} itself; leave out --no-target-directory")]
     SeveralOntoOne { target: String },
     #[error(
@@ -139,13 +157,14 @@ impl TransferError {
             | Self::NoBeginning { .. }
             | Self::Meanwhile { .. }
             | Self::InTheWay { .. } => Exit::Exists,
-            Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
+            Self::Differs { .. } | Self::Damaged { .. } | Self::Rewritten { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
             | Self::NoCommonChecksum { .. }
             | Self::CopyPath(_)
             | Self::NoSource
             | Self::StandardInputTwice
             | Self::ThirdPartyHere
+            | Self::FollowHere { .. }
             | Self::SeveralIntoOne { .. }
             | Self::SeveralOntoOne { .. }
             | Self::EitherWay { .. }
@@ -160,6 +179,9 @@ impl TransferError {
             Self::NotAFile { .. }
             | Self::NameWithMark { .. }
             | Self::Changed { .. }
+            | Self::FollowElsewhere { .. }
+            | Self::Interrupted { .. }
+            | Self::NotGrowing { .. }
             | Self::Elsewhere { .. }
             | Self::OnlyWeir(_)
             | Self::Signals(_)

@@ -13,6 +13,7 @@ mod copy;
 mod ends;
 mod error;
 mod filter;
+mod follow;
 mod held_back;
 mod local;
 mod options;

@@ -42,7 +42,7 @@ impl TransferOptions {
         WaitNotices::new(if self.quiet { Shown::Off } else { Shown::On(command) })
     }
 
-    /// The options for each file of a sync; it replaces and resumes nothing, and makes no third-party copies.
+    /// The options for each file of a sync; it replaces, resumes and follows nothing, and makes no third-party copies.
     pub(crate) fn of_each_file(&self) -> Options {
         Options {
             force: false,
@@ -52,6 +52,7 @@ impl TransferOptions {
             sync: self.sync,
             preserve: self.preserve,
             tpc: false,
+            follow: false,
             streams: self.streams,
             direct: self.direct,
         }
@@ -73,6 +74,8 @@ pub struct CopyOptions {
     pub no_target_directory: bool,
     /// Have the target's server fetch from the source's server.
     pub third_party: bool,
+    /// Copy files that are being written to their end.
+    pub follow: bool,
     /// Print the actions without doing them.
     pub dry_run: bool,
     /// How to transfer.

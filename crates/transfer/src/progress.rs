@@ -23,6 +23,8 @@ pub struct Progress {
     bytes_found: AtomicU64,
     files_found: AtomicU64,
     all_found: AtomicBool,
+    /// Files that are followed at this moment. Nobody knows how long they will be.
+    followed: AtomicU64,
 }
 
 impl Progress {
@@ -44,6 +46,21 @@ impl Progress {
     /// Counts a file to copy, with its length or 0.
     pub fn found(&self, bytes: u64) {
         self.files_found.fetch_add(1, Ordering::Relaxed);
+        self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A file that is being written is followed from now on.
+    pub fn follows(&self) {
+        self.followed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is followed no more.
+    pub fn follows_no_more(&self) {
+        self.followed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were added to a file since it was found.
+    pub fn grew(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -87,7 +104,7 @@ impl Line {
     fn show(&mut self, text: &str) {
         let columns =
             rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
-        let text: String = text.chars().take(columns - 1).collect();
+        let text = fitted(text, columns - 1);
         let blanks = self.width.saturating_sub(text.chars().count());
         self.width = text.chars().count();
         let _ = write!(std::io::stderr(), "\r{text}{:blanks$}", "");
@@ -105,13 +122,17 @@ impl Line {
         let seconds = (now - then).as_secs_f64().max(1e-3);
         let per_second = |count: u64| count as f64 / seconds;
         let (rate, file_rate) = (per_second(bytes - bytes_then), per_second(files - files_then));
-        let all = progress.all_found.load(Ordering::Relaxed);
+        let follows = progress.followed.load(Ordering::Relaxed) > 0;
+        let all = progress.all_found.load(Ordering::Relaxed) && !follows;
         let files_found = progress.files_found.load(Ordering::Relaxed);
         let bytes_found = progress.bytes_found.load(Ordering::Relaxed);
         let handled = bytes + progress.bytes_skipped.load(Ordering::Relaxed);
         let more = if all { "" } else { "+" };
         let mut text =
             format!("{} of {}{more}  {}/s", show_size(handled), show_size(bytes_found), show_size(whole(rate)));
+        if follows {
+            text.push_str("  following the writer");
+        }
         if files_found > 1 {
             text.push_str(&format!("  {files} of {files_found}{more} files, {file_rate:.0}/s"));
         }
@@ -123,6 +144,16 @@ impl Line {
         }
         text
     }
+}
+
+/// The text in so many columns. A wait keeps its end, which says how long it lasts.
+fn fitted(text: &str, columns: usize) -> String {
+    let len = |text: &str| text.chars().count();
+    let (what, times) = text.split_at(text.rfind("; waiting for ").unwrap_or(text.len()));
+    if len(text) <= columns || len(times) >= columns {
+        return text.chars().take(columns).collect();
+    }
+    what.chars().take(columns - len(times) - 1).chain(['…']).chain(times.chars()).collect()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate for display
@@ -159,6 +190,31 @@ mod tests {
         progress.skipped(75 << 20);
         assert_eq!(line.text(&progress, start + Duration::from_secs(1)), "100 MiB of 100 MiB  25.0 MiB/s  100%");
         assert_eq!((in_words(61.0), in_words(7260.0)), ("1:01 min".into(), "2:01 h".into()));
+    }
+
+    #[test]
+    fn nobody_knows_how_much_of_a_followed_file_is_left() {
+        let progress = Progress::default();
+        let mut line = Line::default();
+        let start = Instant::now();
+        progress.found(1 << 20);
+        progress.found_all();
+        progress.follows();
+        line.text(&progress, start);
+        progress.grew(1 << 20);
+        progress.moved(2 << 20);
+        let text = line.text(&progress, start + Duration::from_secs(1));
+        assert_eq!(text, "2.00 MiB of 2.00 MiB+  2.00 MiB/s  following the writer");
+        progress.follows_no_more();
+        assert!(line.text(&progress, start + Duration::from_secs(1)).ends_with("100%"));
+    }
+
+    #[test]
+    fn a_long_wait_keeps_its_times() {
+        let wait = "host:1094 has nothing new (follow root://host//f); waiting for 2 s, gives up in 8 s";
+        assert_eq!(fitted(wait, 200), wait);
+        assert_eq!(fitted(wait, 60), "host:1094 has nothing new…; waiting for 2 s, gives up in 8 s");
+        assert_eq!((fitted(wait, 20), fitted("12345", 3)), ("host:1094 has nothin".into(), "12…".into()));
     }
 
     #[test]

@@ -68,7 +68,7 @@ enum SmallFileRoute {
 fn way(item: &Item, context: &Context) -> Option<SmallFileRoute> {
     let options = &context.options;
     let small = item.size.is_some_and(|size| size <= SMALL_MAX);
-    if !small || item.how == CopyAction::Compare || options.resume || options.tpc || !options.verify {
+    if !small || item.how == CopyAction::Compare || options.resume || options.tpc || options.follow || !options.verify {
         return None;
     }
     match (&item.from, &item.to) {
@@ -126,7 +126,8 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
 }
 
 fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bulk<'a> {
-    Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false }
+    let follows = context.options.follow;
+    Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false, follows }
 }
 
 /// How often and how long to retry a file.

@@ -34,7 +34,7 @@ crash, and checks every page that it gives back.";
 
 /// What was asked for.
 #[derive(Parser, Debug)]
-#[command(name = "weir", version, about = ABOUT, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "weir", version, about = ABOUT, max_term_width = 80, arg_required_else_help = true)]
 pub struct Cli {
     /// The cluster to ask: a context or HOST[:PORT].
     #[arg(long, value_name = "CONTEXT|HOST")]

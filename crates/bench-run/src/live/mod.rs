@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use bench::coordinate::View;
 use bench::measure::Progress;
+use bench::units::show_rate;
 
 use self::keys::Keys;
 pub(super) use self::web::Web;
-use types::units::{show_duration, show_size};
+use types::units::show_duration;
 
 /// Shortest time between two redraws of a table.
 const DRAW_EACH: Duration = Duration::from_millis(450);
@@ -76,12 +77,14 @@ impl Screen {
             return;
         }
         match self.sight.view() {
-            None => self.draw(&[line(trial, phase, progress)]),
+            None => self.draw(&[line(trial, phase, progress, size().0)]),
             Some(view) if self.drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EACH) => {
                 self.drawn = Some(Instant::now());
-                let title = format!("{trial}: {phase} {}", show_duration(progress.elapsed));
                 let hint = if self.keys.is_some() { "q: stop" } else { "" };
-                self.draw(&table::lines(&title, hint, &view, size()));
+                let size = size();
+                let now = format!(": {phase} {}", show_duration(progress.elapsed));
+                let title = fitted(trial, &now, size.0.saturating_sub(hint.len() + 1));
+                self.draw(&table::lines(&title, hint, &view, size));
             }
             Some(_) => {}
         }
@@ -116,16 +119,29 @@ impl Drop for Screen {
     }
 }
 
-/// The line for a single machine.
-fn line(trial: &str, phase: &str, progress: Progress) -> String {
+/// The line for a single machine. A longer one than the terminal is wide could not be erased.
+fn line(trial: &str, phase: &str, progress: Progress, columns: usize) -> String {
     let rate = if progress.last.bytes > 0 {
-        format!("{}/s", show_size(progress.last.bytes))
+        show_rate(progress.last.bytes)
     } else {
         format!("{} /s", progress.last.operations)
     };
     let failures =
         if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
-    format!("{trial}: {phase} {} {rate}{failures}", show_duration(progress.elapsed))
+    let now = format!(": {phase} {} {rate}{failures}", show_duration(progress.elapsed));
+    fitted(trial, &now, columns.saturating_sub(1))
+}
+
+/// A trial and what it does now, in so many columns. If they are too few, parameters are left out.
+fn fitted(trial: &str, now: &str, columns: usize) -> String {
+    let len = |text: &str| text.chars().count();
+    let (parameters, system) = trial.split_at(trial.rfind(" on ").unwrap_or(trial.len()));
+    let room = columns.saturating_sub(len(system) + len(now));
+    let parameters = match len(parameters) {
+        known if known <= room => parameters.to_owned(),
+        _ => parameters.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
+    };
+    format!("{parameters}{system}{now}").chars().take(columns).collect()
 }
 
 /// The terminal's size in columns and rows.
@@ -133,5 +149,28 @@ fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(std::io::stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (usize::from(size.ws_col), usize::from(size.ws_row)),
         _ => (80, 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::load::Reading;
+
+    use super::*;
+
+    #[test]
+    fn rates_have_the_units_of_the_reports() {
+        let last = Reading { operations: 3, bytes: 104_900_000, failures: 0 };
+        let progress = Progress { elapsed: Duration::from_secs(3), done: last, last };
+        assert_eq!(line("1/2 large", "write", progress, 80), "1/2 large: write 3.0 s 105 MB/s");
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_the_phase_and_the_system() {
+        let shown = |columns| fitted("1/2 large file=2 GB block=1 MB window=1 on weir", ": write 3.0 s", columns);
+        assert_eq!(shown(60), "1/2 large file=2 GB block=1 MB window=1 on weir: write 3.0 s");
+        assert_eq!(shown(59), "1/2 large file=2 GB block=1 MB window… on weir: write 3.0 s");
+        assert_eq!(shown(35), "1/2 large fil… on weir: write 3.0 s");
+        assert_eq!((shown(10).chars().count(), shown(0).as_str()), (10, ""));
     }
 }

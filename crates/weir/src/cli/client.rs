@@ -34,6 +34,12 @@ pub struct CpArgs {
     /// machine. Both ends must be servers.
     #[arg(long, conflicts_with_all = ["resume", "bwlimit"])]
     pub tpc: bool,
+    /// Copy a file that is still being written to its end: until its writer has closed it. The source must be at a weir
+    /// server. It gives up when the file has not grown for the time of --wait-for. Fails if the writer goes away for
+    /// good; --partial keeps what was copied. With -r, each file that is being written when its turn comes is followed,
+    /// and files that appear later are not copied.
+    #[arg(long, conflicts_with_all = ["resume", "tpc"])]
+    pub follow: bool,
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -86,7 +92,8 @@ pub struct TransferArgs {
     /// servers ask for meanwhile.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub retry_for: u64,
-    /// How long to wait in all, for one request, if a server asks to wait while the connection is there.
+    /// How long to wait in all, for one request, if a server asks to wait while the connection is there; and for a
+    /// followed file to grow.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub wait_for: u64,
     /// Print a line of JSON for each file on stdout, and one with the totals at the end.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use cluster::Presence;
 use manager::{FileView, StatusView};
 
 use super::DemoError;
@@ -88,6 +89,13 @@ impl Cluster {
     /// The manager's view of the cluster.
     pub fn status(&self) -> Result<StatusView, DemoError> {
         ask_long(&self.manager(), &ControlRequest::ClusterStatus).map_err(|error| DemoError::Wrong(error.to_string()))
+    }
+
+    /// The state of a node, as the manager sees it; `None`: the manager does not say.
+    #[must_use]
+    pub fn presence(&self, name: &str) -> Option<Presence> {
+        let is_it = |location: &String| location.rsplit('/').next() == Some(name);
+        self.status().ok()?.nodes.into_iter().find(|node| node.locations.iter().any(is_it))?.presence
     }
 
     /// The last lines of the manager's log.

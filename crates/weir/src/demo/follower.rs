@@ -14,7 +14,7 @@ const REPLICA: usize = 1 << 20;
 /// The pause before another look at a file that has not grown.
 const STEP: Duration = Duration::from_millis(50);
 /// How long a file may be missing, or not grow.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The result of a reader that has read the whole file.
 #[derive(Clone, Copy, Debug)]

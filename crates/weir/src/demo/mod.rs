@@ -8,6 +8,7 @@ mod cluster;
 mod copies;
 mod files;
 mod follower;
+mod pause;
 mod play;
 mod recorder;
 mod screen;

@@ -12,6 +12,7 @@ use super::cluster::{Cluster, DISKS};
 use super::copies::{self, ReplicaHolders};
 use super::files::{self, LocalFile};
 use super::follower::{Followed, Follower};
+use super::pause::ReaderPause;
 use super::recorder::{Ended, Recorder};
 use super::screen::Screen;
 use crate::config::units::{show_duration, show_size};
@@ -160,6 +161,7 @@ impl Stage<'_> {
         let path = first.path.clone();
         let follower = Follower::start(&self.cluster.url(&path), Arc::clone(&first.bytes))?;
         let mut victim: Option<String> = None;
+        let mut pause: Option<ReaderPause> = None;
         let mut told = Instant::now();
         loop {
             self.stop.check()?;
@@ -179,6 +181,13 @@ impl Stage<'_> {
             }
             if victim.is_none() && recorders[0].fed() >= KILL_AT && follower.has() > 0 {
                 victim = self.kill_one_of(&path, begin)?;
+                pause = victim.as_ref().map(|victim| ReaderPause::new(victim, follower.has(), Instant::now()));
+            }
+            if let (Some(pause), Some(victim)) = (&mut pause, &victim) {
+                let presence = || self.cluster.presence(victim);
+                if let Some(news) = pause.look(follower.has(), Instant::now(), presence) {
+                    self.screen.note(&format!("{:>5.1} s: {news}", begin.elapsed().as_secs_f64()));
+                }
             }
             if told.elapsed() >= NEWS {
                 let fed = recorders.iter().map(Recorder::fed).sum();

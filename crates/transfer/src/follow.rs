@@ -1,0 +1,274 @@
+//! A source that is still being written. The copy reads what is durable, waits for more, and ends when the writer has closed the file.
+//!
+//! Only the namespace knows whether a file is complete, so an empty read proves nothing: after it, this asks for the file's state by name.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use client::{Algorithm, Chunk, Client, ClientError, Reader, Session, Url, Wait, Why};
+use disk::AlignedBuf;
+use types::Timestamp;
+use wire::request::OpenOptions;
+
+use crate::context::Context;
+use crate::ends::{CHUNK, PartSum, hand_on};
+use crate::error::TransferError;
+use crate::pool::Pool;
+use crate::times;
+
+/// How often to look whether the file has grown. A server makes what it has got durable once a second.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The attribute with the state of a file.
+const STATE: &str = "weir.state";
+
+/// The state of a file, as far as a reader must know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FileState {
+    /// Its writer may still add to it.
+    BeingWritten,
+    /// Its writer has closed it.
+    Complete,
+    /// Its writer went away.
+    Interrupted,
+}
+
+impl FileState {
+    fn of(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
+        Self::parse(&client.xattr(url, STATE)?).ok_or_else(|| {
+            let what = format!("a state of {url} that this version of weir does not know");
+            ClientError::Unexpected { server: url.server.clone(), what }
+        })
+    }
+
+    fn parse(word: &[u8]) -> Option<Self> {
+        match word {
+            b"complete" => Some(Self::Complete),
+            b"being written" | b"being changed" => Some(Self::BeingWritten),
+            b"interrupted" => Some(Self::Interrupted),
+            _ => None,
+        }
+    }
+}
+
+/// A file that is being written, open for reading.
+pub struct Growing {
+    reader: Reader<AlignedBuf>,
+    url: Url,
+}
+
+impl Growing {
+    /// Opens it. `None`: nobody writes it.
+    pub fn open(context: &Context, client: &mut Client, url: &Url) -> Result<Option<Self>, TransferError> {
+        if !context.is_weir(client, url)? {
+            return Err(TransferError::FollowElsewhere { server: url.server.to_string() });
+        }
+        if FileState::of(client, url)? != FileState::BeingWritten {
+            return Ok(None);
+        }
+        let mut followed = url.clone();
+        followed.add_words("weir.follow=1");
+        let file = client.open(&followed, OpenOptions::READ, 0)?;
+        Ok(Some(Self { reader: Reader::growing(file), url: url.clone() }))
+    }
+
+    /// Its permission bits.
+    pub fn mode(&self) -> u16 {
+        self.reader.file().stat().extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777
+    }
+
+    /// When it was changed, at the open.
+    pub fn mtime(&self) -> Timestamp {
+        times::of_server(self.reader.file().stat())
+    }
+
+    /// The most requests under way.
+    pub fn window(&self) -> usize {
+        self.reader.file().window_for(CHUNK)
+    }
+
+    /// Its connection.
+    pub fn into_reader(self) -> Reader<AlignedBuf> {
+        self.reader
+    }
+
+    /// Reads it to its end. Returns the connection, unless it failed.
+    pub fn read(
+        mut self,
+        context: &Context,
+        pool: &Pool,
+        algorithm: Option<Algorithm>,
+        sender: &SyncSender<PartSum>,
+    ) -> (Option<Session>, Result<(), TransferError>) {
+        context.progress.follows();
+        let read = self.follow(context, (pool, algorithm, sender));
+        context.progress.follows_no_more();
+        match read {
+            Err(TransferError::Client(error)) if error.kind() == client::Kind::Connection => (None, Err(error.into())),
+            read => (self.reader.give_up(), read),
+        }
+    }
+
+    fn follow(&mut self, context: &Context, to: Handing<'_>) -> Result<(), TransferError> {
+        let settings = &context.settings;
+        let mut client = Client::new(settings.clone());
+        let from = self.url.to_string();
+        let found = self.reader.file().stat();
+        let (id, mut shown) = (found.id, found.size);
+        let mut end = End::new(Instant::now());
+        let mut width = 1;
+        loop {
+            let refused = match self.round(end.at, width, to) {
+                Ok(got) => {
+                    // At the end of the file, further requests would get nothing.
+                    let was_full = got == width as u64 * CHUNK as u64;
+                    width = if was_full { (width * 2).min(self.window()) } else { 1 };
+                    if end.moved(got, Instant::now()) {
+                        context.progress.grew(end.at.saturating_sub(shown));
+                        shown = shown.max(end.at);
+                        continue;
+                    }
+                    None
+                }
+                // An interrupted file is no longer shown to those who follow it.
+                Err(TransferError::Client(error @ ClientError::Refused { .. })) => Some(error),
+                Err(error) => return Err(error),
+            };
+            match (FileState::of(&mut client, &self.url)?, refused) {
+                (FileState::Interrupted, _) => {
+                    let at = self.rest(&mut client, end.at, to)?;
+                    return Err(TransferError::Interrupted { from, at });
+                }
+                (_, Some(error)) => return Err(error.into()),
+                (FileState::Complete, None) => {
+                    let stat = client.stat(&self.url)?;
+                    if stat.id != id || stat.size < end.at {
+                        return Err(TransferError::Changed { from, expected: stat.size, found: end.at });
+                    }
+                    if stat.size == end.at {
+                        return Ok(());
+                    }
+                    // It was completed after the empty read.
+                }
+                (FileState::BeingWritten, None) => {}
+            }
+            let (waited, left) = end.waits(Instant::now(), settings.wait_max);
+            if left.is_zero() {
+                return Err(TransferError::NotGrowing { from, at: end.at, after: settings.wait_max });
+            }
+            let (server, what) = (&self.url.server, format!("follow {from}"));
+            settings.watch.tell(&Wait { server, what: &what, why: Why::Writer, waited, left });
+            settings.stop.sleep(LOOK_EVERY)?;
+        }
+    }
+
+    /// Reads up to `width` parts at `at`, and hands on those before the file's present end. Returns the number of their bytes.
+    fn round(&mut self, at: u64, width: usize, (pool, algorithm, sender): Handing<'_>) -> Result<u64, TransferError> {
+        for number in 0..width {
+            // The writer needs the others now.
+            let buffer = if number == 0 { pool.take() } else { pool.try_take() };
+            let Some(buffer) = buffer else { break };
+            self.reader.ask(at + (number * CHUNK) as u64, CHUNK, buffer)?;
+        }
+        if self.reader.under_way() == 0 {
+            return Err(TransferError::Stopped);
+        }
+        let mut parts = BTreeMap::new();
+        while let Some(part) = self.reader.wait()? {
+            parts.insert(part.offset, part);
+        }
+        let mut end = at;
+        for (offset, part) in parts {
+            // Behind a short part there may be more by now. The next round reads it, with what was missing before it.
+            if offset == end && part.len > 0 {
+                end += part.len as u64;
+                hand_on(part, algorithm, sender)?;
+            } else {
+                pool.give(part.buffer);
+            }
+        }
+        Ok(end - at)
+    }
+
+    /// Reads what an interrupted file has at `at` and behind. Returns where it ends.
+    fn rest(
+        &self,
+        client: &mut Client,
+        mut at: u64,
+        (pool, algorithm, sender): Handing<'_>,
+    ) -> Result<u64, TransferError> {
+        let mut kept = self.url.clone();
+        kept.add_words("weir.partial=1");
+        let mut file = match client.open(&kept, OpenOptions::READ, 0) {
+            Ok(file) => file,
+            // For example, it was removed since. The caller reports the interruption.
+            Err(ClientError::Refused { .. }) => return Ok(at),
+            Err(error) => return Err(error.into()),
+        };
+        loop {
+            let mut buffer = pool.take().ok_or(TransferError::Stopped)?;
+            let len = file.read_at(at, &mut buffer)?;
+            if len == 0 {
+                client.give_back(file.close()?, &self.url);
+                return Ok(at);
+            }
+            hand_on(Chunk { offset: at, len, buffer }, algorithm, sender)?;
+            at += len as u64;
+        }
+    }
+}
+
+/// Where read parts go.
+type Handing<'a> = (&'a Pool, Option<Algorithm>, &'a SyncSender<PartSum>);
+
+/// How far a file was read, and since when it has not grown.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: u64,
+    since: Instant,
+}
+
+impl End {
+    fn new(now: Instant) -> Self {
+        Self { at: 0, since: now }
+    }
+
+    /// `bytes` more were read. Returns whether there were any.
+    fn moved(&mut self, bytes: u64, now: Instant) -> bool {
+        if bytes > 0 {
+            *self = Self { at: self.at + bytes, since: now };
+        }
+        bytes > 0
+    }
+
+    /// How long it has not grown, and how much longer that may last.
+    fn waits(&self, now: Instant, most: Duration) -> (Duration, Duration) {
+        let waited = now.saturating_duration_since(self.since);
+        (waited, most.saturating_sub(waited))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_growth_makes_it_wait_longer() {
+        let (start, most) = (Instant::now(), Duration::from_secs(10));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut end = End::new(start);
+        assert_eq!(end.waits(after(3), most), (Duration::from_secs(3), Duration::from_secs(7)));
+        assert!(!end.moved(0, after(9)) && end.moved(5, after(9)));
+        assert_eq!(end.at, 5);
+        assert_eq!(end.waits(after(18), most).1, Duration::from_secs(1));
+        assert!(!end.moved(0, after(19)) && end.waits(after(19), most).1.is_zero());
+    }
+
+    #[test]
+    fn a_file_that_is_being_changed_is_not_complete() {
+        let state = |word: &str| FileState::parse(word.as_bytes());
+        assert_eq!(state("complete"), Some(FileState::Complete));
+        assert_eq!([state("being written"), state("being changed")], [Some(FileState::BeingWritten); 2]);
+        assert_eq!((state("interrupted"), state("Complete")), (Some(FileState::Interrupted), None));
+    }
+}
