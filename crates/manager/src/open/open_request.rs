@@ -8,7 +8,8 @@ use namespace::{Actor, NsError};
 use types::absent_replicas::AbsentReplica;
 use types::direct::{StripedFile, UnitAddress};
 use types::{
-    ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, Timestamp, WriterToken,
+    ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, StoreId, Timestamp,
+    WriterToken,
 };
 
 /// The client, and how it came here.
@@ -28,6 +29,8 @@ pub struct OpenRequest {
     pub all_refused: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub absent_replicas: Vec<AbsentReplica>,
+    /// Stores that had no room for the client's new file, as their servers have told it. They may not have reported that yet.
+    pub full_stores: Vec<StoreId>,
     /// The object and the epoch of the capability that the client has used before, as it says.
     pub came_with: Option<(ObjectId, u64)>,
     /// The number of bytes that the client announces. Its stores need that much room.
@@ -56,6 +59,7 @@ impl OpenRequest {
             tried: Vec::new(),
             all_refused: false,
             absent_replicas: Vec::new(),
+            full_stores: Vec::new(),
             came_with: None,
             announced: None,
             is_direct: false,
@@ -188,14 +192,8 @@ impl OpeningError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Names(error) => error.code(),
-            Self::Placement(PlacementError::NoRoom { .. })
-            | Self::PlacementWithout { why: PlacementError::NoRoom { .. }, .. } => ErrorCode::NoSpace,
-            Self::PlacementWithout { .. }
-            | Self::Placement(_)
-            | Self::NoCopy(_)
-            | Self::AbsentReplica(_)
-            | Self::AllRefused(_)
-            | Self::NoUnits(_) => ErrorCode::Unavailable,
+            Self::Placement(why) | Self::PlacementWithout { why, .. } => why.code(),
+            Self::NoCopy(_) | Self::AbsentReplica(_) | Self::AllRefused(_) | Self::NoUnits(_) => ErrorCode::Unavailable,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::BeingWritten(_) => ErrorCode::Busy,
             Self::Lost => ErrorCode::Interrupted,

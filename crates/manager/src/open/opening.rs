@@ -128,7 +128,9 @@ impl OpenService {
     /// server has no memory for another file.
     pub(crate) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
         let view = self.view.get();
-        let (at, map) = (Self::location_of(&view, open_request), view.servers.map());
+        let at = Self::location_of(&view, open_request);
+        let without_full = view.servers.map().without_room(&open_request.full_stores);
+        let map = without_full.as_ref().unwrap_or_else(|| view.servers.map());
         let preferred = policy.clone().with_near_client(false);
         let anywhere = preferred.clone().with_prefer(None);
         let mut second_best = None;

@@ -7,7 +7,7 @@ use manager::{Manager, OpenRequest};
 use namespace::{OpenWrite, Sharing};
 use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
-use types::{ClientAddress, ErrorCode, NsPath, RequestNumber};
+use types::{ClientAddress, ErrorCode, NsPath, RequestNumber, StoreId};
 
 use super::{Hints, Open, UnitHint};
 use crate::answer::Answer;
@@ -26,6 +26,7 @@ impl Hints {
             all_refused: self.all_refused,
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
+            full_stores: self.full_stores.clone(),
             came_with: self.capability.as_deref().and_then(Capability::unproven_epoch),
             is_direct: self.is_direct,
             protocol: caller.protocol,
@@ -153,6 +154,14 @@ pub(crate) fn to_manager(disk: &DiskServer) -> Error {
     match disk.manager() {
         Some((host, port)) => Error::redirect(Redirect::to_manager(host, port)),
         None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
+    }
+}
+
+/// Redirects the client of a new file to the manager, which is to choose other stores than these.
+pub(super) fn to_manager_without(disk: &DiskServer, full_stores: Vec<StoreId>) -> Error {
+    match to_manager(disk) {
+        Error::Redirect(to) => Error::redirect(Redirect { full_stores, ..*to }),
+        wait => wait,
     }
 }
 
