@@ -292,5 +292,3 @@ def test_a_manager_that_is_away_is_named(base, tmp_path):
             cluster.manager.start()
             cluster.wait_sessions()
             assert opened.fattr(LIST).body == b""
-
-
