@@ -274,6 +274,32 @@ def test_no_new_file_goes_to_a_store_that_has_said_that_it_is_full(cluster, tmp_
 
 
 @pytest.mark.parametrize("policy", ["/one", "/two"])
+def test_a_new_file_goes_elsewhere_although_the_manager_does_not_know_yet_that_a_store_is_full(cluster, tmp_path, policy):
+    """Its knowledge is up to a second old. A stock client cannot write a file again whose store runs out of space."""
+    source = write(tmp_path / "source", policy, 48 * MIB)
+    first = cluster.disks[0]
+    for number in range(3):
+        # The files of earlier tests are gone, and give no room back while the copy runs.
+        cluster.until(lambda: state(cluster, first) == "online" and free_bytes(first.data) > DISK_BYTES - 64 * MIB)
+        fill(first, left=8 * MIB)
+        if number == 2:
+            assert weir("cp", str(source), f"{cluster.url}{policy}/new2").returncode == 0
+        else:
+            xrdcp(source, f"{cluster.url}{policy}/new{number}").ok()
+        assert cluster.store_of(first) not in cluster.whole_on(f"{policy}/new{number}")
+        empty(first)
+    assert back(cluster, f"{policy}/new0", tmp_path) == source.read_bytes()
+
+
+def test_only_when_no_store_has_room_is_a_new_file_refused(cluster, tmp_path):
+    source = write(tmp_path / "source", "nowhere", 48 * MIB)
+    for disk in cluster.disks:
+        fill(disk, left=8 * MIB)
+    xrdcp(source, f"{cluster.url}/one/nowhere").refused(NO_SPACE)
+    assert not Xrdfs(cluster.url).exists("/one/nowhere")
+
+
+@pytest.mark.parametrize("policy", ["/one", "/two"])
 def test_batches_of_small_files_go_elsewhere(cluster, tmp_path, policy):
     """The first store fills up while they come."""
     tree = tmp_path / "tree"

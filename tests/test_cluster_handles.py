@@ -18,7 +18,8 @@ NEW, POSC = raw.OPEN_NEW | raw.OPEN_UPDATE, 0x1000
 ATTR_NOT_FOUND, EXISTS, INVALID_REQUEST = 3027, 3018, 3006
 QUERY_CHECKSUM, QUERY_XATTR, QUERY_VISA, QUERY_FINFO, QUERY_OPAQUE_HANDLE = 3, 4, 8, 9, 64
 SIZE = MIB + 7
-VERSION = 0x520
+VERSION, ANNOUNCED = 0x520, 0x511
+NOT_SUPPORTED_BY_CLIENT = 13  # errNotSupported of XrdCl
 
 
 @pytest.fixture(scope="module", params=["replica(2) sync=2", "stripe(2, 64KiB)"])
@@ -218,15 +219,35 @@ def test_ranges_are_cloned_between_handles_of_one_server(cluster, fs, path):
     assert fs.size(f"{path}-{number}") == 1000
 
 
+def test_no_node_announces_files_that_are_opened_with_a_template(cluster):
+    """XrdCl decides by the version of the server alone. It would go to the template's server and follow no redirect from there."""
+    for node in cluster.nodes:
+        with Raw(node.port, login=False, host=node.host) as connection:
+            connection.socket.sendall(struct.pack(">iiiii", 0, 0, 0, 4, 2012))
+            assert struct.unpack(">ii", connection.receive().body) == (ANNOUNCED, 1)
+            answer = connection.request(raw.PROTOCOL, struct.pack(">iBB", VERSION, 0, 3))
+            assert struct.unpack(">i", answer.body[:4]) == (ANNOUNCED,)
+
+
 @pytest.mark.parametrize("flags", [OpenFlags.DUP, OpenFlags.SAMEFS, OpenFlags.DUP | OpenFlags.SAMEFS])
-def test_xrdcl_6_is_told_why_it_cannot_open_with_a_template(cluster, fs, path, flags):
-    """It goes to the template's server and follows no redirect from there ("Invalid session")."""
+def test_xrdcl_6_knows_that_it_cannot_open_with_a_template(cluster, fs, path, flags):
     one, target = client.File(), client.File()
     assert one.open(f"{cluster.url}{path}", OpenFlags.READ)[0].ok
     status, _ = target.openusingtemplate(one, f"{cluster.url}{path}-like", OpenFlags.NEW | OpenFlags.UPDATE | flags)
-    assert not status.ok and status.errno == raw.UNSUPPORTED and "template" in status.message, status.message
+    assert not status.ok and (status.code, status.errno) == (NOT_SUPPORTED_BY_CLIENT, 0), (status.code, status.errno, status.message)
     assert one.read(0, 10)[0].ok, "its handle is as good as before"
     assert one.close()[0].ok
+    assert not fs.exists(f"{path}-like")
+
+
+def test_a_client_that_opens_with_a_template_all_the_same_is_told_why_it_cannot(cluster, fs, path):
+    with Opened(cluster, path) as opened:
+        at = opened.connection
+        assert at.request(raw.PROTOCOL, struct.pack(">iBB", VERSION, 0, 3)).status == raw.OK
+        like = struct.pack(">HHH6x", 0o640, NEW, raw.OPEN_DUP) + opened.handle
+        answer = at.request(raw.OPEN, like, f"{path}-like".encode())
+        assert answer.error == raw.UNSUPPORTED and "template" in answer.text, answer
+        assert at.read(opened.handle, 0, 10).status == raw.OK
     assert not fs.exists(f"{path}-like")
 
 
@@ -271,5 +292,3 @@ def test_a_manager_that_is_away_is_named(base, tmp_path):
             cluster.manager.start()
             cluster.wait_sessions()
             assert opened.fattr(LIST).body == b""
-
-

@@ -35,6 +35,21 @@ fn stores_that_cannot_take_anything_get_nothing() {
     }
 }
 
+#[test]
+fn a_store_that_is_said_to_have_no_room_gets_nothing() {
+    let map = map(even(6, 3));
+    let full: Vec<StoreId> = map.stores().iter().take(2).map(|info| info.store).collect();
+    let without = map.without_room(&full).unwrap();
+    for (store, (_, copies)) in drawn(&without, &policy("replica(2)"), 2_000) {
+        assert_eq!(copies == 0, full.contains(&store), "store {store} got {copies}");
+    }
+    assert!(map.without_room(&[]).is_none() && map.without_room(&[StoreId(999_999)]).is_none());
+    assert!(without.without_room(&full).is_none(), "it is as it was");
+    let all: Vec<StoreId> = map.stores().iter().map(|info| info.store).collect();
+    let nowhere = choose_stores(&map.without_room(&all).unwrap(), &policy("replica(1)"), None, 0, 1);
+    assert_eq!(nowhere.map_err(|error| error.code()), Err(ErrorCode::NoSpace));
+}
+
 fn is_allowed(map: &Map, policy: &Policy, group: &[StoreId]) -> bool {
     let infos: Vec<_> = group.iter().map(|id| map.store(*id).unwrap()).collect();
     let apart = |a: &StoreInfo, b: &StoreInfo| match policy.spread() {

@@ -7,7 +7,7 @@ use cluster::server::{Grant, GrantRights, Input, ReadView};
 use store::{Reader, Verified};
 use types::absent_replicas::AbsentReplica;
 use types::capability::{Capability, CapabilityConditions, CapabilityError, PathHash, Rights};
-use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Stripe, Timestamp, WriterToken};
+use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, StoreId, Stripe, Timestamp, WriterToken};
 
 use super::replica::whole_of;
 use super::store_shell::StoreShell;
@@ -239,6 +239,26 @@ impl WriteGrant {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// The store of the replica.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.good.grant.store
+    }
+
+    /// Whether the store has room at this moment for a new file, of this length if it is known. If not, the manager learns how much there is before it
+    /// chooses the next store: its knowledge is up to a second old.
+    #[must_use]
+    pub fn has_room(&self, expected_len: Option<u64>) -> bool {
+        let Good { server, shell, .. } = &self.good;
+        // A store that cannot say it finds out when it makes the replica.
+        let Ok(space) = shell.at.store.space() else { return true };
+        let has_room = !space.floor_reached && space.free.saturating_sub(space.floor) >= expected_len.unwrap_or(0);
+        if !has_room {
+            server.report();
+        }
+        has_room
     }
 
     /// Makes this store the object's primary, or continues as such. A new replica is made with `path` and `expected_len`. This call does the work on

@@ -9,7 +9,8 @@ use store::StoreError;
 use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
 use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use types::direct::{STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
-use types::{ClientAddress, ErrorCode, NodeId, NsPath, ObjectId};
+use types::full_stores::{FULL_STORES_KEY, show_full_stores};
+use types::{ClientAddress, ErrorCode, NodeId, NsPath, ObjectId, StoreId};
 
 /// Maximum length of an error text, in bytes.
 const TEXT_MAX: usize = 1024;
@@ -52,6 +53,8 @@ pub struct Redirect {
     pub capability: Option<(String, ObjectId)>,
     /// Stale replicas that the client has met, which it must report there.
     pub absent_replicas: Vec<AbsentReplica>,
+    /// Stores that had no room for the client's new file, which it must report there.
+    pub full_stores: Vec<StoreId>,
     /// The striped file, for a client that can access its stripe units directly.
     pub striped: Option<StripedFile>,
     /// Where to read its first stripe units, for such a client. The addresses are for the client's protocol.
@@ -77,6 +80,7 @@ impl From<manager::Redirect> for Redirect {
             addresses,
             capability,
             absent_replicas: Vec::new(),
+            full_stores: Vec::new(),
             striped,
             units,
             follows: false,
@@ -93,6 +97,7 @@ impl Redirect {
             addresses: vec![ClientAddress::root(host, port)],
             capability: None,
             absent_replicas: Vec::new(),
+            full_stores: Vec::new(),
             striped: None,
             units: Vec::new(),
             follows: false,
@@ -126,6 +131,9 @@ impl Redirect {
         }
         if let Some((last, before)) = self.absent_replicas.split_last() {
             shows.push((ABSENT_REPLICAS_KEY, last.show(before)));
+        }
+        if !self.full_stores.is_empty() {
+            shows.push((FULL_STORES_KEY, show_full_stores(&self.full_stores)));
         }
         shows.extend(self.striped.map(|striped| (STRIPED_KEY, striped.show())));
         shows.extend(UnitAddress::show_all(&self.units).map(|units| (UNITS_KEY, units)));

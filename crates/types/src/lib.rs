@@ -12,6 +12,7 @@ mod client_address;
 mod digest;
 pub mod direct;
 mod error_code;
+pub mod full_stores;
 mod group;
 mod histogram;
 mod id;

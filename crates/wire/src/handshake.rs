@@ -37,15 +37,18 @@ impl Handshake {
 /// The server's answer to [`Handshake`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeReply {
-    /// The server's protocol version, [`crate::PROTOCOL_VERSION`].
+    /// The server's protocol version, for example [`crate::PROTOCOL_VERSION`].
     pub version: u32,
     /// 1 for a data server, 0 for a manager. Only old clients read it; new ones use the `protocol` answer.
     pub server_type: u32,
 }
 
 impl HandshakeReply {
-    /// The answer of a data server of this version.
-    pub const DATA_SERVER: Self = Self { version: crate::PROTOCOL_VERSION, server_type: 1 };
+    /// Makes the answer of a data server that announces `version`.
+    #[must_use]
+    pub const fn data_server(version: u32) -> Self {
+        Self { version, server_type: 1 }
+    }
 
     /// Returns the 16 bytes: an `ok` response to stream 0 with two numbers.
     #[must_use]

@@ -49,6 +49,9 @@ pub use opaque::{OPAQUE_PAIRS_MAX, Opaque, PathArg};
 pub use request::Request;
 pub use response::{RESPONSE_HEADER_LEN, Response, ResponseHeader, ResponseStatus};
 
-/// The protocol version that weir announces: 5.2.0, like xrootd 6. From this version on, XrdCl 6 uses `clone` and
-/// the open options `dup` and `samefs`. Older clients (0x511 and below) need less, and see no change.
+/// The protocol version that a single node announces: 5.2.0, like xrootd 6. From this version on, XrdCl 6 uses `clone`
+/// and the open options `dup` and `samefs`. Older clients (0x511 and below) need less, and see no change.
 pub const PROTOCOL_VERSION: u32 = 0x0000_0520;
+
+/// 5.1.1, the version before. A server that announces it is asked for nothing that [`PROTOCOL_VERSION`] has added.
+pub const PROTOCOL_VERSION_BEFORE: u32 = 0x0000_0511;

@@ -193,7 +193,8 @@ impl Connection {
         let mut bytes = [0; HANDSHAKE_LEN];
         bytes.copy_from_slice(self.input.take(HANDSHAKE_LEN));
         Handshake::decode(&bytes)?;
-        self.out.answer(|out| out.extend_from_slice(&HandshakeReply::DATA_SERVER.to_bytes()));
+        let reply = HandshakeReply::data_server(self.front.protocol_version());
+        self.out.answer(|out| out.extend_from_slice(&reply.to_bytes()));
         self.input.frame_done();
         Ok(())
     }

@@ -6,6 +6,7 @@ use service::{FileSums, GoOn, Handle, Hints, Intent, Open, OpenFile, Process, Un
 use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
 use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use types::direct::DIRECT_KEY;
+use types::full_stores::{FULL_STORES_KEY, parse_full_stores};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
 use types::{DigestKind, LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
 use wire::request::{self, Login, OpenOptions};
@@ -77,6 +78,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
         tried,
         returns: text(service::RETURNS_KEY.as_bytes()) == Some("1"),
         absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
+        full_stores: text(FULL_STORES_KEY.as_bytes()).map(parse_full_stores).unwrap_or_default(),
         is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
         capability: capability_of(target).map(<[u8]>::to_vec),
         unit: unit_of(target),

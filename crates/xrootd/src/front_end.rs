@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use service::{Caller, Complaints, Service, Shares};
+use wire::{PROTOCOL_VERSION, PROTOCOL_VERSION_BEFORE};
 
 use crate::config::{Limits, ServerConfig, Times};
 use crate::drainer::Drainer;
@@ -64,6 +65,12 @@ impl FrontEnd {
         self.connection_shares.set_most(limits.connections_max);
         self.drainer.set_patience(times.send);
         *self.times.write() = times;
+    }
+
+    /// The protocol version that this server announces. By it XrdCl 6 decides whether to open a file by the template of an
+    /// open one, which a server of a cluster refuses. Then the client does so itself, and its program can go on at once.
+    pub(crate) fn protocol_version(&self) -> u32 {
+        if self.service.makes_files_like_open_ones() { PROTOCOL_VERSION } else { PROTOCOL_VERSION_BEFORE }
     }
 
     /// The caller for a connection from `peer`. There is no authentication yet, so all callers act as the configured

@@ -112,7 +112,7 @@ fn accept_all(listener: &TcpListener, front: &Arc<FrontEnd>, shared: &Arc<Shared
         if !front.connection_shares.take(peer.ip()) && !take_from_idle(peer.ip(), front, shared) {
             front.complaints.bad_input(&peer, &"refused: its share of the connections is taken");
             front.meter.ended(Ended::Refused);
-            refuse(&socket, front.connection_shares.most());
+            refuse(&socket, front);
             if refused.len() < REFUSED_MAX {
                 refused.push((Instant::now() + REFUSED_FOR, socket));
             }
@@ -154,10 +154,11 @@ fn take_from_idle(peer: IpAddr, front: &FrontEnd, shared: &Shared) -> bool {
 }
 
 /// Sends the answer to the handshake, and then the reason.
-fn refuse(socket: &TcpStream, connections_max: usize) {
-    let mut bytes = HandshakeReply::DATA_SERVER.to_bytes().to_vec();
+fn refuse(socket: &TcpStream, front: &FrontEnd) {
+    let mut bytes = HandshakeReply::data_server(front.protocol_version()).to_bytes().to_vec();
     let text = format!(
-        "This server has {connections_max} connections, and your machine has its share of those that are left; please try again later"
+        "This server has {} connections, and your machine has its share of those that are left; please try again later",
+        front.connection_shares.most()
     );
     wire::reply::error(&mut bytes, StreamId::default(), ErrorNumber::OVERLOADED, &text);
     let _ = socket.set_write_timeout(Some(Duration::from_millis(100)));

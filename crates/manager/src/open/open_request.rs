@@ -7,7 +7,10 @@ use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
 use types::absent_replicas::AbsentReplica;
 use types::direct::{StripedFile, UnitAddress};
-use types::{ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, Timestamp};
+use types::{
+    ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, StoreId, Timestamp,
+    WriterToken,
+};
 
 /// The client, and how it came here.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub struct OpenRequest {
     pub all_refused: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub absent_replicas: Vec<AbsentReplica>,
+    /// Stores that had no room for the client's new file, as their servers have told it. They may not have reported that yet.
+    pub full_stores: Vec<StoreId>,
     /// The object and the epoch of the capability that the client has used before, as it says.
     pub came_with: Option<(ObjectId, u64)>,
     /// The number of bytes that the client announces. Its stores need that much room.
@@ -54,6 +59,7 @@ impl OpenRequest {
             tried: Vec::new(),
             all_refused: false,
             absent_replicas: Vec::new(),
+            full_stores: Vec::new(),
             came_with: None,
             announced: None,
             is_direct: false,
@@ -89,8 +95,8 @@ pub struct Redirect {
 pub enum Unfinished {
     /// Its primary knows whether its writer is there.
     AtPrimary,
-    /// No single server knows whether the writer of this striped file is there.
-    Striped,
+    /// The servers of its units know whether the writer of this striped file is there: see [`crate::Manager::who_writes_striped`].
+    Striped(WriterToken),
 }
 
 impl fmt::Debug for Redirect {
@@ -196,11 +202,8 @@ impl OpeningError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Names(error) => error.code(),
-            Self::Placement(PlacementError::NoRoom { .. })
-            | Self::PlacementWithout { why: PlacementError::NoRoom { .. }, .. } => ErrorCode::NoSpace,
-            Self::PlacementWithout { .. }
-            | Self::Placement(_)
-            | Self::NoCopy(_)
+            Self::Placement(why) | Self::PlacementWithout { why, .. } => why.code(),
+            Self::NoCopy(_)
             | Self::OnlyDamaged { .. }
             | Self::AbsentReplica(_)
             | Self::AllRefused(_)

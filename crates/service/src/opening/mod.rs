@@ -15,7 +15,7 @@ use std::time::Instant;
 use namespace::{OpenWrite, Resume, Sharing};
 use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
-use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, RequestNumber, Timestamp, UploadId};
+use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, RequestNumber, StoreId, Timestamp, UploadId};
 
 pub use namespace::WriteMode;
 
@@ -132,6 +132,8 @@ pub struct Hints {
     pub returns: bool,
     /// Stale replicas that the client has met on disk servers.
     pub absent_replicas: Vec<AbsentReplica>,
+    /// Stores that had no room for the client's new file, as their servers have told it.
+    pub full_stores: Vec<StoreId>,
     /// Whether the client can access stripe units directly.
     pub is_direct: bool,
     /// The capability from the manager, in a cluster.
@@ -217,8 +219,7 @@ impl Service {
         answer: impl Answer<Opened>,
     ) {
         if let Role::Manager(manager) = &self.role {
-            let error = self.redirect_reader(manager, caller, &open);
-            return answer.give(Err(error));
+            return self.redirect_reader(manager, caller, open, answer);
         }
         if let (Role::Disk(_), Part::Fetch { key, origin }) = (&self.role, &open.copy) {
             let (key, origin) = (key.clone(), origin.clone());

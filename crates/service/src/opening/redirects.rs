@@ -7,7 +7,7 @@ use manager::{Manager, OpenRequest};
 use namespace::{OpenWrite, Sharing};
 use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
-use types::{ClientAddress, ErrorCode, NsPath, RequestNumber};
+use types::{ClientAddress, ErrorCode, NsPath, RequestNumber, StoreId};
 
 use super::{Hints, Open, UnitHint};
 use crate::answer::Answer;
@@ -26,6 +26,7 @@ impl Hints {
             all_refused: self.all_refused,
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
+            full_stores: self.full_stores.clone(),
             came_with: self.capability.as_deref().and_then(Capability::unproven_epoch),
             is_direct: self.is_direct,
             protocol: caller.protocol,
@@ -36,14 +37,14 @@ impl Hints {
 
 impl Service {
     /// Redirects an open for reading.
-    pub(super) fn redirect_reader(&self, manager: &Manager, caller: &Caller, open: &Open) -> Error {
+    pub(super) fn redirect_reader<T>(&self, manager: &Manager, caller: &Caller, open: Open, answer: impl Answer<T>) {
         let unit = match unit_of(open.hints.unit, UNIT_OF_KEY, |unit| unit.of) {
             Ok(unit) => unit,
-            Err(error) => return error,
+            Err(error) => return answer.give(Err(error)),
         };
         match manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit) {
-            Ok(to) => self.redirect_by_policy(caller, open, to),
-            Err(error) => Error::of_opening(&open.path, &error),
+            Ok(to) => self.redirect_by_policy(manager, caller, (open, to), answer),
+            Err(error) => answer.give(Err(Error::of_opening(&open.path, &error))),
         }
     }
 
@@ -153,6 +154,14 @@ pub(crate) fn to_manager(disk: &DiskServer) -> Error {
     match disk.manager() {
         Some((host, port)) => Error::redirect(Redirect::to_manager(host, port)),
         None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
+    }
+}
+
+/// Redirects the client of a new file to the manager, which is to choose other stores than these.
+pub(super) fn to_manager_without(disk: &DiskServer, full_stores: Vec<StoreId>) -> Error {
+    match to_manager(disk) {
+        Error::Redirect(to) => Error::redirect(Redirect { full_stores, ..*to }),
+        wait => wait,
     }
 }
 

@@ -6,7 +6,7 @@ use service::Role;
 use types::{ClientAddress, ClientIdentity};
 use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
-use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
+use wire::{ErrorNumber, SessionId, StreamId};
 
 use crate::connection::Connection;
 use crate::from_wire::{hints_of, parse_path, process_of};
@@ -23,7 +23,8 @@ impl Connection {
         // The answer has 8 bytes, like that of the stock server: there are no security requirements to add.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
         self.client_version = r.client_version;
-        let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, bind_interfaces: None, security: None };
+        let reply =
+            ProtocolReply { version: self.front.protocol_version(), flags, bind_interfaces: None, security: None };
         self.ok(stream, |out| reply.encode(out))
     }
 

@@ -78,7 +78,7 @@ impl Client {
         self.socket.write_all(&Handshake.to_bytes()).unwrap();
         let mut reply = [0; HANDSHAKE_REPLY_LEN];
         self.socket.read_exact(&mut reply).unwrap();
-        assert_eq!(HandshakeReply::decode(&reply).unwrap(), HandshakeReply::DATA_SERVER);
+        assert_eq!(HandshakeReply::decode(&reply).unwrap().server_type, 1);
         self.call(&Request::Protocol(Protocol {
             client_version: 0x511,
             flags: ProtocolFlags::NONE,
