@@ -2,11 +2,11 @@
 //! happens, so every finding can be repeated.
 //!
 //! The manager and the disk server are real: their state machines, the namespace's operations on the real index and journal, and the store. A disk
-//! server's jobs run one after another, in an order that the seed decides. These are simulated:
+//! server's jobs run one after another, in an order that the seed decides. Its scrub reads one replica at each tick. These are simulated:
 //!
 //! - time: each node's clock runs at its own rate;
 //! - messages: they come late or twice, are lost with their connection, or pass one way only;
-//! - disks: unsynced bytes are lost, torn or kept;
+//! - disks: unsynced bytes are lost, torn or kept, and bytes at rest change;
 //! - the ends of processes and machines.
 //!
 //! The simulation does not cover sockets, threads that run at the same time, `O_DIRECT` or the engine's own files. Other tests do
