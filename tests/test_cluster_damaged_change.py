@@ -102,7 +102,7 @@ def test_a_change_whose_client_vanishes_is_kept_by_all_in_sync_replicas(cluster,
     damage(primary, data, 3 * MIB)
     there.socket.close()
     expected = b"changed" + data[7:]
-    until(lambda: cluster.file("/file")["object"]["state"] != "being changed", GRACE_SECONDS + 40, cluster.logs)
+    until(lambda: "interrupted: its writer went away" in primary.log_text(), GRACE_SECONDS + 40, cluster.logs)
     scrub(primary)
     until(lambda: len(cluster.whole_on("/file")) == 2 and known_damage(cluster) == [], 60, cluster.logs)
     until(lambda: "is intact on" in cluster.manager.log_text(), 40, cluster.logs)
