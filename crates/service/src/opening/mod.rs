@@ -219,7 +219,8 @@ impl Service {
         answer: impl Answer<Opened>,
     ) {
         if let Role::Manager(manager) = &self.role {
-            return self.redirect_reader(manager, caller, open, answer);
+            let error = self.redirect_reader(manager, caller, &open);
+            return answer.give(Err(error));
         }
         if let (Role::Disk(_), Part::Fetch { key, origin }) = (&self.role, &open.copy) {
             let (key, origin) = (key.clone(), origin.clone());
