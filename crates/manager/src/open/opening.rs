@@ -114,7 +114,7 @@ impl OpenService {
         let stores = match self.draw(open_request, &policy).map(|mut groups| groups.pop()) {
             Ok(Some(stores)) => stores,
             Ok(None) => return opening.refuse(OpeningError::wait("no stores were chosen for it")),
-            Err(error) => return self.refuse_new(opening, error),
+            Err(error) => return opening.refuse(error),
         };
         let sync = usize::from(policy.layout().sync());
         let this = Arc::clone(self);
@@ -122,29 +122,6 @@ impl OpenService {
             Ok(group) => this.open_placed(opening, group, &stores, sync),
             Err(error) => opening.refuse(not_made(error)),
         });
-    }
-
-    /// Refuses a new file for which there are no stores. If a disk server has sent its client back for lack of room, the name goes that the client's first
-    /// open has made: no byte of it was written.
-    fn refuse_new(self: &Arc<Self>, opening: Opening, error: OpeningError) {
-        match self.begun_on_a_full_store(&opening) {
-            Some(writer) if !matches!(error, OpeningError::Wait { .. }) => {
-                let number = opening.open_request.number;
-                self.take_back(writer, number, move || opening.refuse(error));
-            }
-            _ => opening.refuse(error),
-        }
-    }
-
-    /// The open write of the client whose primary refused to begin it.
-    fn begun_on_a_full_store(&self, opening: &Opening) -> Option<WriterToken> {
-        let Opening { open_request, op, .. } = opening;
-        let (object, _) = open_request.came_with.filter(|_| !open_request.full_stores.is_empty())?;
-        let own = self.names.read(|read| namespace::find_writer(read, &op.client, &op.path)).ok()?;
-        let is_on_one = |writer: &WriterRecord| {
-            writer.primary().is_some_and(|primary| open_request.full_stores.contains(&primary.store))
-        };
-        own.iter().find(|writer| writer.object == object && is_on_one(writer)).map(WriterRecord::token)
     }
 
     /// Draws the stores of a new file, by group. Where possible it takes online stores that the client has not failed to reach. It skips stores whose
