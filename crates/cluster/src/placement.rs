@@ -23,7 +23,7 @@ mod readers;
 mod replacement;
 mod table;
 
-pub use choose::{First, Placed, can_be_met, choose_stores, groups};
+pub use choose::{First, Placed, can_be_met, choose_other_stores, choose_stores, groups};
 pub use error::{MapError, PlacementError};
 pub use map::{Load, Map, STORES_MAX, StoreInfo, StoreState};
 pub use readers::rank_readers;

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::stores::{drawn, even, location_of, map, policy, store, uneven};
 use cluster::placement::{
-    First, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, choose_stores, groups,
+    First, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, choose_other_stores,
+    choose_stores, groups,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -38,16 +39,17 @@ fn stores_that_cannot_take_anything_get_nothing() {
 #[test]
 fn a_store_that_is_said_to_have_no_room_gets_nothing() {
     let map = map(even(6, 3));
-    let full: Vec<StoreId> = map.stores().iter().take(2).map(|info| info.store).collect();
-    let without = map.without_room(&full).unwrap();
-    for (store, (_, copies)) in drawn(&without, &policy("replica(2)"), 2_000) {
-        assert_eq!(copies == 0, full.contains(&store), "store {store} got {copies}");
-    }
-    assert!(map.without_room(&[]).is_none() && map.without_room(&[StoreId(999_999)]).is_none());
-    assert!(without.without_room(&full).is_none(), "it is as it was");
     let all: Vec<StoreId> = map.stores().iter().map(|info| info.store).collect();
-    let nowhere = choose_stores(&map.without_room(&all).unwrap(), &policy("replica(1)"), None, 0, 1);
-    assert_eq!(nowhere.map_err(|error| error.code()), Err(ErrorCode::NoSpace));
+    let (full, policy) = (&all[..2], policy("replica(2)"));
+    for seed in 0..2_000 {
+        let placed = choose_other_stores(&map, &policy, None, 1, full, seed).unwrap();
+        assert!(placed.groups.iter().flatten().all(|store| !full.contains(store)), "{placed:?}");
+    }
+    // Too few are left for the policy: that is a lack of room, too.
+    for full in [&all[..5], &all[..]] {
+        let nowhere = choose_other_stores(&map, &policy, None, 1, full, 1);
+        assert_eq!(nowhere.map_err(|error| error.code()), Err(ErrorCode::NoSpace));
+    }
 }
 
 fn is_allowed(map: &Map, policy: &Policy, group: &[StoreId]) -> bool {

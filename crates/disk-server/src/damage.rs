@@ -98,6 +98,11 @@ impl Damage {
         }
     }
 
+    /// The manager may not know the damaged replicas.
+    pub(super) fn report_soon(&self) {
+        self.0.lock().is_new = true;
+    }
+
     pub(super) fn is_damaged(&self, replica: ReplicaId) -> bool {
         self.0.lock().damaged.contains(&replica)
     }

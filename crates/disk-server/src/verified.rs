@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, ReadView};
-use store::{Reader, Verified};
+use store::{Reader, ReplicaState, Verified};
 use types::absent_replicas::AbsentReplica;
 use types::capability::{Capability, CapabilityConditions, CapabilityError, PathHash, Rights};
 use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, StoreId, Stripe, Timestamp, WriterToken};
@@ -183,7 +183,10 @@ impl ReadGrant {
         let is_it = || {
             Ok::<_, DiskServerError>(match sees {
                 ReadView::Whole(whole) => whole_of(&shell.at, replica)? == Some(whole),
-                ReadView::Kept => shell.at.store.status(replica)?.is_some(),
+                // One that is being written here is the unfinished copy of another.
+                ReadView::Kept => shell.at.store.status(replica)?.is_some_and(|status| {
+                    matches!(status.state, ReplicaState::Complete { .. } | ReplicaState::Interrupted)
+                }),
                 ReadView::OfWriter => true,
             })
         };
@@ -247,18 +250,12 @@ impl WriteGrant {
         self.good.grant.store
     }
 
-    /// Whether the store has room at this moment for a new file, of this length if it is known. If not, the manager learns how much there is before it
-    /// chooses the next store: its knowledge is up to a second old.
+    /// Whether the store has room at this moment for a new file, of this length if it is known.
     #[must_use]
     pub fn has_room(&self, expected_len: Option<u64>) -> bool {
-        let Good { server, shell, .. } = &self.good;
         // A store that cannot say it finds out when it makes the replica.
-        let Ok(space) = shell.at.store.space() else { return true };
-        let has_room = !space.floor_reached && space.free.saturating_sub(space.floor) >= expected_len.unwrap_or(0);
-        if !has_room {
-            server.report();
-        }
-        has_room
+        let Ok(space) = self.good.shell.at.store.space() else { return true };
+        !space.floor_reached && space.free.saturating_sub(space.floor) >= expected_len.unwrap_or(0)
     }
 
     /// Makes this store the object's primary, or continues as such. A new replica is made with `path` and `expected_len`. This call does the work on

@@ -43,6 +43,14 @@ impl KnownDamage {
         stores.iter().partition(|store| !state.known.contains_key(&(**store, object)))
     }
 
+    /// A store has got a new copy of an object. The job looks after those that repair replaces for their damage.
+    pub(crate) fn replaced(&self, store: StoreId, object: ObjectId) {
+        let mut state = self.lock();
+        if state.known.get(&(store, object)).is_some_and(|known| known.state != DamageState::Repairing) {
+            state.known.remove(&(store, object));
+        }
+    }
+
     /// Whether a store's replica is known to be damaged.
     pub(crate) fn has(&self, store: StoreId, object: ObjectId) -> bool {
         self.lock().known.contains_key(&(store, object))

@@ -24,8 +24,8 @@ use types::capability::{
     Capability as Permission, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights,
 };
 use types::{
-    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, PrincipalId,
-    ReplicaId, Spread, StoreId, Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, ObjectId, Policy,
+    PrincipalId, ReplicaId, Spread, StoreId, Timestamp,
 };
 
 use crate::message::{Addr, Capability, Message, Number, Want};
@@ -270,6 +270,24 @@ impl Manager {
             Ok::<_, NsError>(what)
         });
         found.unwrap_or_else(|error| error.to_string())
+    }
+
+    /// Whether it knows that a store's replica of an object is damaged.
+    pub(crate) fn knows_damage(&self, store: StoreId, object: ObjectId) -> bool {
+        self.roles.knows_damage(store, object)
+    }
+
+    /// The stores that the namespace names as holders of an object.
+    pub(crate) fn holders(&self, object: ObjectId) -> Vec<StoreId> {
+        let found = self.ns.read(|read| {
+            for group in namespace::groups(read, None, usize::MAX)? {
+                if namespace::object_record(read, group.group, object)?.is_some() {
+                    return namespace::holders(read, group.group, object);
+                }
+            }
+            Ok(Vec::new())
+        });
+        found.unwrap_or_default()
     }
 
     /// The end of its journal, for the checks.

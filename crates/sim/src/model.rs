@@ -57,8 +57,10 @@ pub(crate) struct File {
     synced: (Vec<u8>, usize),
     /// The file was closed once, so gaps in it are zeros.
     was_closed: bool,
-    /// It was opened for a change when none of the replicas that were online was intact, and nobody had found that out. Then nobody can finish the change.
+    /// All replicas with its last change are damaged, which nobody had found when the change began. Then nobody can finish the change or repair the file.
     pub(crate) is_hopeless: bool,
+    /// A change of it was asked for, and no store was named for it yet.
+    pub(crate) is_asked_for: bool,
     /// The number of events that can lose unsynced bytes, when the write of this file began.
     pub(crate) losses_before: u64,
 }
@@ -137,6 +139,7 @@ impl Model {
             synced: (Vec::new(), 0),
             was_closed: false,
             is_hopeless: false,
+            is_asked_for: false,
             losses_before,
         });
         file
@@ -144,6 +147,7 @@ impl Model {
 
     pub(crate) fn begin_update(&mut self, file: usize) {
         (self.files[file].stage, self.files[file].losses_before) = (FileStage::Making, self.losses);
+        self.files[file].is_asked_for = true;
     }
 
     /// Whether no write of it was ever acknowledged.

@@ -158,12 +158,13 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 14] = [
+    pub const ALL: [(Self, &str); 15] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
         (Self::Machine(PlantedBug::LeaseNotChecked), "lease-not-checked"),
         (Self::Machine(PlantedBug::LeftOutSilently), "left-out-silently"),
+        (Self::Machine(PlantedBug::EndedOnPrimaryAlone), "ended-on-primary-alone"),
         (Self::FenceNotKept, "fence-not-kept"),
         (Self::Shell(disk_server::PlantedBug::CopyNotMade), "copy-not-made"),
         (Self::Shell(disk_server::PlantedBug::CompleteBeforeSync), "complete-before-sync"),
@@ -340,7 +341,7 @@ pub struct Counts {
     pub damaged: u64,
     /// Damaged replicas that a scrub or a reader found.
     pub found_damaged: u64,
-    /// Files that were opened for a change when no replica that was online was intact, before anybody had found that out.
+    /// Files of which a change was made on damaged replicas alone, before anybody had found the damage.
     pub hopeless: u64,
     /// Copies that differed from the primary's.
     pub differing: u64,

@@ -49,7 +49,7 @@ fn without_faults_no_client_returns_and_no_replica_is_missing() {
         closed += counts.closed;
         let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.abandoned, counts.lost];
         assert_eq!(nothing, [0; 5], "{counts}");
-        // The bytes kept for a vanished client are at first on its primary alone.
+        // The bytes kept of a new file whose client vanished are at first on its primary alone.
         assert!(counts.copied <= counts.interrupted, "{counts}");
     }
     // One seed makes 25 files, another one 90.

@@ -70,7 +70,7 @@ impl Reader {
                 return Err(StoreError::NotFound { replica: reader.replica.id });
             }
             let view = reader.view(&mut state)?;
-            (state.starts, view.len())
+            (reader.replica.starts(), view.len())
         };
         reader.opened = opened;
         Ok(reader)
@@ -80,7 +80,7 @@ impl Reader {
     /// the new copy: the caller must ask after each read, and show nothing of it.
     #[must_use]
     pub fn is_started_over(&self) -> bool {
-        self.replica.lock().starts != self.opened.0
+        self.replica.starts() != self.opened.0
     }
 
     /// The replica's id.
@@ -125,7 +125,7 @@ impl Reader {
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.replica.lock();
-        if state.starts != self.opened.0 {
+        if self.replica.starts() != self.opened.0 {
             return self.opened.1;
         }
         match (&state.write_state, &state.record) {

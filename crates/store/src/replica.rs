@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::ReplicaId;
@@ -15,6 +16,8 @@ use crate::{ReplicaState, ReplicaStatus, StoreError};
 /// A replica that has readers or an open write. Its readers and writers share it.
 pub(crate) struct OpenReplica {
     pub(crate) id: ReplicaId,
+    /// How often it was started over. Its older readers must show nothing more. Rises only under the lock of the state.
+    starts: AtomicU64,
     state: Mutex<State>,
     /// Signals a change that writers wait for.
     changed: Condvar,
@@ -39,15 +42,13 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     /// A sync runs. Another one waits for it, and so does [`Locked::pause`].
     pub(crate) syncing: bool,
-    /// How often it was started over. Its older readers must show nothing more.
-    pub(crate) starts: u64,
     /// Rises when an open write begins or ends: cached checksums of readers become invalid.
     pub(crate) version: u64,
 }
 
 impl OpenReplica {
     pub(crate) fn new(id: ReplicaId, state: State) -> Self {
-        Self { id, state: Mutex::new(state), changed: Condvar::new() }
+        Self { id, starts: AtomicU64::new(0), state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(crate) fn ended(id: ReplicaId, record: ReplicaRecord) -> Self {
@@ -56,6 +57,17 @@ impl OpenReplica {
 
     pub(crate) fn living(id: ReplicaId, record: Option<ReplicaRecord>, write_state: WriteState) -> Self {
         Self::new(id, State { record, write_state: Some(write_state), ..State::default() })
+    }
+
+    /// How often it was started over.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts.load(Ordering::Acquire)
+    }
+
+    /// It is about to be started over.
+    pub(crate) fn start_over(&self) {
+        let _state = self.state.lock();
+        self.starts.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {

@@ -291,7 +291,7 @@ impl Writer {
 
     /// The replica is about to be started over: its readers show nothing more.
     pub(crate) fn forget_readers(&self) {
-        self.replica.lock().starts += 1;
+        self.replica.start_over();
     }
 
     /// Makes all acknowledged changes durable. Returns the durable prefix in bytes.

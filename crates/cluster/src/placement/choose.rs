@@ -48,6 +48,21 @@ pub fn choose_stores(
     expected_len: u64,
     seed: u64,
 ) -> Result<Placed, PlacementError> {
+    choose_other_stores(map, policy, client, expected_len, &[], seed)
+}
+
+/// The same, without the stores of `full`: their servers have told the client that they have no room.
+///
+/// # Errors
+/// The same as those of [`choose_stores`].
+pub fn choose_other_stores(
+    map: &Map,
+    policy: &Policy,
+    client: Option<&Location>,
+    expected_len: u64,
+    full: &[StoreId],
+    seed: u64,
+) -> Result<Placed, PlacementError> {
     let table = map.table(policy)?;
     let units = usize::from(policy.layout().units());
     let bytes = expected_len.div_ceil(units as u64);
@@ -57,7 +72,7 @@ pub fn choose_stores(
         if table.usable(&range) < enough {
             continue;
         }
-        let mut drawing = Drawing { map, table: &table, range, bytes, used: Vec::with_capacity(units) };
+        let mut drawing = Drawing { map, table: &table, range, bytes, full, used: Vec::with_capacity(units) };
         let groups: Option<Vec<_>> = (0..units).map(|_| drawing.draw(&mut random)).collect();
         if let Some(groups) = groups {
             return Ok(Placed { groups, first });
@@ -116,6 +131,8 @@ struct Drawing<'a> {
     range: Range<usize>,
     /// The room that each member must have, in bytes.
     bytes: u64,
+    /// Stores that have no room, whatever they have reported.
+    full: &'a [StoreId],
     /// The primaries of the units so far.
     used: Vec<u32>,
 }
@@ -175,7 +192,7 @@ impl Drawing<'_> {
         std::iter::once(primary).chain(others).all(|at| {
             let info = self.map.info(at);
             debug_assert_eq!(info.state, StoreState::Online);
-            info.room() >= self.bytes
+            info.room() >= self.bytes && !self.full.contains(&info.store)
         })
     }
 }

@@ -196,23 +196,6 @@ impl Map {
         Ok(Self { stores, by_id, domains, rings, weights, tables: Mutex::default() })
     }
 
-    /// Makes the same map in which these stores have no room. `None`: it is this map.
-    #[must_use]
-    pub fn without_room(&self, full: &[StoreId]) -> Option<Self> {
-        let indexes: Vec<u32> = full.iter().filter_map(|store| self.index_of(*store)).collect();
-        if indexes.iter().all(|at| self.info(*at).room() == 0) {
-            return None;
-        }
-        let mut stores = self.stores.clone();
-        for at in indexes {
-            let info = &mut stores[at as usize];
-            info.free = info.free.min(info.reserve);
-        }
-        let weights = stores.iter().map(StoreInfo::weight).collect();
-        let (by_id, domains, rings) = (self.by_id.clone(), self.domains.clone(), self.rings.clone());
-        Some(Self { stores, by_id, domains, rings, weights, tables: Mutex::default() })
-    }
-
     /// Returns all stores, ordered by location.
     #[must_use]
     pub fn stores(&self) -> &[StoreInfo] {

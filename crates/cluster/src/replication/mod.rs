@@ -195,4 +195,6 @@ pub enum PlantedBug {
     LeaseNotChecked,
     /// Leave out a silent store without telling the manager.
     LeftOutSilently,
+    /// Keep a change in place on the primary alone when its client vanishes.
+    EndedOnPrimaryAlone,
 }

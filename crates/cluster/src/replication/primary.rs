@@ -354,6 +354,9 @@ impl Primary {
     }
 
     fn break_down(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        if self.end_alone(out) {
+            return;
+        }
         self.broken = Some(why);
         self.refuse_all(why, out);
     }

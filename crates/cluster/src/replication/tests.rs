@@ -411,6 +411,41 @@ fn a_failed_primary_that_is_alone_refuses_at_once() {
     }
 }
 
+#[test]
+fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_it() {
+    let takes = || Promotion {
+        me: ME,
+        boot_generation: BootGeneration(1),
+        process_epoch: ProcessEpoch(1),
+        epoch: Epoch(1),
+        session: SESSION,
+        in_sync: vec![in_sync_replica(ME)],
+        may_make: false,
+    };
+    for fails_at_a_change in [false, true] {
+        let primary = Primary::new(at(0), VALID, takes(), ReplicaTimeouts::default(), None, &mut Vec::new()).unwrap();
+        let mut story = Story { primary, out: Vec::new() };
+        let began = match fails_at_a_change {
+            true => {
+                story.step(1, VALID, PrimaryInput::Change(Ask(5)));
+                story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+                story.step(3, VALID, PrimaryInput::Applied(Seq(1), Err(ErrorCode::Io)))
+            }
+            false => {
+                let completes = story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+                assert_eq!(completes, [PrimaryEffect::CompleteOwn]);
+                story.step(3, VALID, PrimaryInput::Completed(Err(ErrorCode::Io)))
+            }
+        };
+        assert!(began.ends_with(&[PrimaryEffect::InterruptOwn]), "{began:?}");
+        let marked = story.step(4, VALID, PrimaryInput::Interrupted(Ok(3)));
+        let [PrimaryEffect::Interrupt(request, 3, holders)] = &marked[..] else { panic!("{marked:?}") };
+        assert_eq!(holders, &[ME]);
+        let ended = story.step(5, VALID, PrimaryInput::Ended(*request, Ok(())));
+        assert_eq!(ended[0], PrimaryEffect::Answer(Ask(6), Ok(())));
+    }
+}
+
 /// All in-sync replicas of a change in place keep it. Until repair has made others, the primary's alone might be damaged or lost.
 #[test]
 fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {

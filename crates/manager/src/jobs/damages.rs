@@ -21,8 +21,9 @@ use crate::hold::Hold;
 use crate::known_damage::{Known, KnownDamage};
 use crate::names::Names;
 
-/// A replica that was not reported for this time is forgotten. Its server reports every 10 s, or is away.
-const FORGET: Duration = Duration::from_secs(60);
+/// A replica that was not reported for this time is forgotten. Its server reports every 10 s, or is away. After a restart the server first reads again
+/// the replicas that were damaged.
+const FORGET: Duration = Duration::from_secs(600);
 /// How often the job looks which replicas have been replaced.
 const LOOK: Duration = Duration::from_secs(1);
 /// The most replicas that it looks at each time.

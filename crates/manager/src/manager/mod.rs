@@ -91,7 +91,13 @@ impl Manager {
             without_primary.clone(),
             Arc::clone(&known_damage),
         ));
-        let copies = Arc::new(Copies::new(names_again(), world_again(), Arc::clone(&coordinator), settings.copies));
+        let copies = Arc::new(Copies::new(
+            names_again(),
+            world_again(),
+            Arc::clone(&coordinator),
+            Arc::clone(&known_damage),
+            settings.copies,
+        ));
         let parts = (Arc::clone(&copies), Arc::clone(&hold));
         let damages =
             Arc::new(Damages::new(names_again(), world_again(), Arc::clone(&coordinator), parts, known_damage));
@@ -445,6 +451,12 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn audit(&self, list_max: usize, go_on: &mut dyn FnMut() -> bool) -> Result<Option<AuditView>, NsError> {
         self.audit.run(list_max, go_on)
+    }
+
+    /// Whether a disk server has reported this store's replica of an object as damaged.
+    #[must_use]
+    pub fn knows_damage(&self, store: StoreId, object: ObjectId) -> bool {
+        self.damages.is_damaged(store, object)
     }
 
     /// Damaged replicas, as disk servers report them now.

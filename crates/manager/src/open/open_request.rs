@@ -165,7 +165,7 @@ pub enum OpeningError {
     NoCopy(String),
     /// The replicas that are online are damaged. A change would make the intact ones useless.
     #[error(
-        "its replica on {damaged} is damaged, and its intact replicas are away: on {away}; it can be changed when one of these stores is online"
+        "its replica on {damaged} is damaged, and the intact one is away, on {away}: bring that store back, or remove it as lost, or write the whole file again"
     )]
     OnlyDamaged {
         /// The stores with a damaged replica.

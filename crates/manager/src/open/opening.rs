@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::placement::{PlacementError, StoreState, choose_stores};
+use cluster::placement::{PlacementError, StoreState, choose_other_stores};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
@@ -129,8 +129,7 @@ impl OpenService {
     pub(crate) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
         let view = self.view.get();
         let at = Self::location_of(&view, open_request);
-        let without_full = view.servers.map().without_room(&open_request.full_stores);
-        let map = without_full.as_ref().unwrap_or_else(|| view.servers.map());
+        let (map, full) = (view.servers.map(), &open_request.full_stores);
         let preferred = policy.clone().with_near_client(false);
         let anywhere = preferred.clone().with_prefer(None);
         let mut second_best = None;
@@ -141,8 +140,8 @@ impl OpenService {
                 Some(_) if draw >= DRAWS / 2 => &preferred,
                 _ => policy,
             };
-            let placed =
-                choose_stores(map, policy, at.as_ref(), open_request.announced.unwrap_or(0), self.world.random());
+            let bytes = open_request.announced.unwrap_or(0);
+            let placed = choose_other_stores(map, policy, at.as_ref(), bytes, full, self.world.random());
             let groups = match placed {
                 Ok(placed) => placed.groups,
                 Err(error) if self.may_come_back(&view) => {

@@ -8,7 +8,7 @@ use node::StripedRights;
 use types::absent_replicas::AbsentReplica;
 use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
-use super::redirects::{to_manager, to_manager_without};
+use super::redirects::to_manager_without;
 use super::{Hints, Intent, Open, Opened, WriteMode, mode_or_usual, no_new_target, origin_of, source_to_write};
 use crate::answer::Answer;
 use crate::attributes::Stat;
@@ -110,16 +110,16 @@ impl Service {
                 let may_go_elsewhere = may_go_elsewhere(&open);
                 let disk = Arc::clone(disk);
                 let mut full_stores = open.hints.full_stores;
+                full_stores.push(writing.store());
                 self.workers.on_worker(answer, move |answer| {
                     if may_go_elsewhere && !writing.has_room(opening.expected_len) {
                         tracing::info!(path = %opening.path, store = %writing.store(), "its store has too little room: its client is sent to another one");
-                        full_stores.push(writing.store());
                         return answer.give(Err(to_manager_without(&disk, full_stores)));
                     }
                     match writing.attach(opening.path.as_bytes(), opening.expected_len) {
                         Ok(replicated) => opening.write(replicated, answer),
                         Err(error) if error.code() == ErrorCode::NoSpace && may_go_elsewhere => {
-                            answer.give(Err(to_manager(&disk)));
+                            answer.give(Err(to_manager_without(&disk, full_stores)));
                         }
                         Err(error) => {
                             answer.give(Err(Error::of_disk_server(&format_args!("open {}", opening.path), &error)));

@@ -1,8 +1,8 @@
 //! Bytes at rest that a disk damages.
 
-use namespace::Actor;
+use namespace::{Actor, WriterKind};
 use rand::Rng;
-use types::{ErrorCode, InSyncReplica, NsPath, ReplicaId};
+use types::{ErrorCode, InSyncReplica, NsPath, ReplicaId, StoreId, WriterToken};
 
 use super::World;
 use crate::manager::{server_of, store_of};
@@ -45,13 +45,48 @@ impl World {
     /// A change begins or goes on with these replicas.
     pub(super) fn look_for_damage(&mut self, path: &NsPath, replica: ReplicaId, in_sync: &[InSyncReplica]) {
         let Some(file) = self.model.by_path.get(&path.to_string()).copied() else { return };
-        let is_damaged = |one: &InSyncReplica| {
-            let Addr::Server(server) = server_of(one.store) else { return false };
+        if self.settings.faults.damage_every.is_none() {
+            return;
+        }
+        let begins = std::mem::take(&mut self.model.files[file].is_asked_for);
+        if begins && let Some(manager) = &self.manager.process {
+            let is_known = |store: &StoreId| manager.knows_damage(*store, replica.object);
+            let others: Vec<StoreId> =
+                manager.holders(replica.object).into_iter().filter(|store| !is_known(store)).collect();
+            if in_sync.iter().all(|one| is_known(&one.store)) && !others.is_empty() {
+                let path = path.to_string();
+                return self.wrong(Err(format!(
+                    "{path} is to be changed on {in_sync:?}, which are known to be damaged, without {others:?}"
+                )));
+            }
+        }
+        let stores: Vec<StoreId> = in_sync.iter().map(|one| one.store).collect();
+        self.look_whether_hopeless(file, replica, &stores);
+    }
+
+    /// A change ends, and these stores have the file.
+    pub(super) fn look_for_damage_at_end(&mut self, writer: WriterToken, holders: &[StoreId]) {
+        if self.settings.faults.damage_every.is_none() {
+            return;
+        }
+        let Some(manager) = &self.manager.process else { return };
+        let record = manager.ns.read(|read| namespace::writer_of(read, writer.key, writer.object)).ok().flatten();
+        let Some(record) = record.filter(|record| record.kind == WriterKind::Update) else { return };
+        let path = String::from_utf8_lossy(&record.path).into_owned();
+        if let Some(file) = self.model.by_path.get(&path).copied() {
+            self.look_whether_hopeless(file, record.replica(), holders);
+        }
+    }
+
+    /// Whether the replicas of a change that count are all damaged. The damage was not known when it began, and other replicas have become useless.
+    fn look_whether_hopeless(&mut self, file: usize, replica: ReplicaId, stores: &[StoreId]) {
+        let is_damaged = |store: &StoreId| {
+            let Addr::Server(server) = server_of(*store) else { return false };
             let len = self.model.content(file).len();
             let written = self.sound(server).map(|process| process.written(replica, 0, len));
             matches!(written, Some(Err(ErrorCode::Checksum)))
         };
-        if self.settings.faults.damage_every.is_some() && in_sync.iter().all(is_damaged) {
+        if !stores.is_empty() && stores.iter().all(is_damaged) {
             self.counts.hopeless += u64::from(!self.model.files[file].is_hopeless);
             self.model.files[file].is_hopeless = true;
         }

@@ -37,8 +37,9 @@ pub struct CpArgs {
     /// Copy a file that is still being written to its end: until its writer has closed it. The source must be at a weir
     /// server. It gives up when the file has not grown for the time of --wait-for. Fails if the writer goes away for
     /// good; --partial keeps what was copied. With -r, each file that is being written when its turn comes is followed,
-    /// and files that appear later are not copied.
-    #[arg(long, conflicts_with_all = ["resume", "tpc"])]
+    /// and files that appear later are not copied. The checksum of the whole shows whether the writer has changed bytes that were
+    /// copied already, so it cannot be left out.
+    #[arg(long, conflicts_with_all = ["resume", "tpc", "no_verify"])]
     pub follow: bool,
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]

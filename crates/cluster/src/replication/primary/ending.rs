@@ -91,17 +91,35 @@ impl Primary {
             return;
         }
         // A complete object that was changed in place has no gaps: all in-sync replicas keep it. Of a new object only the own replica counts, as others may
-        // have other parts of what was not answered.
-        if !self.may_make && !is_full {
+        // have other parts of what was not answered; so too if the own store is full and lacks a change that was not answered.
+        let ends_alone = self.planted == Some(PlantedBug::EndedOnPrimaryAlone);
+        if !self.may_make && !is_full && !ends_alone {
             self.is_closing = true;
             self.barriers.push_back(Barrier { ask, kind: Kind::End, upto: self.last(), step: Step::Waiting });
             return;
         }
+        self.interrupt_own(ask, out);
+    }
+
+    fn interrupt_own(&mut self, ask: Ask, out: &mut Vec<Effect>) {
         self.refuse_all(ErrorCode::Interrupted, out);
         self.broken = None;
         self.is_closing = true;
         self.interruption = Some(Interruption { ask, step: InterruptStep::Own });
         out.push(Effect::InterruptOwn);
+    }
+
+    /// The own store cannot complete its replica, and no other one can take over. If the end of a change without its client is under way, the own store keeps
+    /// what is durable there: otherwise the file would be changed for ever.
+    pub(super) fn end_alone(&mut self, out: &mut Vec<Effect>) -> bool {
+        let Some(at) = self.barriers.iter().position(|barrier| barrier.kind == Kind::End) else { return false };
+        let Some(barrier) = self.barriers.remove(at) else { return false };
+        if let Step::Committing { .. } = barrier.step {
+            self.barriers.push_back(barrier);
+            return false;
+        }
+        self.interrupt_own(barrier.ask, out);
+        true
     }
 
     pub(super) fn interrupted(&mut self, result: Result<u64, ErrorCode>, out: &mut Vec<Effect>) {

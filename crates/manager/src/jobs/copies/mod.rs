@@ -15,6 +15,7 @@ use types::{GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
 
 use crate::World;
 use crate::coordinator::{ClusterView, Coordinator, PublishedView};
+use crate::known_damage::KnownDamage;
 use crate::names::Names;
 use crate::tracked::Tracked;
 pub(crate) use failures::FailedCopy;
@@ -36,6 +37,8 @@ pub(crate) struct Copies {
     world: Arc<dyn World>,
     /// Knows the groups.
     coordinator: Arc<Coordinator>,
+    /// Learns of damaged replicas that were replaced.
+    known_damage: Arc<KnownDamage>,
     state: Tracked<State>,
 }
 
@@ -99,7 +102,13 @@ pub(crate) struct Progress {
 }
 
 impl Copies {
-    pub(crate) fn new(names: Names, world: Arc<dyn World>, coordinator: Arc<Coordinator>, rate: CopyRate) -> Self {
+    pub(crate) fn new(
+        names: Names,
+        world: Arc<dyn World>,
+        coordinator: Arc<Coordinator>,
+        known_damage: Arc<KnownDamage>,
+        rate: CopyRate,
+    ) -> Self {
         let state = State {
             copying: Copying::new(world.now(), rate),
             under_way: BTreeMap::new(),
@@ -108,7 +117,7 @@ impl Copies {
             throughput: Throughput::default(),
             finished: (0, 0),
         };
-        Self { names, view: coordinator.published(), world, coordinator, state: Tracked::new(state) }
+        Self { names, view: coordinator.published(), world, coordinator, known_damage, state: Tracked::new(state) }
     }
 
     /// Sets the total rate of repair from now on.
@@ -376,8 +385,9 @@ impl Copies {
                     state.copying.go_on(now, &mut next);
                 }
             }
-            if let Err(error) = result {
-                this.failed(&made, format!("the namespace does not record it: {error}"));
+            match result {
+                Ok(()) => this.known_damage.replaced(made.done.store, made.done.object),
+                Err(error) => this.failed(&made, format!("the namespace does not record it: {error}")),
             }
             this.carry_out(now, next);
         });
