@@ -1,6 +1,7 @@
 """`weir cp --follow`: a file that is still being written is copied to its end, from a node and from a cluster, whatever happens to its
 writer and to the servers meanwhile."""
 
+import re
 import subprocess
 import time
 
@@ -208,10 +209,11 @@ def test_from_server_to_server_it_goes_through_the_client(short, cluster, tmp_pa
         recording = Recording(source)
         recording.add(data[:CHUNK])
         copy = subprocess.Popen([WEIR_BIN, "cp", "--follow", source, target], stderr=subprocess.PIPE, text=True)
+        # It has begun, and follows.
+        until(lambda target=target: weir("stat", target).returncode == 0, 60)
         for number in range(1, 5):
             recording.add(data[number * CHUNK : (number + 1) * CHUNK])
-        time.sleep(0.5)
-        assert copy.poll() is None
+        assert copy.poll() is None, copy.stderr.read()
         recording.close()
         assert copy.wait(60) == 0, copy.stderr.read()
         assert weir("cp", target, str(tmp_path / "back"), "--force").returncode == 0
