@@ -8,7 +8,7 @@ use node::StripedRights;
 use types::absent_replicas::AbsentReplica;
 use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
-use super::redirects::to_manager_without;
+use super::redirects::{to_manager, to_manager_without};
 use super::{Hints, Intent, Open, Opened, WriteMode, mode_or_usual, no_new_target, origin_of, source_to_write};
 use crate::answer::Answer;
 use crate::attributes::Stat;
