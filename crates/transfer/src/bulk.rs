@@ -211,7 +211,9 @@ impl Bulk<'_> {
 
     /// The checksum to compare: one that the target's server keeps, else one that the source's server keeps. An option can name it.
     pub(super) fn algorithm(&self, client: &mut Client) -> Result<Option<Algorithm>, TransferError> {
-        if !self.context.options.verify {
+        // The part of an interrupted file that was kept has no checksum.
+        let is_part = matches!(self.from, CopyPath::Remote(url) if url.word("weir.partial") == Some("1"));
+        if !self.context.options.verify || is_part {
             return Ok(None);
         }
         for place in [self.to, self.from] {

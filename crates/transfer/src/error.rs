@@ -23,6 +23,8 @@ pub enum TransferError {
     PerhapsOurs { path: String },
     #[error("{path} is a directory; -r copies it with everything in it")]
     IsDirectory { path: String },
+    #[error("{path} is a directory; -r removes it with everything in it")]
+    RemovesDirectory { path: String },
     #[error("{path} is not a file that can be copied")]
     NotAFile { path: String },
     #[error(
@@ -175,6 +177,7 @@ impl TransferError {
             | Self::Dots { .. }
             | Self::Around { .. }
             | Self::NotADirectory { .. }
+            | Self::RemovesDirectory { .. }
             | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }
             | Self::NameWithMark { .. }

@@ -69,7 +69,7 @@ impl Run<'_> {
         let info = self.tree.info(at)?;
         // As a server would refuse it.
         if info.kind == Kind::Directory && !directory {
-            return Err(TransferError::IsDirectory { path: at.to_string() });
+            return Err(TransferError::RemovesDirectory { path: at.to_string() });
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Run<'_> {
         }
         let is_directory = |tree: &mut Tree| tree.info(at).is_ok_and(|info| info.kind == Kind::Directory);
         if !self.how.recursive && is_directory(self.tree) {
-            return self.went(at, Err(TransferError::IsDirectory { path: at.to_string() }));
+            return self.went(at, Err(TransferError::RemovesDirectory { path: at.to_string() }));
         }
         match self.remove_one(at, false) {
             Err(error) if self.how.recursive && may_be_directory(&error) && is_directory(self.tree) => {
@@ -127,7 +127,7 @@ impl Run<'_> {
             Ok(()) => self.went(&path.display(), Ok(())),
             Err(Errno::ISDIR | Errno::PERM) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
                 if !self.how.recursive {
-                    let error = TransferError::IsDirectory { path: path.display().to_string() };
+                    let error = TransferError::RemovesDirectory { path: path.display().to_string() };
                     return self.went(&path.display(), Err(error));
                 }
                 let opened = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed);
@@ -226,7 +226,7 @@ fn may_go(at: &CopyPath) -> Result<(), TransferError> {
 /// Whether the server answered, so that the name may be a directory. There is no point in asking an unreachable
 /// server for the contents.
 fn may_be_directory(error: &TransferError) -> bool {
-    matches!(error, TransferError::Client(ClientError::Refused { .. }) | TransferError::IsDirectory { .. })
+    matches!(error, TransferError::Client(ClientError::Refused { .. }) | TransferError::RemovesDirectory { .. })
 }
 
 #[cfg(test)]

@@ -414,9 +414,9 @@ pub struct BackupArgs {
     /// The folder for the backups; created if it is missing. Each node needs its own.
     #[arg(value_name = "TARGET")]
     pub target: PathBuf,
-    /// The data directory of the node.
+    /// The data directory of the node [default: $WEIR_DATA, else /var/lib/weir/data].
     #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    pub data: Option<PathBuf>,
     /// A TOML file with settings, as `weir serve` takes it; only used if the node is not running.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -11,11 +11,12 @@ use maintenance::export::{self, ExportOptions};
 use maintenance::fsck::{self, FsckOptions};
 use serde_json::json;
 
-use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs};
+use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs, usual_data};
 use crate::config::Config;
 use crate::control::client::{AskError, ask};
 use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
+use crate::init::Owner;
 use crate::{Failure, logging};
 
 /// Runs `weir fsck`.
@@ -38,14 +39,15 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
 /// Runs `weir backup`.
 pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
     let config = begin(args.config.as_ref())?;
+    let data = args.data.clone().unwrap_or_else(usual_data);
     let options = BackupOptions {
         target: args.target.clone(),
-        data: args.data.clone(),
+        data: data.clone(),
         full: args.full,
         keep: args.keep,
         json: args.json,
     };
-    backup::run(&options, &config.foundation(), &mut |since| ask_node(&args.data, since)).map_err(failed)
+    backup::run(&options, &config.foundation(), &mut |since| ask_node(&data, since)).map_err(failed)
 }
 
 /// Runs `weir restore`.
@@ -60,7 +62,17 @@ pub fn restore(args: &RestoreArgs) -> Result<Exit, Failure> {
         json: args.json,
         list_max: args.list_max,
     };
-    restore::run(&options, &config.foundation()).map_err(failed)
+    // Root restores a service's directory for the service's user: the owner of the directory, or of the folder that it is made in.
+    let there = args.data.as_ref().and_then(|data| Some((data, Owner::of(data).or_else(|| Owner::of(data.parent()?)))));
+    let exit = restore::run(&options, &config.foundation()).map_err(failed)?;
+    if let Some((data, owner)) = there {
+        Owner::hand_over(owner, data, true).map_err(|error| {
+            let what =
+                format!("cannot give {} to its owner: {error}; change the owner before the start", data.display());
+            Failure::message(Exit::Failed, what)
+        })?;
+    }
+    Ok(exit)
 }
 
 /// Runs `weir export`.

@@ -103,10 +103,13 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
-        "weir {} is node {} of cluster {cluster}, a disk server with {} stores; nodes reach it at {told}",
+        "weir {} is node {} of cluster {cluster}, a disk server with {}; nodes reach it at {told}",
         env!("CARGO_PKG_VERSION"),
         identity.name().node,
-        stores.len()
+        match stores.len() {
+            1 => "1 store".to_owned(),
+            count => format!("{count} stores"),
+        }
     );
     let mut spaces: Vec<SpaceWatch<'_>> = stores
         .iter()

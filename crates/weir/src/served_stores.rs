@@ -180,7 +180,7 @@ fn missing(dir: &Path, store: StoreId, data: &DataDir) -> Failure {
         format!(
             "store {store} was in {dir}, and there is no store now: is its disk mounted? Nothing was made or changed. If \
              the disk is lost, take its [[store]] out of the configuration, or make a new store in its place with `weir \
-             store add {dir} --data {data}`"
+             store add {dir} --data {data}`; then remove the lost one on the manager: `weir store remove {store} --lost`"
         ),
     )
 }

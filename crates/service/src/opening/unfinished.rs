@@ -86,7 +86,7 @@ impl Service {
 
 /// The error for a reader of a file whose writer is there.
 fn unfinished_error(path: &NsPath, why: &str) -> Error {
-    let text = format!("Cannot open {path}: {why}, or open it with ?weir.follow=1 to read what is there so far");
+    let text = format!("Cannot open {path}: {why}, or copy it to its end with weir cp --follow");
     Error::new(ErrorCode::Busy, text)
 }
 

@@ -11,6 +11,7 @@ mod settings;
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::net::ToSocketAddrs as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,7 @@ fn new_node(args: &InitArgs, role: InitRole) -> Result<Exit, Failure> {
         (None, _) => match HostFacts::look(host_name(), peers).reachable() {
             // Both addresses are given, so the host is of little use.
             None if args.listen.is_some() && args.nodes.is_some() => None,
-            None => return Err(no_host()),
+            None => return Err(no_host(peers)),
             host => host,
         },
     };
@@ -143,7 +144,14 @@ fn only_for_its_role(args: &InitArgs, role: InitRole) -> Result<(), Failure> {
     Ok(())
 }
 
-fn no_host() -> Failure {
+/// `peers`: the managers' addresses in the token.
+fn no_host(peers: &[String]) -> Failure {
+    if let Some((peer, why)) = peers.iter().find_map(|peer| Some((peer, peer.to_socket_addrs().err()?))) {
+        let what = format!(
+            "cannot look up the manager's address {peer} from the token: {why}. Make the name known on this machine, in DNS or in /etc/hosts"
+        );
+        return Failure::message(Exit::Usage, what);
+    }
     Failure::message(
         Exit::Usage,
         format!(
