@@ -50,6 +50,9 @@ def test_a_dead_writers_file_is_kept_and_marked(server, tmp_path, chunk, count):
     xrdcp(f"{url}/recording?weir.partial=1", tmp_path / "part").ok()
     part = (tmp_path / "part").read_bytes()
     assert len(part) >= got and part == data[: len(part)]
+    # There is no checksum to compare it with.
+    done = weir("cp", f"{url}/recording?weir.partial=1", str(tmp_path / "same"))
+    assert done.returncode == 0 and (tmp_path / "same").read_bytes() == part, done
     assert fs.size("/recording") == len(part)
     assert fs.names("/") == ["recording"]
     assert fs("query", "checksum", "/recording").code != 0

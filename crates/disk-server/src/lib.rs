@@ -328,7 +328,7 @@ impl DiskServer {
                     self.member.lock().registered(&registered, terms, wall);
                     drop(arrivals);
                     tracing::info!(session = %registered.session, boot_generation = registered.boot_generation.0, "in session with the manager");
-                    // Before any client comes: a damaged replica must not be the only one of a change.
+                    // At once: a damaged replica must not be the only one of a change.
                     self.stores.values().for_each(|shell| shell.damage.report_soon());
                     self.report_damage(self.world.now());
                     self.report();

@@ -11,7 +11,7 @@ use wire::response::StatReply;
 use crate::context::Context;
 use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
-use crate::follow::Growing;
+use crate::follow::{FileState, Growing};
 use crate::held_back::HeldBack;
 use crate::local::{KeptAttributes, LocalSink, LocalSource, mode_of};
 use crate::place::CopyPath;
@@ -211,9 +211,7 @@ impl Bulk<'_> {
 
     /// The checksum to compare: one that the target's server keeps, else one that the source's server keeps. An option can name it.
     pub(super) fn algorithm(&self, client: &mut Client) -> Result<Option<Algorithm>, TransferError> {
-        // The part of an interrupted file that was kept has no checksum.
-        let is_part = matches!(self.from, CopyPath::Remote(url) if url.word("weir.partial") == Some("1"));
-        if !self.context.options.verify || is_part {
+        if !self.context.options.verify || self.is_part(client) {
             return Ok(None);
         }
         for place in [self.to, self.from] {
@@ -224,6 +222,16 @@ impl Bulk<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether it copies what was kept of an interrupted file, which has no checksum.
+    fn is_part(&self, client: &mut Client) -> bool {
+        match self.from {
+            CopyPath::Remote(url) if !self.follows && url.word("weir.partial") == Some("1") => {
+                matches!(FileState::of(client, url), Ok(FileState::Interrupted))
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {

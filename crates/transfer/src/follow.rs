@@ -24,7 +24,7 @@ const STATE: &str = "weir.state";
 
 /// The state of a file, as far as a reader must know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FileState {
+pub(crate) enum FileState {
     /// Its writer may still add to it.
     BeingWritten,
     /// Its writer has closed it.
@@ -34,7 +34,7 @@ enum FileState {
 }
 
 impl FileState {
-    fn of(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
+    pub(crate) fn of(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
         Self::parse(&client.xattr(url, STATE)?).ok_or_else(|| {
             let what = format!("a state of {url} that this version of weir does not know");
             ClientError::Unexpected { server: url.server.clone(), what }

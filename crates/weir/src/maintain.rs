@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::control::client::{AskError, ask};
 use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
-use crate::init::Owner;
 use crate::{Failure, logging};
 
 /// Runs `weir fsck`.
@@ -62,17 +61,7 @@ pub fn restore(args: &RestoreArgs) -> Result<Exit, Failure> {
         json: args.json,
         list_max: args.list_max,
     };
-    // Root restores a service's directory for the service's user: the owner of the directory, or of the folder that it is made in.
-    let there = args.data.as_ref().and_then(|data| Some((data, Owner::of(data).or_else(|| Owner::of(data.parent()?)))));
-    let exit = restore::run(&options, &config.foundation()).map_err(failed)?;
-    if let Some((data, owner)) = there {
-        Owner::hand_over(owner, data, true).map_err(|error| {
-            let what =
-                format!("cannot give {} to its owner: {error}; change the owner before the start", data.display());
-            Failure::message(Exit::Failed, what)
-        })?;
-    }
-    Ok(exit)
+    restore::run(&options, &config.foundation()).map_err(failed)
 }
 
 /// Runs `weir export`.

@@ -377,7 +377,8 @@ impl Primary {
     /// Asks again, in case the request or the answer was lost.
     fn go_on_handing_over(&mut self, out: &mut Vec<Effect>) {
         let Some(HandingOver { began, asked, why, .. }) = self.handing_over else { return };
-        if self.now.since(began) >= self.patience.replica * HAND_OVER_PATIENCE {
+        // Nobody waits for the end of a change without its client. Another in-sync replica has all of it, and may be back later.
+        if self.now.since(began) >= self.patience.replica * HAND_OVER_PATIENCE && !self.is_ending() {
             return self.break_down(why, out);
         }
         if self.now.since(asked) >= self.patience.again && self.lease.session.is_some() {

@@ -446,6 +446,37 @@ fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_i
     }
 }
 
+/// The other in-sync replica has everything that was acknowledged, also if the manager is away for long.
+#[test]
+fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
+    let takes = Promotion {
+        me: ME,
+        boot_generation: BootGeneration(1),
+        process_epoch: ProcessEpoch(1),
+        epoch: Epoch(1),
+        session: SESSION,
+        in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER)],
+        may_make: false,
+    };
+    let mut out = Vec::new();
+    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, .. })] = out[..] else { panic!("{out:?}") };
+    let mut story = Story { primary, out: Vec::new() };
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+    let asked = story.step(3, VALID, PrimaryInput::Completed(Err(ErrorCode::Io)));
+    assert!(matches!(asked[..], [PrimaryEffect::HandOver(..)]), "{asked:?}");
+    let asked = story.step(60_000, VALID, PrimaryInput::Tick);
+    let [PrimaryEffect::HandOver(request, _)] = asked[..] else { panic!("{asked:?}") };
+    // Nobody can take over: what the own store has is kept.
+    let alone = story.step(60_001, VALID, PrimaryInput::Placed(request, Err(ErrorCode::Unavailable)));
+    assert!(alone.ends_with(&[PrimaryEffect::InterruptOwn]), "{alone:?}");
+    // A result of work before that comes late.
+    assert_eq!(story.step(60_002, VALID, PrimaryInput::Completed(Err(ErrorCode::Io))), []);
+    let marked = story.step(60_003, VALID, PrimaryInput::Interrupted(Ok(3)));
+    assert!(matches!(&marked[..], [PrimaryEffect::Interrupt(_, 3, holders)] if holders == &[ME]), "{marked:?}");
+}
+
 /// All in-sync replicas of a change in place keep it. Until repair has made others, the primary's alone might be damaged or lost.
 #[test]
 fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {

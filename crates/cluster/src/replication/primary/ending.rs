@@ -109,7 +109,12 @@ impl Primary {
         out.push(Effect::InterruptOwn);
     }
 
-    /// The own store cannot complete its replica, and no other one can take over. If the end of a change without its client is under way, the own store keeps
+    /// Whether the end of a change without its client is under way.
+    pub(super) fn is_ending(&self) -> bool {
+        self.barriers.iter().any(|barrier| barrier.kind == Kind::End)
+    }
+
+    /// The own store cannot complete its replica, and the manager knows no other store that can take over. If the end of a change without its client is under way, the own store keeps
     /// what is durable there: otherwise the file would be changed for ever.
     pub(super) fn end_alone(&mut self, out: &mut Vec<Effect>) -> bool {
         let Some(at) = self.barriers.iter().position(|barrier| barrier.kind == Kind::End) else { return false };
@@ -154,6 +159,8 @@ impl Primary {
                     *own = Some(flushed);
                 }
             }
+            // Of work before the interruption.
+            Err(_) if self.interruption.is_some() => {}
             Err(why) => self.fail(why, out),
         }
     }
