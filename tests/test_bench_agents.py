@@ -628,8 +628,8 @@ def test_a_key_stops_the_run_and_the_terminal_is_as_before(tmp_path, disk, token
     both = [agent(address, token, "--name", name) for name in ("one", "two")]
     try:
         sees(r"(q: stop)")
-        sees(r"(one +[34]\.\d+ MiB/s)")
-        sees(r"(total +[78]\.\d+ MiB/s)")
+        sees(r"(one +[34]\.\d+ MB/s)")
+        sees(r"(total +[789]\.\d+ MB/s)")
         assert not termios.tcgetattr(terminal)[3] & termios.ECHO
         os.write(terminal, b"xq")
         deadline = time.monotonic() + 30

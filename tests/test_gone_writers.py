@@ -95,7 +95,7 @@ def test_a_plain_copy_of_a_file_in_the_making_is_refused_and_a_follower_reads_it
     xrdcp(f"{url}/f", tmp_path / "short").refused(FILE_LOCKED)
     assert not (tmp_path / "short").exists()
     refused = weir("cp", f"{url}/f", str(tmp_path / "short"))
-    assert refused.returncode != 0 and "weir.follow=1" in refused.stderr, refused
+    assert refused.returncode != 0 and "weir cp --follow" in refused.stderr, refused
     xrdcp(f"{url}/f?weir.follow=1", tmp_path / "part").ok()
     assert (tmp_path / "part").read_bytes() == content("gone", LENGTH)
     out, _ = writer.communicate("close\n", timeout=30)

@@ -323,9 +323,7 @@ impl Damages {
             state.known.retain(|_, known| known.state == DamageState::Repairing || now.since(known.heard) < FORGET);
             let after = state.looked.map_or(Bound::Unbounded, Bound::Excluded);
             let ahead = state.known.range((after, Bound::Unbounded));
-            let is_repairing = |(_, known): &(&(StoreId, ObjectId), &Known)| known.state == DamageState::Repairing;
-            let looked: Vec<_> =
-                ahead.filter(is_repairing).take(LOOKED_MAX).map(|(replica, known)| (*replica, *known)).collect();
+            let looked: Vec<_> = ahead.take(LOOKED_MAX).map(|(replica, known)| (*replica, *known)).collect();
             state.looked = looked.last().filter(|_| looked.len() == LOOKED_MAX).map(|(replica, _)| *replica);
             looked
         };
@@ -338,11 +336,20 @@ impl Damages {
                     continue;
                 }
             };
+            let is_repairing = known.state == DamageState::Repairing;
             if found.as_ref().is_some_and(|found| found.missing.contains(&store)) {
+                // A change has left the replica out: repair replaces it.
+                if !is_repairing && let Some(known) = self.state.lock().known.get_mut(&(store, object)) {
+                    known.state = DamageState::Repairing;
+                }
+                continue;
+            }
+            let counts = found.as_ref().is_some_and(|found| found.holders.contains(&store));
+            if counts && !is_repairing {
                 continue;
             }
             // Otherwise the file was removed, or the store has left the group.
-            let is_replaced = found.as_ref().is_some_and(|found| found.holders.contains(&store));
+            let is_replaced = counts;
             {
                 let mut state = self.state.lock();
                 state.known.remove(&(store, object));
