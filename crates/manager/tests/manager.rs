@@ -1133,7 +1133,7 @@ fn damage_is_known_again_after_a_restart_and_forgotten_when_it_is_not_reported()
     cluster.reports_damage(nodes[1], 2, &[], &[object]);
     assert_eq!(cluster.damage(), [1, 0, 0, 0]);
     cluster.reports_damage(nodes[1], 2, &[object], &[]);
-    cluster.lives(&both, 70);
+    cluster.lives(&both, 610);
     assert_eq!(cluster.damage(), [1, 0, 0, 0], "the server of the other is silent about it");
     assert_eq!(sessions.len(), 2);
 }

@@ -454,7 +454,7 @@ fn a_reader_that_does_not_follow_is_refused_while_the_writer_is_there() {
     let mut reader = world.connect_as("reader", 1);
     let (number, text) = reader.try_open("/f", READ).error();
     assert_eq!(number, E::FILE_LOCKED);
-    for part in ["is being written by tester.100@127.0.0.1 (principal 0)", "opened it", "?weir.follow=1"] {
+    for part in ["is being written by tester.100@127.0.0.1 (principal 0)", "opened it", "weir cp --follow"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(reader.stat("/f").unwrap().flags.has(StatFlags::POSC_PENDING));
