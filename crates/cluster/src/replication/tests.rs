@@ -22,6 +22,19 @@ fn in_sync_replica(store: StoreId) -> InSyncReplica {
     InSyncReplica { store, boot_generation: BootGeneration(1) }
 }
 
+/// This store becomes the primary of a write with these in-sync replicas.
+fn promotion(in_sync: &[StoreId], may_make: bool) -> Promotion {
+    Promotion {
+        me: ME,
+        boot_generation: BootGeneration(1),
+        process_epoch: ProcessEpoch(1),
+        epoch: Epoch(1),
+        session: SESSION,
+        in_sync: in_sync.iter().copied().map(in_sync_replica).collect(),
+        may_make,
+    }
+}
+
 struct Story {
     primary: Primary,
     out: Vec<PrimaryEffect>,
@@ -30,15 +43,7 @@ struct Story {
 impl Story {
     fn new() -> (Self, Stream) {
         let mut out = Vec::new();
-        let takes = Promotion {
-            me: ME,
-            boot_generation: BootGeneration(1),
-            process_epoch: ProcessEpoch(1),
-            epoch: Epoch(1),
-            session: SESSION,
-            in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER)],
-            may_make: true,
-        };
+        let takes = promotion(&[ME, OTHER], true);
         let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
         let [
             PrimaryEffect::Tell(
@@ -413,17 +418,10 @@ fn a_failed_primary_that_is_alone_refuses_at_once() {
 
 #[test]
 fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_it() {
-    let takes = || Promotion {
-        me: ME,
-        boot_generation: BootGeneration(1),
-        process_epoch: ProcessEpoch(1),
-        epoch: Epoch(1),
-        session: SESSION,
-        in_sync: vec![in_sync_replica(ME)],
-        may_make: false,
-    };
     for fails_at_a_change in [false, true] {
-        let primary = Primary::new(at(0), VALID, takes(), ReplicaTimeouts::default(), None, &mut Vec::new()).unwrap();
+        let primary =
+            Primary::new(at(0), VALID, promotion(&[ME], false), ReplicaTimeouts::default(), None, &mut Vec::new())
+                .unwrap();
         let mut story = Story { primary, out: Vec::new() };
         let began = match fails_at_a_change {
             true => {
@@ -449,15 +447,7 @@ fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_i
 /// The other in-sync replica has everything that was acknowledged, also if the manager is away for long.
 #[test]
 fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
-    let takes = Promotion {
-        me: ME,
-        boot_generation: BootGeneration(1),
-        process_epoch: ProcessEpoch(1),
-        epoch: Epoch(1),
-        session: SESSION,
-        in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER)],
-        may_make: false,
-    };
+    let takes = promotion(&[ME, OTHER], false);
     let mut out = Vec::new();
     let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
     let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, .. })] = out[..] else { panic!("{out:?}") };
@@ -481,15 +471,7 @@ fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
 #[test]
 fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
     let mut out = Vec::new();
-    let takes = Promotion {
-        me: ME,
-        boot_generation: BootGeneration(1),
-        process_epoch: ProcessEpoch(1),
-        epoch: Epoch(1),
-        session: SESSION,
-        in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER), in_sync_replica(StoreId(3))],
-        may_make: false,
-    };
+    let takes = promotion(&[ME, OTHER, StoreId(3)], false);
     let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
     let streams: Vec<(StoreId, Stream)> = out
         .iter()

@@ -94,9 +94,7 @@ impl Primary {
         // have other parts of what was not answered; so too if the own store is full and lacks a change that was not answered.
         let ends_alone = self.planted == Some(PlantedBug::EndedOnPrimaryAlone);
         if !self.may_make && !is_full && !ends_alone {
-            self.is_closing = true;
-            self.barriers.push_back(Barrier { ask, kind: Kind::End, upto: self.last(), step: Step::Waiting });
-            return;
+            return self.barrier(ask, Kind::End, out);
         }
         self.interrupt_own(ask, out);
     }
@@ -109,22 +107,25 @@ impl Primary {
         out.push(Effect::InterruptOwn);
     }
 
-    /// Whether the end of a change without its client is under way.
+    /// Whether the end of a change without its client is under way. Nothing is accepted behind it.
     pub(super) fn is_ending(&self) -> bool {
-        self.barriers.iter().any(|barrier| barrier.kind == Kind::End)
+        self.barriers.back().is_some_and(|barrier| barrier.kind == Kind::End)
     }
 
-    /// The own store cannot complete its replica, and the manager knows no other store that can take over. If the end of a change without its client is under way, the own store keeps
-    /// what is durable there: otherwise the file would be changed for ever.
+    /// The own store cannot complete its replica, and the manager knows no other store that can take over. If the end of a
+    /// change without its client is under way, the own store keeps what is durable there: otherwise the file would be
+    /// changed for ever.
     pub(super) fn end_alone(&mut self, out: &mut Vec<Effect>) -> bool {
-        let Some(at) = self.barriers.iter().position(|barrier| barrier.kind == Kind::End) else { return false };
-        let Some(barrier) = self.barriers.remove(at) else { return false };
-        if let Step::Committing { .. } = barrier.step {
-            self.barriers.push_back(barrier);
-            return false;
+        let is_marking = |barrier: &Barrier| matches!(barrier.step, Step::Committing { .. });
+        match self.barriers.back() {
+            Some(barrier) if barrier.kind == Kind::End && !is_marking(barrier) => {
+                let ask = barrier.ask;
+                self.barriers.pop_back();
+                self.interrupt_own(ask, out);
+                true
+            }
+            _ => false,
         }
-        self.interrupt_own(barrier.ask, out);
-        true
     }
 
     pub(super) fn interrupted(&mut self, result: Result<u64, ErrorCode>, out: &mut Vec<Effect>) {
