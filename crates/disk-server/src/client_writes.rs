@@ -1,7 +1,8 @@
 //! The open writes of this server's clients. The front end's service knows whether their clients are there.
 
-use node::{Claim, ClaimResult, FromDisk, LENGTHS_MAX, OpenWriteLength};
+use node::{Claim, ClaimResult, ClientPresence, FromDisk, LENGTHS_MAX, OpenWriteLength};
 use parking_lot::RwLock;
+use types::WriterToken;
 
 use super::DiskServer;
 
@@ -9,6 +10,9 @@ use super::DiskServer;
 pub trait ClientWrites: Send + Sync {
     /// Decides about a claim, and reports the result to [`DiskServer::claimed`], perhaps later.
     fn settle(&self, claim: Claim);
+    /// Looks whether the client of an open write is there, and reports it to [`DiskServer::found_client`] with this number,
+    /// perhaps later.
+    fn look_for_client(&self, number: u64, writer: WriterToken);
     /// The lengths of the files that are being written, at most `limit`.
     fn lengths(&self, limit: usize) -> Vec<OpenWriteLength>;
 }
@@ -34,6 +38,19 @@ impl DiskServer {
     /// Tells the manager what becomes of an open write.
     pub fn claimed(&self, number: u64, found: ClaimResult) {
         self.world.to_manager(FromDisk::Claimed { number, found });
+    }
+
+    /// The manager asks whether the client of an open write is there.
+    pub(super) fn ask_client(&self, number: u64, writer: WriterToken) {
+        match &*self.client_writes.0.read() {
+            Some(writes) => writes.look_for_client(number, writer),
+            None => self.found_client(number, writer, ClientPresence::Unknown),
+        }
+    }
+
+    /// Tells the manager whether the client of an open write is there.
+    pub fn found_client(&self, number: u64, writer: WriterToken, found: ClientPresence) {
+        self.world.to_manager(FromDisk::Client { number, writer, found });
     }
 
     /// Tells the manager how long the files are that clients write.

@@ -310,6 +310,7 @@ impl DiskServer {
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
+            FromManager::AskClient { number, writer } => self.ask_client(number, writer),
             FromManager::Inventory { number, store, request } => self.inventory(number, store, request),
             FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {

@@ -54,6 +54,8 @@ pub enum Version {
     V5 = 5,
     /// A disk server reports damaged replicas, and a manager asks a disk server what its stores have.
     V6 = 6,
+    /// A manager asks disk servers whether the client of an open write is there.
+    V7 = 7,
 }
 
 /// The range of versions that a node speaks.
@@ -67,7 +69,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V6 as u16, newest: Version::V6 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V7 as u16, newest: Version::V7 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

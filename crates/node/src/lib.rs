@@ -5,6 +5,7 @@
 
 mod audit;
 mod bulk;
+mod client_presence;
 mod grant;
 pub mod links;
 mod message;
@@ -21,6 +22,7 @@ pub use audit::{
     DamageReport, INVENTORY_MAX, Inventory, InventoryRequest, ORIGIN_BYTES_MAX, ORIGINS_MAX, StoredReplica, StoredState,
 };
 pub use bulk::{BulkBytes, BulkPool};
+pub use client_presence::{ClientPresence, GO_ON_HINT};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,

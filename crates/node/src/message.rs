@@ -6,7 +6,7 @@ use types::{
     WriterToken,
 };
 
-use crate::{DamageReport, Inventory, InventoryRequest};
+use crate::{ClientPresence, DamageReport, Inventory, InventoryRequest};
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
 
@@ -65,6 +65,15 @@ pub enum FromDisk {
         number: u64,
         /// What the store has, or why it cannot say.
         found: Result<Inventory, ErrorCode>,
+    },
+    /// The answer to [`FromManager::AskClient`].
+    Client {
+        /// The number of the request.
+        number: u64,
+        /// The open write.
+        writer: WriterToken,
+        /// Whether its client is there.
+        found: ClientPresence,
     },
 }
 
@@ -317,6 +326,13 @@ pub enum FromManager {
         store: StoreId,
         /// What is asked.
         request: InventoryRequest,
+    },
+    /// Asks whether the client of an open write is there. Nothing changes.
+    AskClient {
+        /// The manager's number of this request.
+        number: u64,
+        /// The open write.
+        writer: WriterToken,
     },
 }
 

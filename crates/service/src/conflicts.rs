@@ -8,9 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use disk_server::{ClientWrites, DiskServer};
-use node::{ClaimResult, OpenWriteLength};
-use types::units::show_seconds;
-use types::{ErrorCode, ObjectId, PrincipalId, Timestamp};
+use node::{ClaimResult, ClientPresence, GO_ON_HINT, OpenWriteLength};
+use types::{ClientIdentity, ErrorCode, ObjectId, PrincipalId, Timestamp, WriterToken};
 
 use crate::endings::Endings;
 use crate::error::Error;
@@ -74,9 +73,7 @@ impl Endings {
             }
             WriterPresence::Attached | WriterPresence::Detached { .. } => {
                 let hint = match (presence, is_own) {
-                    (WriterPresence::Detached { .. }, true) => {
-                        "; to go on with what is there, open it for update with ?weir.resume=1, or replace the file"
-                    }
+                    (WriterPresence::Detached { .. }, true) => GO_ON_HINT,
                     _ => "",
                 };
                 Conflict::Stays(format!("{}{hint}", described(&lease, presence, Instant::now(), wall_clock())))
@@ -111,6 +108,26 @@ impl ClientWrites for OfClients {
         }));
     }
 
+    fn look_for_client(&self, number: u64, writer: WriterToken) {
+        let (endings, disk) = (Arc::clone(&self.endings), Weak::clone(&self.disk));
+        self.endings.workers.submit_duty(Box::new(move || {
+            let (open_write, is_opening) = {
+                let writers = endings.writes.lock();
+                (writers.open_write(writer.object), writers.is_opening(writer.object))
+            };
+            // A lease may make this thread wait, so the lock on the writers must not be held any more.
+            let found = match open_write.filter(|(lease, _)| lease.token() == writer) {
+                // Its client is just coming back.
+                _ if is_opening => ClientPresence::There,
+                Some((_, presence)) => told(presence, Instant::now()),
+                None => ClientPresence::Unknown,
+            };
+            if let Some(disk) = disk.upgrade() {
+                disk.found_client(number, writer, found);
+            }
+        }));
+    }
+
     fn lengths(&self, limit: usize) -> Vec<OpenWriteLength> {
         let leases: Vec<Arc<Lease>> =
             self.endings.writes.lock().leases().filter(|lease| !lease.is_striped).take(limit).cloned().collect();
@@ -131,28 +148,21 @@ impl Service {
 
 /// Who writes the file, since when, and until when the server waits.
 pub(crate) fn described(lease: &Lease, presence: WriterPresence, now: Instant, wall: Timestamp) -> String {
-    let client = &lease.caller.client;
-    let who = format!(
-        "{}.{}@{} (principal {})",
-        client.user.escape_debug(),
-        client.pid,
-        client.host.escape_debug(),
-        lease.caller.principal
-    );
     let opened = Duration::from_nanos(wall.0.saturating_sub(lease.opened.0).try_into().unwrap_or(0));
-    let opened = show_seconds(opened);
+    let caller = &lease.caller;
+    let client = ClientIdentity { principal: caller.principal, ..caller.client.clone() };
+    told(presence, now).describe(&client, opened)
+}
+
+/// The presence of a writer, as the manager and clients are told.
+fn told(presence: WriterPresence, now: Instant) -> ClientPresence {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match presence {
-        WriterPresence::Attached => {
-            format!("it is being written by {who}, which opened it {opened} ago; try again when that has ended")
-        }
-        WriterPresence::Detached { since, until } => {
-            let (gone, left) = (now.saturating_duration_since(since), until.saturating_duration_since(now));
-            format!(
-                "it is being written by {who}, which opened it {opened} ago and lost its connection {} ago; it may come back within {}, and then the file is completed if all of it is here, or marked as interrupted",
-                show_seconds(gone),
-                show_seconds(left)
-            )
-        }
-        WriterPresence::Ending => format!("it was written by {who}, and is being closed at this moment"),
+        WriterPresence::Attached => ClientPresence::There,
+        WriterPresence::Detached { since, until } => ClientPresence::Gone {
+            ago_ms: ms(now.saturating_duration_since(since)),
+            left_ms: ms(until.saturating_duration_since(now)),
+        },
+        WriterPresence::Ending => ClientPresence::Ending,
     }
 }

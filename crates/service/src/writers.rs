@@ -156,6 +156,11 @@ impl<L: Clone> Writers<L> {
         self.opening.remove(&object);
     }
 
+    /// Whether a session is opening `object` at this moment.
+    pub(crate) fn is_opening(&self, object: ObjectId) -> bool {
+        self.opening.contains(&object)
+    }
+
     /// Begins the close by `key`. `false`: `key` no longer has the file.
     pub(crate) fn begin_close(&mut self, object: ObjectId, key: Owner) -> bool {
         match self.entries.get_mut(&object) {

@@ -60,6 +60,7 @@ impl Manager {
             FromDisk::Claimed { number, found } => self.open.claimed(node, number, found),
             FromDisk::Lengths(lengths) => self.open_lengths.hear(node, &lengths),
             FromDisk::Damage(report) => self.damages.report(node, report),
+            FromDisk::Client { number, writer, found } => self.open.client_found(node, number, writer, found),
             FromDisk::Inventory { number, found } => self.inventories.answered(node, number, found),
         }
     }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
-use node::Summed;
+use node::{ClientPresence, Summed};
 use store::Space;
 use types::striping::StripedOpenWrite;
-use types::{ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId};
+use types::{
+    ClientAddress, GroupId, LocationRanges, NodeId, NsPath, ObjectId, Policy, RequestNumber, StoreId, WriterToken,
+};
 
 use crate::attributes::Attributes;
 use crate::audit::Audit;
@@ -234,6 +236,17 @@ impl Manager {
         unit: Option<(u8, ObjectId)>,
     ) -> Result<Redirect, OpeningError> {
         self.open.open_read(open_request, path, partial, unit)
+    }
+
+    /// Says who writes a striped file, and whether that client is connected. Calls `then` once, perhaps in another thread; it must not wait. `None`: the
+    /// open write has ended, or not all servers answer. `combined`: if the units' servers see a client, ask whether it is a server that combines the
+    /// units for a client that is gone.
+    pub fn who_writes_striped(
+        &self,
+        (writer, combined): (WriterToken, bool),
+        then: impl FnOnce(Option<(String, ClientPresence)>) + Send + 'static,
+    ) {
+        self.open.who_writes_striped((writer, combined), then);
     }
 
     /// The addresses of disk servers that can show a file, for clients of the request's protocol, the nearest first. For a file being written, the

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster::{Presence, Time};
 use namespace::{NsError, WriterKind};
 use node::{Claim, ClaimResult, FromManager};
-use types::{NodeId, PrincipalId, StoreId, WriterToken};
+use types::{GroupId, NodeId, PrincipalId, StoreId, WriterToken};
 
 use super::OpenService;
 use super::open_request::OpeningError;
@@ -59,6 +59,9 @@ impl OpenService {
             Ok(None) => return answer(Err(OpeningError::wait("an earlier write of it has just ended"))),
             Err(error) => return answer(Err(error.into())),
         };
+        if record.placement.group == GroupId::STRIPED {
+            return self.claim_striped(record, busy, (principal, takes_over), answer);
+        }
         // Without its primary nobody knows. The grace period of writes without one goes on.
         let primary = record.primary().and_then(|primary| self.node_that_serves(primary.store));
         let Some(node) = primary else { return answer(Err(busy.into())) };
@@ -79,7 +82,7 @@ impl OpenService {
     }
 
     /// The node that serves `store` at this moment.
-    fn node_that_serves(&self, store: StoreId) -> Option<NodeId> {
+    pub(super) fn node_that_serves(&self, store: StoreId) -> Option<NodeId> {
         let (view, now) = (self.view.get(), self.world.now());
         let is_there = view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away);
         view.node_of(store).filter(|node| is_there && self.world.is_up(*node))
@@ -112,6 +115,7 @@ impl OpenService {
 
     /// Refuses opens whose primary does not answer.
     pub(crate) fn tick(&self, now: Time) {
+        self.tick_polls(now);
         let late: Vec<Waiting> = {
             let mut state = self.claims.0.lock();
             let is_late = |waiting: &Waiting| now.since(waiting.since) >= PATIENCE;

@@ -2,12 +2,14 @@
 //! closes that are in progress, the opens that wait for the answer of a primary, and the runs of primaries whose epochs clients may join.
 
 mod claims;
+mod client_polls;
 mod ending;
 mod open_request;
 mod opening;
 mod reading;
 mod requests;
 mod sharing;
+mod striped_writers;
 mod striping;
 mod taking_over;
 mod writers_room;
@@ -26,6 +28,7 @@ use crate::names::Names;
 use crate::without_primary::WritesWithoutPrimary;
 
 use claims::Claims;
+use client_polls::ClientPolls;
 pub(crate) use ending::{Complete, End};
 pub use open_request::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub(crate) use opening::Permitted;
@@ -50,6 +53,7 @@ pub(crate) struct OpenService {
     /// The numbers of closes that are under way.
     closes: CloseNumbers,
     claims: Claims,
+    polls: ClientPolls,
     /// The runs of the primaries of files that are changed in place.
     primaries: Primaries,
 }
@@ -65,7 +69,8 @@ impl OpenService {
         known_damage: Arc<KnownDamage>,
     ) -> Self {
         let view = coordinator.published();
-        let (rooms, closes, claims) = (WritersRooms::default(), CloseNumbers::default(), Claims::new(world.random()));
+        let (rooms, closes) = (WritersRooms::default(), CloseNumbers::default());
+        let (claims, polls) = (Claims::new(world.random()), ClientPolls::new(world.random()));
         let primaries = Primaries::default();
         Self {
             names,
@@ -79,6 +84,7 @@ impl OpenService {
             rooms,
             closes,
             claims,
+            polls,
             primaries,
         }
     }

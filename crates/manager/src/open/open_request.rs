@@ -9,6 +9,7 @@ use types::absent_replicas::AbsentReplica;
 use types::direct::{StripedFile, UnitAddress};
 use types::{
     ClientAddress, ErrorCode, Location, NodeId, NsPath, ObjectId, ROOT_PROTOCOL, RequestNumber, StoreId, Timestamp,
+    WriterToken,
 };
 
 /// The client, and how it came here.
@@ -94,8 +95,8 @@ pub struct Redirect {
 pub enum Unfinished {
     /// Its primary knows whether its writer is there.
     AtPrimary,
-    /// No single server knows whether the writer of this striped file is there.
-    Striped,
+    /// The servers of its units know whether the writer of this striped file is there: see [`crate::Manager::who_writes_striped`].
+    Striped(WriterToken),
 }
 
 impl fmt::Debug for Redirect {

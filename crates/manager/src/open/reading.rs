@@ -54,7 +54,7 @@ pub(crate) struct Found {
     /// Stores whose replica is missing or damaged.
     missing: Vec<StoreId>,
     /// The writer, if the file is being written.
-    writer: Option<WriterRecord>,
+    pub(super) writer: Option<WriterRecord>,
 }
 
 /// The store to which a client is sent.

@@ -151,7 +151,13 @@ impl OpenService {
             (Rights::READ, rights),
             layout,
         )?;
-        let unfinished = matches!(content.state, FileState::Open(_)).then_some(Unfinished::Striped);
+        let unfinished = match content.state {
+            FileState::Open(key) => {
+                let epoch = found.writer.as_ref().map_or(0, |writer| writer.epoch);
+                Some(Unfinished::Striped(WriterToken { key, object: content.object, epoch }))
+            }
+            FileState::Updating(_) | FileState::Complete | FileState::Interrupted(_) => None,
+        };
         Ok(Redirect { units: self.units_to_read(&to, open_request), unfinished, ..to })
     }
 

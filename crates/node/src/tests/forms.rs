@@ -12,6 +12,7 @@ use types::{
     WriterToken,
 };
 
+use crate::ClientPresence;
 use crate::audit::{DamageReport, Inventory, InventoryRequest, StoredReplica, StoredState};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
@@ -90,6 +91,10 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Inventory { found: Ok(Inventory::Replicas { .. }), .. } => "inventory",
         FromDisk::Inventory { found: Ok(Inventory::Origins(_)), .. } => "inventory-origins",
         FromDisk::Inventory { found: Err(_), .. } => "no-inventory",
+        FromDisk::Client { found: ClientPresence::There, .. } => "client-there",
+        FromDisk::Client { found: ClientPresence::Gone { .. }, .. } => "client-gone",
+        FromDisk::Client { found: ClientPresence::Ending, .. } => "client-ending",
+        FromDisk::Client { found: ClientPresence::Unknown, .. } => "client-unknown",
     }
     .to_owned()
 }
@@ -125,6 +130,7 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Claim(_) => "claim",
         FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
         FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
+        FromManager::AskClient { .. } => "ask-client",
     }
     .to_owned()
 }
@@ -183,6 +189,7 @@ fn from_disks() -> Vec<FromDisk> {
     };
     let of_write = |action| FromDisk::OpenWrite(OpenWriteRequest { number: 9, writer: WRITER, action });
     let failure = CopyFailure::Source(ErrorCode::NotFound);
+    let client = |found| FromDisk::Client { number: 9, writer: WRITER, found };
     let inventory = |found| FromDisk::Inventory { number: 9, found };
     let commit = |by| {
         of_store(FromStore::Commit {
@@ -267,6 +274,10 @@ fn from_disks() -> Vec<FromDisk> {
         })),
         inventory(Ok(Inventory::Origins(vec![b"/a/file".to_vec(), Vec::new()]))),
         inventory(Err(ErrorCode::Io)),
+        client(ClientPresence::There),
+        client(ClientPresence::Gone { ago_ms: 1000, left_ms: 59_000 }),
+        client(ClientPresence::Ending),
+        client(ClientPresence::Unknown),
     ]
 }
 
@@ -322,6 +333,7 @@ fn from_managers() -> Vec<FromManager> {
         FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
         inventory(InventoryRequest::After(Some(REPLICA))),
         inventory(InventoryRequest::Origins(vec![REPLICA])),
+        FromManager::AskClient { number: 9, writer: WRITER },
     ]
 }
 

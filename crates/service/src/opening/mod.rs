@@ -219,8 +219,7 @@ impl Service {
         answer: impl Answer<Opened>,
     ) {
         if let Role::Manager(manager) = &self.role {
-            let error = self.redirect_reader(manager, caller, &open);
-            return answer.give(Err(error));
+            return self.redirect_reader(manager, caller, open, answer);
         }
         if let (Role::Disk(_), Part::Fetch { key, origin }) = (&self.role, &open.copy) {
             let (key, origin) = (key.clone(), origin.clone());

@@ -37,14 +37,14 @@ impl Hints {
 
 impl Service {
     /// Redirects an open for reading.
-    pub(super) fn redirect_reader(&self, manager: &Manager, caller: &Caller, open: &Open) -> Error {
+    pub(super) fn redirect_reader<T>(&self, manager: &Manager, caller: &Caller, open: Open, answer: impl Answer<T>) {
         let unit = match unit_of(open.hints.unit, UNIT_OF_KEY, |unit| unit.of) {
             Ok(unit) => unit,
-            Err(error) => return error,
+            Err(error) => return answer.give(Err(error)),
         };
         match manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit) {
-            Ok(to) => self.redirect_by_policy(caller, open, to),
-            Err(error) => Error::of_opening(&open.path, &error),
+            Ok(to) => self.redirect_by_policy(manager, caller, (open, to), answer),
+            Err(error) => answer.give(Err(Error::of_opening(&open.path, &error))),
         }
     }
 

@@ -3,9 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use manager::Manager;
+use node::ClientPresence;
 use types::{ErrorCode, NsPath, ObjectId};
 
 use super::Open;
+use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::config::Unfinished;
 use crate::conflicts::described;
@@ -30,26 +33,39 @@ impl Service {
     }
 
     /// Redirects a reader to where the manager has found the file. If the file is new and being written, the reader must be
-    /// one that follows, or be told by the file's primary to wait.
-    pub(super) fn redirect_by_policy(&self, caller: &Caller, open: &Open, to: manager::Redirect) -> Error {
-        let Some(unfinished) = to.unfinished else { return Error::redirect(to) };
-        let path = &open.path;
+    /// one that follows, or be told by the file's primary to wait. The manager asks for that about a striped file.
+    pub(super) fn redirect_by_policy<T>(
+        &self,
+        manager: &Manager,
+        caller: &Caller,
+        (open, to): (Open, manager::Redirect),
+        answer: impl Answer<T>,
+    ) {
+        let Some(unfinished) = to.unfinished else { return answer.give(Err(Error::redirect(to))) };
         let mut to = Redirect::from(to);
-        if self.follows(open) {
+        if self.follows(&open) {
             to.follows = true;
-            return Error::redirect(to);
+            return answer.give(Err(Error::redirect(to)));
         }
+        let path = open.path;
         // A client sees what it writes itself.
-        if self.writes.writes(&self.names, caller, path) {
-            return Error::redirect(to);
+        if self.writes.writes(&self.names, caller, &path) {
+            return answer.give(Err(Error::redirect(to)));
         }
-        let why = "it is being written; try again when that has ended";
-        match (self.settings.config.unfinished.of(path), unfinished) {
-            (Unfinished::Wait, _) => {
-                Error::Wait { seconds: WRITER_IS_THERE, text: format!("Cannot open {path} now: {why}") }
+        let policy = self.settings.config.unfinished.of(&path);
+        match unfinished {
+            manager::Unfinished::AtPrimary if policy == Unfinished::Wait => {
+                let text = format!("Cannot open {path} now: it is being written; try again when that has ended");
+                answer.give(Err(Error::Wait { seconds: WRITER_IS_THERE, text }));
             }
-            (_, manager::Unfinished::Striped) => unfinished_error(path, why),
-            (_, manager::Unfinished::AtPrimary) => Error::redirect(to),
+            manager::Unfinished::AtPrimary => answer.give(Err(Error::redirect(to))),
+            manager::Unfinished::Striped(writer) => {
+                // A reader that waits in any case need not know exactly.
+                let which = (writer, policy != Unfinished::Wait);
+                manager.who_writes_striped(which, move |found| {
+                    answer.give(Err(unfinished_striped(&path, policy, found)));
+                });
+            }
         }
     }
 
@@ -82,6 +98,19 @@ impl Service {
         };
         Err(Error::Wait { seconds, text: format!("Cannot open {path} now: {why}") })
     }
+}
+
+/// The error for a reader of a striped file, by what the manager has `found` about its writer. `None`: it has found out
+/// nothing at this moment.
+fn unfinished_striped(path: &NsPath, policy: Unfinished, found: Option<(String, ClientPresence)>) -> Error {
+    let (seconds, why) = match found {
+        Some((why, ClientPresence::There)) if policy == Unfinished::Wait => (WRITER_IS_THERE, why),
+        Some((why, ClientPresence::There)) => return unfinished_error(path, &why),
+        Some((why, ClientPresence::Gone { left_ms, .. })) => (seconds_to(Duration::from_millis(left_ms)), why),
+        Some((why, ClientPresence::Ending | ClientPresence::Unknown)) => (1, why),
+        None => (1, "it is being written, and its servers do not say whether its writer is there".to_owned()),
+    };
+    Error::Wait { seconds, text: format!("Cannot open {path} now: {why}") }
 }
 
 /// The error for a reader of a file whose writer is there.

@@ -1,0 +1,234 @@
+//! Striped files whose client may be gone. A striped file has no primary: its client is connected to a server that combines the units, or to the primary
+//! of each unit. The manager asks all of them. It lets a client of the same principal end the open write only if none of them sees the client.
+//!
+//! Then each unit ends at its primary, as at the end of its grace period: the primary fences the old writer, and the manager records the end. The file
+//! itself ends when all its units have. Until then the namespace refuses to open it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use namespace::{FileState, Inode, NsError, WriterRecord};
+use node::{Claim, ClientPresence, FromManager, GO_ON_HINT};
+use types::{NodeId, PrincipalId, WriterToken};
+
+use super::OpenService;
+use super::client_polls::ClientReport;
+use super::open_request::OpeningError;
+use super::opening::Answer;
+
+/// An open write of a unit, and the server of its primary.
+struct OpenUnit {
+    writer: WriterRecord,
+    node: NodeId,
+}
+
+impl OpenService {
+    /// An open was refused with `busy`, because a client writes the striped file of `record`. See [`OpenService::claim`].
+    pub(super) fn claim_striped(
+        self: &Arc<Self>,
+        record: WriterRecord,
+        busy: NsError,
+        (principal, takes_over): (PrincipalId, bool),
+        answer: Answer,
+    ) {
+        let units = match self.open_units(&record) {
+            Ok(Some(units)) => units,
+            // Without the primary of a unit nobody knows. Its grace period goes on.
+            Ok(None) => return answer(Err(busy.into())),
+            Err(error) => return answer(Err(error.into())),
+        };
+        let mut asked = asked_of(&units);
+        asked.extend(self.asked_of_all(record.token()));
+        let this = Arc::clone(self);
+        let is_own = record.client.principal == principal;
+        let then = move |reports: Option<Vec<ClientReport>>| {
+            let Some(reports) = reports else { return answer(Err(busy.into())) };
+            let presence = presence_of(record.token(), &reports);
+            let text = || this.describe(&record, presence);
+            answer(Err(match presence {
+                ClientPresence::There => OpeningError::BeingWritten(text()),
+                ClientPresence::Ending => is_ending(),
+                ClientPresence::Gone { .. } | ClientPresence::Unknown if is_own && takes_over => {
+                    this.end_without_client(&record, &units, &reports);
+                    is_ending()
+                }
+                ClientPresence::Gone { .. } | ClientPresence::Unknown => {
+                    OpeningError::BeingWritten(text() + if is_own { GO_ON_HINT } else { "" })
+                }
+            }));
+        };
+        self.ask_clients(asked, Box::new(then));
+    }
+
+    /// Says who writes a striped file, and whether that client is connected. Calls `then` once, perhaps in another thread; it must not wait. `None`: the
+    /// open write has ended, or not all servers answer. Asks the servers of the units. If they see a client, it may be a server whose own client is gone:
+    /// then, if `combined`, it asks all servers.
+    pub(crate) fn who_writes_striped(
+        self: &Arc<Self>,
+        (writer, combined): (WriterToken, bool),
+        then: impl FnOnce(Option<(String, ClientPresence)>) + Send + 'static,
+    ) {
+        let record = self.names.read(|read| namespace::writer_of(read, writer.key, writer.object));
+        let found = record.and_then(|record| match record {
+            Some(record) => Ok(self.open_units(&record)?.map(|units| (record, units))),
+            None => Ok(None),
+        });
+        let (record, units) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return then(None),
+            Err(error) => {
+                tracing::error!(%error, "cannot read the open writes");
+                return then(None);
+            }
+        };
+        let this = Arc::clone(self);
+        let told = move |reports: Option<Vec<ClientReport>>| {
+            let Some(of_units) = reports else { return then(None) };
+            let file = record.token();
+            let say = move |this: &Self, presence: ClientPresence| (this.describe(&record, presence), presence);
+            let presence = presence_of(file, &of_units);
+            if presence != ClientPresence::There || !combined {
+                return then(Some(say(&this, presence)));
+            }
+            let that = Arc::clone(&this);
+            let told = move |reports: Option<Vec<ClientReport>>| {
+                then(reports.map(|of_file| say(&that, presence_of(file, &[of_file, of_units].concat()))));
+            };
+            this.ask_clients(this.asked_of_all(file), Box::new(told));
+        };
+        self.ask_clients(asked_of(&units), Box::new(told));
+    }
+
+    /// The question about a striped file for all servers: any of them may combine its units.
+    fn asked_of_all(&self, file: WriterToken) -> Vec<(NodeId, WriterToken)> {
+        self.nodes_that_are_up().into_iter().map(|node| (node, file)).collect()
+    }
+
+    /// The open writes of the units of a striped file. `None` if the primary of one is not there.
+    fn open_units(&self, record: &WriterRecord) -> Result<Option<Vec<OpenUnit>>, NsError> {
+        let writers = self.names.read(|read| {
+            let (_, units) = namespace::units_of(read, record.object)?;
+            let mut writers = Vec::new();
+            for content in units.iter().filter_map(Inode::content) {
+                if let FileState::Open(by) | FileState::Updating(by) = content.state {
+                    writers.extend(namespace::writer_of(read, by, content.object)?);
+                }
+            }
+            Ok::<_, NsError>(writers)
+        })?;
+        let with_node = |writer: WriterRecord| {
+            let node = writer.primary().and_then(|primary| self.node_that_serves(primary.store))?;
+            Some(OpenUnit { writer, node })
+        };
+        Ok(writers.into_iter().map(with_node).collect())
+    }
+
+    /// The disk servers that this manager can ask.
+    fn nodes_that_are_up(&self) -> Vec<NodeId> {
+        let view = self.view.get();
+        let mut nodes: Vec<NodeId> =
+            view.servers.map().stores().iter().filter_map(|info| view.node_of(info.store)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|node| self.world.is_up(*node));
+        nodes
+    }
+
+    /// Ends the open write of a client that no server sees, for another client. The servers decide again: the client may have just come back.
+    fn end_without_client(&self, record: &WriterRecord, units: &[OpenUnit], reports: &[ClientReport]) {
+        let now = self.world.now();
+        let principal = record.client.principal;
+        let of = |writer: WriterToken| reports.iter().filter(move |report| report.writer == writer);
+        let is_gone = |report: &&ClientReport| matches!(report.presence, ClientPresence::Gone { .. });
+        let end = |report: &ClientReport| {
+            // Nobody waits for the answer: the other client repeats its open.
+            let number = self.world.random();
+            let claim = Claim { number, writer: report.writer, principal, takes_over: true };
+            self.world.send(report.node, FromManager::Claim(claim));
+        };
+        // The server that combines the units has them open.
+        if of(record.token()).any(|report| is_gone(&report)) {
+            return of(record.token()).filter(is_gone).for_each(end);
+        }
+        let path = record.path.escape_ascii().to_string();
+        tracing::info!(path, client = %record.client.host, "its stripe units are ended at once: its writer is gone, and another client of its principal takes the file over");
+        for unit in units {
+            match of(unit.writer.token()).find(is_gone) {
+                Some(report) => end(report),
+                // Its client may be on its way there.
+                None => self.without_primary.end_soon(now, &unit.writer.token()),
+            }
+        }
+        if units.is_empty() {
+            self.without_primary.end_soon(now, &record.token());
+        }
+    }
+
+    fn describe(&self, record: &WriterRecord, presence: ClientPresence) -> String {
+        let opened = self.world.wall().0.saturating_sub(record.opened.0);
+        let text = presence.describe(&record.client, Duration::from_nanos(opened.try_into().unwrap_or(0)));
+        link::printable(text.as_bytes())
+    }
+}
+
+fn is_ending() -> OpeningError {
+    OpeningError::wait("an earlier write of it is being ended at this moment")
+}
+
+fn asked_of(units: &[OpenUnit]) -> Vec<(NodeId, WriterToken)> {
+    units.iter().map(|unit| (unit.node, unit.writer.token())).collect()
+}
+
+/// Whether the client of a striped file is there. A server that combines the units knows better than the servers of the units: it is their client.
+fn presence_of(file: WriterToken, reports: &[ClientReport]) -> ClientPresence {
+    let (of_file, of_units): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.writer == file);
+    let best = |reports: &[&ClientReport]| {
+        let rank = |presence: ClientPresence| match presence {
+            ClientPresence::There => (3, 0),
+            ClientPresence::Ending => (2, 0),
+            ClientPresence::Gone { left_ms, .. } => (1, left_ms),
+            ClientPresence::Unknown => (0, 0),
+        };
+        reports.iter().map(|report| report.presence).max_by_key(|presence| rank(*presence))
+    };
+    best(&of_file)
+        .filter(|presence| *presence != ClientPresence::Unknown)
+        .or_else(|| best(&of_units))
+        .unwrap_or(ClientPresence::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{ObjectId, WriterKey};
+
+    use super::*;
+
+    const GONE: ClientPresence = ClientPresence::Gone { ago_ms: 5000, left_ms: 55_000 };
+
+    fn presence(of_file: &[ClientPresence], of_units: &[ClientPresence]) -> ClientPresence {
+        let token = |object| WriterToken { key: WriterKey(1), object: ObjectId(object), epoch: 1 };
+        let report = |object, presence| ClientReport { node: NodeId(1), writer: token(object), presence };
+        let of_file = of_file.iter().map(|presence| report(1, *presence));
+        let of_units = (2..).zip(of_units).map(|(object, presence)| report(object, *presence));
+        presence_of(token(1), &of_file.chain(of_units).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_client_is_gone_only_if_no_server_sees_it() {
+        use ClientPresence::{Ending, There, Unknown};
+        assert_eq!(presence(&[Unknown, Unknown], &[GONE, GONE, Unknown]), GONE);
+        assert_eq!(presence(&[Unknown], &[GONE, There, Unknown]), There);
+        assert_eq!(presence(&[Unknown, There], &[GONE, GONE]), There, "its server is just connecting to the units");
+        assert_eq!(presence(&[GONE, Unknown], &[There, There]), GONE, "its server has the units open");
+        assert_eq!(presence(&[Unknown], &[GONE, Ending]), Ending);
+        assert_eq!(presence(&[Ending], &[There, There]), Ending);
+        assert_eq!(presence(&[Unknown], &[Unknown]), Unknown);
+        assert_eq!(presence(&[], &[]), Unknown);
+    }
+
+    #[test]
+    fn the_server_that_waits_longest_counts() {
+        let sooner = ClientPresence::Gone { ago_ms: 9000, left_ms: 51_000 };
+        assert_eq!(presence(&[], &[sooner, GONE, sooner]), GONE);
+    }
+}
