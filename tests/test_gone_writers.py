@@ -116,7 +116,7 @@ def test_what_weir_has_open_is_refused_and_goes_on(place, tmp_path):
     said = xrdcp("-f", source, f"{url}/f").refused(FILE_LOCKED).err
     assert "is being written by" in said and "(principal 0)" in said and "which opened it" in said, said
     said = xrdcp(f"{url}/f", tmp_path / "short").refused(FILE_LOCKED).err
-    assert "is being written by" in said and "which opened it" in said and "weir.follow=1" in said, said
+    assert "is being written by" in said and "which opened it" in said and "weir cp --follow" in said, said
     writer.stdin.close()
     assert writer.wait(30) == 0
     xrdcp(f"{url}/f", tmp_path / "back").ok()

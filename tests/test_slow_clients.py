@@ -163,8 +163,8 @@ def test_a_million_pipelined_requests(own_node):
 @pytest.mark.alone  # it measures rates
 @pytest.mark.parametrize("what", ["read", "write"])
 def test_one_stream_beside_many_of_another_user(own_node, tmp_path, what):
-    """It gets its own share, not one hundredth. One transfer slot makes the server what limits the rate. If the clients were, the system would
-    give each of their threads the same part of the processors."""
+    """It gets its own share, not one hundredth. With one transfer slot the server is what limits the rate. If the clients were, the system
+    would give each of their threads the same part of the processors."""
     crowds.allow_descriptors()
     config = tmp_path / "weir.toml"
     config.write_text("[limits]\ntransfers = 1\n")

@@ -10,9 +10,8 @@ use super::DiskServer;
 pub trait ClientWrites: Send + Sync {
     /// Decides about a claim, and reports the result to [`DiskServer::claimed`], perhaps later.
     fn settle(&self, claim: Claim);
-    /// Looks whether the client of an open write is there, and reports it to [`DiskServer::found_client`] with this number,
-    /// perhaps later.
-    fn look_for_client(&self, number: u64, writer: WriterToken);
+    /// Whether the client of an open write is there.
+    fn presence(&self, writer: WriterToken) -> ClientPresence;
     /// The lengths of the files that are being written, at most `limit`.
     fn lengths(&self, limit: usize) -> Vec<OpenWriteLength>;
 }
@@ -42,14 +41,10 @@ impl DiskServer {
 
     /// The manager asks whether the client of an open write is there.
     pub(super) fn ask_client(&self, number: u64, writer: WriterToken) {
-        match &*self.client_writes.0.read() {
-            Some(writes) => writes.look_for_client(number, writer),
-            None => self.found_client(number, writer, ClientPresence::Unknown),
-        }
-    }
-
-    /// Tells the manager whether the client of an open write is there.
-    pub fn found_client(&self, number: u64, writer: WriterToken, found: ClientPresence) {
+        let found = match &*self.client_writes.0.read() {
+            Some(writes) => writes.presence(writer),
+            None => ClientPresence::Unknown,
+        };
         self.world.to_manager(FromDisk::Client { number, writer, found });
     }
 

@@ -26,6 +26,7 @@ use types::{
 
 mod audit;
 mod restored;
+mod striped;
 
 const GROUP: GroupId = GroupId(7);
 

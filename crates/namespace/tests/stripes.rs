@@ -372,6 +372,71 @@ fn unit_with_an_interrupted_change_is_no_longer_complete() {
 }
 
 #[test]
+fn a_unit_that_was_interrupted_under_its_writer_is_not_opened_again_by_it() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
+    for unit in 0..3 {
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        // The primary of each unit has changed, of some more often than of others.
+        let part = (0..unit * 3).fold(part, |_, _| world.open_unit(opened.writer, unit).unwrap());
+        world.interrupt_unit(&part, 7);
+    }
+    assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+    let resume = ns::OpenWrite { stripe: None, resume: Some(ns::Resume::Visible), ..open("/f", WriteMode::Update) };
+    let again = world.change(resume.clone()).unwrap().writer;
+    let first = world.take_up_unit(again, 0);
+    // The client seems to be gone: what it wrote into this unit after a gap is dropped. It would not send that again.
+    world.interrupt_unit(&first, 7);
+    let late = |of: ns::WriterToken, unit: u8| {
+        let open = ns::OpenWrite::new(
+            path("/f"),
+            WriteMode::Update,
+            ns::unit_writer(PrincipalId(0), of.object, unit),
+            BootId(1),
+        );
+        let placement = on(u64::from(unit) + 1);
+        ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }
+    };
+    assert_eq!(world.refused(late(again, 0)), ErrorCode::Stale);
+    // A unit that it has closed has all of its bytes. It may go on with that, and with one that it has not opened yet.
+    let second = world.take_up_unit(again, 1);
+    world.close_unit(&second, CHUNK);
+    let second = world.change(late(again, 1)).unwrap();
+    // An interrupted change in place leaves gaps, too.
+    world.interrupt_unit(&second, CHUNK);
+    assert_eq!(world.refused(late(again, 1)), ErrorCode::Stale);
+    world.interrupt_unit(&world.take_up_unit(again, 2), 7);
+    assert_eq!(world.refused(close(again)), ErrorCode::Stale);
+    assert!(!world.change(ns::EndStriped { writer: again }).unwrap());
+    // Whoever resumes it next knows what is left.
+    let next = world.change(resume).unwrap().writer;
+    for unit in 0..3 {
+        world.close_unit(&world.take_up_unit(next, unit), CHUNK);
+    }
+    world.change(close(next)).unwrap();
+    assert_eq!((world.content("/f").state, world.content("/f").len), (FileState::Complete, 3 * CHUNK));
+}
+
+#[test]
+fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
+    for (unit, len, crc) in [(0, 10, 7), (1, 0, 8), (2, 0, 9)] {
+        world.close_unit_as(&world.open_unit(opened.writer, unit).unwrap(), len, crc);
+    }
+    assert!(world.change(ns::EndStriped { writer: opened.writer }).unwrap(), "all units are closed");
+    let with = |sums: [u32; 3]| {
+        let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
+        ns::CommitStriped { unit_sums, ..close(opened.writer) }
+    };
+    let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
+    assert_eq!(world.refused(with([7, 8, 8])), ErrorCode::Checksum);
+    assert_eq!(world.refused(ns::CommitStriped { sums: Some((11, sums)), ..with([7, 8, 9]) }), ErrorCode::Checksum);
+    world.change(ns::CommitStriped { sums: Some((10, sums)), ..with([7, 8, 9]) }).unwrap();
+    assert_eq!(world.content("/f").state, FileState::Complete);
+}
+
+#[test]
 fn units_are_deleted_with_their_file() {
     let world = World::new();
     // A complete file.

@@ -108,24 +108,21 @@ impl ClientWrites for OfClients {
         }));
     }
 
-    fn look_for_client(&self, number: u64, writer: WriterToken) {
-        let (endings, disk) = (Arc::clone(&self.endings), Weak::clone(&self.disk));
-        self.endings.workers.submit_duty(Box::new(move || {
-            let (open_write, is_opening) = {
-                let writers = endings.writes.lock();
-                (writers.open_write(writer.object), writers.is_opening(writer.object))
-            };
-            // A lease may make this thread wait, so the lock on the writers must not be held any more.
-            let found = match open_write.filter(|(lease, _)| lease.token() == writer) {
-                // Its client is just coming back.
-                _ if is_opening => ClientPresence::There,
-                Some((_, presence)) => told(presence, Instant::now()),
-                None => ClientPresence::Unknown,
-            };
-            if let Some(disk) = disk.upgrade() {
-                disk.found_client(number, writer, found);
-            }
-        }));
+    fn presence(&self, writer: WriterToken) -> ClientPresence {
+        let (open_write, is_opening) = {
+            let writers = self.endings.writes.lock();
+            (writers.open_write(writer.object), writers.is_opening(writer.object))
+        };
+        match open_write {
+            // Its client is just coming back.
+            _ if is_opening => ClientPresence::There,
+            Some((lease, presence)) => match lease.token_now() {
+                Some(token) if token == writer => told(presence, Instant::now()),
+                Some(_) => ClientPresence::Unknown,
+                None => ClientPresence::There,
+            },
+            None => ClientPresence::Unknown,
+        }
     }
 
     fn lengths(&self, limit: usize) -> Vec<OpenWriteLength> {

@@ -360,6 +360,11 @@ impl Lease {
         self.state.write().token = token;
     }
 
+    /// The same as [`Lease::token`], without waiting. `None`: its writer is being opened, or it changes hands at this moment.
+    pub(crate) fn token_now(&self) -> Option<WriterToken> {
+        self.state.try_read().map(|state| state.token)
+    }
+
     /// The writer's identity in the namespace.
     pub(crate) fn token(&self) -> WriterToken {
         self.state.read().token

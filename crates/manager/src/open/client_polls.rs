@@ -1,6 +1,6 @@
 //! Asks disk servers whether the clients of open writes are there. Nothing changes by that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use cluster::Time;
@@ -12,7 +12,7 @@ use crate::tracked::Tracked;
 
 /// How long the servers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most polls that wait for answers. Further ones get none.
+/// The most polls that wait for answers, and the most callers that wait for one of them. Further ones get no answer.
 const WAITING_MAX: usize = 4096;
 
 /// What a server answers about an open write.
@@ -32,44 +32,71 @@ pub(super) struct ClientPolls(Tracked<State>);
 struct State {
     last: u64,
     polls: BTreeMap<u64, Poll>,
+    /// The polls by what they ask, in the order in which they ask it.
+    of: HashMap<Vec<(NodeId, WriterToken)>, u64>,
+}
+
+impl State {
+    fn remove(&mut self, number: u64) -> Option<Poll> {
+        let poll = self.polls.remove(&number)?;
+        self.of.remove(&poll.asked);
+        Some(poll)
+    }
 }
 
 struct Poll {
     since: Time,
+    asked: Vec<(NodeId, WriterToken)>,
     left: Vec<(NodeId, WriterToken)>,
     reports: Vec<ClientReport>,
-    then: Then,
+    /// All who asked the same.
+    then: Vec<Then>,
+}
+
+impl Poll {
+    fn answer(self, found: Option<Vec<ClientReport>>) {
+        self.then.into_iter().for_each(|then| then(found.clone()));
+    }
 }
 
 impl ClientPolls {
     /// `random` separates the polls from those of an earlier run.
     pub(super) fn new(random: u64) -> Self {
-        Self(Tracked::new(State { last: random, polls: BTreeMap::new() }))
+        Self(Tracked::new(State { last: random, polls: BTreeMap::new(), of: HashMap::new() }))
     }
 }
 
 impl OpenService {
-    /// Asks each of these nodes about an open write. Calls `then` once, perhaps in another thread; it must not wait.
+    /// Asks each of these nodes about an open write. Calls `then` once, perhaps in another thread; it must not wait. If the same is being asked already, it
+    /// gets that answer: many readers of a file cost no more messages than one.
     pub(super) fn ask_clients(&self, asked: Vec<(NodeId, WriterToken)>, then: Then) {
         if asked.is_empty() {
             return then(Some(Vec::new()));
         }
-        let poll = Poll { since: self.world.now(), left: asked.clone(), reports: Vec::new(), then };
         let number = {
             let mut state = self.polls.0.lock();
-            if state.polls.len() >= WAITING_MAX {
-                drop(state);
-                return (poll.then)(None);
+            let (same, is_full) = (state.of.get(&asked).copied(), state.polls.len() >= WAITING_MAX);
+            match same.and_then(|number| state.polls.get_mut(&number)) {
+                Some(poll) if poll.then.len() < WAITING_MAX => return poll.then.push(then),
+                None if !is_full => {}
+                Some(_) | None => {
+                    drop(state);
+                    return then(None);
+                }
             }
             state.last = state.last.wrapping_add(1);
             let number = state.last;
-            state.polls.insert(number, poll);
+            let (since, left) = (self.world.now(), asked.clone());
+            state
+                .polls
+                .insert(number, Poll { since, asked: asked.clone(), left, reports: Vec::new(), then: vec![then] });
+            state.of.insert(asked.clone(), number);
             number
         };
         for (node, writer) in asked {
             if !self.world.send(node, FromManager::AskClient { number, writer }) {
-                let poll = self.polls.0.lock().polls.remove(&number);
-                return poll.into_iter().for_each(|poll| (poll.then)(None));
+                let poll = self.polls.0.lock().remove(number);
+                return poll.into_iter().for_each(|poll| poll.answer(None));
             }
         }
     }
@@ -83,10 +110,11 @@ impl OpenService {
             let Some(at) = poll.left.iter().position(|asked| *asked == (node, writer)) else { return };
             poll.left.swap_remove(at);
             poll.reports.push(ClientReport { node, writer, presence });
-            if poll.left.is_empty() { state.polls.remove(&number) } else { None }
+            if poll.left.is_empty() { state.remove(number) } else { None }
         };
-        if let Some(Poll { reports, then, .. }) = poll {
-            then(Some(reports));
+        if let Some(mut poll) = poll {
+            let reports = std::mem::take(&mut poll.reports);
+            poll.answer(Some(reports));
         }
     }
 
@@ -97,8 +125,8 @@ impl OpenService {
             let is_late = |poll: &Poll| now.since(poll.since) >= PATIENCE;
             let late: Vec<u64> =
                 state.polls.iter().filter(|(_, poll)| is_late(poll)).map(|(number, _)| *number).collect();
-            late.into_iter().filter_map(|number| state.polls.remove(&number)).collect()
+            late.into_iter().filter_map(|number| state.remove(number)).collect()
         };
-        late.into_iter().for_each(|poll| (poll.then)(None));
+        late.into_iter().for_each(|poll| poll.answer(None));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
 const LOOKS_MAX: usize = 3;
 
 /// What the reader of a file gets that was being written at the time of a backup, after the manager was restored from it.
-const OF_A_BACKUP: &str = "it was being written when the backup was taken from which the cluster's manager was restored; write it again, or ask \
+pub(super) const OF_A_BACKUP: &str = "it was being written when the backup was taken from which the cluster's manager was restored; write it again, or ask \
                            the administrator what the stores have of it (`weir restored`)";
 
 /// The decision for a reader.

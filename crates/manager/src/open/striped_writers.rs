@@ -3,6 +3,10 @@
 //!
 //! Then each unit ends at its primary, as at the end of its grace period: the primary fences the old writer, and the manager records the end. The file
 //! itself ends when all its units have. Until then the namespace refuses to open it again.
+//!
+//! The client may come back meanwhile. That costs it its open write, and nobody a byte: the namespace lets no client open a unit again that was
+//! interrupted under its open write, so a file never becomes complete without what it acknowledged. A client that has closed all units, and is not
+//! connected to any server when it is looked for, finds its file complete: its close compares what it sent in any case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,6 +163,7 @@ impl OpenService {
                 None => self.without_primary.end_soon(now, &unit.writer.token()),
             }
         }
+        // Its client has closed all units, or was interrupted in all of them.
         if units.is_empty() {
             self.without_primary.end_soon(now, &record.token());
         }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use namespace::{
-    Content, Durability, FileState, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume, WriteMode,
-    WriterRecord,
+    Content, DISTRUSTED, Durability, FileState, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
+    WriteMode, WriterRecord,
 };
 use types::capability::{PathHash, Rights};
 use types::direct::{DirectRights, StripedFile, UnitAddress};
@@ -15,7 +15,7 @@ use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIn
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, claim_of, not_made, seal};
-use super::reading::{Found, Nearest, PATIENCE_MAX};
+use super::reading::{Found, Nearest, OF_A_BACKUP, PATIENCE_MAX};
 use node::{Layout, Striped, StripedRights, To};
 
 /// Called with the groups of several lists of stores.
@@ -137,6 +137,10 @@ impl OpenService {
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let (inode, content) = (&found.inode, &found.content);
+        let is_written = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
+        if is_written && self.names.read(|read| is_distrusted(read, content.object))? {
+            return Err(OpeningError::BeingWritten(OF_A_BACKUP.into()));
+        }
         let rights = match content.state {
             FileState::Open(_) | FileState::Updating(_) => StripedRights::Follow,
             FileState::Complete => StripedRights::Read { len: content.len, is_partial: false },
@@ -312,6 +316,20 @@ fn find_unit(
         FileState::Complete | FileState::Interrupted(_) => None,
     };
     Ok((file, content, writer))
+}
+
+/// Whether a unit was being written when the backup was taken from which the namespace was restored.
+fn is_distrusted(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
+    let (_, units) = namespace::units_of(read, object)?;
+    for content in units.iter().filter_map(Inode::content) {
+        if let FileState::Open(by) | FileState::Updating(by) = content.state
+            && let Some(writer) = namespace::writer_of(read, by, content.object)?
+            && writer.primary().is_some_and(|primary| primary.boot_generation == DISTRUSTED)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The stores of each unit. For a unit being written, its primary.

@@ -90,13 +90,16 @@ pub(crate) struct Units {
     pub(crate) are_written: bool,
 }
 
+/// Whether all of a unit is there. An interrupted in-place change leaves the state complete, even with missing bytes. Only a proper close records checksums.
+pub(crate) fn is_whole(unit: &Content) -> bool {
+    unit.state == FileState::Complete && unit.sums.is_some()
+}
+
 impl Units {
     pub(crate) fn of(read: &dyn Read, object: ObjectId) -> Result<Self, NsError> {
         let (stripe, units) = units_of(read, object)?;
         let contents: Vec<Content> = units.iter().filter_map(Inode::content).copied().collect();
         let is_written = |content: &Content| matches!(content.state, FileState::Open(_) | FileState::Updating(_));
-        // An interrupted in-place change leaves the state complete, even with missing bytes. Only a proper close records checksums.
-        let is_whole = |content: &Content| content.state == FileState::Complete && content.sums.is_some();
         Ok(Self {
             stripe,
             lens: contents.iter().map(|content| content.len).collect(),

@@ -4,6 +4,7 @@
 use kv::Txn;
 use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
 
+use crate::groups::stripe::is_whole;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, Located, locate, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
@@ -12,9 +13,9 @@ use crate::writers::interrupt::interrupt;
 use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
 use crate::{
-    AccessKind, Content, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
-    Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord, find_writer,
-    holders, keys, object_record, permit, permit_client,
+    AccessKind, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind, NsError, OpenKind, OpenWrite,
+    OpenedWrite, Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord,
+    find_writer, holders, keys, object_record, permit, permit_client, units_of,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -64,7 +65,8 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
 }
 
-/// Opens a unit that has ended, for a writer that resumes its file. A complete unit is changed in place.
+/// Opens a unit that has ended, for a writer that resumes its file. A complete unit is changed in place. A unit that was interrupted while this very writer
+/// had it open is refused: acknowledged bytes after its first gap are gone, and the writer would not send them again.
 fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
     let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
@@ -74,7 +76,30 @@ fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Res
     let record = crate::groups::stripe::stripe_of(txn, of.object)?;
     let ino = record.and_then(|record| record.units.get(usize::from(unit)).copied()).ok_or_else(nothing)?;
     let located = locate(txn, ino)?.ok_or_else(nothing)?;
+    if let Some(unit) = located.inode.content().filter(|unit| !is_whole(unit))
+        && last_epoch(txn, unit)? >= of.epoch
+    {
+        let why = "a stripe unit of it was interrupted while this client wrote it; open the file again to go on with what is kept";
+        return Err(NsError::Stale { what: request.path.to_string(), why });
+    }
     begin_update(txn, ctx, request, located, true)
+}
+
+/// The epoch of the last open write of this object, which has ended.
+fn last_epoch(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
+    Ok(object_record(read, content.group, content.object)?.map_or(0, |record| record.epoch))
+}
+
+/// The highest epoch of the earlier open writes of this file, and of its stripe units.
+fn epoch_before(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
+    let mut before = last_epoch(read, content)?;
+    if content.group == GroupId::STRIPED {
+        let (_, units) = units_of(read, content.object)?;
+        for unit in units.iter().filter_map(Inode::content) {
+            before = before.max(last_epoch(read, unit)?);
+        }
+    }
+    Ok(before)
 }
 
 fn write_ended(path: &NsPath) -> NsError {
@@ -257,9 +282,10 @@ pub(crate) fn begin_update(
         note_back(txn, &request.client, path, content.object)?;
     }
     let placement = take_part(txn, request, content.group, content.object)?;
-    // Above every epoch of this object's earlier handles, so that none of them can commit.
-    let before = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch);
-    let epoch = ctx.next_epoch(before);
+    // Above every epoch of this object's earlier handles, so that none of them can commit. An open write of a stripe unit is not below that of its file, and
+    // a file that is resumed begins above all its units: so the epochs say whether a unit has been opened since.
+    let before = epoch_before(txn, content)?;
+    let epoch = ctx.next_epoch(before).max(request.unit_of.map_or(0, |of| of.epoch));
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {

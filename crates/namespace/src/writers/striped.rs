@@ -2,7 +2,7 @@
 
 use kv::Txn;
 use types::striping::StripedOpenWrite;
-use types::{Crc32c, GroupId};
+use types::{Crc32c, GroupId, ObjectId};
 
 use crate::context::operations;
 use crate::groups::stripe::Units;
@@ -10,8 +10,8 @@ use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    Commit, CommitReply, Committed, Completion, Context, FileState, Inode, Interrupt, NsError, OpTag, Operation, Read,
-    Sums, WriterRecord, WriterToken, object_record, permit_writing, units_of,
+    Commit, CommitReply, Committed, Completion, Content, Context, FileState, Inode, Interrupt, NsError, OpTag,
+    Operation, Read, Sums, WriterRecord, WriterToken, object_record, permit_writing, units_of,
 };
 
 /// Completes a striped file after the open writes of all its units have ended. A repeated request gets the same answer.
@@ -40,18 +40,20 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
     permit_writing(txn, &request.writing)?;
     let token = request.writing.writer;
     if WriterRecord::get(txn, token.key, token.object)?.is_none() {
-        // The first answer may have been lost.
+        // The first answer may have been lost. Or the manager has completed the file, as if its client had gone: then nobody has compared it yet.
         let done = object_record(txn, GroupId::STRIPED, token.object)?.filter(|done| done.epoch == token.epoch);
         if let Some(done) = done {
             let content = crate::stat_ino(txn, done.ino)?.content().copied();
-            if content.is_some_and(|content| content.object == token.object && content.state == FileState::Complete) {
+            let is_it = |content: &Content| content.object == token.object && content.state == FileState::Complete;
+            if let Some(content) = content.filter(is_it) {
+                compare(&*txn, (token.object, None), content.len, request)?;
                 return Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
             }
         }
     }
     let writer = current_striped(txn, &token)?;
     if let Some(len) = Units::of(txn, token.object)?.whole()
-        && let Err(other) = compare(&*txn, &writer, len, request)
+        && let Err(other) = compare(&*txn, (token.object, writer.expected_len), len, request)
     {
         interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
         return Err(other);
@@ -62,11 +64,15 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
 }
 
 /// Compares the units, which make a file of `len` bytes, with the announced length and the sent checksums.
-fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStriped) -> Result<(), NsError> {
-    let object = writer.object;
+fn compare(
+    read: &dyn Read,
+    (object, announced): (ObjectId, Option<u64>),
+    len: u64,
+    request: &CommitStriped,
+) -> Result<(), NsError> {
     let said = request.sums.map(|(len, _)| len);
     // A file fetched from another server, or made from another file, has no announced length.
-    let announced = writer.expected_len.filter(|len| *len != u64::MAX);
+    let announced = announced.filter(|len| *len != u64::MAX);
     if let Some(sent) = [announced, said].into_iter().flatten().find(|sent| *sent != len) {
         return Err(NsError::NotAsLong { object, found: len, sent });
     }
