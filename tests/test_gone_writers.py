@@ -2,6 +2,7 @@
 over. A reader that does not say that it follows never takes a file in the making for a whole one. On a node and in a cluster, there with
 replicated and with striped files."""
 
+import json
 import re
 import subprocess
 import time
@@ -216,3 +217,23 @@ def test_the_old_writer_of_a_striped_file_can_change_nothing_any_more(base, tmp_
             assert [manager.ask_open(unit, raw.OPEN_UPDATE).error is not None for unit in units] == [True, True]
         xrdcp(f"{cluster.url}/f", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+def test_listings_say_which_files_are_unfinished(place, tmp_path):
+    url = place("grace_seconds = 1\n")
+    xrdcp(write(tmp_path / "source", "whole", MIB), f"{url}/whole").ok()
+
+    def said(file: str) -> list[str]:
+        """What `ls -l`, `ls --json` and `stat` note about it."""
+        line = next(line for line in weir("ls", "-l", f"{url}/").stdout.splitlines() if f" {file}" in line)
+        listed = [json.loads(line) for line in weir("ls", "--json", f"{url}/").stdout.splitlines()]
+        note = next(entry["info"]["note"] for entry in listed if entry["name"] == file)
+        found = re.search("note +(.*)", weir("stat", f"{url}/{file}").stdout)
+        return [line.partition("  (")[2].rstrip(")"), note or "", found.group(1) if found else ""]
+
+    writer = begun(f"{url}/f")
+    assert said("f") == ["being written"] * 3
+    writer.kill()
+    writer.wait()
+    until(lambda: said("f") == ["interrupted"] * 3, 30)
+    assert said("whole") == [""] * 3

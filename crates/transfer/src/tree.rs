@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use client::{Client, ClientError, Kind as ErrorKind, Url};
+use client::{Client, ClientError, Kind as ErrorKind, Settings, Url};
 use serde::Serialize;
 use wire::request::{DirlistOptions, QueryKind};
 use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
+use crate::follow::FileState;
 use crate::place::CopyPath;
 
 /// The kind of a name.
@@ -45,7 +46,7 @@ pub struct Info {
     pub owner: Option<String>,
     /// Group, if the server gives it.
     pub group: Option<String>,
-    /// Whether it is being written, or is not on disk.
+    /// Whether it is being written, interrupted, or not on disk.
     pub note: Option<&'static str>,
 }
 
@@ -65,6 +66,11 @@ pub struct Entry {
 pub struct Tree {
     /// The client for servers.
     pub client: Client,
+    /// Whether attributes say that a file is interrupted. Servers of weir let nobody read such a file. So this costs a request for each file
+    /// that cannot be read.
+    pub shows_interrupted: bool,
+    /// For these requests. The client may be receiving a listing.
+    asker: Option<Client>,
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
 }
@@ -73,7 +79,7 @@ impl Tree {
     /// Uses this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, users: names_of("/etc/passwd"), groups: names_of("/etc/group") }
+        Self { client, users: names_of("/etc/passwd"), groups: names_of("/etc/group"), ..Self::default() }
     }
 
     /// The attributes of a place; follows links.
@@ -83,9 +89,16 @@ impl Tree {
                 let found = path.metadata().map_err(TransferError::local("look at", path))?;
                 Ok(self.local_info(&found))
             }
-            CopyPath::Remote(url) => Ok(remote_info(&self.client.stat(url)?)),
+            CopyPath::Remote(url) => {
+                let found = self.client.stat(url)?;
+                Ok(self.asks_state().info(url, &found))
+            }
             CopyPath::Standard => Err(no_name()),
         }
+    }
+
+    fn asks_state(&mut self) -> AsksState<'_> {
+        AsksState { asker: self.shows_interrupted.then_some(&mut self.asker), settings: self.client.settings() }
     }
 
     /// The attributes of several places, in order. After a server has failed to answer, its further places are not asked for. Neighbouring
@@ -104,7 +117,8 @@ impl Tree {
             }
             let stats = self.client.stats(&urls);
             let is_all = stats.len() == urls.len();
-            found.extend(stats.into_iter().map(|stat| Ok(remote_info(&stat?))));
+            let mut asks = self.asks_state();
+            found.extend(stats.into_iter().zip(&urls).map(|(stat, url)| Ok(asks.info(url, &stat?))));
             if !is_all {
                 break;
             }
@@ -135,8 +149,14 @@ impl Tree {
             CopyPath::Remote(url) => {
                 let options = if checksums { DirlistOptions::DCKSM } else { DirlistOptions::NONE };
                 let mut bare = Vec::new();
+                let settings = self.client.settings().clone();
+                let asker = self.shows_interrupted.then_some(&mut self.asker);
+                let mut asks = AsksState { asker, settings: &settings };
                 self.client.list::<TransferError>(url, options, |entry| match entry.stat {
-                    Some(stat) => each(Entry { name: entry.name, info: remote_info(&stat), checksum: entry.checksum }),
+                    Some(stat) => {
+                        let info = asks.info(&url.join(&entry.name), &stat);
+                        each(Entry { name: entry.name, info, checksum: entry.checksum })
+                    }
                     None => {
                         bare.push(entry.name);
                         Ok(())
@@ -144,7 +164,7 @@ impl Tree {
                 })?;
                 // Not every server lists attributes.
                 for name in bare {
-                    let info = remote_info(&self.client.stat(&url.join(&name))?);
+                    let info = self.info(&place.join(&name))?;
                     each(Entry { name, info, checksum: None })?;
                 }
                 Ok(())
@@ -260,6 +280,31 @@ impl Tree {
             group: Some(name(&self.groups, found.gid())),
             note: None,
         }
+    }
+}
+
+/// Finds out whether files are interrupted, if that is wanted.
+struct AsksState<'a> {
+    asker: Option<&'a mut Option<Client>>,
+    settings: &'a Settings,
+}
+
+impl AsksState<'_> {
+    /// The attributes of a file or a directory, of which a server has told this.
+    fn info(&mut self, url: &Url, stat: &StatReply) -> Info {
+        let mut info = remote_info(stat);
+        if info.kind == Kind::File
+            && info.note.is_none()
+            && !stat.flags.has(StatFlags::READABLE)
+            && let Some(asker) = &mut self.asker
+        {
+            let client = asker.get_or_insert_with(|| Client::new(self.settings.clone()));
+            // Other servers do not know this attribute, and their files are never interrupted.
+            if matches!(FileState::of(client, url), Ok(FileState::Interrupted)) {
+                info.note = Some("interrupted");
+            }
+        }
+        info
     }
 }
 

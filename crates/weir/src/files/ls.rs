@@ -17,6 +17,7 @@ const DEPTH_MAX: usize = 256;
 /// Lists places.
 pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
     let several = args.places.len() > 1 || args.recursive;
+    tree.shows_interrupted = args.long || args.json;
     let mut first = true;
     let places = places(&args.places)?;
     errors.each(args.places.iter().zip(places), |_, (text, place)| {

@@ -24,6 +24,7 @@ pub(super) fn places(texts: &[String]) -> Result<Vec<CopyPath>, TransferError> {
 
 /// Shows attributes.
 pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    tree.shows_interrupted = true;
     let places = places(&args.places)?;
     // Print each page before asking for the next.
     let pages = places.chunks(AT_ONCE).flat_map(|page| page.iter().zip(tree.infos(page)).collect::<Vec<_>>());
