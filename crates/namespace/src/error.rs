@@ -115,6 +115,15 @@ pub enum NsError {
         /// Why it is no longer current.
         why: &'static str,
     },
+    /// The open write to which the client returns has ended, so what it wrote may not be continued as if it had not. Unlike after [`NsError::Stale`], the
+    /// same request never succeeds.
+    #[error("{what}: {why}")]
+    WriteEnded {
+        /// The subject of the request.
+        what: String,
+        /// What has become of it.
+        why: &'static str,
+    },
     /// A commit that could not take effect. The upload is kept and can be listed until its deadline: this error keeps its changes.
     #[error("{path}: {reason}; what was written is kept as upload {upload} for {kept_secs} s")]
     UploadKept {
@@ -248,7 +257,7 @@ impl NsError {
             NsError::CrossTree(_) => ErrorCode::CrossTree,
             NsError::Busy { .. } | NsError::Ambiguous { .. } => ErrorCode::Busy,
             NsError::Interrupted { .. } | NsError::LostBytes { .. } => ErrorCode::Interrupted,
-            NsError::Stale { .. } => ErrorCode::Stale,
+            NsError::Stale { .. } | NsError::WriteEnded { .. } => ErrorCode::Stale,
             NsError::UploadKept { code, .. } | NsError::Remembered { code, .. } => *code,
             NsError::NotAsSent { .. } | NsError::NotAsLong { .. } => ErrorCode::Checksum,
             NsError::TooLarge { .. } => ErrorCode::TooLarge,

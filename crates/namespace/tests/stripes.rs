@@ -417,23 +417,95 @@ fn a_unit_that_was_interrupted_under_its_writer_is_not_opened_again_by_it() {
     assert_eq!((world.content("/f").state, world.content("/f").len), (FileState::Complete, 3 * CHUNK));
 }
 
-#[test]
-fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
+/// A file of ten bytes whose units are closed. The manager has completed it, as if its client had gone.
+fn completed_by_manager() -> (World, ns::OpenedWrite) {
     let world = World::new();
     let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
     for (unit, len, crc) in [(0, 10, 7), (1, 0, 8), (2, 0, 9)] {
         world.close_unit_as(&world.open_unit(opened.writer, unit).unwrap(), len, crc);
     }
     assert!(world.change(ns::EndStriped { writer: opened.writer }).unwrap(), "all units are closed");
-    let with = |sums: [u32; 3]| {
+    (world, opened)
+}
+
+#[test]
+fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
+    let with = |opened: &ns::OpenedWrite, sums: [u32; 3]| {
         let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
         ns::CommitStriped { unit_sums, ..close(opened.writer) }
     };
     let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
-    assert_eq!(world.refused(with([7, 8, 8])), ErrorCode::Checksum);
-    assert_eq!(world.refused(ns::CommitStriped { sums: Some((11, sums)), ..with([7, 8, 9]) }), ErrorCode::Checksum);
-    world.change(ns::CommitStriped { sums: Some((10, sums)), ..with([7, 8, 9]) }).unwrap();
-    assert_eq!(world.content("/f").state, FileState::Complete);
+    let (world, opened) = completed_by_manager();
+    world.change(ns::CommitStriped { sums: Some((10, sums)), ..with(&opened, [7, 8, 9]) }).unwrap();
+    let file = world.content("/f");
+    assert_eq!((file.state, file.len, file.sums), (FileState::Complete, 10, Some(sums)));
+    let inode = world.0.read(|read| ns::stat(read, &ns::Actor::admin(), &path("/f"))).unwrap();
+    assert_eq!(inode.mtime, Timestamp(77), "as after any close");
+
+    let (world, opened) = completed_by_manager();
+    let longer = ns::CommitStriped { sums: Some((11, sums)), ..with(&opened, [7, 8, 9]) };
+    assert_eq!(world.refused(longer), ErrorCode::Checksum);
+    assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
+
+    let (world, opened) = completed_by_manager();
+    assert_eq!(world.refused(with(&opened, [7, 8, 8])), ErrorCode::Checksum);
+    assert!(matches!(world.content("/f").state, FileState::Interrupted(_)), "nobody reads other bytes than were sent");
+    assert_eq!(world.refused(with(&opened, [7, 8, 9])), ErrorCode::Stale);
+    let written = || world.0.read(|read| ns::units_written(read, opened.object)).unwrap();
+    assert_eq!(written(), ns::UnitsWritten::NotAll, "the unit that differs is not whole");
+}
+
+#[test]
+fn a_file_that_was_not_as_sent_is_completed_only_by_a_client() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
+    world.write_units(opened.writer, 10);
+    let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
+    // It has another length than its client wrote.
+    assert_eq!(
+        world.refused(ns::CommitStriped { sums: Some((12, sums)), ..close(opened.writer) }),
+        ErrorCode::Checksum
+    );
+    let resume = ns::OpenWrite { stripe: None, resume: Some(ns::Resume::Visible), ..open("/f", WriteMode::Update) };
+    let again = world.change(resume).unwrap().writer;
+    // Its client goes away before it has opened a unit, so all of them are as they were.
+    assert_eq!(world.0.read(|read| ns::units_written(read, opened.object)).unwrap(), ns::UnitsWritten::All);
+    assert!(!world.change(ns::EndStriped { writer: again }).unwrap());
+    assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
+}
+
+#[test]
+fn a_client_that_returns_does_not_resume_a_second_time() {
+    for stripe in [true, false] {
+        let world = World::new();
+        let fitting = |open: ns::OpenWrite| match stripe {
+            true => open,
+            false => ns::OpenWrite { stripe: None, placement: on(1), ..open },
+        };
+        let opened = world.change(fitting(open("/f", WriteMode::NewOnly))).unwrap();
+        let interrupt = |opened: &ns::OpenedWrite| match stripe {
+            true => {
+                for unit in 0..3 {
+                    world.interrupt_unit(&world.take_up_unit(opened.writer, unit), 7);
+                }
+                assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+            }
+            false => world.interrupt_unit(opened, 7),
+        };
+        interrupt(&opened);
+        let mut resume =
+            fitting(ns::OpenWrite { stripe: None, resume: Some(ns::Resume::Visible), ..open("/f", WriteMode::Update) });
+        resume.stripe = None;
+        let again = world.change(resume.clone()).unwrap();
+        if stripe {
+            assert_eq!(world.refused(resume.clone()), ErrorCode::Stale, "it goes on already");
+        }
+        interrupt(&again);
+        let late = ns::OpenWrite { restarted: true, ..resume.clone() };
+        let refused = world.change(late).unwrap_err();
+        assert!(matches!(refused, NsError::WriteEnded { .. }), "{refused}");
+        world.change(resume).unwrap();
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::tracked::Tracked;
 
 /// How long the servers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most polls that wait for answers, and the most callers that wait for one of them. Further ones get no answer.
+/// The most callers that wait for answers. Further ones get none.
 const WAITING_MAX: usize = 4096;
 
 /// What a server answers about an open write.
@@ -32,6 +32,8 @@ pub(super) struct ClientPolls(Tracked<State>);
 struct State {
     last: u64,
     polls: BTreeMap<u64, Poll>,
+    /// How many callers wait for all polls together.
+    waiting: usize,
     /// The polls by what they ask, in the order in which they ask it.
     of: HashMap<Vec<(NodeId, WriterToken)>, u64>,
 }
@@ -40,6 +42,7 @@ impl State {
     fn remove(&mut self, number: u64) -> Option<Poll> {
         let poll = self.polls.remove(&number)?;
         self.of.remove(&poll.asked);
+        self.waiting = self.waiting.saturating_sub(poll.then.len());
         Some(poll)
     }
 }
@@ -62,7 +65,7 @@ impl Poll {
 impl ClientPolls {
     /// `random` separates the polls from those of an earlier run.
     pub(super) fn new(random: u64) -> Self {
-        Self(Tracked::new(State { last: random, polls: BTreeMap::new(), of: HashMap::new() }))
+        Self(Tracked::new(State { last: random, polls: BTreeMap::new(), waiting: 0, of: HashMap::new() }))
     }
 }
 
@@ -75,14 +78,14 @@ impl OpenService {
         }
         let number = {
             let mut state = self.polls.0.lock();
-            let (same, is_full) = (state.of.get(&asked).copied(), state.polls.len() >= WAITING_MAX);
-            match same.and_then(|number| state.polls.get_mut(&number)) {
-                Some(poll) if poll.then.len() < WAITING_MAX => return poll.then.push(then),
-                None if !is_full => {}
-                Some(_) | None => {
-                    drop(state);
-                    return then(None);
-                }
+            if state.waiting >= WAITING_MAX {
+                drop(state);
+                return then(None);
+            }
+            state.waiting += 1;
+            let same = state.of.get(&asked).copied();
+            if let Some(poll) = same.and_then(|number| state.polls.get_mut(&number)) {
+                return poll.then.push(then);
             }
             state.last = state.last.wrapping_add(1);
             let number = state.last;

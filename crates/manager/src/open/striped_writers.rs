@@ -53,7 +53,10 @@ impl OpenService {
                 ClientPresence::There => OpeningError::BeingWritten(text()),
                 ClientPresence::Ending => is_ending(),
                 ClientPresence::Gone { .. } | ClientPresence::Unknown if is_own && takes_over => {
-                    this.end_without_client(&record, &units, &reports);
+                    // Otherwise the client has opened the file again while the servers were asked.
+                    if this.is_as_before(&record) {
+                        this.end_without_client(&record, &units, &reports);
+                    }
                     is_ending()
                 }
                 ClientPresence::Gone { .. } | ClientPresence::Unknown => {
@@ -96,11 +99,19 @@ impl OpenService {
             }
             let that = Arc::clone(&this);
             let told = move |reports: Option<Vec<ClientReport>>| {
-                then(reports.map(|of_file| say(&that, presence_of(file, &[of_file, of_units].concat()))));
+                let of_file = reports.unwrap_or_default();
+                then(Some(say(&that, presence_of(file, &[of_file, of_units].concat()))));
             };
             this.ask_clients(this.asked_of_all(file), Box::new(told));
         };
         self.ask_clients(asked_of(&units), Box::new(told));
+    }
+
+    /// Whether this open write goes on in the same epoch.
+    fn is_as_before(&self, record: &WriterRecord) -> bool {
+        let WriterToken { key, object, epoch } = record.token();
+        let now = self.names.read(|read| namespace::writer_of(read, key, object));
+        now.is_ok_and(|now| now.is_some_and(|now| now.epoch == epoch))
     }
 
     /// The question about a striped file for all servers: any of them may combine its units.
@@ -150,21 +161,24 @@ impl OpenService {
             let claim = Claim { number, writer: report.writer, principal, takes_over: true };
             self.world.send(report.node, FromManager::Claim(claim));
         };
-        // The server that combines the units has them open.
-        if of(record.token()).any(|report| is_gone(&report)) {
-            return of(record.token()).filter(is_gone).for_each(end);
+        // A server that combines the units completes the file if it can, and releases them if it cannot.
+        let mut combines = false;
+        for report in of(record.token()).filter(is_gone) {
+            combines = true;
+            end(report);
         }
         let path = record.path.escape_ascii().to_string();
         tracing::info!(path, client = %record.client.host, "its stripe units are ended at once: its writer is gone, and another client of its principal takes the file over");
         for unit in units {
             match of(unit.writer.token()).find(is_gone) {
                 Some(report) => end(report),
+                None if combines => {}
                 // Its client may be on its way there.
                 None => self.without_primary.end_soon(now, &unit.writer.token()),
             }
         }
         // Its client has closed all units, or was interrupted in all of them.
-        if units.is_empty() {
+        if units.is_empty() && !combines {
             self.without_primary.end_soon(now, &record.token());
         }
     }

@@ -85,7 +85,8 @@ impl OpenService {
     }
 
     /// A client returns to a striped file that it was writing. The units have the acknowledged bytes, so any server can take them over.
-    pub(crate) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
+    pub(crate) fn reopen_striped(self: &Arc<Self>, mut opening: Opening) {
+        opening.op.resume = None;
         self.open_file(opening, Durability::Synced, false);
     }
 
@@ -287,6 +288,10 @@ impl OpenService {
                 self.reopen(Opening { open_request, op, answer }, &writer);
             }
             None if goes_on => {
+                // The transaction requires it again.
+                if let Err(error) = self.names.read(|read| namespace::permit_going_on(read, of, &unit_content)) {
+                    return answer(Err(error.into()));
+                }
                 let op = OpenWrite { expected_len: open_request.announced, resume: Some(Resume::Visible), ..op };
                 self.update_content(Opening { open_request, op, answer }, unit_content);
             }
@@ -318,8 +323,11 @@ fn find_unit(
     Ok((file, content, writer))
 }
 
-/// Whether a unit was being written when the backup was taken from which the namespace was restored.
+/// Whether the file, which has an open write, had it when the backup was taken from which the namespace was restored.
 fn is_distrusted(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
+    if namespace::restored(read)?.is_some_and(|restored| restored.holds(object)) {
+        return Ok(true);
+    }
     let (_, units) = namespace::units_of(read, object)?;
     for content in units.iter().filter_map(Inode::content) {
         if let FileState::Open(by) | FileState::Updating(by) = content.state

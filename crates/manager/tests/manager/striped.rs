@@ -205,6 +205,9 @@ fn it_is_taken_over_only_if_no_server_sees_its_client() {
     let combined = [(2, File, GONE), (0, Unit(0), there), (1, Unit(1), there)];
     assert!(matches!(file.told((0, true), &combined), OpeningError::Wait { .. }));
     assert_eq!(file.sent(1), [vec![], vec![], vec![Claimed(File)]]);
+    let combined = [(2, File, GONE), (0, Unit(0), there), (1, Unit(1), GONE)];
+    assert!(matches!(file.told((0, true), &combined), OpeningError::Wait { .. }));
+    assert_eq!(file.sent(2), [vec![], vec![Claimed(Unit(1))], vec![Claimed(File)]], "it may have lost a unit");
     // When the units have ended, the file ends at once.
     file.passes(3);
     file.ends_unit(0, false);

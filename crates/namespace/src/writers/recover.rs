@@ -2,7 +2,7 @@
 //! writing. It never finds an object that has become visible under the same path meanwhile.
 
 use kv::Txn;
-use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
+use types::{GroupId, NsPath, ObjectId, Placement, UploadId, WriterToken};
 
 use crate::groups::stripe::is_whole;
 use crate::planted::{self, Bug};
@@ -59,7 +59,14 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         entry => locate_entry(txn, parent.ino, &name, entry)?,
     };
     let object = located.inode.content().map(|content| content.object);
-    if ended.is_some_and(|ended| ended.how == WriterEnd::Dropped || Some(ended.object) != object) {
+    // A client that goes on with an interrupted file, and returns to its open write, opens the file as it did at first. It must not begin again without
+    // knowing: it would not send again what was acknowledged, and of that the bytes behind the first gap are gone.
+    let goes_on_twice = request.restarted && request.resume.is_some();
+    let is_over = |ended: EndedWriter| {
+        let is_dropped = ended.how == WriterEnd::Dropped || Some(ended.object) != object;
+        is_dropped || goes_on_twice && ended.how == WriterEnd::Interrupted
+    };
+    if ended.is_some_and(is_over) {
         return Err(write_ended(path));
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
@@ -76,21 +83,35 @@ fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Res
     let record = crate::groups::stripe::stripe_of(txn, of.object)?;
     let ino = record.and_then(|record| record.units.get(usize::from(unit)).copied()).ok_or_else(nothing)?;
     let located = locate(txn, ino)?.ok_or_else(nothing)?;
-    if let Some(unit) = located.inode.content().filter(|unit| !is_whole(unit))
-        && last_epoch(txn, unit)? >= of.epoch
-    {
-        let why = "a stripe unit of it was interrupted while this client wrote it; open the file again to go on with what is kept";
-        return Err(NsError::Stale { what: request.path.to_string(), why });
+    if let Some(unit) = located.inode.content() {
+        permit_going_on(txn, of, unit)?;
     }
     begin_update(txn, ctx, request, located, true)
 }
 
-/// The epoch of the last open write of this object, which has ended.
+/// Requires that the writer `of` of a striped file may open this unit, whose open write has ended.
+///
+/// # Errors
+/// [`NsError::WriteEnded`] if the unit was interrupted while this very writer had it open.
+pub fn permit_going_on(read: &dyn Read, of: WriterToken, unit: &Content) -> Result<(), NsError> {
+    if is_whole(unit) || last_epoch(read, unit)? < of.epoch {
+        return Ok(());
+    }
+    let why = "a stripe unit of it was interrupted while this client wrote it; open the file again to go on with what is kept";
+    Err(NsError::WriteEnded { what: format!("the open write of object {:016x}", of.object.0), why })
+}
+
+/// The epoch of the last open write of this object: of the present one, if there is one.
 fn last_epoch(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
+    if let FileState::Open(by) | FileState::Updating(by) = content.state
+        && let Some(writer) = WriterRecord::get(read, by, content.object)?
+    {
+        return Ok(writer.epoch);
+    }
     Ok(object_record(read, content.group, content.object)?.map_or(0, |record| record.epoch))
 }
 
-/// The highest epoch of the earlier open writes of this file, and of its stripe units.
+/// The highest epoch of the open writes of this file until now, and of those of its stripe units.
 fn epoch_before(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
     let mut before = last_epoch(read, content)?;
     if content.group == GroupId::STRIPED {
@@ -103,7 +124,7 @@ fn epoch_before(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
 }
 
 fn write_ended(path: &NsPath) -> NsError {
-    NsError::Stale {
+    NsError::WriteEnded {
         what: path.to_string(),
         why: "this client's open write has ended or was replaced meanwhile; open the file again",
     }
@@ -211,7 +232,11 @@ fn reopen(
             });
         }
     }
-    writer.epoch = ctx.next_epoch(writer.epoch);
+    if request.resume.is_some() && writer.placement.group == GroupId::STRIPED {
+        let why = "another request of this client has begun to go on with it at this moment";
+        return Err(NsError::Stale { what: path.to_string(), why });
+    }
+    writer.epoch = ctx.next_epoch(writer.epoch).max(least_epoch(request));
     writer.session = ctx.session;
     writer.boot = request.boot;
     writer.put(txn);
@@ -220,6 +245,11 @@ fn reopen(
         _ => None,
     };
     Ok(opened(&writer, OpenKind::Resumed(upload), len))
+}
+
+/// The open write of a stripe unit has at least the epoch of its file's.
+fn least_epoch(request: &OpenWrite) -> u32 {
+    request.unit_of.map_or(0, |of| of.epoch)
 }
 
 /// The requested in-sync replicas of an existing object, as far as they hold it.
@@ -285,7 +315,7 @@ pub(crate) fn begin_update(
     // Above every epoch of this object's earlier handles, so that none of them can commit. An open write of a stripe unit is not below that of its file, and
     // a file that is resumed begins above all its units: so the epochs say whether a unit has been opened since.
     let before = epoch_before(txn, content)?;
-    let epoch = ctx.next_epoch(before).max(request.unit_of.map_or(0, |of| of.epoch));
+    let epoch = ctx.next_epoch(before).max(least_epoch(request));
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
@@ -307,7 +337,13 @@ pub(crate) fn begin_update(
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
     located.store(txn, ctx);
-    let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
+    let mut writer =
+        WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
+    // All units may be whole although the file is not: its writer found other bytes than it had sent. So only a client that closes it, or an announced
+    // length, completes it.
+    if writer.placement.group == GroupId::STRIPED {
+        writer.expected_len = writer.expected_len.or(Some(u64::MAX));
+    }
     writer.put(txn);
     Ok(opened(&writer, open_kind, len))
 }

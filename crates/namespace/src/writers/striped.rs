@@ -5,13 +5,16 @@ use types::striping::StripedOpenWrite;
 use types::{Crc32c, GroupId, ObjectId};
 
 use crate::context::operations;
+use crate::groups::objects::object_of;
 use crate::groups::stripe::Units;
+use crate::tree::node::{Located, locate};
 use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    Commit, CommitReply, Committed, Completion, Content, Context, FileState, Inode, Interrupt, NsError, OpTag,
-    Operation, Read, Sums, WriterRecord, WriterToken, object_record, permit_writing, units_of,
+    Commit, CommitReply, Committed, Completion, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind,
+    NsError, OpTag, Operation, Read, Sums, WriterEnd, WriterRecord, WriterToken, object_record, permit_writing,
+    units_of,
 };
 
 /// Completes a striped file after the open writes of all its units have ended. A repeated request gets the same answer.
@@ -40,14 +43,13 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
     permit_writing(txn, &request.writing)?;
     let token = request.writing.writer;
     if WriterRecord::get(txn, token.key, token.object)?.is_none() {
-        // The first answer may have been lost. Or the manager has completed the file, as if its client had gone: then nobody has compared it yet.
         let done = object_record(txn, GroupId::STRIPED, token.object)?.filter(|done| done.epoch == token.epoch);
-        if let Some(done) = done {
-            let content = crate::stat_ino(txn, done.ino)?.content().copied();
+        if let Some(done) = done
+            && let Some(located) = locate(txn, done.ino)?
+        {
             let is_it = |content: &Content| content.object == token.object && content.state == FileState::Complete;
-            if let Some(content) = content.filter(is_it) {
-                compare(&*txn, (token.object, None), content.len, request)?;
-                return Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
+            if let Some(content) = located.inode.content().copied().filter(is_it) {
+                return close_again(txn, ctx, request, (located, content));
             }
         }
     }
@@ -56,11 +58,63 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
         && let Err(other) = compare(&*txn, (token.object, writer.expected_len), len, request)
     {
         interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
+        spoil_unit(txn, ctx, &other)?;
         return Err(other);
     }
     // The length comes from the units, whatever the request says.
     let (len, sums) = request.sums.map_or((0, None), |(len, sums)| (len, Some(sums)));
     end(txn, ctx, token, Committed { len, sums, mtime: request.mtime }, Completion::ByClient)
+}
+
+/// Closes a file that is complete already. Either the first answer to this close was lost, or the manager has completed the file as if its client had
+/// gone. Then nobody has compared it with what the client sent, nor recorded what it says.
+fn close_again(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &CommitStriped,
+    (mut located, content): (Located, Content),
+) -> Result<CommitReply, NsError> {
+    let token = request.writing.writer;
+    let ended = EndedWriter::get(txn, token.key)?;
+    let by_manager = ended.is_some_and(|ended| ended.object == token.object && ended.how == WriterEnd::Completed);
+    let compared = compare(&*txn, (token.object, None), content.len, request);
+    let reply = CommitReply::Complete { ino: located.inode.ino, replaced: None, upload: None };
+    if !by_manager {
+        return compared.map(|()| reply);
+    }
+    let sums = request.sums.filter(|(len, _)| *len == content.len).map(|(_, sums)| sums);
+    let content = match &compared {
+        Ok(()) => Content { sums: content.sums.or(sums), ..content },
+        Err(_) => {
+            let generation = content.generation.wrapping_add(1);
+            Content { state: FileState::Interrupted(token.key), sums: None, generation, ..content }
+        }
+    };
+    located.inode.kind = Kind::File(content);
+    located.inode.mtime = request.mtime.unwrap_or(located.inode.mtime);
+    located.inode.ctime = ctx.now;
+    located.store(txn, ctx);
+    object_of(located.inode.ino, &content, token.epoch).put(txn);
+    if let Err(other) = &compared {
+        spoil_unit(txn, ctx, other)?;
+    }
+    compared.map(|()| reply)
+}
+
+/// A unit that has other bytes than its writer sent is not whole, although it was closed. Without this, a client that goes on with the file could close
+/// it as it is.
+fn spoil_unit(txn: &mut dyn Txn, ctx: &Context, other: &NsError) -> Result<(), NsError> {
+    let NsError::NotAsSent { object, unit, .. } = other else { return Ok(()) };
+    let (_, units) = units_of(txn, *object)?;
+    let ino = usize::try_from(*unit).ok().and_then(|unit| units.get(unit)).map(|unit| unit.ino);
+    let Some(ino) = ino else { return Ok(()) };
+    if let Some(mut located) = locate(txn, ino)?
+        && let Kind::File(content) = &mut located.inode.kind
+    {
+        content.sums = None;
+        located.store(txn, ctx);
+    }
+    Ok(())
 }
 
 /// Compares the units, which make a file of `len` bytes, with the announced length and the sent checksums.

@@ -2,14 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
 use disk::Directory;
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, fstat, openat};
+use rustix::io::Errno;
 
 /// The user of the package's service.
 const USER: &str = "weir";
 const PASSWD: &str = "/etc/passwd";
+/// The most directories in one another. `weir init` makes a few.
+const DEPTH_MAX: usize = 64;
 
 /// A user and its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +69,7 @@ impl Owner {
         if fs::metadata(&held)?.uid() != 0 {
             return Ok(());
         }
-        self.take_below(&held)?;
+        self.take_below(fs::File::open(&held)?.as_fd(), 0)?;
         // The last one: until then, nobody else can change anything in it, and a repeated command begins again.
         std::os::unix::fs::chown(&held, Some(self.uid), Some(self.gid))
     }
@@ -81,22 +86,37 @@ impl Owner {
         let directory = Directory::open(path).map_err(|error| error.source)?;
         let held = directory.held();
         match Self::of(&held) {
-            Some(owner) if owner.uid != 0 => owner.take_below(&held),
+            Some(owner) if owner.uid != 0 => owner.take_below(fs::File::open(&held)?.as_fd(), 0),
             _ => Ok(()),
         }
     }
 
-    fn take_below(self, folder: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(folder)? {
+    /// Gives what is in an open directory. Names are looked up in open directories only, and what they name is opened before it is examined: its owner may
+    /// exchange everything meanwhile, and must not get anything from elsewhere.
+    fn take_below(self, folder: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
+        if depth == DEPTH_MAX {
+            return Err(io::Error::from(io::ErrorKind::FilesystemLoop));
+        }
+        for entry in Dir::read_from(folder)? {
             let entry = entry?;
-            let meta = entry.metadata()?;
-            if meta.is_dir() {
-                self.take_below(&entry.path())?;
-            } else if meta.nlink() > 1 {
+            let name = entry.file_name();
+            if [&b"."[..], b".."].contains(&name.to_bytes()) {
+                continue;
+            }
+            let found = match openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                Err(Errno::NOENT) => continue,
+                found => found?,
+            };
+            let stat = fstat(&found)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                self.take_below(openat(&found, c".", flags, Mode::empty())?.as_fd(), depth + 1)?;
+            } else if stat.st_nlink > 1 {
                 // A file from elsewhere: the owner of the directory may have linked it here.
                 continue;
             }
-            lchown(entry.path(), Some(self.uid), Some(self.gid))?;
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            chownat(&found, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
     }
@@ -128,12 +148,45 @@ mod tests {
         fs::write(&elsewhere, "of somebody else").unwrap();
         fs::write(dir.join("node/identity"), "new").unwrap();
         fs::hard_link(&elsewhere, dir.join("linked")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.join("node/link")).unwrap();
+        std::os::unix::fs::symlink(temp.path(), dir.join("node/directory")).unwrap();
         let before = Owner::of_meta(&fs::metadata(&elsewhere).unwrap());
         Owner::give_content(&dir).unwrap();
-        for made in ["node", "node/identity"] {
-            assert_eq!(Owner::of_meta(&fs::metadata(dir.join(made)).unwrap()), owner, "{made}");
+        for made in ["node", "node/identity", "node/link", "node/directory"] {
+            assert_eq!(Owner::of_meta(&fs::symlink_metadata(dir.join(made)).unwrap()), owner, "{made}");
         }
         assert_eq!(Owner::of_meta(&fs::metadata(&elsewhere).unwrap()), before);
+    }
+
+    /// As the one who owns the directory would try to get a file of root.
+    #[test]
+    fn what_is_exchanged_meanwhile_is_not_followed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let temp = tempfile::tempdir().unwrap();
+        let (dir, elsewhere) = (temp.path().join("dir"), temp.path().join("elsewhere"));
+        fs::create_dir_all(dir.join("node")).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("identity"), "of somebody else").unwrap();
+        let owner = Owner::for_tests();
+        std::os::unix::fs::chown(&dir, Some(owner.uid), Some(owner.gid)).unwrap();
+        let before = Owner::of_meta(&fs::metadata(elsewhere.join("identity")).unwrap());
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (node, aside) = (dir.join("node"), dir.join("aside"));
+                while !ended.load(Ordering::Relaxed) {
+                    fs::rename(&node, &aside).unwrap();
+                    std::os::unix::fs::symlink(&elsewhere, &node).unwrap();
+                    fs::remove_file(&node).unwrap();
+                    fs::rename(&aside, &node).unwrap();
+                }
+            });
+            for _ in 0..3000 {
+                Owner::give_content(&dir).unwrap();
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(Owner::of_meta(&fs::metadata(elsewhere.join("identity")).unwrap()), before);
     }
 
     #[test]
