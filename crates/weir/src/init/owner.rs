@@ -95,7 +95,7 @@ impl Owner {
     /// exchange everything meanwhile, and must not get anything from elsewhere.
     fn take_below(self, folder: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
         if depth == DEPTH_MAX {
-            return Err(io::Error::from(io::ErrorKind::FilesystemLoop));
+            return Err(Errno::LOOP.into());
         }
         for entry in Dir::read_from(folder)? {
             let entry = entry?;
