@@ -69,8 +69,8 @@ impl RemoteFile {
         }
     }
 
-    /// Leaves this word out when the file is opened again.
-    pub(crate) fn forget_word(&mut self, word: &str) {
+    /// Leaves this word of its URL out when the file is opened again.
+    pub fn forget_word(&mut self, word: &str) {
         self.url.remove_word(word);
         self.origin.remove_word(word);
     }

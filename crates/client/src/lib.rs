@@ -60,7 +60,7 @@ pub use rate::RateLimit;
 pub use reader::{Chunk, Reader};
 pub use session::{Incoming, Session};
 pub use settings::{AllowedServers, ReachedServers, Settings, Stop};
-pub use striped::{StripedAt, StripedReader, StripedWriter};
+pub use striped::{RESUMED, StripedAt, StripedReader, StripedWriter};
 pub use sums::{Algorithm, Sum};
 pub use units_writer::UnitsWriter;
 pub use url::{Endpoint, Url, UrlError};

@@ -24,8 +24,8 @@ use crate::{Chunk, Client, ClientError, Endpoint, Reader, RemoteFile, Settings, 
 /// writer.
 pub(crate) const AGAIN_MAX: u32 = 3;
 
-/// The word of an open that continues an interrupted write.
-const RESUMED: &str = "weir.resume=1";
+/// The word in an open that goes on with an interrupted file.
+pub const RESUMED: &str = "weir.resume=1";
 
 /// A striped file, as the redirect described it.
 #[derive(Clone, Debug)]

@@ -340,3 +340,16 @@ fn a_group_changes_step_by_step() {
     let groups = world.0.read(|read| ns::groups(read, None, 10)).unwrap();
     assert_eq!(groups.iter().map(|group| group.epoch).collect::<Vec<_>>(), [2]);
 }
+
+#[test]
+fn a_file_that_is_closed_meanwhile_is_not_changed_without_replicas() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    let other = ClientIdentity { principal: types::PrincipalId(0), user: "other".into(), pid: 2, host: "h".into() };
+    // A manager that sees the open write expects a refusal, so it names no replicas.
+    let update = ns::OpenWrite { client: other, ..open("/f", WriteMode::Update, &[]) };
+    assert_eq!(world.change(update.clone()).unwrap_err().code(), ErrorCode::Busy);
+    world.commit(opened.writer, 5, &[1, 2]).unwrap();
+    assert_eq!(world.change(update).unwrap_err().code(), ErrorCode::Stale, "it asks again");
+    assert_eq!(world.0.read(|read| ns::stat(read, &Actor::admin(), &path("/f"))).unwrap().len(), 5);
+}

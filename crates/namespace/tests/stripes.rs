@@ -441,6 +441,8 @@ fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
     assert_eq!((file.state, file.len, file.sums), (FileState::Complete, 10, Some(sums)));
     let inode = world.0.read(|read| ns::stat(read, &ns::Actor::admin(), &path("/f"))).unwrap();
     assert_eq!(inode.mtime, Timestamp(77), "as after any close");
+    assert_eq!(world.refused(with(&opened, [7, 8, 8])), ErrorCode::Checksum);
+    assert_eq!(world.content("/f"), file, "what its client has closed stays");
 
     let (world, opened) = completed_by_manager();
     let longer = ns::CommitStriped { sums: Some((11, sums)), ..with(&opened, [7, 8, 9]) };
@@ -448,11 +450,26 @@ fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
     assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
 
     let (world, opened) = completed_by_manager();
+    let stranger = ns::Actor { principal: PrincipalId(7), groups: [PrincipalId(7)].into() };
+    let ctx = world.0.context(Timestamp(5), &stranger, None);
+    let by_stranger = world.0.change_wait(Durability::Synced, ctx, with(&opened, [7, 8, 8]));
+    assert_eq!(by_stranger.unwrap_err().code(), ErrorCode::Denied);
     assert_eq!(world.refused(with(&opened, [7, 8, 8])), ErrorCode::Checksum);
     assert!(matches!(world.content("/f").state, FileState::Interrupted(_)), "nobody reads other bytes than were sent");
     assert_eq!(world.refused(with(&opened, [7, 8, 9])), ErrorCode::Stale);
     let written = || world.0.read(|read| ns::units_written(read, opened.object)).unwrap();
     assert_eq!(written(), ns::UnitsWritten::NotAll, "the unit that differs is not whole");
+}
+
+#[test]
+fn a_removed_file_that_was_not_as_sent_is_refused_as_that() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly)).unwrap();
+    world.write_units(opened.writer, 10);
+    world.change(ns::Remove { path: path("/f") }).unwrap();
+    let unit_sums = Some([5, 0, 0].into_iter().map(Crc32c).collect());
+    assert_eq!(world.refused(ns::CommitStriped { unit_sums, ..close(opened.writer) }), ErrorCode::Checksum);
+    assert_eq!(world.due().len(), 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use client::{Algorithm, Client, ClientError, Opened, Sum, Units, Url};
+use client::{Algorithm, Client, ClientError, Opened, RESUMED, Sum, Units, Url};
 use disk::AlignedBuf;
 use wire::request::OpenOptions;
 use wire::response::StatReply;
@@ -131,9 +131,13 @@ impl Bulk<'_> {
         // Do not announce the length either: an earlier copy may have sent all bytes, and this one may be cut off before it removes the end
         // again.
         let mut resumed = if is_held_back { target.without("oss.asize") } else { target.clone() };
-        resumed.add_words("weir.resume=1");
+        resumed.add_words(RESUMED);
         let mut file = match client.open_direct(&resumed, OpenOptions::UPDATE, 0)? {
-            Opened::File(file) => file,
+            Opened::File(mut file) => {
+                // A later open must not resume the file: if it has ended meanwhile, acknowledged bytes may be gone.
+                file.forget_word(RESUMED);
+                file
+            }
             Opened::Units(units) => {
                 let sink = self.go_on_with_units(&units, found.id, there, beginning)?;
                 return Ok((sink, there, beginning));

@@ -299,9 +299,12 @@ impl AsksState<'_> {
             && let Some(asker) = &mut self.asker
         {
             let client = asker.get_or_insert_with(|| Client::new(self.settings.clone()));
-            // Other servers do not know this attribute, and their files are never interrupted.
-            if matches!(FileState::of(client, url), Ok(FileState::Interrupted)) {
-                info.note = Some("interrupted");
+            match FileState::of(client, url) {
+                Ok(FileState::Interrupted) => info.note = Some("interrupted"),
+                // Other servers do not know this attribute, and their files are never interrupted.
+                Ok(_) | Err(ClientError::Refused { .. }) => {}
+                // Do not wait for this once for each file: the server of the listing may not wait as long.
+                Err(_) => self.asker = None,
             }
         }
         info

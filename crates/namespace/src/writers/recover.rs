@@ -58,10 +58,12 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
         entry => locate_entry(txn, parent.ino, &name, entry)?,
     };
-    let object = located.inode.content().map(|content| content.object);
+    let found = located.inode.content();
+    let (object, state) = (found.map(|content| content.object), found.map(|content| content.state));
     // A client that goes on with an interrupted file, and returns to its open write, opens the file as it did at first. It must not begin again without
     // knowing: it would not send again what was acknowledged, and of that the bytes behind the first gap are gone.
-    let goes_on_twice = request.restarted && request.resume.is_some();
+    let is_interrupted = matches!(state, Some(FileState::Interrupted(_)));
+    let goes_on_twice = request.restarted && request.resume.is_some() && is_interrupted;
     let is_over = |ended: EndedWriter| {
         let is_dropped = ended.how == WriterEnd::Dropped || Some(ended.object) != object;
         is_dropped || goes_on_twice && ended.how == WriterEnd::Interrupted
@@ -256,6 +258,12 @@ fn least_epoch(request: &OpenWrite) -> u32 {
 fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: ObjectId) -> Result<Placement, NsError> {
     let asked = &request.placement.in_sync;
     if asked.is_empty() {
+        // A manager names no replicas if it expects a refusal. The file has changed since: without replicas nobody could end its open write, and its
+        // bytes would be given up.
+        if ![GroupId::DEFAULT, GroupId::STRIPED].contains(&group) {
+            let why = "it has changed at this moment; ask again";
+            return Err(NsError::Stale { what: request.path.to_string(), why });
+        }
         return Ok(Placement { group, in_sync: Vec::new() });
     }
     let holders = holders(read, group, object)?;

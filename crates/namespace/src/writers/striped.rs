@@ -13,8 +13,8 @@ use crate::writers::interrupt::interrupt;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
     Commit, CommitReply, Committed, Completion, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind,
-    NsError, OpTag, Operation, Read, Sums, WriterEnd, WriterRecord, WriterToken, object_record, permit_writing,
-    units_of,
+    NsError, OpTag, Operation, Read, Sums, WriterEnd, WriterRecord, WriterToken, keys, object_record, permit_client,
+    permit_writing, units_of,
 };
 
 /// Completes a striped file after the open writes of all its units have ended. A repeated request gets the same answer.
@@ -54,11 +54,13 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
         }
     }
     let writer = current_striped(txn, &token)?;
+    permit_client(&ctx.actor, &writer.client, &|| open_write(token.object))?;
     if let Some(len) = Units::of(txn, token.object)?.whole()
         && let Err(other) = compare(&*txn, (token.object, writer.expected_len), len, request)
     {
-        interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
+        // Before the file ends: if it was removed meanwhile, its units go with it.
         spoil_unit(txn, ctx, &other)?;
+        interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
         return Err(other);
     }
     // The length comes from the units, whatever the request says.
@@ -75,13 +77,14 @@ fn close_again(
     (mut located, content): (Located, Content),
 ) -> Result<CommitReply, NsError> {
     let token = request.writing.writer;
-    let ended = EndedWriter::get(txn, token.key)?;
-    let by_manager = ended.is_some_and(|ended| ended.object == token.object && ended.how == WriterEnd::Completed);
+    let ended = EndedWriter::get(txn, token.key)?.filter(|ended| ended.object == token.object);
+    if let Some(ended) = &ended {
+        permit_client(&ctx.actor, &ended.client, &|| open_write(token.object))?;
+    }
+    let by_manager = ended.filter(|ended| ended.how == WriterEnd::Completed);
     let compared = compare(&*txn, (token.object, None), content.len, request);
     let reply = CommitReply::Complete { ino: located.inode.ino, replaced: None, upload: None };
-    if !by_manager {
-        return compared.map(|()| reply);
-    }
+    let Some(ended) = by_manager else { return compared.map(|()| reply) };
     let sums = request.sums.filter(|(len, _)| *len == content.len).map(|(_, sums)| sums);
     let content = match &compared {
         Ok(()) => Content { sums: content.sums.or(sums), ..content },
@@ -95,10 +98,19 @@ fn close_again(
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, token.epoch).put(txn);
-    if let Err(other) = &compared {
-        spoil_unit(txn, ctx, other)?;
+    match &compared {
+        // From now on it counts as closed by its client.
+        Ok(()) => txn.delete(&keys::ended(token.key)),
+        Err(other) => {
+            EndedWriter { how: WriterEnd::Interrupted, ..ended }.put(txn);
+            spoil_unit(txn, ctx, other)?;
+        }
     }
     compared.map(|()| reply)
+}
+
+fn open_write(object: ObjectId) -> String {
+    format!("the open write of object {:016x}", object.0)
 }
 
 /// A unit that has other bytes than its writer sent is not whole, although it was closed. Without this, a client that goes on with the file could close

@@ -271,7 +271,7 @@ impl AtDisk {
     }
 
     /// Opens a striped file on its own thread.
-    fn striped_apart(self, grant: StripedGrant, answer: impl Answer<Opened>) {
+    fn striped_apart(mut self, grant: StripedGrant, answer: impl Answer<Opened>) {
         let manager = match &self.service.role {
             Role::Disk(disk) => disk.manager(),
             Role::Alone { .. } | Role::Manager(_) => None,
@@ -280,7 +280,13 @@ impl AtDisk {
             return answer.give(Err(Error::unsupported("A striped file")));
         };
         let Some(slot) = self.service.striped_opens.take() else { return answer.give(Err(Error::busy())) };
-        let open = StripedOpen { manager, path: self.path.clone(), grant, expected_len: self.expected_len };
+        let expected_len = self.expected_len;
+        // What is resumed may have all its bytes, and wrong ones: its writer may have found that at its close. So only a client that
+        // closes it completes it.
+        if let StripedRights::Write { goes_on: true, .. } = grant.rights {
+            self.expected_len = None;
+        }
+        let open = StripedOpen { manager, path: self.path.clone(), grant, expected_len };
         apart(answer, move |answer| {
             self.striped(&*striper.0, open, answer);
             drop(slot);

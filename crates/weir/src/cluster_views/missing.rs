@@ -128,7 +128,9 @@ mod tests {
         };
         let said = |state, units| in_words(&file(state, units));
         assert_eq!(said(ReplicationState::UnderReplicated, &[]), "/a: 1 of 2 replicas; without s/r/h");
-        assert!(said(ReplicationState::Lost, &[3]).starts_with("/a: lost, no store that is left has it, stripe unit 3;"));
+        assert!(
+            said(ReplicationState::Lost, &[3]).starts_with("/a: lost, no store that is left has it, stripe unit 3;")
+        );
         assert!(said(ReplicationState::Unavailable, &[0, 3]).contains("not readable now, stripe units 0, 3; without"));
         let mut sums = Sums::default();
         for state in [ReplicationState::Lost, ReplicationState::UnderReplicated, ReplicationState::UnderReplicated] {
