@@ -72,7 +72,7 @@ def test_a_client_sent_back_by_a_restarted_disk_server_continues_its_own_file(cl
         _, with_permission = opened(manager, path, options)
         # Not another client's file, and not without a redirect to it before.
         # An open that replaces the file waits until it is known whether the client that was sent to the server arrives there.
-        told = raw.WAIT if folder == "/two" and options != NEW else raw.ERROR
+        told = raw.WAIT if options != NEW else raw.ERROR
         with raw.Raw(cluster.manager.port, machine="127.0.0.77") as other:
             assert other.ask_open(with_permission, options).status == told
         assert manager.ask_open(path, options).status == told

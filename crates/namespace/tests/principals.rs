@@ -132,7 +132,10 @@ fn restarting_with_a_writers_identity_does_not_end_it() {
     let other = ns::OpenWrite { posc: true, ..restart(EVE, "/d/h", WriteMode::NewOnly) };
     let other = world.change(EVE, other).unwrap();
     assert_eq!(other.dropped, []);
-    assert_eq!(world.refusal(EVE, ns::ForgetUpload { upload: types::UploadId(hidden.object.0) }), ErrorCode::Denied);
+    assert_eq!(
+        world.refusal(EVE, ns::ForgetUpload { upload: types::UploadId(hidden.object.0), expired_by: None }),
+        ErrorCode::Denied
+    );
     world.closes(&visible);
     world.closes(&hidden);
 }

@@ -313,8 +313,44 @@ fn upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     let day = Timestamp(w.now.get() + 86_400_000_000_000);
     let (due, next) = w.ns.read(|read| ns::due_uploads(read, day, None, 10)).unwrap();
     assert_eq!((due.len(), next), (1, None));
-    w.change(ns::ForgetUpload { upload: due[0].upload }).unwrap();
+    w.change(ns::ForgetUpload { upload: due[0].upload, expired_by: None }).unwrap();
     assert!(w.queue().contains(&orphan.object));
+}
+
+#[test]
+fn an_upload_that_is_resumed_is_neither_forgotten_nor_left_to_its_first_writer() {
+    let w = World::new();
+    w.file("/f", 2);
+    let first = w.change(open("/f", WriteMode::Replace, 1)).unwrap();
+    w.change(ns::Interrupt { writer: first.writer, kept_len: 5 }).unwrap();
+    let OpenKind::Upload(upload) = first.kind else { panic!("{:?}", first.kind) };
+    let expired_by = Some(Timestamp(w.now.get() + 2 * 86_400_000_000_000));
+    assert_eq!(w.refusal(ns::ForgetUpload { upload, expired_by: Some(Timestamp(w.now.get())) }), ErrorCode::Stale);
+    let resume = Some(ns::Resume::Upload(upload));
+    let second = w.change(ns::OpenWrite { resume, ..open("/f", WriteMode::Update, 2) }).unwrap();
+    // It was on the list of expired ones.
+    assert_eq!(w.refusal(ns::ForgetUpload { upload, expired_by }), ErrorCode::Stale);
+    w.change(World::commit_op(second.writer, 9)).unwrap();
+    assert_eq!((w.object("/f"), w.stat("/f").unwrap().len()), (first.object, 9));
+    // The first writer returns. It would write into what the second one has closed.
+    assert_eq!(w.refusal(open("/f", WriteMode::Update, 1)), ErrorCode::Stale);
+    let third = w.change(open("/f", WriteMode::Replace, 3)).unwrap();
+    w.change(ns::Interrupt { writer: third.writer, kept_len: 5 }).unwrap();
+    let OpenKind::Upload(upload) = third.kind else { panic!("{:?}", third.kind) };
+    w.change(ns::ForgetUpload { upload, expired_by }).unwrap();
+}
+
+#[test]
+fn an_empty_file_is_replaced_only_while_it_is_empty() {
+    let w = World::new();
+    w.file("/f", 0);
+    let object = w.object("/f");
+    let replace = || ns::OpenWrite { empty: Some(object), ..open("/f", WriteMode::Replace, 1) };
+    let first = w.change(replace()).unwrap();
+    w.change(World::commit_op(first.writer, 4)).unwrap();
+    assert_eq!(w.refusal(replace()), ErrorCode::Stale, "it is another one, with data");
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    assert_eq!(w.refusal(replace()), ErrorCode::Stale, "it is gone");
 }
 
 #[test]
@@ -361,7 +397,7 @@ fn attributes_of_a_hidden_file_appear_with_it_or_go_with_it() {
     w.change(set(forgotten.writer, "a", ns::XattrMode::Set)).unwrap();
     w.change(ns::Interrupt { writer: forgotten.writer, kept_len: 5 }).unwrap();
     let OpenKind::Upload(upload) = forgotten.kind else { panic!("{:?}", forgotten.kind) };
-    w.change(ns::ForgetUpload { upload }).unwrap();
+    w.change(ns::ForgetUpload { upload, expired_by: None }).unwrap();
     let nothing = w.change(posc("/nothing", 1)).unwrap();
     w.change(set(nothing.writer, "a", ns::XattrMode::Set)).unwrap();
     w.change(ns::Interrupt { writer: nothing.writer, kept_len: 0 }).unwrap();

@@ -188,12 +188,17 @@ fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
     }
     let mut after: Option<UploadId> = None;
     loop {
-        let (due, next) = service.names.read(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
+        let now = wall_clock();
+        let (due, next) = service.names.read(|read| namespace::due_uploads(read, now, after, PAGE))?;
         for upload in due {
-            tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload has expired");
-            let op = ForgetUpload { upload: upload.upload };
+            let op = ForgetUpload { upload: upload.upload, expired_by: Some(now) };
             match service.names.change_wait(By::service().urgently(), Durability::Written, op) {
-                Ok(object) => service.endings.dropped(object),
+                Ok(object) => {
+                    tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload has expired");
+                    service.endings.dropped(object);
+                }
+                // Somebody has resumed or forgotten it meanwhile.
+                Err(NsError::Stale { .. } | NsError::NotFound(..)) => {}
                 // A damaged upload must not keep others from being removed.
                 Err(error @ NsError::Damaged { .. }) => complain(service, "removing an upload", &error),
                 Err(error) => return Err(error),

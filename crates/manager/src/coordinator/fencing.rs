@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cluster::message::ToStore;
 use cluster::replication::Epoch;
 use cluster::{Fence, FenceId, Time};
-use namespace::{Durability, NsError, SetInSyncReplicas, WriterKind, WriterRecord, WriterToken};
+use namespace::{Durability, Inode, NsError, SetInSyncReplicas, WriterKind, WriterRecord, WriterToken};
 use types::{ErrorCode, InSyncReplica, NodeId, ReplicaId, StoreId};
 
 use super::{Coordinator, CoordinatorState};
@@ -19,6 +19,7 @@ type Then = Box<dyn FnOnce(Option<Ended>) + Send>;
 
 /// A decision that waits, and the fences that it waits for.
 pub(super) struct Waiting {
+    replica: ReplicaId,
     stores: Vec<StoreId>,
     fences: Vec<(FenceId, bool)>,
     after: After,
@@ -33,6 +34,8 @@ enum After {
 /// other store is confirmed as its primary.
 pub(crate) struct Ended {
     coordinator: Arc<Coordinator>,
+    /// The replica that they answer for no more.
+    pub(crate) replica: ReplicaId,
     /// The fenced stores.
     pub(crate) stores: Vec<StoreId>,
     fences: Vec<FenceId>,
@@ -65,8 +68,19 @@ pub(crate) fn has_older_version(names: &Names, writer: &WriterRecord) -> Result<
     if writer.kind == WriterKind::Update {
         return Ok(true);
     }
+    // The generation: a file that is continued has no record of its object meanwhile, but it was ended before.
     let (group, object) = (writer.placement.group, writer.object);
-    Ok(names.read(|read| namespace::object_record(read, group, object))?.is_some())
+    let found = names.read(|read| {
+        let inode = match namespace::stat_ino(read, writer.ino) {
+            // It was removed while it was written.
+            Err(NsError::NotFound(..)) => None,
+            inode => Some(inode?),
+        };
+        Ok::<_, NsError>((namespace::object_record(read, group, object)?, inode))
+    });
+    let (record, inode) = found?;
+    let content = inode.as_ref().and_then(Inode::content).filter(|content| content.object == object);
+    Ok(record.is_some() || content.is_some_and(|content| content.generation > 0))
 }
 
 impl Coordinator {
@@ -80,7 +94,12 @@ impl Coordinator {
         then: impl FnOnce(Option<Ended>) + Send + 'static,
     ) {
         if stores.is_empty() {
-            return then(Some(Ended { coordinator: Arc::clone(self), stores: Vec::new(), fences: Vec::new() }));
+            return then(Some(Ended {
+                coordinator: Arc::clone(self),
+                replica,
+                stores: Vec::new(),
+                fences: Vec::new(),
+            }));
         }
         if let Err(After::Opening(then)) = self.wait_for(stores, replica, epoch, After::Opening(Box::new(then))) {
             then(None);
@@ -98,7 +117,7 @@ impl Coordinator {
             let (fences, sessions) = state.fences_mut(true);
             let mut begin = |of| (fences.begin(now, sessions, of, replica, epoch, &mut tell), false);
             let fences = nodes.into_iter().map(&mut begin).collect();
-            state.waiting.push(Waiting { stores: stores.to_vec(), fences, after });
+            state.waiting.push(Waiting { replica, stores: stores.to_vec(), fences, after });
         }
         self.tell_fences(tell);
         Ok(())
@@ -134,7 +153,7 @@ impl Coordinator {
 
     /// Marks a fence as confirmed. The decision that waits for it goes on once all its fences are confirmed.
     fn is_there(self: &Arc<Self>, fence: FenceId) {
-        let Waiting { stores, fences, after } = {
+        let Waiting { replica, stores, fences, after } = {
             let state: &mut CoordinatorState = &mut self.lock();
             let waits = |waiting: &Waiting| waiting.fences.iter().any(|(id, _)| *id == fence);
             let Some(at) = state.waiting.iter().position(waits) else { return };
@@ -145,8 +164,12 @@ impl Coordinator {
             }
             state.waiting.remove(at)
         };
-        let ended =
-            Ended { coordinator: Arc::clone(self), stores, fences: fences.into_iter().map(|(id, _)| id).collect() };
+        let ended = Ended {
+            coordinator: Arc::clone(self),
+            replica,
+            stores,
+            fences: fences.into_iter().map(|(id, _)| id).collect(),
+        };
         match after {
             After::Opening(then) => then(Some(ended)),
             After::Place(placing) => self.record_in_sync(placing, Some(ended)),

@@ -244,6 +244,7 @@ impl OpenService {
         if is_empty && opening.op.resume.is_none() {
             // The file is empty. Clients make a file, close it, and open it again to write it.
             (opening.op.how, opening.op.mode) = (WriteMode::Replace, mode);
+            opening.op.empty = Some(content.object);
             return self.open_new(opening);
         }
         let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
@@ -355,12 +356,14 @@ impl OpenService {
         let by = (self.world.wall(), &actor, number);
         let claim = claim_of(&op);
         self.names.change(by, durability, op, move |result| {
-            let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
-            drop(ended);
             let opened = match result {
                 Ok(opened) => opened,
                 Err(error) => return this.refused(error, claim, answer),
             };
+            // The path may name another object by now.
+            let of_it = ended.as_ref().filter(|ended| ended.replica == opened.replica);
+            let fenced = of_it.map(|ended| ended.stores.clone()).unwrap_or_default();
+            drop(ended);
             let not_fenced = match this.holders_left_out(&opened, &fenced) {
                 Ok(not_fenced) => not_fenced,
                 Err(error) => return answer(Err(error.into())),

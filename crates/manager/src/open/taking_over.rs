@@ -64,7 +64,7 @@ impl OpenService {
         let Some(writer) = writer.filter(is_primary) else {
             return self.coordinator.tell_placed(placing, Err(ErrorCode::Stale));
         };
-        let decided = {
+        let (decided, others_may_return) = {
             let (view, now) = (self.view.get(), self.world.now());
             if view.fences.guards(replica) {
                 return;
@@ -80,10 +80,16 @@ impl OpenService {
             let is_full = |one: &InSyncReplica| {
                 view.servers.map().store(one.store).is_some_and(|info| info.capacity > 0 && info.room() == 0)
             };
+            // One that is away and has every acknowledged byte.
+            let may_return = |one: &InSyncReplica| {
+                let standing = view.standing(now, one.store);
+                standing.is_none_or(|now| now.boot_generation == one.boot_generation && !now.is_removed_as_lost)
+            };
+            let others_may_return = others().any(may_return);
             match able.iter().any(|one| one.store == store && is_full(one)) && others().all(is_full) {
                 // All are full. The primary has every acknowledged byte, and the others need not lose theirs to it.
-                true => Reopening::Lost,
-                false => reopening(&able, &[store], |store| view.standing(now, store)),
+                true => (Reopening::Lost, false),
+                false => (reopening(&able, &[store], |store| view.standing(now, store)), others_may_return),
             }
         };
         match decided {
@@ -94,6 +100,7 @@ impl OpenService {
             }),
             // They may come back, and the primary asks again.
             Reopening::Wait => {}
+            Reopening::Same(_) if others_may_return => {}
             Reopening::Same(_) | Reopening::Lost => {
                 self.coordinator.tell_placed(placing, Err(ErrorCode::Unavailable));
             }

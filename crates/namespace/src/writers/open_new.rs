@@ -1,7 +1,7 @@
 //! Opens a new file, an upload that replaces a file, or again the unfinished file of the same client.
 
 use kv::Txn;
-use types::{Ino, ObjectId, UploadId};
+use types::{Ino, NsPath, ObjectId, UploadId};
 
 use crate::groups::deletion::release_object;
 use crate::tree::mkdir::resolve_making;
@@ -26,6 +26,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
     let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
     let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
+        None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
             if request.posc {
@@ -62,6 +63,10 @@ fn open_over(
     let Kind::File(content) = located.inode.kind else {
         return exists(); // a symbolic link: NewOnly does not follow it
     };
+    let is_empty = content.state == FileState::Complete && content.len == 0;
+    if request.empty.is_some_and(|object| !is_empty || object != content.object) {
+        return Err(not_empty(path));
+    }
     let own_unfinished = match content.state {
         // The key is a hash, and others can forge a collision. The record tells who the writer is.
         FileState::Open(by) if request.restarted && by == key => {
@@ -84,6 +89,10 @@ fn open_over(
             new_upload(txn, ctx, request, key, target)
         }
     }
+}
+
+fn not_empty(path: &NsPath) -> NsError {
+    NsError::Stale { what: path.to_string(), why: "it has been written, replaced or removed at this moment; ask again" }
 }
 
 fn new_file(

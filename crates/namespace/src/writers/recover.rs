@@ -392,6 +392,9 @@ fn resume_upload(
     let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
+    if record.writer != key {
+        fence_ended(txn, record.writer, record.object)?;
+    }
     record.writer = key;
     record.client = request.client.clone();
     record.sums = None;

@@ -66,6 +66,8 @@ pub struct OpenWrite {
     /// The placement of a new object. For an existing object, the holders that should become in-sync replicas; the others are left out. An existing
     /// writer keeps its placement.
     pub placement: Placement,
+    /// With [`WriteMode::Replace`]: only this object, and only while it is an empty, complete file. Otherwise [`crate::NsError::Stale`].
+    pub empty: Option<ObjectId>,
     /// The stripe of a new striped object; `placement` is then in [`GroupId::STRIPED`].
     pub stripe: Option<NewStripe>,
     /// Re-opens a unit of this writer's file, with [`WriteMode::Update`]. Works only while this writer exists and the unit has a writer.
@@ -105,6 +107,7 @@ impl OpenWrite {
             resume: None,
             placement: Placement::single_node(),
             stripe: None,
+            empty: None,
             unit_of: None,
             only: None,
             sharing: None,

@@ -54,6 +54,8 @@ pub fn due_uploads(
 pub struct ForgetUpload {
     /// The upload.
     pub upload: UploadId,
+    /// Only if its deadline is not after this time: somebody may have resumed it meanwhile. `None`: in any case.
+    pub expired_by: Option<Timestamp>,
 }
 
 /// See [`ForgetUpload`].
@@ -62,6 +64,11 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         return Err(NsError::NotFound(format!("upload {}", request.upload), "upload"));
     };
     permit_own(ctx, &upload)?;
+    let is_due = |now| upload.state != UploadState::BeingWritten && upload.deadline.is_some_and(|due| due <= now);
+    if request.expired_by.is_some_and(|now| !is_due(now)) {
+        let why = "it has been resumed meanwhile";
+        return Err(NsError::Stale { what: format!("upload {}", request.upload), why });
+    }
     if upload.state == UploadState::BeingWritten
         && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.object)?
     {

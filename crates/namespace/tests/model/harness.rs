@@ -536,6 +536,7 @@ impl World {
             },
             placement: types::Placement::single_node(),
             stripe: None,
+            empty: None,
             unit_of: None,
             only: None,
             sharing: None,
@@ -660,7 +661,7 @@ impl World {
         let ended = self.model.uploads.values().filter(|up| up.state != UpState::Making || up.object % 5 == 0);
         let Some(object) = ended.map(|up| up.object).next() else { return Ok(()) };
         let real_object = self.pairs.real(object | OBJECT).unwrap() & !OBJECT;
-        let real = self.change(user, ns::ForgetUpload { upload: UploadId(real_object) })?;
+        let real = self.change(user, ns::ForgetUpload { upload: UploadId(real_object), expired_by: None })?;
         let model = self.model.forget(user, object);
         self.agree(real, model)?;
         Ok(())

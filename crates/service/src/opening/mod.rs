@@ -310,6 +310,7 @@ impl Service {
             resume: if how == WriteMode::Update { resume } else { None },
             placement: types::Placement::single_node(),
             stripe: None,
+            empty: None,
             unit_of: None,
             only: None,
             sharing: (how == WriteMode::Update && resume.is_none()).then_some(Sharing::Keeps(None)),

@@ -57,7 +57,15 @@ impl<A: Answer<Opened>> Opening<A> {
         let service = Arc::clone(&self.service);
         let (op, caller) = (self.op.clone(), Arc::clone(&self.caller));
         let by = By::caller(&caller).numbered(self.request);
-        service.names.change(by, Durability::Written, op, move |result| self.decided(result, answer));
+        // A new file that a power failure loses is not there afterwards, and its client learns that. A replacement must be durable:
+        // otherwise the client would find the old file and write the rest of its data into that. The store makes the open of a change in
+        // place durable.
+        let durability = match op.how {
+            WriteMode::NewOnly if !op.restarted => Durability::Written,
+            WriteMode::NewOnly | WriteMode::Replace => Durability::Synced,
+            WriteMode::Update => Durability::Written,
+        };
+        service.names.change(by, durability, op, move |result| self.decided(result, answer));
     }
 
     /// Whether this client has left an earlier upload to the same path without a close.
