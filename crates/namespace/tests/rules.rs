@@ -341,6 +341,48 @@ fn an_upload_that_is_resumed_is_neither_forgotten_nor_left_to_its_first_writer()
 }
 
 #[test]
+fn a_client_does_not_go_on_after_a_boot_in_which_its_bytes_may_have_been_lost() {
+    let update = |boot: u128| ns::OpenWrite { boot: BootId(boot), ..open("/f", WriteMode::Update, 1) };
+    let lost = |w: &World, boot: u128| match w.change(update(boot)) {
+        Err(NsError::WriteEnded { .. }) => true,
+        Ok(_) => false,
+        Err(error) => panic!("{error}"),
+    };
+    // The grace period of a change in place has ended, in the same boot and in a later one. Or it had changed nothing that is left.
+    for (boot, ends_unchanged) in [(1, false), (2, false), (2, true)] {
+        let w = World::new();
+        w.file("/f", 5);
+        let first = w.change(update(1)).unwrap();
+        if ends_unchanged {
+            let sums = ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
+            let (len, completion) = (5, ns::Completion::AtGraceEnd);
+            let unchanged = ns::EndUnchanged { writer: first.writer, len, sums, certain: true, completion };
+            assert!(w.change(unchanged).unwrap());
+        } else {
+            w.change(ns::Interrupt { writer: first.writer, kept_len: 5 }).unwrap();
+        }
+        assert_eq!(lost(&w, boot), boot == 2);
+        if boot == 2 {
+            assert!(lost(&w, boot), "nor when it repeats its open");
+            // It says that it knows. From then on it is a client as any other.
+            let resume = Some(ns::Resume::Visible);
+            let writer = w.change(ns::OpenWrite { resume, ..update(boot) }).unwrap().writer;
+            w.change(World::commit_op(writer, 5)).unwrap();
+            assert!(!lost(&w, boot));
+        }
+    }
+    // It comes back while the server waits for it. The server finds that bytes may be lost, and says so.
+    let w = World::new();
+    w.file("/f", 5);
+    let first = w.change(update(1)).unwrap();
+    let recovered = Some(ns::RecoveredWrite { object: first.object, all_there: false, kept_len: 5 });
+    let back = ns::OpenWrite { recovered, ..update(2) };
+    assert!(matches!(w.change(back).unwrap_err(), NsError::LostBytes { marked: true, .. }));
+    assert!(lost(&w, 2), "stock clients open the file once more for each write that waits");
+    assert!(w.change(ns::OpenWrite { boot: BootId(2), ..open("/f", WriteMode::Update, 9) }).is_ok(), "another client");
+}
+
+#[test]
 fn an_empty_file_is_replaced_only_while_it_is_empty() {
     let w = World::new();
     w.file("/f", 0);
@@ -560,7 +602,9 @@ fn clients_of_one_principal_change_a_complete_file_together() {
     let of_another = ns::OpenWrite { client: of_another, ..joins(2, any) };
     assert_eq!(w.refusal(of_another), ErrorCode::Busy, "another principal");
     assert_eq!(w.refusal(open("/f", WriteMode::Update, 2)), ErrorCode::Busy, "it does not want to share");
-    assert_eq!(w.refusal(ns::OpenWrite { boot: BootId(2), ..joins(2, any) }), ErrorCode::Busy, "bytes may be lost");
+    let in_a_later_boot = |pid| ns::OpenWrite { boot: BootId(2), ..joins(pid, any) };
+    assert_eq!(w.refusal(in_a_later_boot(3)), ErrorCode::Busy);
+    assert_eq!(w.refusal(in_a_later_boot(2)), ErrorCode::Stale, "what it has written may be lost");
     // Only this open write, and only in the epoch that the primary has.
     let only = |token, pid| ns::OpenWrite { only: Some(token), ..joins(pid, any) };
     assert_eq!(w.change(only(first.writer, 2)).unwrap().writer, first.writer);
@@ -588,7 +632,14 @@ fn a_client_that_shares_a_file_and_is_lost_does_not_find_a_later_one() {
         w.change(joins(2)).unwrap();
         if let Some(pid) = closes {
             let path = NsPath::parse(b"/f").unwrap();
-            w.change(ns::NoteSharer { client: client(pid), path, object: first.object, is_away: false }).unwrap();
+            w.change(ns::NoteSharer {
+                client: client(pid),
+                path,
+                object: first.object,
+                is_away: false,
+                boot: BootId(1),
+            })
+            .unwrap();
         }
         w.change(World::commit_op(first.writer, 5)).unwrap();
         let later = w.change(open("/f", WriteMode::Replace, 3)).unwrap();

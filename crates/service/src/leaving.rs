@@ -40,7 +40,7 @@ impl Service {
         let client = caller.client.clone();
         // With another handle the client may still be lost.
         let is_away = access.lease.sharers.lock().has_another(access.share, &client);
-        let op = NoteSharer { client, path: file.path.clone(), object: file.object, is_away };
+        let op = NoteSharer { client, path: file.path.clone(), object: file.object, is_away, boot: access.lease.boot };
         // The answer must be recorded, so that a repeated close finds it. After that the number is used.
         let recorded = move |recorded: Result<(), Error>| {
             let service = Arc::clone(&this);

@@ -149,7 +149,7 @@ impl Service {
     /// itself knows the object.
     pub(crate) fn note_sharer(&self, lease: &Lease, client: ClientIdentity, path: NsPath, is_away: bool) {
         if matches!(self.role, Role::Alone { .. }) && lease.has_noted_sharers() {
-            let op = NoteSharer { client, path, object: lease.object, is_away };
+            let op = NoteSharer { client, path, object: lease.object, is_away, boot: lease.boot };
             self.names.change(By::service().urgently(), Durability::Written, op, |result| {
                 if let Err(error) = result {
                     tracing::warn!(%error, "cannot note who writes a file");

@@ -222,7 +222,7 @@ impl OpenService {
             Ok(path) => path,
             Err(_) => NsPath::root(),
         };
-        let op = NoteSharer { client: record.client, path, object: writer.object, is_away: false };
+        let op = NoteSharer { client: record.client, path, object: writer.object, is_away: false, boot: record.boot };
         let this = Arc::clone(self);
         let by = (self.world.wall(), &Actor::admin(), Some(of_client));
         self.names.change(by, Durability::Synced, op, move |result| this.tell(node, number, result));

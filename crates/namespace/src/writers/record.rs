@@ -108,7 +108,12 @@ pub struct EndedWriter {
     pub client: ClientIdentity,
     /// The path as the client gave it.
     pub path: Vec<u8>,
+    /// The boot in which it wrote: in a later one, the machine may have forgotten what it acknowledged.
+    pub boot: Option<BootId>,
 }
+
+/// Of an ended writer.
+const TAG_BOOT: u8 = 0x01;
 
 const TAG_EXPECTED_LEN: u8 = 0x01;
 
@@ -225,6 +230,7 @@ impl WriterRecord {
             until,
             client: self.client.clone(),
             path: self.path.clone(),
+            boot: Some(self.boot),
         };
         ended.put(txn);
     }
@@ -263,6 +269,12 @@ fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
     if from.rest().is_empty() { Ok(sums) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
 }
 
+fn field_boot(field: &[u8]) -> Result<BootId, BadValue> {
+    let mut from = Decoder::part(field, "a boot");
+    let boot = from.boot()?;
+    if from.rest().is_empty() { Ok(boot) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
+}
+
 impl EndedWriter {
     /// Whether this client had opened it under this path.
     pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
@@ -285,6 +297,9 @@ impl EndedWriter {
         out.i64(self.until.0);
         out.client(&self.client);
         out.bytes(&self.path);
+        if let Some(boot) = self.boot {
+            out.tag(TAG_BOOT, &boot.0.to_be_bytes());
+        }
         out.0
     }
 
@@ -301,8 +316,12 @@ impl EndedWriter {
         let until = Timestamp(from.i64()?);
         let client = from.client()?;
         let path = from.path()?.to_vec();
-        from.end()?;
-        Ok(Self { key, object, how, until, client, path })
+        let mut boot = None;
+        from.tags(|tag, field| match tag {
+            TAG_BOOT => field_boot(field).map(|in_boot| boot = Some(in_boot)).map(|()| true),
+            _ => Ok(false),
+        })?;
+        Ok(Self { key, object, how, until, client, path, boot })
     }
 
     pub(crate) fn get(read: &dyn Read, key: WriterKey) -> Result<Option<Self>, NsError> {

@@ -68,8 +68,15 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         let is_dropped = ended.how == WriterEnd::Dropped || Some(ended.object) != object;
         is_dropped || goes_on_twice && ended.how == WriterEnd::Interrupted
     };
+    // A stock client that returns opens the file as any client does, and sends only what was not acknowledged.
+    let in_earlier_boot = ended.as_ref().and_then(|ended| ended.boot).is_some_and(|boot| boot != request.boot);
     if ended.is_some_and(is_over) {
         return Err(write_ended(path));
+    }
+    let is_whole = matches!(state, Some(FileState::Complete | FileState::Updating(_)));
+    if in_earlier_boot && request.resume.is_none() && is_whole {
+        let why = "the machine has restarted since this client wrote it, and bytes that were acknowledged may be lost; compare what is there, and open it with ?weir.resume=1 to change it as it is";
+        return Err(NsError::WriteEnded { what: path.to_string(), why });
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
 }
@@ -192,9 +199,9 @@ fn share(
     }
     // Any of them may be gone when another one ends the open write.
     if writer.placement.group == GroupId::DEFAULT {
-        note_away(txn, ctx, &request.client, path.as_bytes(), writer.object);
+        note_away(txn, ctx, (&request.client, path.as_bytes()), (writer.object, writer.boot));
         if writer.client != request.client {
-            note_away(txn, ctx, &writer.client, &writer.path, writer.object);
+            note_away(txn, ctx, (&writer.client, &writer.path), (writer.object, writer.boot));
         }
     }
     Ok(opened(&writer, OpenKind::Resumed(None), content.len))
@@ -318,6 +325,10 @@ pub(crate) fn begin_update(
     };
     if request.sharing.is_some() {
         note_back(txn, &request.client, path, content.object)?;
+    }
+    if resume && request.unit_of.is_none() {
+        // This client knows that its earlier open write has ended.
+        txn.delete(&keys::ended(key));
     }
     let placement = take_part(txn, request, content.group, content.object)?;
     // Above every epoch of this object's earlier handles, so that none of them can commit. An open write of a stripe unit is not below that of its file, and

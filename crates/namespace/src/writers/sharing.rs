@@ -6,7 +6,7 @@
 //! client itself brings the object that it has written, in its capability, and needs no tombstone.
 
 use kv::Txn;
-use types::{ClientIdentity, NsPath, ObjectId};
+use types::{BootId, ClientIdentity, NsPath, ObjectId};
 
 use crate::writers::record::EndedWriter;
 use crate::{Context, NsError, WriterEnd, keys};
@@ -22,19 +22,26 @@ pub struct NoteSharer {
     pub object: ObjectId,
     /// It may come back.
     pub is_away: bool,
+    /// The boot in which it has written.
+    pub boot: BootId,
 }
 
 /// See [`NoteSharer`].
 pub fn note_sharer(txn: &mut dyn Txn, ctx: &Context, request: &NoteSharer) -> Result<(), NsError> {
     if request.is_away {
-        note_away(txn, ctx, &request.client, request.path.as_bytes(), request.object);
+        note_away(txn, ctx, (&request.client, request.path.as_bytes()), (request.object, request.boot));
         return Ok(());
     }
     note_back(txn, &request.client, &request.path, request.object)
 }
 
 /// The client may come back, and the open write may have ended by then.
-pub(super) fn note_away(txn: &mut dyn Txn, ctx: &Context, client: &ClientIdentity, path: &[u8], object: ObjectId) {
+pub(super) fn note_away(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    (client, path): (&ClientIdentity, &[u8]),
+    (object, boot): (ObjectId, BootId),
+) {
     let ended = EndedWriter {
         key: keys::writer_key(client, path),
         object,
@@ -42,6 +49,7 @@ pub(super) fn note_away(txn: &mut dyn Txn, ctx: &Context, client: &ClientIdentit
         until: ctx.now.plus(ctx.limits.tombstone_keep),
         client: client.clone(),
         path: path.to_vec(),
+        boot: Some(boot),
     };
     ended.put(txn);
 }
