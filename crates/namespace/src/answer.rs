@@ -181,7 +181,9 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
         dropped.push(ObjectId(further));
     }
     let writer = WriterToken { key, object, epoch };
-    Ok(OpenedWrite { writer, ino, object, replica: ReplicaId::first(object), group, kind, len, dropped, in_sync })
+    let replica = ReplicaId::first(object);
+    // Who repeats a request returns to what the first one has opened.
+    Ok(OpenedWrite { writer, ino, object, replica, group, kind, len, dropped, in_sync, returns: true })
 }
 
 impl Answer for OpenedWrite {
@@ -294,6 +296,7 @@ mod tests {
                     InSyncReplica { store: StoreId(8), boot_generation: BootGeneration(2) };
                     usize::from(kind == OpenKind::Update)
                 ],
+                returns: true,
             };
             for count in 0..4 {
                 let opened = opened((9..9 + count).map(ObjectId).collect());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use disk_server::{DiskServerError, ReplicatedWriter};
 use store::{CheckpointSize, PageSum, StoreError, Writer};
+use types::ErrorCode;
 
 use crate::error::Error;
 use crate::striped::{StripedError, StripedFile};
@@ -29,6 +30,11 @@ pub(crate) enum WriteTargetError {
     Replicated(#[from] DiskServerError),
     #[error(transparent)]
     Striped(#[from] StripedError),
+    /// The store has ended the open write, and the namespace does not know it yet. What came after the first gap is gone.
+    #[error(
+        "its open write was ended while its client was away, and acknowledged bytes may be gone; when it is marked as interrupted, open it with ?weir.resume=1, or write it again"
+    )]
+    EndedInStore,
 }
 
 impl WriteTargetError {
@@ -37,6 +43,7 @@ impl WriteTargetError {
             Self::Local(error) => Error::of_store(doing, error),
             Self::Replicated(error) => Error::of_disk_server(doing, error),
             Self::Striped(error) => Error::new(error.code, format!("Cannot {doing}: {error}")),
+            Self::EndedInStore => Error::new(ErrorCode::Interrupted, format!("Cannot {doing}: {self}")),
         }
     }
 }

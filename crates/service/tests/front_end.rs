@@ -75,6 +75,32 @@ fn a_writer_that_returns_within_the_grace_period_continues() {
     });
 }
 
+/// The server stopped between the two records of an end. What came after the first gap is gone, and the client would not send it again.
+#[test]
+fn a_writer_does_not_go_on_with_what_the_store_has_ended() {
+    let nodes = Nodes::alone();
+    let mut ana = nodes.connect(1);
+    assert_eq!(ana.ask("create f /a"), "ok 0");
+    assert_eq!(ana.ask("write f 0 half"), "ok");
+    assert_eq!(ana.ask("write f 9 end"), "ok");
+    let nodes = nodes.restarted(|store, replica| assert_eq!(store.interrupt(replica).unwrap(), 4));
+    let mut again = nodes.connect(1);
+    let refused = again.ask("update f /a");
+    assert!(refused.starts_with("error Interrupted") && refused.contains("may be gone"), "{refused}");
+    let mut other = nodes.connect(2);
+    until(&mut other, "open r /a", "error Interrupted");
+    assert_eq!(other.ask("partial r /a"), "ok 4");
+    // A server that has stopped before that has everything.
+    let nodes = Nodes::alone();
+    let mut ana = nodes.connect(1);
+    assert_eq!(ana.ask("create f /a"), "ok 0");
+    assert_eq!(ana.ask("write f 0 half"), "ok");
+    let nodes = nodes.restarted(|_, _| {});
+    let mut again = nodes.connect(1);
+    assert_eq!(again.ask("update f /a"), "ok 4");
+    assert_eq!(again.ask("close f"), "ok");
+}
+
 #[test]
 fn a_writer_that_does_not_return_leaves_an_interrupted_file_whose_bytes_can_be_read() {
     everywhere(|nodes| {

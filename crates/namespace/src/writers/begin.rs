@@ -51,6 +51,7 @@ pub(crate) fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedW
         len,
         dropped: Vec::new(),
         in_sync: writer.placement.in_sync.clone(),
+        returns: false,
     }
 }
 

@@ -204,7 +204,7 @@ fn share(
             note_away(txn, ctx, (&writer.client, &writer.path), (writer.object, writer.boot));
         }
     }
-    Ok(opened(&writer, OpenKind::Resumed(None), content.len))
+    Ok(OpenedWrite { returns: true, ..opened(&writer, OpenKind::Resumed(None), content.len) })
 }
 
 /// Back to the object that this client was writing.
@@ -253,7 +253,7 @@ fn reopen(
         WriterKind::Upload(upload) => Some(upload),
         _ => None,
     };
-    Ok(opened(&writer, OpenKind::Resumed(upload), len))
+    Ok(OpenedWrite { returns: true, ..opened(&writer, OpenKind::Resumed(upload), len) })
 }
 
 /// The open write of a stripe unit has at least the epoch of its file's.

@@ -150,4 +150,6 @@ pub struct OpenedWrite {
     pub dropped: Vec<ObjectId>,
     /// The in-sync replicas, the primary first; empty on a single node.
     pub in_sync: Vec<InSyncReplica>,
+    /// The client returns to an open write that was there before. So the store must not have ended it.
+    pub returns: bool,
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode};
-use store::{NewReplica, StoreError};
+use store::{NewReplica, ReplicaState, StoreError};
 use types::{ErrorCode, ReplicaId, RequestNumber, Timestamp};
 
 use super::Opened;
@@ -285,12 +285,22 @@ impl<A: Answer<Opened>> Opening<A> {
     fn take_over(self, opened: &OpenedWrite, entered: Entered, answer: A) {
         let lease = &entered.lease;
         let still = || self.service.writes.is_in(&entered);
-        let open =
-            || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
+        let open = || {
+            let store = self.service.stores.of_replica(opened.replica)?;
+            // The server stopped after the store had ended the open write, or could not mark the file. The client would send only what
+            // was not acknowledged, and the store would go on after the first gap.
+            if lease.fresh && opened.returns {
+                let status = store.status(opened.replica)?;
+                if status.is_some_and(|status| status.state == ReplicaState::Interrupted) {
+                    return Err(WriteTargetError::EndedInStore);
+                }
+            }
+            match store.reopen(opened.replica) {
                 // The server stopped between the records of the namespace and of the store.
                 Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
                 result => Ok(WriteTarget::Local(result?)),
-            };
+            }
+        };
         match lease.hand_over(entered.key, opened.writer, still, open) {
             Ok(Some(writer)) => {
                 let len = writer.len();

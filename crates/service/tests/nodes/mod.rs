@@ -21,7 +21,7 @@ use node::links::Links;
 use node::registration::{Registration, StoreClaim, register};
 use service::{Config, Principal, PutsTogether, Role, Service};
 use store::{Store, StoreConfig};
-use types::{BootId, ClusterId, Layout, NodeId, NsPath, Policy, StoreId, Stripe, Timestamp};
+use types::{BootId, ClusterId, Layout, NodeId, NsPath, Policy, ReplicaId, StoreId, Stripe, Timestamp};
 
 use crate::line::client;
 use crate::line::client::{Client, Network};
@@ -41,6 +41,8 @@ type Stop = Box<dyn FnOnce()>;
 pub struct Nodes {
     network: Arc<Network>,
     stores: Vec<Arc<Store>>,
+    /// Of a single node.
+    names: Option<Arc<Namespace>>,
     /// Stops everything, the last one first.
     stops: Vec<Stop>,
 }
@@ -55,13 +57,30 @@ impl Nodes {
         let kv = Arc::clone(&embedded) as Arc<dyn kv::Kv>;
         let namespace = Namespace::open(kv, now(), NamespaceConfig::default()).unwrap();
         let store = store_on(disk, journal);
-        let service = start(Role::Alone { namespace, store: Arc::clone(&store) }, None);
-        let network = [(HOME.to_owned(), Arc::clone(&service))].into();
-        let stop = move || {
+        let stop = move || embedded.stop();
+        let nobody = Arc::new(Network::new());
+        Self { network: nobody, stores: vec![store], names: Some(namespace), stops: vec![Box::new(stop)] }.served()
+    }
+
+    /// Starts the service of a single node.
+    fn served(mut self) -> Self {
+        let (namespace, store) = (Arc::clone(self.names.as_ref().unwrap()), Arc::clone(&self.stores[0]));
+        let service = start(Role::Alone { namespace, store }, None);
+        self.network = Arc::new([(HOME.to_owned(), Arc::clone(&service))].into());
+        self.stops.push(Box::new(move || {
             service.stop();
-            embedded.stop();
-        };
-        Self { network: Arc::new(network), stores: vec![store], stops: vec![Box::new(stop)] }
+        }));
+        self
+    }
+
+    /// The server of a single node has stopped and started again. Between that, `meanwhile` happens to the only object in its store.
+    pub fn restarted(mut self, meanwhile: impl Fn(&Store, ReplicaId)) -> Self {
+        self.stops.pop().unwrap()();
+        let store = Arc::clone(&self.stores[0]);
+        let replicas = store.replicas(None, usize::MAX).unwrap();
+        let [(replica, _)] = replicas.as_slice() else { panic!("there are {} objects", replicas.len()) };
+        meanwhile(&store, *replica);
+        self.served()
     }
 
     /// A cluster of a manager and `disk_servers` disk servers with a store each. Files have two replicas, and both are
@@ -108,7 +127,7 @@ impl Nodes {
         }
         let network = Arc::new(network);
         let _ = known.set(Arc::clone(&network));
-        Self { network, stores, stops }
+        Self { network, stores, names: None, stops }
     }
 
     /// The number of objects on all stores.
