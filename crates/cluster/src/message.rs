@@ -133,6 +133,9 @@ pub enum FromStore {
         writer: WriterToken,
         /// The primary first, unless it hands over.
         in_sync: Vec<InSyncReplica>,
+        /// The client has gone, and the replicas are about to end without it. It cannot return to its open write any
+        /// more: they keep only the bytes up to the first gap.
+        is_ending: bool,
         /// The number of this request.
         request: u64,
     },
@@ -349,7 +352,7 @@ mod tests {
         round_trip(vec![
             ToManager::Register(Register { node, process_epoch: ProcessEpoch(3), boot: BootId(u128::MAX), number: 1 }),
             ToManager::Renew { node, session, number: 2 },
-            of_store(FromStore::Place { session, replica, writer, in_sync, request }),
+            of_store(FromStore::Place { session, replica, writer, in_sync, is_ending: true, request }),
             of_store(FromStore::Commit {
                 replica,
                 group: GroupId(2),

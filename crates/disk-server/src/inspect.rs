@@ -1,8 +1,8 @@
 //! State for the simulator's checks.
 
 use cluster::replication::Epoch;
-use cluster::server::{Grant, GrantRights, ReadView, View};
-use types::{ErrorCode, GroupId, ReplicaId, SessionId, StoreId};
+use cluster::server::{Grant, ReadView, View};
+use types::{ErrorCode, ReplicaId, SessionId, StoreId};
 
 use super::{DiskServer, PlantedBug};
 
@@ -42,9 +42,7 @@ impl DiskServer {
     /// The epoch with which this store answers as a replica's primary, if it does.
     #[must_use]
     pub fn answers(&self, store: StoreId, replica: ReplicaId) -> Option<Epoch> {
-        let epoch = self.leads(store, replica)?;
-        let (session, group) = (self.session()?, GroupId(0));
-        let grant = Grant { store, session, group, rights: GrantRights::Follow };
-        (self.may_read(store, replica, &grant) == Ok(ReadView::OfWriter)).then_some(epoch)
+        let view = self.view_now();
+        self.stores.get(&store)?.machine.lock().leads_surely(view, replica)
     }
 }

@@ -7,7 +7,9 @@ use cluster::message::Original;
 use cluster::replication::ObjectDigest;
 use cluster::server::{Found, Work, WorkPurpose, WorkResult};
 use parking_lot::{Mutex, MutexGuard};
-use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer};
+use store::{
+    Completed, Kept, NewReplica, PageSum, ReplicaState, ReplicaStatus, Scrubbed, Scrubber, StoreError, Writer,
+};
 use types::{ErrorCode, Incarnation, ReplicaId};
 
 use super::looks::Looks;
@@ -198,7 +200,9 @@ impl Replica {
                 Ok(Err(completed)) => return Done::WhenSynced(completed),
                 Err(error) => WorkResult::Completed(Err(told(at, &error))),
             },
-            Work::Interrupt => WorkResult::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
+            Work::Interrupt { is_alone } => {
+                WorkResult::Interrupted(self.interrupt(at, is_alone).map_err(|error| told(at, &error)))
+            }
             Work::Look { original } => WorkResult::Looked(self.look(looks, at, original)),
             Work::Read { original, offset, len } => WorkResult::Read(self.read(at, original, offset, len)),
             Work::Delete => {
@@ -259,11 +263,12 @@ impl Replica {
         Ok(Err(done))
     }
 
-    fn interrupt(&self, at: &StoreAt) -> Result<u64, StoreError> {
-        let kept_len = at.store.interrupt(self.replica)?;
+    fn interrupt(&self, at: &StoreAt, is_alone: bool) -> Result<ObjectDigest, StoreError> {
+        let kept = if is_alone { at.store.interrupt(self.replica) } else { at.store.interrupt_sound(self.replica) };
+        let Kept { len, adler32, crc32c } = kept?;
         *self.writer.lock() = None;
         at.store.sync_journal()?;
-        Ok(kept_len)
+        Ok(ObjectDigest { len, crc32c, adler32 })
     }
 
     /// Compares the replica with the original that it should be. Reads all its bytes, past the page cache.

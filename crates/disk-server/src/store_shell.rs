@@ -165,8 +165,12 @@ impl DiskServer {
                     Effect::Note(replica, Note::HandingOver) => {
                         tracing::warn!(%replica, store = %shell.at.store_id, "the store cannot go on with an open write: another in-sync replica is asked to take over");
                     }
-                    Effect::Note(replica, Note::Differs(store)) => {
-                        tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
+                    Effect::Note(replica, Note::Differs { store, is_expected }) => {
+                        if is_expected {
+                            tracing::info!(%replica, %store, "a replica lacks, or has, what the client was not told of, and does not count");
+                        } else {
+                            tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
+                        }
                         self.world.notice(shell.at.store_id, replica, Notice::Differs(store));
                     }
                 }

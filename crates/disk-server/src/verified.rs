@@ -267,6 +267,16 @@ impl WriteGrant {
         expected_len: Option<u64>,
         then: impl FnOnce(Result<Arc<ReplicatedWriter>, DiskServerError>) + Send + 'static,
     ) {
+        self.begin(path, expected_len, false, then);
+    }
+
+    fn begin(
+        self,
+        path: &[u8],
+        expected_len: Option<u64>,
+        is_ending: bool,
+        then: impl FnOnce(Result<Arc<ReplicatedWriter>, DiskServerError>) + Send + 'static,
+    ) {
         let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new } = self;
         let state = shell.replica(replica);
         state.set_about(ReplicaOrigin { principal, path: path.to_vec(), expected_len });
@@ -277,7 +287,7 @@ impl WriteGrant {
         let waiter = move |result: Result<(), ErrorCode>| {
             then(result.map(|()| attached).map_err(|code| server.refused(code)));
         };
-        replicated.then(|by| Input::Attach { by, replica, grant }, Box::new(waiter));
+        replicated.then(|by| Input::Attach { by, replica, grant, is_ending }, Box::new(waiter));
     }
 
     /// The same, to end the open write. If another object is in its place, the manager learns that nothing of the write is kept.
@@ -289,7 +299,7 @@ impl WriteGrant {
     ) {
         let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
         let (replica, grant) = (self.good.replica, self.good.grant.clone());
-        self.attach_then(path, expected_len, move |attached| {
+        self.begin(path, expected_len, true, move |attached| {
             if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
                 server.step(&shell, Input::NothingKept { replica, grant }, None);
             }

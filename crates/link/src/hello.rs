@@ -56,6 +56,8 @@ pub enum Version {
     V6 = 6,
     /// A manager asks disk servers whether the client of an open write is there.
     V7 = 7,
+    /// A primary announces the end of an open write without its client, and its secondaries end it too.
+    V8 = 8,
 }
 
 /// The range of versions that a node speaks.
@@ -69,7 +71,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V7 as u16, newest: Version::V7 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V8 as u16, newest: Version::V8 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

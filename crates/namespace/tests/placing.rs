@@ -118,8 +118,12 @@ fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
     let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     assert_eq!((opened.group, opened.in_sync.len()), (GROUP, 2));
     // The second store fails. The third was never in sync and cannot be added.
-    let location =
-        |in_sync: Vec<InSyncReplica>| ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
+    let location = |in_sync: Vec<InSyncReplica>| ns::SetInSyncReplicas {
+        writer: opened.writer,
+        in_sync,
+        takes_over: false,
+        is_ending: false,
+    };
     assert_eq!(
         world.change(location(vec![in_sync_replica(1), in_sync_replica(3)])).unwrap_err().code(),
         ErrorCode::Stale
@@ -181,12 +185,54 @@ fn damaged_replica_is_missing_unless_it_may_be_the_last() {
 fn new_primary_fences_the_old_one() {
     let world = World::new();
     let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
-    let over = ns::SetInSyncReplicas { writer: opened.writer, in_sync: vec![in_sync_replica(2)], takes_over: true };
+    let over = ns::SetInSyncReplicas {
+        writer: opened.writer,
+        in_sync: vec![in_sync_replica(2)],
+        takes_over: true,
+        is_ending: false,
+    };
     let writer = world.change(over).unwrap();
     assert_eq!(writer.epoch, opened.writer.epoch + 1);
     assert_eq!(world.commit(opened.writer, 10, &[1, 2]).unwrap_err().code(), ErrorCode::Stale);
     world.commit(writer, 10, &[2]).unwrap();
     assert_eq!(world.holders(opened.object), [2]);
+}
+
+/// The replicas lose what is behind their first gap, and the client would not send it again.
+#[test]
+fn a_client_does_not_return_to_an_open_write_that_is_being_ended() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    let returns = || open("/f", WriteMode::Update, &[1, 2]);
+    let both = [1, 2].map(in_sync_replica).to_vec();
+    let place = |writer, is_ending| {
+        let in_sync = both.clone();
+        world.change(ns::SetInSyncReplicas { writer, in_sync, takes_over: false, is_ending })
+    };
+    let back = world.change(returns()).unwrap();
+    assert_eq!(back.writer.epoch, opened.writer.epoch + 1);
+    assert_eq!(place(opened.writer, true).unwrap_err().code(), ErrorCode::Stale, "its client has come back");
+    assert_eq!(place(back.writer, true).unwrap(), back.writer);
+    assert_eq!(place(back.writer, true).unwrap(), back.writer, "the answer was lost");
+    assert_eq!(place(back.writer, false).unwrap(), back.writer);
+    // The last one repeats a numbered request.
+    for (restarted, only) in [(false, None), (true, None), (false, Some(back.writer))] {
+        let refused = world.change(ns::OpenWrite { restarted, only, ..returns() }).unwrap_err();
+        assert_eq!((refused.code(), refused.to_string().contains("is being ended")), (ErrorCode::Stale, true));
+    }
+    // Its primary is gone, and the manager has another store end it.
+    let ender = world.change(ns::OpenWrite { only: Some(back.writer), ends: true, ..returns() }).unwrap();
+    assert_eq!(ender.writer.epoch, back.writer.epoch + 1);
+    assert!(world.change(returns()).is_err());
+    let other = world.change(open("/g", WriteMode::NewOnly, &[1, 2])).unwrap();
+    let at_g = || open("/g", WriteMode::Update, &[1, 2]);
+    world.change(ns::OpenWrite { only: Some(other.writer), ends: true, ..at_g() }).unwrap();
+    assert!(world.change(at_g()).is_err(), "the manager ends it");
+    assert_eq!(world.interrupt(ender.writer, Some(1), &[1, 2]).unwrap(), ns::InterruptReply::Marked);
+    assert_eq!(world.holders(opened.object), [1, 2]);
+    // A client that starts again needs nothing of it.
+    let anew = world.change(ns::OpenWrite { restarted: true, ..open("/f", WriteMode::NewOnly, &[1, 2]) }).unwrap();
+    assert_ne!(anew.object, opened.object);
 }
 
 #[test]
@@ -201,7 +247,11 @@ fn only_the_primary_can_end_an_open_write() {
     }
     // No other store becomes the primary without taking over.
     for in_sync in [vec![in_sync_replica(2)], vec![in_sync_replica(2), in_sync_replica(1)]] {
-        refused(world.change(ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false }).map(drop));
+        refused(
+            world
+                .change(ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false, is_ending: false })
+                .map(drop),
+        );
     }
     assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap()[0].placement.in_sync.len(), 2);
     // A store that was not in sync misses a replica, even if the request names it as a holder.
@@ -240,6 +290,44 @@ fn manager_ends_any_open_write_and_an_in_sync_replica_ends_one_after_all_have_re
 }
 
 #[test]
+fn a_file_whose_change_is_on_lost_stores_alone_does_not_become_empty() {
+    let world = World::new();
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    world.commit(opened.writer, 10, &[1, 2]).unwrap();
+    let changed = world.change(open("/f", WriteMode::Update, &[1])).unwrap();
+    let interrupt = ns::Interrupt { writer: changed.writer, kept_len: 0 };
+    let reply = world.change(ns::InterruptPlaced { interrupt, by: None, holders: Vec::new() }).unwrap();
+    assert_eq!((reply, world.holders(opened.object)), (ns::InterruptReply::Marked, vec![]));
+    let inode = world.0.read(|read| ns::stat(read, &Actor::admin(), &path("/f"))).unwrap();
+    assert_eq!(inode.content().unwrap().len, 10);
+}
+
+/// It would send only what was not acknowledged.
+#[test]
+fn a_client_whose_change_may_be_lost_is_told_when_it_returns() {
+    let (world, nodes) = World::with_disks(3);
+    nodes.iter().for_each(|node| world.begins(*node, 1));
+    let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
+    world.commit(opened.writer, 10, &[1, 2]).unwrap();
+    let returns = || ns::OpenWrite { restarted: true, ..open("/f", WriteMode::Update, &[1, 2]) };
+    for are_lost in [false, true] {
+        let changed = world.change(returns()).unwrap();
+        if are_lost {
+            nodes.iter().for_each(|node| world.begins(*node, 2));
+        }
+        let by = if are_lost { 2 } else { 1 };
+        world.interrupt(changed.writer, Some(by), &[1, 2]).unwrap();
+        let back = world.change(returns());
+        assert_eq!(back.as_ref().is_err_and(|error| error.to_string().contains("may be lost")), are_lost, "{back:?}");
+        if let Ok(back) = back {
+            world.commit(back.writer, 10, &[1, 2]).unwrap();
+        }
+    }
+    let client = ClientIdentity { pid: 2, ..returns().client };
+    world.change(ns::OpenWrite { client, ..open("/f", WriteMode::Update, &[1, 2]) }).unwrap();
+}
+
+#[test]
 fn in_sync_replicas_are_distinct_and_fit_into_a_record() {
     let world = World::new();
     let twice = world.change(open("/f", WriteMode::NewOnly, &[1, 2, 1])).unwrap_err();
@@ -250,7 +338,7 @@ fn in_sync_replicas_are_distinct_and_fit_into_a_record() {
     assert!(matches!(many, NsError::TooMany { bound: 32, .. }), "{many}");
     let opened = world.change(open("/f", WriteMode::NewOnly, &[1, 2])).unwrap();
     let in_sync = [in_sync_replica(1)].into_iter().chain(std::iter::repeat_n(in_sync_replica(2), 40)).collect();
-    let often = ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
+    let often = ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false, is_ending: false };
     assert_eq!(world.change(often).unwrap_err().code(), ErrorCode::Invalid);
     let writers = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
     assert_eq!(writers[0].placement.in_sync, [in_sync_replica(1), in_sync_replica(2)]);

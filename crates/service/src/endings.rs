@@ -14,7 +14,7 @@ use std::time::Instant;
 use disk_server::{ClosedBy, DiskServer};
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
-    NsError, Sums, WriterToken,
+    NsError, Sums, WriterKind, WriterToken,
 };
 use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
 use types::{ErrorCode, NsPath, ObjectId, ReplicaId, RequestNumber};
@@ -276,8 +276,8 @@ impl Endings {
         }
         let replica = ReplicaId::first(lease.object);
         let kept_len = match self.stores.of_replica(replica).and_then(|store| store.interrupt(replica)) {
-            Ok(kept_len) => kept_len,
-            Err(StoreError::NotFound { .. }) => 0,
+            Ok(kept) => kept.len,
+            Err(StoreError::NotFound { .. }) => self.len_without_object(lease.token(), &lease.path),
             Err(error) => {
                 tracing::error!(path = %lease.path, %error, "cannot interrupt; trying again after another grace period");
                 self.writes.lock().failed(lease.object, true, Instant::now());
@@ -286,6 +286,19 @@ impl Endings {
         };
         lease.drop_writer();
         self.mark_interrupted(lease, kept_len);
+    }
+
+    /// The length to record of a file whose object the store does not have. A new file may have none yet. A complete file that was changed in place
+    /// has lost it, and must not become an empty file: readers get an error.
+    pub(crate) fn len_without_object(&self, token: WriterToken, path: &NsPath) -> u64 {
+        let len = self.names.read(|read| {
+            let record = namespace::writer_of(read, token.key, token.object)?;
+            let Some(record) = record.filter(|record| record.kind == WriterKind::Update) else { return Ok(None) };
+            Ok::<_, NsError>(namespace::stat_ino(read, record.ino)?.content().map(|content| content.len))
+        });
+        let Ok(Some(len)) = len else { return 0 };
+        tracing::error!(%path, object = %token.object, "the object of a file that was being changed is missing: its bytes are lost");
+        len
     }
 
     /// Marks the file as interrupted, unless it is an update in place that changed nothing.

@@ -31,6 +31,27 @@ fn until(client: &mut Client, line: &str, wanted: &str) {
     }
 }
 
+/// The store has lost the object of a file that is being changed in place.
+#[test]
+fn a_file_whose_object_is_missing_does_not_become_empty() {
+    let nodes = Nodes::alone();
+    let mut ana = nodes.connect(1);
+    assert_eq!(ana.ask("create f /a"), "ok 0");
+    assert_eq!(ana.ask("write f 0 whole"), "ok");
+    assert_eq!(ana.ask("close f"), "ok");
+    assert_eq!(ana.ask("update f /a"), "ok 5");
+    let nodes = nodes.restarted(|store, replica| store.delete(replica).unwrap());
+    let mut again = nodes.connect(1);
+    let refused = again.ask("update f /a");
+    assert!(refused.starts_with("error "), "{refused}");
+    let mut other = nodes.connect(2);
+    // The open write of the client that does not come back has ended.
+    until(&mut other, "stat /a", "ok 5 ");
+    until(&mut other, "update f /a", "error NotFound");
+    let read = other.ask("open r /a");
+    assert!(read.starts_with("error "), "{read}");
+}
+
 #[test]
 fn files_are_made_read_listed_renamed_and_removed() {
     everywhere(|nodes| {
@@ -83,7 +104,7 @@ fn a_writer_does_not_go_on_with_what_the_store_has_ended() {
     assert_eq!(ana.ask("create f /a"), "ok 0");
     assert_eq!(ana.ask("write f 0 half"), "ok");
     assert_eq!(ana.ask("write f 9 end"), "ok");
-    let nodes = nodes.restarted(|store, replica| assert_eq!(store.interrupt(replica).unwrap(), 4));
+    let nodes = nodes.restarted(|store, replica| assert_eq!(store.interrupt(replica).unwrap().len, 4));
     let mut again = nodes.connect(1);
     let refused = again.ask("update f /a");
     assert!(refused.starts_with("error Interrupted") && refused.contains("may be gone"), "{refused}");

@@ -41,6 +41,8 @@ struct Writing {
     /// The file was opened once: from now on the client opens it for update.
     is_there: bool,
     is_first_try: bool,
+    /// It lost its connection, so its open write may have ended.
+    was_absent: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -251,6 +253,7 @@ impl Client {
             tried: Vec::new(),
             is_there: is_update,
             is_first_try: true,
+            was_absent: false,
         });
         self.open(model, env);
     }
@@ -266,6 +269,18 @@ impl Client {
         writing.sent.clear();
         let tried = writing.tried.clone();
         env.send(Addr::Manager, Message::Open { number, path, want, tried });
+    }
+
+    /// Its server notices that its connection has ended. It returns after a while, perhaps too late. Returns `false` if it writes nothing.
+    pub(crate) fn lose_connection(&mut self, env: &mut Env<'_>) -> bool {
+        let State::Write(writing) = &mut self.state else { return false };
+        let Some((store, replica, epoch)) = writing.was_at else { return false };
+        env.send(server_of(store), Message::Gone { replica, epoch });
+        (writing.at, writing.was_absent) = (None, true);
+        writing.sent.clear();
+        writing.step = Step::Wait { until: env.now + Duration::from_millis(env.rng.random_range(200..5000)) };
+        env.counts.absent += 1;
+        true
     }
 
     fn vanish(&mut self, model: &mut Model, env: &mut Env<'_>) {
@@ -398,6 +413,14 @@ impl Client {
                 writing.is_there = false;
                 writing.step = Step::Wait { until: env.now + Duration::from_millis(300) };
             }
+            // Its open write has ended as that of a client that vanished.
+            Err(ErrorCode::Interrupted | ErrorCode::Stale) if writing.was_absent => {
+                if !model.files[writing.file].is_hopeless {
+                    model.vanish(writing.file);
+                }
+                env.counts.late += 1;
+                self.rest(env);
+            }
             Err(code) => {
                 let file = writing.file;
                 env.counts.abandoned += 1;
@@ -436,6 +459,8 @@ impl Client {
             writing.sent.clear();
             return;
         }
+        // It is back. If its open write ends now, that is a fault.
+        writing.was_absent = false;
         writing.tried.clear();
         if let Some(at) = is_write {
             writing.sent.remove(at);

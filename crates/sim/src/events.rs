@@ -36,6 +36,7 @@ pub(crate) enum Fault {
     Disk,
     Damage,
     Decision,
+    Absence,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

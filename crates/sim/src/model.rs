@@ -285,6 +285,13 @@ impl Model {
         if of.losses_before == self.losses && (kept.len() as u64) < end {
             return Err(format!("{}: {} bytes are kept, and {end} were acknowledged", of.path, kept.len()));
         }
+        // No byte that a client writes is 0.
+        let end = usize::try_from(end).unwrap_or(0).min(kept.len());
+        if of.losses_before == self.losses
+            && let Some(at) = kept[..end].iter().position(|byte| *byte == 0)
+        {
+            return Err(format!("{}: byte {at} is gone, and {end} without a gap were acknowledged", of.path));
+        }
         Ok(())
     }
 

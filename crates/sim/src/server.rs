@@ -4,7 +4,7 @@ mod front;
 mod outside;
 mod scrub;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use disk::SimDisk;
 use disk_server::{DiskServer, DiskSettings, DiskTerms, DiskWorld, ReplicatedWriter, StoreAt, VerifiedCapability};
 use namespace::AtRest;
 use node::{FromDisk, FromManager};
-use types::{BootId, ErrorCode, NsPath, ObjectId, ReplicaId, SessionId, WriterToken};
+use types::{BootId, ErrorCode, NsPath, ObjectId, ReplicaId, SessionId, StoreId, WriterToken};
 
 use crate::manager::{Env, node_of, store_of};
 use crate::message::{Addr, Message};
@@ -54,6 +54,8 @@ pub(crate) struct Server {
     gone: BTreeMap<ReplicaId, (Epoch, Time)>,
     /// Writers that were attached here, and when last.
     writers: BTreeMap<ReplicaId, (WriterToken, Time)>,
+    /// Replicas of which the one on another store differed from the one here, for the checks.
+    pub(crate) differing: BTreeSet<(ReplicaId, StoreId)>,
     /// Replicas that were deleted from the disk, for the checks.
     pub(crate) drained: Vec<ReplicaId>,
     planted: Option<Bug>,
@@ -99,6 +101,7 @@ impl Server {
             readers: BTreeMap::new(),
             gone: BTreeMap::new(),
             writers: BTreeMap::new(),
+            differing: BTreeSet::new(),
             drained: Vec::new(),
             planted: settings.planted,
             scrub: settings.faults.damage_every.map(|_| StoreScrub::default()),
@@ -122,6 +125,7 @@ impl Server {
         let mut outside = lock(&self.outside);
         env.out.append(&mut outside.out);
         self.drained.append(&mut outside.drained);
+        self.differing.append(&mut outside.differing);
         let counted = std::mem::take(&mut outside.counted);
         for replicated in outside.attached.drain(..) {
             self.open.insert(replicated.replica(), replicated);

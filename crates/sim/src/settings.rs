@@ -27,6 +27,8 @@ pub struct Faults {
     pub damage_every: Option<Duration>,
     /// Between two decisions of an administrator: to drain a store, use it again, make it read-only, or remove it as lost.
     pub decision_every: Option<Duration>,
+    /// Between two connections that a client loses during a write. It comes back after a while, perhaps too late.
+    pub absence_every: Option<Duration>,
 }
 
 impl Faults {
@@ -43,6 +45,7 @@ impl Faults {
             disk_error_every: None,
             damage_every: None,
             decision_every: None,
+            absence_every: None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Faults {
             disk_error_every: Some(Duration::from_secs(15)),
             damage_every: None,
             decision_every: None,
+            absence_every: Some(Duration::from_secs(3)),
         }
     }
 }
@@ -82,11 +86,13 @@ pub enum Fault {
     Message,
     /// An administrator's decisions.
     Decision,
+    /// Connections that clients lose for a while.
+    Absence,
 }
 
 impl Fault {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::Disk, "disk"),
         (Self::Damage, "damage"),
         (Self::Power, "power"),
@@ -95,6 +101,7 @@ impl Fault {
         (Self::Partition, "partition"),
         (Self::Message, "message"),
         (Self::Decision, "decision"),
+        (Self::Absence, "absence"),
     ];
 
     /// Turns this fault off.
@@ -108,6 +115,7 @@ impl Fault {
             Self::Partition => faults.partition_every = None,
             Self::Message => (faults.repeats_permille, faults.late_permille) = (0, 0),
             Self::Decision => faults.decision_every = None,
+            Self::Absence => faults.absence_every = None,
         }
     }
 }
@@ -158,13 +166,14 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 15] = [
+    pub const ALL: [(Self, &str); 16] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
         (Self::Machine(PlantedBug::LeaseNotChecked), "lease-not-checked"),
         (Self::Machine(PlantedBug::LeftOutSilently), "left-out-silently"),
         (Self::Machine(PlantedBug::EndedOnPrimaryAlone), "ended-on-primary-alone"),
+        (Self::Machine(PlantedBug::EndNotAnnounced), "end-not-announced"),
         (Self::FenceNotKept, "fence-not-kept"),
         (Self::Shell(disk_server::PlantedBug::CopyNotMade), "copy-not-made"),
         (Self::Shell(disk_server::PlantedBug::CompleteBeforeSync), "complete-before-sync"),
@@ -353,6 +362,10 @@ pub struct Counts {
     pub deleted: u64,
     /// Clients that vanished during a write.
     pub vanished: u64,
+    /// Clients that lost their connection during a write and came back.
+    pub absent: u64,
+    /// Clients that came back after their open write had ended.
+    pub late: u64,
     /// Open writes that ended without their client.
     pub interrupted: u64,
     /// Times that a store was set to drain.
@@ -389,6 +402,8 @@ impl Counts {
             removed: self.removed + other.removed,
             deleted: self.deleted + other.deleted,
             vanished: self.vanished + other.vanished,
+            absent: self.absent + other.absent,
+            late: self.late + other.late,
             interrupted: self.interrupted + other.interrupted,
             drained: self.drained + other.drained,
             lost_stores: self.lost_stores + other.lost_stores,
@@ -404,6 +419,8 @@ impl fmt::Display for Counts {
             removed,
             deleted,
             vanished,
+            absent,
+            late,
             interrupted,
             damaged,
             found_damaged,
@@ -416,7 +433,7 @@ impl fmt::Display for Counts {
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
              reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
-             {vanished} clients gone, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
+             {vanished} clients gone and {absent} away for a while, {late} of them for too long, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
              failures, {partitions} partitions, {disk_errors} disk errors, {damaged} bytes damaged, {found_damaged} damaged replicas found, {hopeless} files changed with damaged replicas alone; {differing} copies differed, {copied} made later; {drained} \
              times a store was drained, {lost_stores} removed as lost"
         )

@@ -13,7 +13,7 @@ use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, RunningSum, pages_of};
 use crate::write_state::WriteState;
 use crate::writer::index;
-use crate::{Completed, StoreError};
+use crate::{Completed, Kept, StoreError};
 
 /// Pages examined in one step.
 const STEP_PAGES: u64 = 8192;
@@ -38,13 +38,17 @@ impl Inner {
         self.end(replica, state, generation, Ended::Complete, len)
     }
 
-    pub(crate) fn interrupt(&self, replica: &OpenReplica) -> Result<u64, StoreError> {
+    pub(crate) fn interrupt(&self, replica: &OpenReplica, may_have_failed: bool) -> Result<Kept, StoreError> {
         let mut state = replica.lock();
         state.pause();
+        let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
+        if let Some(reason) = failed.filter(|_| !may_have_failed) {
+            return Err(StoreError::Failed { replica: replica.id, reason });
+        }
         self.interrupt_paused(replica, &mut state)
     }
 
-    fn interrupt_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<u64, StoreError> {
+    fn interrupt_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<Kept, StoreError> {
         let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
         let result = self.interrupt_write_state(replica, state, failed.is_some());
         if let (Err(_), Some(reason), Some(write_state)) = (&result, failed, &mut state.write_state) {
@@ -59,7 +63,7 @@ impl Inner {
         replica: &OpenReplica,
         state: &mut Locked<'_>,
         failed: bool,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Kept, StoreError> {
         if failed {
             // The state of the disk is unknown: keep only data on which journal and disk agree, as after a power
             // failure.
@@ -70,7 +74,9 @@ impl Inner {
         self.roll_back_paused(replica.id, state)?;
         let Some(write_state) = &state.write_state else {
             return match &state.record {
-                Some(record) if !state.removed => Ok(record.len),
+                Some(ReplicaRecord { len, adler32, crc32c, .. }) if !state.removed => {
+                    Ok(Kept { len: *len, adler32: *adler32, crc32c: *crc32c })
+                }
                 _ => Err(StoreError::NotFound { replica: replica.id }),
             };
         };
@@ -81,7 +87,8 @@ impl Inner {
             }
         };
         let generation = write_state.birth.generation;
-        Ok(self.end(replica, state, generation, ended, len)?.len)
+        let Completed { len, adler32, crc32c, .. } = self.end(replica, state, generation, ended, len)?;
+        Ok(Kept { len, adler32, crc32c })
     }
 
     /// Ends an open write with `len` bytes. No write is running.

@@ -80,7 +80,7 @@ pub use provenance::Provenance;
 pub use reader::Reader;
 pub use rebuild::Rebuilt;
 pub use scrub::{Scrubbed, Scrubber};
-pub use status::{Completed, NewReplica, ReplicaState, ReplicaStatus, Space, StoreRecovery, Verified};
+pub use status::{Completed, Kept, NewReplica, ReplicaState, ReplicaStatus, Space, StoreRecovery, Verified};
 pub use store::{RecordIndex, Store};
 pub use sums::PageSum;
 pub use without_journal::highest_journal_segment;

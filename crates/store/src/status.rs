@@ -66,6 +66,17 @@ pub struct Completed {
     pub seq: Seq,
 }
 
+/// What is kept of a replica that was interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Length in bytes.
+    pub len: u64,
+    /// Adler32 of all bytes.
+    pub adler32: Adler32,
+    /// CRC32C of all bytes.
+    pub crc32c: Crc32c,
+}
+
 /// A replica that was read completely and matches its checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {

@@ -23,7 +23,7 @@ use crate::replica::OpenReplica;
 use crate::segments::SegmentFiles;
 use crate::sidecar::PATH_HINT_MAX;
 use crate::write_state::WriteState;
-use crate::{NewReplica, Reader, ReplicaStatus, Space, StoreConfig, StoreError, StoreRecovery, Verified, Writer};
+use crate::{Kept, NewReplica, Reader, ReplicaStatus, Space, StoreConfig, StoreError, StoreRecovery, Verified, Writer};
 
 /// The map of records that the store keeps: `kv::JournaledIndex` on the stream `STORE_INDEX`.
 pub trait RecordIndex: Send + Sync {
@@ -296,12 +296,21 @@ impl Store {
         self.inner.seen.lock().seen.has(object)
     }
 
-    /// Ends an open write without completing it. Returns the kept length: all bytes without a gap from the beginning,
+    /// Ends an open write without completing it. Keeps all bytes without a gap from the beginning,
     /// made durable (after a failed sync: those that were durable before). Appended, not synced. An update in place
     /// ends as complete with the written changes.
-    pub fn interrupt(&self, replica: ReplicaId) -> Result<u64, StoreError> {
+    pub fn interrupt(&self, replica: ReplicaId) -> Result<Kept, StoreError> {
+        self.interrupt_open(replica, true)
+    }
+
+    /// The same, but after a failed sync [`StoreError::Failed`]: bytes that were written may be lost, and another store may have them.
+    pub fn interrupt_sound(&self, replica: ReplicaId) -> Result<Kept, StoreError> {
+        self.interrupt_open(replica, false)
+    }
+
+    fn interrupt_open(&self, replica: ReplicaId, may_have_failed: bool) -> Result<Kept, StoreError> {
         let open = self.inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
-        let kept = self.inner.interrupt(&open);
+        let kept = self.inner.interrupt(&open, may_have_failed);
         self.inner.release(&open);
         kept
     }

@@ -97,6 +97,13 @@ pub enum ToReplica {
         /// The last change.
         upto: Seq,
     },
+    /// The same as [`Self::Complete`], but the file stays incomplete: the replica keeps its bytes up to the first gap.
+    Interrupt {
+        /// The stream.
+        stream: Stream,
+        /// The last change.
+        upto: Seq,
+    },
 }
 
 impl ToReplica {
@@ -107,7 +114,8 @@ impl ToReplica {
             Self::Begin { stream, .. }
             | Self::Change { stream, .. }
             | Self::Sync { stream, .. }
-            | Self::Complete { stream, .. } => stream,
+            | Self::Complete { stream, .. }
+            | Self::Interrupt { stream, .. } => stream,
         }
     }
 }
@@ -139,11 +147,11 @@ pub enum FromReplica {
         /// The last change.
         upto: Seq,
     },
-    /// The replica is complete and durable.
+    /// The replica is complete and durable, or what it keeps of an interrupted file is.
     Completed {
         /// The stream.
         stream: Stream,
-        /// The digest of its object.
+        /// The digest of its bytes.
         whole: ObjectDigest,
     },
     /// The secondary has failed.
@@ -162,7 +170,7 @@ pub enum FromReplica {
     },
 }
 
-/// The digest of a complete object.
+/// The digest of all bytes of an object that is complete, or of those that are kept of an interrupted one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ObjectDigest {
     /// The length in bytes.
@@ -195,6 +203,8 @@ pub enum PlantedBug {
     LeaseNotChecked,
     /// Leave out a silent store without telling the manager.
     LeftOutSilently,
-    /// Keep a change in place on the primary alone when its client vanishes.
+    /// Keep a file on the primary alone when the client that writes it vanishes.
     EndedOnPrimaryAlone,
+    /// End the replicas of an open write before the manager has recorded that it ends.
+    EndNotAnnounced,
 }

@@ -50,6 +50,8 @@ pub struct Promotion {
     pub in_sync: Vec<InSyncReplica>,
     /// The object is new: a store without a replica lacks no acknowledged change.
     pub may_make: bool,
+    /// The manager has the open write ended, and refuses its client since then.
+    pub is_ending: bool,
 }
 
 /// The events that the primary takes.
@@ -69,8 +71,8 @@ pub enum Input {
     Synced(Result<(), ErrorCode>),
     /// The own replica is complete and durable.
     Completed(Result<ObjectDigest, ErrorCode>),
-    /// The own replica has ended incomplete. This number of bytes is kept durably.
-    Interrupted(Result<u64, ErrorCode>),
+    /// The own replica has ended incomplete. These bytes are kept durably.
+    Interrupted(Result<ObjectDigest, ErrorCode>),
     /// A message from a secondary.
     Replica(StoreId, FromReplica),
     /// The manager's answer to [`Effect::Place`].
@@ -93,8 +95,9 @@ pub enum Effect {
     /// Answer a client.
     Answer(Ask, Result<(), ErrorCode>),
     /// Ask the manager to record durably that these are the in-sync replicas. It refuses if the writer's epoch has
-    /// changed. A primary also uses this to find out whether it still is the primary.
-    Place(u64, Vec<InSyncReplica>),
+    /// changed. A primary also uses this to find out whether it still is the primary. With `true`, the manager also
+    /// records that the open write is ending, so that its client cannot return to it.
+    Place(u64, Vec<InSyncReplica>, bool),
     /// Make the own replica durable.
     SyncOwn,
     /// Make the own replica complete and durable.
@@ -102,11 +105,19 @@ pub enum Effect {
     /// Ask the manager to commit the object with this digest, which these stores hold.
     Commit(u64, ObjectDigest, Vec<StoreId>),
     /// End the own replica without making it complete, after all earlier work.
-    InterruptOwn,
+    InterruptOwn {
+        /// No other store ends it too.
+        is_alone: bool,
+    },
     /// Ask the manager to mark the file interrupted. This number of bytes was kept, and these stores hold them.
     Interrupt(u64, u64, Vec<StoreId>),
     /// A secondary's replica differs from the own one. It is left out of the holders.
-    Differs(StoreId),
+    Differs {
+        /// The secondary.
+        store: StoreId,
+        /// Changes that an earlier primary did not answer may be on some stores only.
+        is_expected: bool,
+    },
     /// The own store has failed. Ask the manager to let one of these in-sync replicas take over. The manager fences
     /// this primary if it does.
     HandOver(u64, Vec<InSyncReplica>),
@@ -192,6 +203,8 @@ pub struct Primary {
     /// The manager has recorded this writer durably.
     is_kept: bool,
     is_closing: bool,
+    /// The manager has recorded that the open write is ending.
+    is_announced: bool,
     broken: Option<ErrorCode>,
     handing_over: Option<HandingOver>,
     now: Time,
@@ -234,6 +247,7 @@ impl Primary {
             requests: 0,
             is_kept: false,
             is_closing: false,
+            is_announced: takes.is_ending,
             broken: None,
             handing_over: None,
             now,
@@ -269,9 +283,14 @@ impl Primary {
     /// Whether readers may see its replica now, because it surely has every acknowledged change.
     #[must_use]
     pub fn may_show(&self, lease: LeaseView) -> bool {
-        // An interruption may keep fewer bytes than were acknowledged.
-        self.interruption.is_none()
-            && (self.planted == Some(PlantedBug::LeaseNotChecked) || lease.is_valid && self.is_sure(lease))
+        // An interrupted replica keeps fewer bytes than were acknowledged, if they have a gap.
+        let is_cut = self.interruption.is_some() || self.may_make && self.is_ending();
+        !is_cut && self.may_act(lease)
+    }
+
+    /// Whether it surely is the primary now.
+    pub(crate) fn may_act(&self, lease: LeaseView) -> bool {
+        self.planted == Some(PlantedBug::LeaseNotChecked) || lease.is_valid && self.is_sure(lease)
     }
 
     /// Returns the number of unanswered changes, which the shell bounds.
@@ -463,7 +482,7 @@ impl Primary {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
             FromReplica::Completed { whole, .. }
-                if follower.flushed == Some(Flushed::Told) && flushing.is_some_and(|(kind, _)| kind.completes()) =>
+                if follower.flushed == Some(Flushed::Told) && flushing.is_some_and(|(kind, _)| kind.ends()) =>
             {
                 (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
             }
@@ -485,6 +504,9 @@ impl Primary {
                 Err(ErrorCode::Stale) => self.end(ErrorCode::Stale, out),
                 _ => {}
             }
+            return;
+        }
+        if self.announced(request, result, out) {
             return;
         }
         let keeping = self
@@ -536,7 +558,7 @@ impl Primary {
         }
         self.look_after_followers();
         self.look_after_standing(out);
-        let may_act = self.may_show(self.lease);
+        let may_act = self.may_act(self.lease);
         if may_act {
             self.tell_followers(out);
             self.answer(out);
@@ -545,7 +567,7 @@ impl Primary {
     }
 
     fn look_after_followers(&mut self) {
-        let (now, may_act) = (self.now, self.may_show(self.lease));
+        let (now, may_act) = (self.now, self.may_act(self.lease));
         let mut again = Vec::new();
         for follower in self.followers.values_mut() {
             let owes = follower.state == State::Beginning
@@ -614,10 +636,14 @@ impl Primary {
         for follower in self.followers.values_mut().filter(|follower| follower.state == State::Leaving) {
             follower.left_out_by.get_or_insert(self.requests);
         }
-        let staying = self.followers.values().filter(|follower| follower.state != State::Leaving);
-        let in_sync = std::iter::once(self.me).chain(staying.map(|follower| follower.in_sync_replica)).collect();
-        out.push(Effect::Place(self.requests, in_sync));
+        out.push(Effect::Place(self.requests, self.staying(), false));
         self.requests
+    }
+
+    /// The in-sync replicas, without those that are being left out.
+    fn staying(&self) -> Vec<InSyncReplica> {
+        let staying = self.followers.values().filter(|follower| follower.state != State::Leaving);
+        std::iter::once(self.me).chain(staying.map(|follower| follower.in_sync_replica)).collect()
     }
 
     /// The last change that all in-sync replicas have applied.

@@ -16,7 +16,7 @@ pub enum Input {
     Applied(Stream, Seq, Result<(), ErrorCode>),
     /// The replica is durable.
     Synced(Stream, Result<(), ErrorCode>),
-    /// The replica is complete and durable.
+    /// The replica is complete and durable, or what it keeps of an interrupted file is.
     Completed(Stream, Result<ObjectDigest, ErrorCode>),
 }
 
@@ -36,6 +36,8 @@ pub enum Effect {
     Sync(Stream),
     /// Make the replica complete and durable.
     Complete(Stream),
+    /// End the replica without making it complete, and make durable what it keeps.
+    Interrupt(Stream),
     /// Send this to the primary.
     Say(FromReplica),
 }
@@ -44,6 +46,7 @@ pub enum Effect {
 enum Flush {
     Sync,
     Complete,
+    Interrupt,
 }
 
 /// A secondary. See the module.
@@ -174,15 +177,12 @@ impl Replica {
             ToReplica::Change { seq, .. } if seq < self.next => {
                 out.push(Effect::Say(FromReplica::Applied { stream, upto: self.applied }));
             }
-            ToReplica::Sync { upto, .. } if upto < self.next => {
-                self.flush = Some((Flush::Sync, upto));
-                self.flush_when_due(stream, out);
+            ToReplica::Sync { upto, .. } => self.flush(stream, (Flush::Sync, upto), out),
+            ToReplica::Complete { upto, .. } => self.flush(stream, (Flush::Complete, upto), out),
+            ToReplica::Interrupt { upto, .. } => self.flush(stream, (Flush::Interrupt, upto), out),
+            ToReplica::Change { .. } | ToReplica::Begin { .. } => {
+                out.push(Effect::Say(FromReplica::Missing { stream }))
             }
-            ToReplica::Complete { upto, .. } if upto < self.next => {
-                self.flush = Some((Flush::Complete, upto));
-                self.flush_when_due(stream, out);
-            }
-            _ => out.push(Effect::Say(FromReplica::Missing { stream })),
         }
     }
 
@@ -215,6 +215,14 @@ impl Replica {
         }
     }
 
+    fn flush(&mut self, stream: Stream, (what, upto): (Flush, Seq), out: &mut Vec<Effect>) {
+        if upto >= self.next {
+            return out.push(Effect::Say(FromReplica::Missing { stream }));
+        }
+        self.flush = Some((what, upto));
+        self.flush_when_due(stream, out);
+    }
+
     fn flush_when_due(&mut self, stream: Stream, out: &mut Vec<Effect>) {
         if let Some((what, upto)) = self.flush
             && self.applied >= upto
@@ -223,6 +231,7 @@ impl Replica {
             out.push(match what {
                 Flush::Sync => Effect::Sync(stream),
                 Flush::Complete => Effect::Complete(stream),
+                Flush::Interrupt => Effect::Interrupt(stream),
             });
         }
     }

@@ -32,6 +32,7 @@ fn promotion(in_sync: &[StoreId], may_make: bool) -> Promotion {
         session: SESSION,
         in_sync: in_sync.iter().copied().map(in_sync_replica).collect(),
         may_make,
+        is_ending: false,
     }
 }
 
@@ -90,7 +91,7 @@ fn a_silent_secondary_is_left_out_when_the_manager_has_recorded_it() {
     let again = story.step(600, VALID, PrimaryInput::Tick);
     assert!(matches!(again[..], [PrimaryEffect::Tell(OTHER, ToReplica::Begin { from: Seq(1), .. })]), "{again:?}");
     let location = story.step(2100, VALID, PrimaryInput::Tick);
-    let [PrimaryEffect::Place(request, keep)] = &location[..] else { panic!("{location:?}") };
+    let [PrimaryEffect::Place(request, keep, false)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(keep, &[in_sync_replica(ME)]);
     assert_eq!(story.step(2200, VALID, PrimaryInput::Placed(request + 7, Ok(()))), []);
     let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
@@ -115,7 +116,7 @@ fn a_primary_must_be_confirmed_in_a_new_session() {
     story.says(2, FromReplica::Applied { stream, upto: Seq(1) });
     let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
     let location = story.step(3, other, PrimaryInput::Applied(Seq(1), Ok(())));
-    let [PrimaryEffect::Place(request, keep)] = &location[..] else { panic!("{location:?}") };
+    let [PrimaryEffect::Place(request, keep, false)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(keep.len(), 2);
     let refused = story.step(4, other, PrimaryInput::Placed(*request, Err(ErrorCode::Stale)));
     assert_eq!(refused, [PrimaryEffect::Answer(Ask(5), Err(ErrorCode::Stale)), PrimaryEffect::Release(Seq(1))]);
@@ -131,7 +132,7 @@ fn a_sync_is_answered_when_the_manager_has_recorded_the_writer() {
     assert_eq!(told, [PrimaryEffect::SyncOwn, sync]);
     assert_eq!(story.step(3, VALID, PrimaryInput::Synced(Ok(()))), []);
     let location = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
-    let [PrimaryEffect::Place(request, _)] = location[..] else { panic!("{location:?}") };
+    let [PrimaryEffect::Place(request, _, false)] = location[..] else { panic!("{location:?}") };
     let answered = story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     assert_eq!(answered, [PrimaryEffect::Answer(Ask(1), Ok(()))]);
     // The manager need not be asked again.
@@ -151,17 +152,17 @@ fn a_secondary_that_leaves_during_a_request_is_left_out_by_the_next_one() {
     // In another session the primary asks again, with both replicas.
     let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
     let location = story.step(5, other, PrimaryInput::Tick);
-    let [PrimaryEffect::Place(older, both)] = &location[..] else { panic!("{location:?}") };
+    let [PrimaryEffect::Place(older, both, false)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(both.len(), 2);
     let failed = FromReplica::Failed { stream, why: ErrorCode::Io };
     assert_eq!(story.step(6, other, PrimaryInput::Replica(OTHER, failed)), []);
     // The sync makes its own request, and leaves the secondary out.
     let later = story.step(504, other, PrimaryInput::Tick);
-    let [PrimaryEffect::Place(newer, alone)] = &later[..] else { panic!("{later:?}") };
+    let [PrimaryEffect::Place(newer, alone, false)] = &later[..] else { panic!("{later:?}") };
     assert_eq!((*newer > *older, &alone[..]), (true, &[in_sync_replica(ME)][..]));
     // The older answer records both replicas, so nothing may be answered without the second one.
     let again = story.step(505, other, PrimaryInput::Placed(*older, Ok(())));
-    let [PrimaryEffect::Place(third, alone)] = &again[..] else { panic!("{again:?}") };
+    let [PrimaryEffect::Place(third, alone, false)] = &again[..] else { panic!("{again:?}") };
     assert_eq!(alone, &[in_sync_replica(ME)]);
     story.step(506, other, PrimaryInput::Change(Ask(2)));
     assert_eq!(story.step(507, other, PrimaryInput::Applied(Seq(1), Ok(()))), []);
@@ -177,7 +178,7 @@ fn the_answer_to_an_earlier_sync_does_not_count_for_a_later_one() {
     story.step(3, VALID, PrimaryInput::Synced(Ok(())));
     let first = FromReplica::Synced { stream, upto: Seq(0) };
     let location = story.says(4, first);
-    let [PrimaryEffect::Place(request, _)] = location[..] else { panic!("{location:?}") };
+    let [PrimaryEffect::Place(request, _, false)] = location[..] else { panic!("{location:?}") };
     story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     story.step(6, VALID, PrimaryInput::Change(Ask(2)));
     story.step(7, VALID, PrimaryInput::Applied(Seq(1), Ok(())));
@@ -198,7 +199,7 @@ fn the_repeated_answer_to_a_sync_does_not_count_for_a_close() {
     story.step(3, VALID, PrimaryInput::Synced(Ok(())));
     let synced = FromReplica::Synced { stream, upto: Seq(0) };
     let placed = story.says(4, synced);
-    let [PrimaryEffect::Place(request, _)] = placed[..] else { panic!("{placed:?}") };
+    let [PrimaryEffect::Place(request, _, false)] = placed[..] else { panic!("{placed:?}") };
     story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     let complete = PrimaryEffect::Tell(OTHER, ToReplica::Complete { stream, upto: Seq(0) });
     assert_eq!(story.step(6, VALID, PrimaryInput::Close(Ask(2))), [PrimaryEffect::CompleteOwn, complete]);
@@ -217,7 +218,7 @@ fn a_replica_that_differs_is_not_a_holder() {
     story.step(3, VALID, PrimaryInput::Completed(Ok(WHOLE)));
     let other = ObjectDigest { crc32c: Crc32c(1), ..WHOLE };
     let commit = story.says(4, FromReplica::Completed { stream, whole: other });
-    assert_eq!(commit[0], PrimaryEffect::Differs(OTHER));
+    assert_eq!(commit[0], PrimaryEffect::Differs { store: OTHER, is_expected: false });
     assert!(matches!(&commit[1], PrimaryEffect::Commit(_, WHOLE, holders) if holders == &[ME]), "{commit:?}");
 }
 
@@ -231,6 +232,7 @@ fn a_primary_of_another_boot_generation_is_stale() {
         session: SESSION,
         in_sync: vec![in_sync_replica(ME)],
         may_make: true,
+        is_ending: false,
     };
     let taken = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut Vec::new());
     assert_eq!(taken.err(), Some(ErrorCode::Stale));
@@ -391,12 +393,17 @@ fn a_full_primary_without_a_successor_refuses_and_can_be_interrupted() {
         let answer = PrimaryEffect::Answer(Ask(5), Err(ErrorCode::NoSpace));
         assert_eq!(refused, [answer, PrimaryEffect::Release(Seq(1))]);
         assert_eq!(story.primary.refusal(), Some(ErrorCode::NoSpace));
-        assert_eq!(
-            story.step(10_003, VALID, PrimaryInput::Interrupt(Ask(8))),
-            [PrimaryEffect::Release(Seq(1)), PrimaryEffect::InterruptOwn]
-        );
-        let marked = story.step(10_004, VALID, PrimaryInput::Interrupted(Ok(0)));
-        assert!(matches!(marked[..], [PrimaryEffect::Interrupt(_, 0, _)]), "{marked:?}");
+        let announced = story.step(10_003, VALID, PrimaryInput::Interrupt(Ask(8)));
+        let [PrimaryEffect::Release(Seq(1)), PrimaryEffect::Place(request, both, true)] = &announced[..] else {
+            panic!("{announced:?}")
+        };
+        assert_eq!(both.len(), 2);
+        // The answer does not come, so the request is repeated.
+        assert_eq!(story.step(10_600, VALID, PrimaryInput::Tick), announced[1..]);
+        let ended = story.step(10_602, VALID, PrimaryInput::Placed(*request, Ok(())));
+        assert_eq!(ended, [PrimaryEffect::InterruptOwn { is_alone: true }]);
+        let marked = story.step(10_604, VALID, PrimaryInput::Interrupted(Ok(WHOLE)));
+        assert!(matches!(&marked[..], [PrimaryEffect::Interrupt(_, 3, holders)] if holders == &[ME]), "{marked:?}");
     }
 }
 
@@ -405,14 +412,15 @@ fn a_failed_primary_that_is_alone_refuses_at_once() {
     for (why, may_end) in [(ErrorCode::NoSpace, true), (ErrorCode::Io, false)] {
         let (mut story, _) = Story::new();
         let left_out = story.step(2100, VALID, PrimaryInput::Tick);
-        let [PrimaryEffect::Place(request, _)] = left_out[..] else { panic!("{left_out:?}") };
+        let [PrimaryEffect::Place(request, _, false)] = left_out[..] else { panic!("{left_out:?}") };
         story.step(2200, VALID, PrimaryInput::Placed(request, Ok(())));
         story.step(2300, VALID, PrimaryInput::Change(Ask(5)));
         let refused = story.step(2400, VALID, PrimaryInput::Applied(Seq(1), Err(why)));
         assert_eq!(refused, [PrimaryEffect::Answer(Ask(5), Err(why)), PrimaryEffect::Release(Seq(1))]);
         // What was acknowledged is on the full disk. Nobody knows that of a disk that has failed.
         let ended = story.step(2500, VALID, PrimaryInput::Interrupt(Ask(6)));
-        assert_eq!(ended.contains(&PrimaryEffect::InterruptOwn), may_end, "{ended:?}");
+        let is_announced = ended.iter().any(|effect| matches!(effect, PrimaryEffect::Place(.., true)));
+        assert_eq!(is_announced, may_end, "{ended:?}");
     }
 }
 
@@ -435,8 +443,8 @@ fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_i
                 story.step(3, VALID, PrimaryInput::Completed(Err(ErrorCode::Io)))
             }
         };
-        assert!(began.ends_with(&[PrimaryEffect::InterruptOwn]), "{began:?}");
-        let marked = story.step(4, VALID, PrimaryInput::Interrupted(Ok(3)));
+        assert!(began.ends_with(&[PrimaryEffect::InterruptOwn { is_alone: true }]), "{began:?}");
+        let marked = story.step(4, VALID, PrimaryInput::Interrupted(Ok(WHOLE)));
         let [PrimaryEffect::Interrupt(request, 3, holders)] = &marked[..] else { panic!("{marked:?}") };
         assert_eq!(holders, &[ME]);
         let ended = story.step(5, VALID, PrimaryInput::Ended(*request, Ok(())));
@@ -460,10 +468,10 @@ fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
     let [PrimaryEffect::HandOver(request, _)] = asked[..] else { panic!("{asked:?}") };
     // Nobody can take over: what the own store has is kept.
     let alone = story.step(60_001, VALID, PrimaryInput::Placed(request, Err(ErrorCode::Unavailable)));
-    assert!(alone.ends_with(&[PrimaryEffect::InterruptOwn]), "{alone:?}");
+    assert!(alone.ends_with(&[PrimaryEffect::InterruptOwn { is_alone: true }]), "{alone:?}");
     // A result of work before that comes late.
     assert_eq!(story.step(60_002, VALID, PrimaryInput::Completed(Err(ErrorCode::Io))), []);
-    let marked = story.step(60_003, VALID, PrimaryInput::Interrupted(Ok(3)));
+    let marked = story.step(60_003, VALID, PrimaryInput::Interrupted(Ok(WHOLE)));
     assert!(matches!(&marked[..], [PrimaryEffect::Interrupt(_, 3, holders)] if holders == &[ME]), "{marked:?}");
 }
 
@@ -501,7 +509,11 @@ fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
         let completed = FromReplica::Completed { stream: *stream, whole };
         said = story.step(8, VALID, PrimaryInput::Replica(*store, completed));
     }
-    let [PrimaryEffect::Differs(StoreId(3)), PrimaryEffect::Interrupt(request, 3, holders)] = &said[..] else {
+    let [
+        PrimaryEffect::Differs { store: StoreId(3), is_expected: false },
+        PrimaryEffect::Interrupt(request, 3, holders),
+    ] = &said[..]
+    else {
         panic!("{said:?}")
     };
     assert_eq!(holders, &[ME, OTHER]);
@@ -509,4 +521,82 @@ fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
     assert_eq!(story.step(700, VALID, PrimaryInput::Tick), said[1..]);
     let ended = story.step(800, VALID, PrimaryInput::Ended(*request, Ok(())));
     assert_eq!(ended[0], PrimaryEffect::Answer(Ask(6), Ok(())));
+}
+
+/// A new file: the client must not come back to replicas that have lost what is behind their first gap.
+#[test]
+fn a_new_file_without_its_client_is_announced_and_kept_by_all_in_sync_replicas() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Change(Ask(5)));
+    assert_eq!(story.step(3, VALID, PrimaryInput::Interrupt(Ask(6))), []);
+    assert!(!story.primary.may_show(VALID), "what a reader sees now may be cut off");
+    story.step(4, VALID, PrimaryInput::Applied(Seq(1), Ok(())));
+    let announced = story.says(5, FromReplica::Applied { stream, upto: Seq(1) });
+    let [
+        PrimaryEffect::Answer(Ask(5), Ok(())),
+        PrimaryEffect::Release(Seq(1)),
+        PrimaryEffect::Place(request, both, true),
+    ] = &announced[..]
+    else {
+        panic!("{announced:?}")
+    };
+    assert_eq!(both.len(), 2);
+    assert_eq!(story.step(600, VALID, PrimaryInput::Tick), announced[2..]);
+    let ended = story.step(602, VALID, PrimaryInput::Placed(*request, Ok(())));
+    let interrupt = PrimaryEffect::Tell(OTHER, ToReplica::Interrupt { stream, upto: Seq(1) });
+    assert_eq!(ended, [PrimaryEffect::InterruptOwn { is_alone: false }, interrupt]);
+    assert_eq!(story.step(603, VALID, PrimaryInput::Interrupted(Ok(WHOLE))), []);
+    let marked = story.says(604, FromReplica::Completed { stream, whole: WHOLE });
+    let [PrimaryEffect::Interrupt(request, 3, holders)] = &marked[..] else { panic!("{marked:?}") };
+    assert_eq!(holders, &[ME, OTHER]);
+    let ended = story.step(605, VALID, PrimaryInput::Ended(*request, Ok(())));
+    assert_eq!(ended[0], PrimaryEffect::Answer(Ask(6), Ok(())));
+}
+
+#[test]
+fn a_primary_that_may_not_announce_the_end_ends_nothing() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    let announced = story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+    let [PrimaryEffect::Place(request, _, true)] = announced[..] else { panic!("{announced:?}") };
+    // The client has come back, and another store has taken over.
+    let refused = story.step(3, VALID, PrimaryInput::Placed(request, Err(ErrorCode::Stale)));
+    assert_eq!(refused, [PrimaryEffect::Answer(Ask(6), Err(ErrorCode::Stale)), PrimaryEffect::Release(Seq(0))]);
+    assert!(story.primary.is_fenced());
+}
+
+/// The manager has recorded the end before it had this store end the open write.
+#[test]
+fn a_store_that_the_manager_has_end_an_open_write_announces_nothing() {
+    let mut out = Vec::new();
+    let takes = Promotion { is_ending: true, ..promotion(&[ME, OTHER], true) };
+    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, .. })] = out[..] else { panic!("{out:?}") };
+    let mut story = Story { primary, out: Vec::new() };
+    story.says(1, FromReplica::Began { stream });
+    let ended = story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+    assert_eq!(ended[0], PrimaryEffect::InterruptOwn { is_alone: false });
+    story.step(3, VALID, PrimaryInput::Interrupted(Ok(WHOLE)));
+    // The other one lacks a change that an earlier primary did not answer.
+    let whole = ObjectDigest { len: 2, ..WHOLE };
+    let marked = story.says(4, FromReplica::Completed { stream, whole });
+    assert_eq!(marked[0], PrimaryEffect::Differs { store: OTHER, is_expected: true });
+    assert!(matches!(&marked[1..], [PrimaryEffect::Interrupt(_, 3, holders)] if holders == &[ME]), "{marked:?}");
+}
+
+/// After a failed sync less may be durable than was acknowledged, and the other store has all of it.
+#[test]
+fn a_primary_that_cannot_end_all_of_a_new_file_hands_over() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    let announced = story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
+    let [PrimaryEffect::Place(request, _, true)] = announced[..] else { panic!("{announced:?}") };
+    story.step(3, VALID, PrimaryInput::Placed(request, Ok(())));
+    let handed = story.step(4, VALID, PrimaryInput::Interrupted(Err(ErrorCode::Io)));
+    let [PrimaryEffect::HandOver(request, ref others)] = handed[..] else { panic!("{handed:?}") };
+    assert_eq!(others, &[in_sync_replica(OTHER)]);
+    // Nobody can: the own store keeps what it can.
+    let alone = story.step(5, VALID, PrimaryInput::Placed(request, Err(ErrorCode::Unavailable)));
+    assert_eq!(alone.last(), Some(&PrimaryEffect::InterruptOwn { is_alone: true }));
 }

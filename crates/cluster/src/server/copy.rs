@@ -145,7 +145,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
         let end = match copy.original {
             Original::Whole(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
-            Original::Kept { was_whole: false, .. } => Work::Interrupt,
+            Original::Kept { was_whole: false, .. } => Work::Interrupt { is_alone: false },
         };
         at.work(replica, WorkPurpose::Copy(copy.by), end);
     }
@@ -209,8 +209,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 };
                 self.end_copy(replica, if is_it { Ok(()) } else { Err(CopyFailure::Differs) }, at);
             }
-            (WorkResult::Interrupted(Ok(len)), Step::Putting(_)) => {
-                let is_it = copy.original == Original::Kept { len, was_whole: false };
+            (WorkResult::Interrupted(Ok(kept)), Step::Putting(_)) => {
+                let is_it = copy.original == Original::Kept { len: kept.len, was_whole: false };
                 self.end_copy(replica, if is_it { Ok(()) } else { Err(CopyFailure::Differs) }, at);
             }
             (

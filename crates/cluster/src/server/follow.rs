@@ -60,8 +60,8 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             WorkResult::Opened(result) => ReplicaInput::Opened(stream, result),
             WorkResult::Applied(seq, result) => ReplicaInput::Applied(stream, seq, result),
             WorkResult::Synced(result) => ReplicaInput::Synced(stream, result),
-            WorkResult::Completed(result) => ReplicaInput::Completed(stream, result),
-            WorkResult::Interrupted(_) | WorkResult::Looked(_) | WorkResult::Read(_) | WorkResult::Deleted(_) => return,
+            WorkResult::Completed(result) | WorkResult::Interrupted(result) => ReplicaInput::Completed(stream, result),
+            WorkResult::Looked(_) | WorkResult::Read(_) | WorkResult::Deleted(_) => return,
         };
         let Some(follow) = self.follows.get_mut(&replica) else { return };
         let mut out = Vec::new();
@@ -91,6 +91,9 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
                 }
                 ReplicaEffect::Sync(stream) => at.work(replica, WorkPurpose::Follow(stream), Work::Sync),
                 ReplicaEffect::Complete(stream) => at.work(replica, WorkPurpose::Follow(stream), Work::Complete),
+                ReplicaEffect::Interrupt(stream) => {
+                    at.work(replica, WorkPurpose::Follow(stream), Work::Interrupt { is_alone: false })
+                }
                 ReplicaEffect::Say(said) => {
                     at.tell_store(to, BetweenStores::FromReplica { from, replica, said }, None);
                 }

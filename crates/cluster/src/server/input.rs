@@ -58,6 +58,8 @@ pub enum Input<C, B> {
         replica: ReplicaId,
         /// Its grant.
         grant: Grant,
+        /// It is no client: the manager has this store end the open write, and refuses the client since then.
+        is_ending: bool,
     },
     /// A client that is attached with this epoch sends a change.
     Change {
@@ -164,8 +166,13 @@ pub enum Effect<C, B> {
 pub enum Note {
     /// This number of stores is being left out of the open write.
     LeftOut(usize),
-    /// This store's replica differs from the primary's, and does not count.
-    Differs(StoreId),
+    /// A store's replica differs from the primary's, and does not count.
+    Differs {
+        /// The store.
+        store: StoreId,
+        /// The open write ended after an earlier primary: changes that were not acknowledged may be on some stores only.
+        is_expected: bool,
+    },
     /// The store cannot go on as the primary, and asks the manager to let another in-sync replica take over.
     HandingOver,
 }

@@ -119,7 +119,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         match input {
             Input::OfManager(message) => self.of_manager(message, at),
             Input::OfStore(message, change) => self.of_store(message, change, at),
-            Input::Attach { by, replica, grant } => self.attach(by, replica, grant, at),
+            Input::Attach { by, replica, grant, is_ending } => self.attach(by, replica, (grant, is_ending), at),
             Input::Change { by, replica, epoch, change } => self.change(by, replica, epoch, change, at),
             Input::Sync { by, replica, epoch } => self.ask(by, replica, epoch, at, |_, ask| PrimaryInput::Sync(ask)),
             Input::Close { by, replica, epoch, mtime, closed } => {
@@ -177,6 +177,13 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     pub fn leads(&self, replica: ReplicaId) -> Option<Epoch> {
         let machine = self.leads.get(&replica)?.machine.as_ref()?;
         (!machine.is_fenced()).then(|| machine.epoch())
+    }
+
+    /// Returns the epoch in which this store surely is the primary of a replica now.
+    #[must_use]
+    pub fn leads_surely(&self, view: View, replica: ReplicaId) -> Option<Epoch> {
+        let machine = self.leads.get(&replica)?.machine.as_ref()?;
+        (!machine.is_fenced() && machine.may_act(view.lease)).then(|| machine.epoch())
     }
 
     /// Returns the numbers of remembered primaries, secondaries, copies and floors.

@@ -21,6 +21,8 @@ pub(super) struct PrimaryReplica<C, B> {
     in_sync: Vec<InSyncReplica>,
     session: SessionId,
     may_make: bool,
+    /// The manager has the open write ended.
+    is_ending: bool,
     /// The request that waits until it is open.
     pub(super) opener: C,
     /// Present when the replica is open.
@@ -44,7 +46,13 @@ impl<C, B> PrimaryReplica<C, B> {
 
 impl<C: Copy, B: Clone> StorePart<C, B> {
     /// A client presents its grant to write.
-    pub(super) fn attach(&mut self, by: C, replica: ReplicaId, grant: Grant, at: &mut StepContext<'_, C, B>) {
+    pub(super) fn attach(
+        &mut self,
+        by: C,
+        replica: ReplicaId,
+        (grant, is_ending): (Grant, bool),
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let GrantRights::Write { writer, in_sync, may_make } = grant.rights else {
             return at.answer(by, Err(ErrorCode::Denied));
         };
@@ -76,6 +84,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             in_sync,
             session: grant.session,
             may_make,
+            is_ending,
             opener: by,
             machine: None,
             asked: BTreeMap::new(),
@@ -212,25 +221,26 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
                     at.answer(to, result);
                 }
             }
-            PrimaryEffect::Place(request, in_sync) => {
+            PrimaryEffect::Place(request, in_sync, is_ending) => {
                 let left_out = primary_replica.in_sync.len().saturating_sub(in_sync.len());
                 if left_out > 0 {
                     primary_replica.in_sync.clone_from(&in_sync);
                     at.note(replica, Note::LeftOut(left_out));
                 }
                 if let Some(session) = at.view.lease.session {
-                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, request });
+                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, is_ending, request });
                 }
             }
             PrimaryEffect::HandOver(request, in_sync) => {
                 if let Some(session) = at.view.lease.session {
                     at.note(replica, Note::HandingOver);
-                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, request });
+                    let is_ending = false;
+                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, is_ending, request });
                 }
             }
             PrimaryEffect::SyncOwn => at.work(replica, by, Work::Sync),
             PrimaryEffect::CompleteOwn => at.work(replica, by, Work::Complete),
-            PrimaryEffect::InterruptOwn => at.work(replica, by, Work::Interrupt),
+            PrimaryEffect::InterruptOwn { is_alone } => at.work(replica, by, Work::Interrupt { is_alone }),
             PrimaryEffect::Commit(request, whole, holders) => {
                 let (group, (mtime, by)) = (primary_replica.group, primary_replica.closing);
                 at.tell_manager(FromStore::Commit { replica, group, writer, whole, holders, mtime, by, request });
@@ -238,7 +248,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             PrimaryEffect::Interrupt(request, kept_len, holders) => {
                 at.tell_manager(FromStore::Interrupt { replica, writer, kept_len, holders, request });
             }
-            PrimaryEffect::Differs(store) => at.note(replica, Note::Differs(store)),
+            PrimaryEffect::Differs { store, is_expected } => at.note(replica, Note::Differs { store, is_expected }),
         }
     }
 
@@ -280,6 +290,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             session: primary_replica.session,
             in_sync: primary_replica.in_sync.clone(),
             may_make: primary_replica.may_make,
+            is_ending: primary_replica.is_ending,
         };
         match result.and_then(|()| self.new_primary(takes, at)) {
             Ok((machine, out)) => {
@@ -312,7 +323,8 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             return None;
         }
         at.note(replica, Note::HandingOver);
-        at.tell_manager(FromStore::Place { session, replica, writer, in_sync: others().collect(), request: 0 });
+        let (in_sync, is_ending, request) = (others().collect(), false, 0);
+        at.tell_manager(FromStore::Place { session, replica, writer, in_sync, is_ending, request });
         Some(ErrorCode::Stale)
     }
 }

@@ -62,7 +62,7 @@ impl Story {
     }
 
     fn attach(&mut self, by: u64, epoch: u32) -> Effects {
-        self.step(Input::Attach { by, replica: replica(), grant: grant(epoch) })
+        self.step(Input::Attach { by, replica: replica(), grant: grant(epoch), is_ending: false })
     }
 
     fn did(&mut self, by: WorkPurpose, did: WorkResult<&'static str>) -> Effects {
@@ -171,14 +171,19 @@ fn an_open_write_whose_client_is_gone_is_ended_and_marked() {
     let primary_replica = WorkPurpose::Lead(Epoch(1));
     story.step(Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" });
     let interrupt = Input::Interrupt { by: 4, replica: replica(), epoch: Epoch(1) };
-    let ended = story.step(interrupt.clone());
-    assert_eq!(ended, [answer(3, Err(ErrorCode::Interrupted)), work(primary_replica, Work::Interrupt)]);
+    assert_eq!(story.step(interrupt.clone()), []);
     assert_eq!(story.step(interrupt), [answer(4, Err(ErrorCode::Busy))]);
     assert_eq!(story.reads(&to_read(1)), Err(ErrorCode::Overloaded), "what is left of it may be cut");
     let late = Input::Change { by: 5, replica: replica(), epoch: Epoch(1), change: "more" };
     assert_eq!(story.step(late), [answer(5, Err(ErrorCode::Stale))]);
-    assert_eq!(story.did(primary_replica, WorkResult::Applied(Seq(1), Ok(()))), []);
-    let told = story.did(primary_replica, WorkResult::Interrupted(Ok(10)));
+    let announced = story.did(primary_replica, WorkResult::Applied(Seq(1), Ok(())));
+    let [first, Effect::ToManager(FromStore::Place { in_sync, is_ending: true, request, .. })] = &announced[..] else {
+        panic!("{announced:?}")
+    };
+    assert_eq!((first, in_sync.len()), (&answer(3, Ok(())), 1));
+    let placed = ToStore::Placed { replica: replica(), epoch: Epoch(1), request: *request, result: Ok(()) };
+    assert_eq!(story.manager(placed), [work(primary_replica, Work::Interrupt { is_alone: false })]);
+    let told = story.did(primary_replica, WorkResult::Interrupted(Ok(WHOLE)));
     let [Effect::ToManager(FromStore::Interrupt { kept_len: 10, holders, request, .. })] = &told[..] else {
         panic!("{told:?}")
     };
@@ -399,12 +404,15 @@ fn an_object_without_a_checksum_is_copied_from_the_start() {
             assert_eq!(story.step(Input::OfStore(fetched, Some("012"))), [work(by, Work::Renew), work(by, apply)]);
             story.did(by, WorkResult::Opened(Ok(())));
             out = story.did(by, WorkResult::Applied(Seq(1), Ok(())));
-            assert_eq!(out, [work(by, Work::Interrupt)]);
+            assert_eq!(out, [work(by, Work::Interrupt { is_alone: false })]);
         } else {
-            assert_eq!(out, [work(by, Work::Renew), work(by, Work::Interrupt)]);
+            assert_eq!(out, [work(by, Work::Renew), work(by, Work::Interrupt { is_alone: false })]);
             story.did(by, WorkResult::Opened(Ok(())));
         }
-        assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [compared(number, kept == len)]);
+        assert_eq!(
+            story.did(by, WorkResult::Interrupted(Ok(ObjectDigest { len: kept, ..WHOLE }))),
+            [compared(number, kept == len)]
+        );
         // The order is repeated. The replica, which the manager has recorded by now, stays untouched.
         assert_eq!(story.manager(order_of(number, original)), [compared(number, kept == len)]);
         assert_eq!(story.manager(order_of(number - 1, original)), [], "one that comes late");

@@ -54,7 +54,11 @@ pub enum Work<B> {
     Complete,
     /// End the replica without making it complete. Keep durably the bytes up to the first gap. If it has ended
     /// already, return what was kept.
-    Interrupt,
+    Interrupt {
+        /// No other store can end the open write. After a failed sync, keep what is durable. Otherwise that is an error:
+        /// another store may have all that was acknowledged.
+        is_alone: bool,
+    },
     /// Report whether the replica is this version, and whether its bytes on the disk match their checksums. All its bytes
     /// are read.
     Look {
@@ -99,8 +103,8 @@ pub enum WorkResult<B> {
     Synced(Result<(), ErrorCode>),
     /// Of [`Work::Complete`].
     Completed(Result<ObjectDigest, ErrorCode>),
-    /// Of [`Work::Interrupt`]: the number of bytes kept.
-    Interrupted(Result<u64, ErrorCode>),
+    /// Of [`Work::Interrupt`]: the bytes kept.
+    Interrupted(Result<ObjectDigest, ErrorCode>),
     /// Of [`Work::Look`].
     Looked(Result<Found, ErrorCode>),
     /// Of [`Work::Read`].
@@ -117,8 +121,7 @@ impl<B> WorkResult<B> {
             Self::Opened(result) | Self::Applied(_, result) | Self::Synced(result) | Self::Deleted(result) => {
                 result.err()
             }
-            Self::Completed(result) => result.err(),
-            Self::Interrupted(result) => result.err(),
+            Self::Completed(result) | Self::Interrupted(result) => result.err(),
             Self::Looked(result) => result.err(),
             Self::Read(result) => result.as_ref().err().copied(),
         }

@@ -59,6 +59,8 @@ pub(crate) struct Placing {
     pub(crate) replica: ReplicaId,
     pub(crate) writer: WriterToken,
     pub(crate) in_sync: Vec<InSyncReplica>,
+    /// The open write ends without its client.
+    pub(crate) is_ending: bool,
     pub(crate) request: u64,
 }
 
@@ -186,7 +188,7 @@ impl Coordinator {
                     if let After::Place(before) = &mut waiting.after
                         && (before.replica, before.writer, before.store)
                             == (placing.replica, placing.writer, placing.store)
-                        && before.in_sync == placing.in_sync
+                        && (&before.in_sync, before.is_ending) == (&placing.in_sync, placing.is_ending)
                     {
                         before.request = placing.request;
                     }
@@ -228,8 +230,8 @@ impl Coordinator {
     }
 
     fn record_in_sync(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
-        let Placing { writer, ref in_sync, .. } = placing;
-        let op = SetInSyncReplicas { writer, in_sync: in_sync.clone(), takes_over: false };
+        let Placing { writer, ref in_sync, is_ending, .. } = placing;
+        let op = SetInSyncReplicas { writer, in_sync: in_sync.clone(), takes_over: false, is_ending };
         let this = Arc::clone(self);
         self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |result| {
             if let Some(result) = answer_to(result.map(drop)) {

@@ -124,7 +124,7 @@ impl Graces {
                     view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
                 });
                 if !is_there {
-                    self.without_primary.add(now, &writer.token());
+                    self.is_without_primary(now, &writer);
                 }
                 if let Some(store) = primary.filter(|_| is_there)
                     && let Some(node) = view.node_of(store)
@@ -170,7 +170,12 @@ impl Graces {
                 }
                 if led.contains(writer) {
                     without_primary.remove((writer.key, writer.object));
-                } else if without_primary.is_over(now, view.grace, writer) && record.token() == *writer {
+                    continue;
+                }
+                if record.is_ending && record.token() == *writer {
+                    self.is_without_primary(now, &record);
+                }
+                if without_primary.is_over(now, view.grace, writer) && record.token() == *writer {
                     over.push(record);
                 } else {
                     without_primary.add(now, writer);
@@ -178,6 +183,14 @@ impl Graces {
             }
         }
         over.iter().for_each(|writer| self.end_writer(writer));
+    }
+
+    /// No store leads this open write now. If its end has begun, its client cannot return, so nobody waits for it.
+    fn is_without_primary(&self, now: Time, writer: &WriterRecord) {
+        match writer.is_ending {
+            true => self.without_primary.end_soon(now, &writer.token()),
+            false => self.without_primary.add(now, &writer.token()),
+        }
     }
 
     /// Forgets an open write that is being ended. If ending it fails, a new grace period starts.
@@ -223,6 +236,7 @@ impl Graces {
             mode: 0,
             expected_len: writer.expected_len,
             only: Some(writer.token()),
+            ends: true,
             ..OpenWrite::new(path.clone(), WriteMode::Update, writer.client.clone(), writer.boot)
         };
         let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());

@@ -82,11 +82,11 @@ impl Manager {
 
     fn receive_of_store(&self, node: NodeId, store: StoreId, message: FromStore) {
         match message {
-            FromStore::Place { session, replica, writer, in_sync, request } => {
+            FromStore::Place { session, replica, writer, in_sync, is_ending, request } => {
                 let now = self.world.now();
                 if self.view.get().sessions.session(now, node) == Some(session) {
                     let hands_over = in_sync.iter().all(|one| one.store != store);
-                    let placing = Placing { node, store, replica, writer, in_sync, request };
+                    let placing = Placing { node, store, replica, writer, in_sync, is_ending, request };
                     if hands_over { self.open.hand_over(&placing) } else { self.coordinator.place(placing) }
                 }
             }

@@ -9,8 +9,8 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, Sharing, WriteMode, WriterKind,
-    WriterRecord, WriterToken,
+    Content, Durability, FileState, IS_ENDING, NsError, OpenKind, OpenWrite, OpenedWrite, Sharing, WriteMode,
+    WriterKind, WriterRecord, WriterToken,
 };
 use types::capability::{Capability, PathHash, Rights};
 use types::{
@@ -190,6 +190,10 @@ impl OpenService {
 
     /// A client returns to its open write.
     pub(crate) fn reopen(self: &Arc<Self>, mut opening: Opening, writer: &WriterRecord) {
+        // No other store takes it over for a client that would be refused then.
+        if writer.is_ending && !opening.op.ends {
+            return opening.refuse(OpeningError::wait(IS_ENDING));
+        }
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {

@@ -42,7 +42,7 @@ impl OpenService {
             if standing.is_none_or(|standing| standing.boot_generation != to.boot_generation) {
                 return then(Err(OpeningError::wait("the store that should take over has restarted")));
             }
-            let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
+            let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true, is_ending: false };
             let wall = this.world.wall();
             this.names.change_as_manager(wall, Durability::Synced, op, move |result| match result {
                 Ok(now) => then(Ok((now, ended))),

@@ -14,12 +14,16 @@ use crate::groups::group::{MEMBERS_MAX, group, write_group};
 use crate::groups::members::must_be_member;
 use crate::scan::scan_numbers;
 use crate::writers::commit::commit;
-use crate::writers::interrupt::interrupt;
+use crate::writers::interrupt::interrupt_writer;
+use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, OpTag, Operation, StoreEntry,
-    Sums, UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
+    Sums, UploadRecord, UploadState, WantedState, WriterKind, WriterRecord, WriterToken, keys, object_record, stat_ino,
+    store,
 };
+/// The boot of an ended writer of a cluster whose in-sync stores had all restarted: they may have lost what its client was told.
+const BEFORE_ALL_RESTARTED: BootId = BootId(0);
 /// The shard index beside a missing replica. A replica is a whole object; other indexes are for erasure coding.
 const WHOLE_OBJECT: ReplicaIndex = ReplicaIndex(0);
 /// Store u64, shard u16.
@@ -49,6 +53,8 @@ pub struct SetInSyncReplicas {
     pub in_sync: Vec<InSyncReplica>,
     /// Another primary takes over. The request raises the epoch, which fences every handle with a lower one.
     pub takes_over: bool,
+    /// The primary ends the open write without its client ([`WriterRecord::is_ending`]). Nothing takes that back.
+    pub is_ending: bool,
 }
 
 /// [`Commit`] in a cluster. Members of the group that do not hold the object yet get a missing replica. A repeated request gets the same answer.
@@ -241,10 +247,12 @@ pub fn set_in_sync_replicas(
     if stores.len() != request.in_sync.len() {
         return Err(NsError::Invalid { what: what(), why: "a store is listed twice as in sync" });
     }
-    if *before == request.in_sync && !request.takes_over {
+    let ends = request.is_ending && !writer.is_ending;
+    if *before == request.in_sync && !request.takes_over && !ends {
         return Ok(writer.token());
     }
     writer.placement.in_sync.clone_from(&request.in_sync);
+    writer.is_ending |= request.is_ending;
     if request.takes_over {
         writer.epoch = writer.epoch.saturating_add(1);
     }
@@ -318,22 +326,30 @@ pub fn interrupt_placed(
     ctx: &Context,
     request: &InterruptPlaced,
 ) -> Result<InterruptReply, NsError> {
-    let token = &request.interrupt.writer;
-    let writer = current_writer(txn, token)?;
+    let Interrupt { writer: token, mut kept_len } = request.interrupt;
+    let mut writer = current_writer(txn, &token)?;
+    let are_all_restarted = !writer.placement.in_sync.is_empty() && have_all_new_boot_generations(txn, &writer)?;
     if let Some(by) = request.by {
         let took_part = writer.placement.in_sync.iter().any(|one| one.store == by);
-        if !took_part || !have_all_new_boot_generations(txn, &writer)? {
+        if !took_part || !are_all_restarted {
             must_be_primary(&writer, Some(by))?;
         }
     }
-    let reply = interrupt(txn, ctx, &request.interrupt)?;
+    if are_all_restarted {
+        // Its client is told when it returns.
+        writer.boot = BEFORE_ALL_RESTARTED;
+    }
+    let holders = in_sync_holders(&writer, &request.holders);
+    if holders.is_empty()
+        && writer.kind == WriterKind::Update
+        && let Some((_, before)) = located_writing(txn, &writer)?
+    {
+        // Every store that had the change is lost. The file has lost its bytes; it has not become empty.
+        kept_len = before.len;
+    }
+    let reply = interrupt_writer(txn, ctx, &writer, kept_len)?;
     if reply != InterruptReply::Unlinked {
-        record_missing_replicas(
-            txn,
-            writer.placement.group,
-            token.object,
-            &in_sync_holders(&writer, &request.holders),
-        )?;
+        record_missing_replicas(txn, writer.placement.group, token.object, &holders)?;
     }
     Ok(reply)
 }

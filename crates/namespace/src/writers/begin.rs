@@ -33,6 +33,7 @@ pub(crate) fn begin_writer(
         opened: ctx.now,
         sums_before: None,
         placement: request.placement.clone(),
+        is_ending: false,
     }
 }
 

@@ -8,7 +8,10 @@ use crate::tree::inode::{Content, FileState, Kind};
 use crate::trees::totals::{adjust_bytes, difference};
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
-use crate::{Context, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd, WriterKind, WriterToken, keys};
+use crate::{
+    Context, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken,
+    keys,
+};
 
 /// Ends a writer that went away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +36,17 @@ pub enum InterruptReply {
 /// See [`Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Result<InterruptReply, NsError> {
     let writer = current_writer(txn, &request.writer)?;
-    let request = &Interrupt { kept_len: crate::groups::stripe::kept(txn, &writer, request.kept_len)?, ..*request };
+    interrupt_writer(txn, ctx, &writer, request.kept_len)
+}
+
+/// The same, for the present record of the writer.
+pub(crate) fn interrupt_writer(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    writer: &WriterRecord,
+    kept_len: u64,
+) -> Result<InterruptReply, NsError> {
+    let kept_len = crate::groups::stripe::kept(txn, writer, kept_len)?;
     writer.delete(txn);
     writer.entomb(txn, WriterEnd::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
     if let WriterKind::Upload(upload) = writer.kind {
@@ -43,7 +56,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         };
         let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
         // An empty upload cannot be resumed. And on a full disk, each failed overwrite would leave a record.
-        if request.kept_len == 0 {
+        if kept_len == 0 {
             upload.delete(txn)?;
             queue(txn, ctx, writer.placement.group, writer.object)?;
             return Ok(InterruptReply::Unlinked);
@@ -51,11 +64,11 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         upload.state = UploadState::Interrupted;
         upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
         upload.epoch = writer.epoch;
-        upload.kept_len = request.kept_len;
+        upload.kept_len = kept_len;
         upload.put(txn);
         return Ok(InterruptReply::UploadKept);
     }
-    let Some((mut located, old)) = located_writing(txn, &writer)? else {
+    let Some((mut located, old)) = located_writing(txn, writer)? else {
         queue(txn, ctx, writer.placement.group, writer.object)?;
         return Ok(InterruptReply::Unlinked);
     };
@@ -64,7 +77,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         _ => FileState::Complete, // a file that was complete before stays readable
     };
     let generation = old.generation.wrapping_add(1); // its bytes differ from before
-    let content = Content { len: request.kept_len, state, sums: None, generation, ..old };
+    let content = Content { len: kept_len, state, sums: None, generation, ..old };
     located.inode.kind = Kind::File(content);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);

@@ -52,6 +52,9 @@ pub struct WriterRecord {
     pub sums_before: Option<Sums>,
     /// The group of the object, and the in-sync replicas.
     pub placement: Placement,
+    /// In a cluster: the client has gone, and the replicas are being ended without it. They keep only the bytes up to the first gap, so the client
+    /// cannot return any more.
+    pub is_ending: bool,
 }
 
 impl WriterRecord {
@@ -122,6 +125,9 @@ const TAG_SUMS_BEFORE: u8 = 0x02;
 /// A reader that does not know it could not tell which stores have the bytes.
 const TAG_PLACEMENT: u8 = 0x80;
 
+/// A reader that does not know it could let the client go on.
+const TAG_ENDING: u8 = 0x81;
+
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(128 + self.path.len());
@@ -149,6 +155,9 @@ impl WriterRecord {
         if self.placement != Placement::single_node() {
             out.tag(TAG_PLACEMENT, &encode_placement(&self.placement));
         }
+        if self.is_ending {
+            out.tag(TAG_ENDING, &[]);
+        }
         out.0
     }
 
@@ -170,10 +179,15 @@ impl WriterRecord {
         let client = from.client()?;
         let path = from.path()?.to_vec();
         let (mut expected_len, mut sums_before, mut placement) = (None, None, Placement::single_node());
+        let mut is_ending = false;
         from.tags(|tag, field| match tag {
             TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
             TAG_SUMS_BEFORE => field_sums(field).map(|sums| sums_before = Some(sums)).map(|()| true),
             TAG_PLACEMENT => decode_placement(field).map(|placed| placement = placed).map(|()| true),
+            TAG_ENDING if field.is_empty() => {
+                is_ending = true;
+                Ok(true)
+            }
             _ => Ok(false),
         })?;
         Ok(Self {
@@ -191,6 +205,7 @@ impl WriterRecord {
             opened,
             sums_before,
             placement,
+            is_ending,
         })
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let is_whole = matches!(state, Some(FileState::Complete | FileState::Updating(_)));
     if in_earlier_boot && request.resume.is_none() && is_whole {
-        let why = "the machine has restarted since this client wrote it, and bytes that were acknowledged may be lost; compare what is there, and open it with ?weir.resume=1 to change it as it is";
+        let why = "since this client wrote it, each machine that had its bytes has restarted, and some that were acknowledged may be lost; compare what is there, and open it with ?weir.resume=1 to change it as it is";
         return Err(NsError::WriteEnded { what: path.to_string(), why });
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
@@ -131,6 +131,9 @@ fn epoch_before(read: &dyn Read, content: &Content) -> Result<u32, NsError> {
     }
     Ok(before)
 }
+
+/// Why a client does not get back to its open write, although that has not ended yet.
+pub const IS_ENDING: &str = "its client was away for too long, and its open write is being ended at this moment";
 
 fn write_ended(path: &NsPath) -> NsError {
     NsError::WriteEnded {
@@ -217,6 +220,10 @@ fn reopen(
     let path = &request.path;
     // The client's identity is only its own claim, so it grants nothing: the path and the file are checked as for anybody.
     check_reachable(txn, ctx, path)?;
+    // The manager ends it with another primary.
+    if writer.is_ending && !request.ends {
+        return Err(NsError::Stale { what: path.to_string(), why: IS_ENDING });
+    }
     let len = match writer.kind {
         WriterKind::Upload(upload) => {
             let missing = || NsError::Damaged {
@@ -248,6 +255,8 @@ fn reopen(
     writer.epoch = ctx.next_epoch(writer.epoch).max(least_epoch(request));
     writer.session = ctx.session;
     writer.boot = request.boot;
+    // A change in place keeps all its bytes, so its client may go on with it.
+    writer.is_ending |= request.ends && writer.kind != WriterKind::Update;
     writer.put(txn);
     let upload = match writer.kind {
         WriterKind::Upload(upload) => Some(upload),

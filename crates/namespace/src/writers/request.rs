@@ -75,6 +75,9 @@ pub struct OpenWrite {
     /// With [`WriteMode::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
     /// can be renamed, and another one created in its place.
     pub only: Option<WriterToken>,
+    /// With [`OpenWrite::only`]: the manager of a cluster has a store end the open write, in place of its client. From then on it refuses the client of a
+    /// new file ([`crate::WriterRecord::is_ending`]).
+    pub ends: bool,
     /// With [`WriteMode::Update`]: clients of one principal may change a complete file in place together. `None`: this open shares the file with
     /// nobody.
     pub sharing: Option<Sharing>,
@@ -110,6 +113,7 @@ impl OpenWrite {
             empty: None,
             unit_of: None,
             only: None,
+            ends: false,
             sharing: None,
         }
     }

@@ -539,6 +539,7 @@ impl World {
             empty: None,
             unit_of: None,
             only: None,
+            ends: false,
             sharing: None,
         };
         let real = self.change(user, request)?;

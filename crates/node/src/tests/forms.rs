@@ -141,6 +141,7 @@ fn name_of_between(between: &PeerMessage) -> String {
         ToReplica::Change { .. } => "change",
         ToReplica::Sync { .. } => "sync",
         ToReplica::Complete { .. } => "complete",
+        ToReplica::Interrupt { .. } => "interrupt",
     };
     let said = |said: &FromReplica| match said {
         FromReplica::Began { .. } => "began",
@@ -220,6 +221,7 @@ fn from_disks() -> Vec<FromDisk> {
             replica: REPLICA,
             writer: WRITER,
             in_sync: in_sync(),
+            is_ending: true,
             request: REQUEST,
         }),
         commit(ClosedBy::GraceEnd),
@@ -362,6 +364,7 @@ fn between() -> Vec<PeerMessage> {
         PeerMessage { change: Some(truncate), ..change() },
         told(ToReplica::Sync { stream: STREAM, upto: Seq(12) }),
         told(ToReplica::Complete { stream: STREAM, upto: Seq(12) }),
+        told(ToReplica::Interrupt { stream: STREAM, upto: Seq(12) }),
         said(FromReplica::Began { stream: STREAM }),
         said(FromReplica::Applied { stream: STREAM, upto: Seq(12) }),
         said(FromReplica::Missing { stream: STREAM }),

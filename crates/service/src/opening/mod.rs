@@ -313,6 +313,7 @@ impl Service {
             empty: None,
             unit_of: None,
             only: None,
+            ends: false,
             sharing: (how == WriteMode::Update && resume.is_none()).then_some(Sharing::Keeps(None)),
         };
         if let Err(error) = self.go_on_if_repeated(&caller, &mut request, &mut op) {

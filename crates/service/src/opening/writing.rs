@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode};
+use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode, WriterKind};
 use store::{NewReplica, ReplicaState, StoreError};
 use types::{ErrorCode, ReplicaId, RequestNumber, Timestamp};
 
@@ -84,7 +84,8 @@ impl<A: Answer<Opened>> Opening<A> {
         };
         if let Some(record) = found.iter().find(|record| record.boot != self.service.settings.config.boot) {
             let kept_len = match self.service.stores.durable_len(record.replica()) {
-                Ok(kept_len) => kept_len.unwrap_or(0),
+                Ok(Some(kept_len)) => kept_len,
+                Ok(None) => self.service.endings.len_without_object(record.token(), &self.op.path),
                 // On an error, do not claim that nothing is there.
                 Err(error) => return answer.give(Err(Error::of_store(&format_args!("open {}", self.op.path), &error))),
             };
@@ -231,6 +232,14 @@ impl<A: Answer<Opened>> Opening<A> {
         }
     }
 
+    /// Whether the object may not exist yet. That of a complete file, which is changed in place, does: if the store has lost it, an empty one
+    /// must not take its place.
+    fn may_make(&self, opened: &OpenedWrite) -> bool {
+        let token = &opened.writer;
+        let record = self.service.names.read(|read| namespace::writer_of(read, token.key, token.object));
+        record.is_ok_and(|record| record.is_some_and(|record| record.kind != WriterKind::Update))
+    }
+
     fn newcomer(&self) -> Newcomer<'_> {
         Newcomer { session: self.owner(), client: &self.caller.client, comes_again: self.comes_again }
     }
@@ -297,7 +306,7 @@ impl<A: Answer<Opened>> Opening<A> {
             }
             match store.reopen(opened.replica) {
                 // The server stopped between the records of the namespace and of the store.
-                Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
+                Err(StoreError::NotFound { .. }) if lease.fresh && self.may_make(opened) => self.create(opened.replica),
                 result => Ok(WriteTarget::Local(result?)),
             }
         };

@@ -1,6 +1,6 @@
 //! What the real disk server gets from the simulation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::Time;
@@ -38,6 +38,8 @@ pub(super) struct Outside {
     /// The outcome of ending open writes of vanished clients.
     pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
     pub(super) drained: Vec<ReplicaId>,
+    /// Replicas of which a secondary's differed from the primary's.
+    pub(super) differing: BTreeSet<(ReplicaId, StoreId)>,
     pub(super) counted: Counted,
 }
 
@@ -54,6 +56,7 @@ impl Outside {
             attached: Vec::new(),
             graces: Vec::new(),
             drained: Vec::new(),
+            differing: BTreeSet::new(),
             counted: Counted::default(),
         }
     }
@@ -117,7 +120,10 @@ impl DiskWorld for World {
         match notice {
             Notice::Emptied => outside.drained.push(replica),
             Notice::LeftOut(_) => outside.counted.left_out += 1,
-            Notice::Differs(_) => outside.counted.differing += 1,
+            Notice::Differs(store) => {
+                outside.counted.differing += 1;
+                outside.differing.insert((replica, store));
+            }
             Notice::Ended => outside.counted.ended += 1,
         }
     }

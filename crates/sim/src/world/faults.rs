@@ -33,6 +33,15 @@ impl World {
             Fault::Disk => {}
             Fault::Damage => self.damage(server),
             Fault::Decision => self.decide(server),
+            Fault::Absence => {
+                let client = self.rng.random_range(0..self.clients.len());
+                self.with(Addr::Client(client), |world, env| {
+                    let Some(process) = &mut world.clients[client].process else { return };
+                    if process.lose_connection(env) {
+                        world.tell(|| format!("client {client} loses its connection"));
+                    }
+                });
+            }
         }
     }
 

@@ -160,7 +160,8 @@ impl World {
             // Clients start when the manager knows the servers.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
-        for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Damage, Fault::Decision] {
+        let server = [Fault::Server, Fault::Disk, Fault::Damage, Fault::Decision];
+        for fault in server.into_iter().chain([Fault::Manager, Fault::Partition, Fault::Absence]) {
             self.plan_fault(fault);
         }
         self.events.plan(self.settings.duration, Event::Calm);
@@ -176,6 +177,7 @@ impl World {
             Fault::Disk => faults.disk_error_every,
             Fault::Damage => faults.damage_every,
             Fault::Decision => faults.decision_every,
+            Fault::Absence => faults.absence_every,
         }
     }
 

@@ -17,7 +17,7 @@ use cluster::message::{FromStore, ToManager, ToServer, ToStore};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights, ReadView, View};
 use journal::Seq;
-use namespace::{Actor, NsError, WriterKind, WriterRecord};
+use namespace::{Actor, NsError, WriterRecord};
 use node::{FromDisk, FromManager};
 use types::{InSyncReplica, NsPath, ReplicaId, SessionId, StoreId, WriterToken};
 
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Checks that a change in place whose client vanished is kept by all in-sync replicas, unless the primary's disk has failed.
+    /// Checks that all in-sync replicas keep a file whose client vanished, unless the primary's disk has failed.
     fn look_at_end(
         &self,
         server: usize,
@@ -131,10 +131,9 @@ impl World {
         writer: WriterToken,
         holders: &[StoreId],
     ) -> Result<(), String> {
-        let (Some(manager), Some(_)) = (&self.manager.process, self.sound(server)) else { return Ok(()) };
+        let (Some(manager), Some(process)) = (&self.manager.process, self.sound(server)) else { return Ok(()) };
         let record = manager.ns.read(|read| namespace::writer_of(read, writer.key, writer.object)).ok().flatten();
-        let is_change = |record: &WriterRecord| record.epoch == writer.epoch && record.kind == WriterKind::Update;
-        let Some(record) = record.filter(is_change) else { return Ok(()) };
+        let Some(record) = record.filter(|record| record.epoch == writer.epoch) else { return Ok(()) };
         // A store that has restarted after a power failure may have lost what was acknowledged.
         let has_all = |one: &&InSyncReplica| {
             let Addr::Server(at) = server_of(one.store) else { return false };
@@ -142,9 +141,12 @@ impl World {
             view.and_then(|view| view.boot_generation) == Some(one.boot_generation)
         };
         let in_sync: Vec<StoreId> = record.placement.in_sync.iter().filter(has_all).map(|one| one.store).collect();
-        // A replica that differs is left out at the end. That is counted, and rare.
-        if self.counts.differing == 0 && in_sync.iter().any(|store| !holders.contains(store)) {
-            return Err(format!("a change of replica {replica} is kept by {holders:?}, and {in_sync:?} were in sync"));
+        // A replica that differs is left out at the end.
+        let differs = |store: &StoreId| process.differing.contains(&(replica, *store));
+        if in_sync.iter().any(|store| !holders.contains(store) && !differs(store)) {
+            return Err(format!(
+                "what was written of replica {replica} is kept by {holders:?}, and {in_sync:?} were in sync"
+            ));
         }
         Ok(())
     }

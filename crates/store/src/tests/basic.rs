@@ -179,7 +179,7 @@ fn an_interrupted_replica_keeps_its_prefix_and_can_be_resumed() {
         let writer = world.create(1, Some(2 * len as u64));
         writer.write(0, &content[..len / 2]).unwrap();
         writer.write(len as u64, &content[..10]).unwrap();
-        assert_eq!(world.store.interrupt(replica(1)).unwrap(), len as u64 / 2);
+        assert_eq!(world.store.interrupt(replica(1)).unwrap().len, len as u64 / 2);
         assert!(matches!(writer.write(0, b"late"), Err(StoreError::Closed { .. })));
         world.journal.sync_to(world.journal.appended()).unwrap();
         let world = world.power_lost();

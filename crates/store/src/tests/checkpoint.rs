@@ -79,7 +79,7 @@ fn the_end_of_an_open_write_undoes_its_checkpoint() {
         writer.begin_checkpoint().unwrap();
         writer.write(0, &[7; 20_000]).unwrap();
         if interrupt {
-            assert_eq!(world.store.interrupt(replica(OBJECT)).unwrap(), 9_000);
+            assert_eq!(world.store.interrupt(replica(OBJECT)).unwrap().len, 9_000);
         } else {
             assert_eq!(writer.complete().unwrap().len, 9_000);
         }

@@ -338,7 +338,7 @@ impl Run {
                     object,
                     vec![change.clone()],
                     &[kind],
-                    |world, _| written(world, world.store.interrupt(replica(object))),
+                    |world, _| written(world, world.store.interrupt(replica(object)).map(|kept| kept.len)),
                     |model, len| {
                         if model.doubtful.is_empty() && exact {
                             assert_eq!(len as usize, if update { content.len() } else { kept });

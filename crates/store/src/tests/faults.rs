@@ -153,7 +153,9 @@ fn a_failed_sync_stops_the_writer_and_keeps_durable_bytes() {
             assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
         }
         assert_eq!(writer.durable_prefix(), 30_000);
-        let kept = world.store.interrupt(replica(1)).unwrap();
+        let refused = world.store.interrupt_sound(replica(1));
+        assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
+        let kept = world.store.interrupt(replica(1)).unwrap().len;
         assert!((30_000..=60_000).contains(&kept), "{kept}");
         world.journal.sync_to(world.journal.appended()).unwrap();
         let world = world.power_lost();

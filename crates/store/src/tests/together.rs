@@ -106,7 +106,7 @@ fn a_panic_in_a_sync_blocks_no_thread() {
         assert!(reason.contains("died"), "{reason}");
     }
     // Bytes that were durable before are kept.
-    assert!(world.store.interrupt(replica(1)).unwrap() >= durable);
+    assert!(world.store.interrupt(replica(1)).unwrap().len >= durable);
     let kept = world.read_all(1);
     assert_eq!(kept, [bytes(1, 30_000), bytes(1, 20_000)].concat()[..kept.len()]);
 }
@@ -131,7 +131,7 @@ fn a_panic_in_a_write_blocks_no_thread_and_leaves_no_page() {
     let mut back = vec![0; held.len()];
     writer.read(12 * 4096, &mut back).unwrap();
     assert_eq!(back, held);
-    assert_eq!(world.store.interrupt(replica(1)).unwrap(), 40_000);
+    assert_eq!(world.store.interrupt(replica(1)).unwrap().len, 40_000);
     assert_eq!(world.read_all(1), bytes(1, 40_000));
 }
 
@@ -169,7 +169,7 @@ fn a_panic_in_a_close_blocks_no_thread() {
     );
     assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
     let kept = kept.unwrap();
-    assert_eq!(world.read_all(1), bytes(1, 50_000)[..kept as usize]);
+    assert_eq!(world.read_all(1), bytes(1, 50_000)[..kept.len as usize]);
 }
 
 #[test]

@@ -17,13 +17,13 @@ pub(super) enum Flushed {
 pub(super) enum Kind {
     Sync,
     Close,
-    /// The end of a change in place without its client.
+    /// The end of an open write without its client.
     End,
 }
 
 impl Kind {
-    /// Whether the replicas are complete afterwards.
-    pub(super) fn completes(self) -> bool {
+    /// Whether the replicas have ended afterwards.
+    pub(super) fn ends(self) -> bool {
         self != Self::Sync
     }
 }
@@ -32,6 +32,8 @@ impl Kind {
 pub(super) enum Step {
     /// Changes before the barrier are in progress.
     Waiting,
+    /// The primary has asked the manager to record that the open write is ending.
+    Announcing { request: u64, since: Time },
     /// All replicas are being made durable.
     Flushing { own: Option<Flushed> },
     /// The primary has asked the manager to record this writer durably. Without that record the bytes belong to no
@@ -41,7 +43,7 @@ pub(super) enum Step {
     Committing { request: u64, since: Time, whole: ObjectDigest, holders: Vec<StoreId> },
 }
 
-/// A sync, a close, or the end of a change in place without its client. All earlier changes must be done first.
+/// A sync, a close, or the end without the client. All earlier changes must be done first.
 #[derive(Clone, Debug)]
 pub(super) struct Barrier {
     pub(super) ask: Ask,
@@ -52,13 +54,15 @@ pub(super) struct Barrier {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InterruptStep {
+    /// The primary has asked the manager to record that the open write is ending.
+    Announcing { request: u64, since: Time },
     /// The own store is ending its replica.
     Own,
     /// The primary has asked the manager to mark the file.
     Marking { request: u64, since: Time, kept_len: u64 },
 }
 
-/// The end of an open write without its client.
+/// The end of an open write without its client, and without the other stores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interruption {
     pub(super) ask: Ask,
@@ -71,7 +75,7 @@ impl Primary {
             out.push(Effect::Answer(ask, Err(why)));
             return;
         }
-        self.is_closing |= kind.completes();
+        self.is_closing |= kind.ends();
         self.barriers.push_back(Barrier { ask, kind, upto: self.last(), step: Step::Waiting });
     }
 
@@ -90,31 +94,77 @@ impl Primary {
             out.push(Effect::Answer(ask, Err(why)));
             return;
         }
-        // A complete object that was changed in place has no gaps: all in-sync replicas keep it. Of a new object only the own replica counts, as others may
-        // have other parts of what was not answered; so too if the own store is full and lacks a change that was not answered.
-        let ends_alone = self.planted == Some(PlantedBug::EndedOnPrimaryAlone);
-        if !self.may_make && !is_full && !ends_alone {
-            return self.barrier(ask, Kind::End, out);
+        // A full store lacks a change that was not answered, and others may have it.
+        if is_full || self.planted == Some(PlantedBug::EndedOnPrimaryAlone) {
+            return self.interrupt_own(ask, out);
         }
-        self.interrupt_own(ask, out);
+        self.barrier(ask, Kind::End, out);
     }
 
     fn interrupt_own(&mut self, ask: Ask, out: &mut Vec<Effect>) {
         self.refuse_all(ErrorCode::Interrupted, out);
         self.broken = None;
         self.is_closing = true;
-        self.interruption = Some(Interruption { ask, step: InterruptStep::Own });
-        out.push(Effect::InterruptOwn);
+        let step = if self.must_announce() {
+            InterruptStep::Announcing { request: self.announce(out), since: self.now }
+        } else {
+            out.push(Effect::InterruptOwn { is_alone: true });
+            InterruptStep::Own
+        };
+        self.interruption = Some(Interruption { ask, step });
     }
 
-    /// Whether the end of a change without its client is under way. Nothing is accepted behind it.
+    /// A new object loses what is behind its first gap. A client that returned afterwards would not send that again, so
+    /// the manager must refuse it first. A change in place keeps everything.
+    fn must_announce(&self) -> bool {
+        self.may_make && !self.is_announced && self.planted != Some(PlantedBug::EndNotAnnounced)
+    }
+
+    /// Tells the manager that the open write is ending. Returns the number of the request.
+    fn announce(&mut self, out: &mut Vec<Effect>) -> u64 {
+        self.requests += 1;
+        out.push(Effect::Place(self.requests, self.staying(), true));
+        self.requests
+    }
+
+    /// The manager has answered. Returns `false` if the request did not announce the end.
+    pub(super) fn announced(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) -> bool {
+        let alone = match self.interruption {
+            Some(Interruption { ask, step: InterruptStep::Announcing { request: of, .. } }) if of == request => {
+                Some(ask)
+            }
+            _ => None,
+        };
+        let is_in_barrier = self
+            .barriers
+            .front()
+            .is_some_and(|barrier| matches!(barrier.step, Step::Announcing { request: of, .. } if of == request));
+        if alone.is_none() && !is_in_barrier {
+            return false;
+        }
+        if let Err(why) = result {
+            self.end(why, out);
+            return true;
+        }
+        self.is_announced = true;
+        if let Some(ask) = alone {
+            self.interruption = Some(Interruption { ask, step: InterruptStep::Own });
+            out.push(Effect::InterruptOwn { is_alone: true });
+        } else if let Some(mut barrier) = self.barriers.pop_front() {
+            self.flush(&mut barrier, out);
+            self.barriers.push_front(barrier);
+        }
+        true
+    }
+
+    /// Whether the end of an open write without its client is under way. Nothing is accepted behind it.
     pub(super) fn is_ending(&self) -> bool {
         self.barriers.back().is_some_and(|barrier| barrier.kind == Kind::End)
     }
 
-    /// The own store cannot complete its replica, and the manager knows no other store that can take over. If the end of a
-    /// change without its client is under way, the own store keeps what is durable there: otherwise the file would be
-    /// changed for ever.
+    /// The own store cannot end its replica as the others do, and the manager knows no other store that can take over. If
+    /// the end of an open write without its client is under way, the own store keeps what is durable there: otherwise the
+    /// file would be written for ever.
     pub(super) fn end_alone(&mut self, out: &mut Vec<Effect>) -> bool {
         let is_marking = |barrier: &Barrier| matches!(barrier.step, Step::Committing { .. });
         match self.barriers.back() {
@@ -128,10 +178,15 @@ impl Primary {
         }
     }
 
-    pub(super) fn interrupted(&mut self, result: Result<u64, ErrorCode>, out: &mut Vec<Effect>) {
-        let Some(Interruption { ask, step: InterruptStep::Own }) = self.interruption else { return };
+    pub(super) fn interrupted(&mut self, result: Result<ObjectDigest, ErrorCode>, out: &mut Vec<Effect>) {
+        let Some(Interruption { ask, step }) = self.interruption else {
+            return self.flushed(result.map(Flushed::Whole), out);
+        };
+        if step != InterruptStep::Own {
+            return;
+        }
         match result {
-            Ok(kept_len) => {
+            Ok(ObjectDigest { len: kept_len, .. }) => {
                 self.requests += 1;
                 let request = self.requests;
                 let step = InterruptStep::Marking { request, since: self.now, kept_len };
@@ -144,13 +199,20 @@ impl Primary {
 
     /// Repeats the request to the manager. If the manager has already done it, it finds that the writer has ended.
     pub(super) fn go_on_interrupting(&mut self, out: &mut Vec<Effect>) {
-        if let Some(Interruption { step: InterruptStep::Marking { request, since, kept_len }, .. }) =
-            &mut self.interruption
-            && self.now.since(*since) >= self.patience.again
-        {
-            *since = self.now;
-            out.push(Effect::Interrupt(*request, *kept_len, vec![self.me.store]));
-        }
+        let Some(Interruption { ask, step }) = self.interruption else { return };
+        let is_due = |since: Time| self.now.since(since) >= self.patience.again;
+        let step = match step {
+            InterruptStep::Announcing { request, since } if is_due(since) => {
+                out.push(Effect::Place(request, self.staying(), true));
+                InterruptStep::Announcing { request, since: self.now }
+            }
+            InterruptStep::Marking { request, since, kept_len } if is_due(since) => {
+                out.push(Effect::Interrupt(request, kept_len, vec![self.me.store]));
+                InterruptStep::Marking { request, since: self.now, kept_len }
+            }
+            step => step,
+        };
+        self.interruption = Some(Interruption { ask, step });
     }
 
     pub(super) fn flushed(&mut self, result: Result<Flushed, ErrorCode>, out: &mut Vec<Effect>) {
@@ -190,9 +252,11 @@ impl Primary {
         if let Step::Waiting = barrier.step
             && self.answered >= barrier.upto
         {
-            barrier.step = Step::Flushing { own: None };
-            out.push(if barrier.kind.completes() { Effect::CompleteOwn } else { Effect::SyncOwn });
-            self.followers.values_mut().for_each(|follower| follower.flushed = None);
+            if barrier.kind == Kind::End && self.must_announce() {
+                barrier.step = Step::Announcing { request: self.announce(out), since: self.now };
+            } else {
+                self.flush(&mut barrier, out);
+            }
         }
         if let Step::Flushing { own } = barrier.step {
             if may_answer {
@@ -216,6 +280,11 @@ impl Primary {
             Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
                 (*request, *since) = (self.name_in_sync(out), self.now);
             }
+            Step::Announcing { request, since } if self.now.since(*since) >= self.patience.again => {
+                // With the same number: whichever answer comes, the manager has recorded it.
+                *since = self.now;
+                out.push(Effect::Place(*request, self.staying(), true));
+            }
             // Repeats the request, because it may not have been done. If it was, the manager notices.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
                 *since = self.now;
@@ -224,6 +293,17 @@ impl Primary {
             _ => {}
         }
         self.barriers.push_front(barrier);
+    }
+
+    /// Begins to make the replicas durable.
+    fn flush(&mut self, barrier: &mut Barrier, out: &mut Vec<Effect>) {
+        barrier.step = Step::Flushing { own: None };
+        out.push(match barrier.kind {
+            Kind::Sync => Effect::SyncOwn,
+            Kind::End if self.may_make => Effect::InterruptOwn { is_alone: false },
+            Kind::Close | Kind::End => Effect::CompleteOwn,
+        });
+        self.followers.values_mut().for_each(|follower| follower.flushed = None);
     }
 
     /// Sends a flush to each secondary that has all changes before the barrier and has not got it yet.
@@ -235,6 +315,7 @@ impl Primary {
                 let stream = follower.stream;
                 let tell = match barrier.kind {
                     Kind::Sync => ToReplica::Sync { stream, upto },
+                    Kind::End if self.may_make => ToReplica::Interrupt { stream, upto },
                     Kind::Close | Kind::End => ToReplica::Complete { stream, upto },
                 };
                 out.push(Effect::Tell(*store, tell));
@@ -251,10 +332,14 @@ impl Primary {
     }
 
     fn commit(&mut self, kind: Kind, whole: ObjectDigest, out: &mut Vec<Effect>) -> Step {
+        // Nothing was written since this store took over.
+        let is_expected = kind == Kind::End && self.may_make && self.last() == Seq(0);
         let mut holders = vec![self.me.store];
         for (store, follower) in &self.followers {
             match follower.flushed {
-                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
+                Some(Flushed::Whole(other)) if other != whole => {
+                    out.push(Effect::Differs { store: *store, is_expected })
+                }
                 _ => holders.push(*store),
             }
         }
