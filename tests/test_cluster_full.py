@@ -260,16 +260,16 @@ def test_no_new_file_goes_to_a_store_that_has_said_that_it_is_full(cluster, tmp_
     first = cluster.disks[0]
     pipe = Pipe(f"{cluster.url}/two/tells")
     put_in_halves(pipe, content("tells", 48 * MIB), lambda: fill(first, left=3 * MIB))
-    small = write(tmp_path / "small", "small", 300 * KIB)
-    assert pipe.end()[0] == 0, cluster.logs()
-    for number in range(8):
-        xrdcp(small, f"{cluster.url}/one/small{number}").ok()
+    small = [write(tmp_path / f"small{number}", "small", 300 * KIB) for number in range(8)]
     full = cluster.store_of(first)
-    assert all(full not in cluster.whole_on(f"/one/small{number}") for number in range(8))
+    assert pipe.end()[0] == 0, cluster.logs()
+    xrdcp(*small, f"{cluster.url}/one/").ok()
+    # Soon the store deletes its part of the first file, and has room again.
     assert state(cluster, first) == "full"
+    assert all(full not in cluster.whole_on(f"/one/small{number}") for number in range(8))
     empty(first)
     cluster.until(lambda: state(cluster, first) == "online")
-    xrdcp(small, f"{cluster.url}/one/again").ok()
+    xrdcp(small[0], f"{cluster.url}/one/again").ok()
     assert full in cluster.whole_on("/one/again")
 
 

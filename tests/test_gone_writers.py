@@ -209,7 +209,8 @@ def test_the_old_writer_of_a_striped_file_can_change_nothing_any_more(base, tmp_
         while connections:
             xrdcp("-f", source, f"{cluster.url}/f").refused(FILE_LOCKED)
             connections.pop().socket.close()
-        xrdcp("-f", source, f"{cluster.url}/f").ok()
+        # The server needs a moment to notice that the last connection has ended.
+        until(lambda: xrdcp("-f", source, f"{cluster.url}/f").code == 0, 10)
         for port, host, path in paths:
             with Raw(port, host=host) as late:
                 assert late.ask_open(path, raw.OPEN_UPDATE).status != raw.OK

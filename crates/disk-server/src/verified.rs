@@ -290,7 +290,8 @@ impl WriteGrant {
         replicated.then(|by| Input::Attach { by, replica, grant, is_ending }, Box::new(waiter));
     }
 
-    /// The same, to end the open write. If another object is in its place, the manager learns that nothing of the write is kept.
+    /// The same, to end the open write. If another object is in its place, or if the only store with a file that is changed has lost it, the manager
+    /// learns that nothing of the write is kept.
     pub(super) fn attach_to_end(
         self,
         path: &[u8],
@@ -299,8 +300,11 @@ impl WriteGrant {
     ) {
         let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
         let (replica, grant) = (self.good.replica, self.good.grant.clone());
+        let is_new = self.is_new;
+        let is_only_one = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() == 1);
+        let is_lost = move |code| code == ErrorCode::Exists || code == ErrorCode::NotFound && is_only_one && !is_new;
         self.begin(path, expected_len, true, move |attached| {
-            if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
+            if attached.as_ref().is_err_and(|error| is_lost(error.code())) {
                 server.step(&shell, Input::NothingKept { replica, grant }, None);
             }
             then(attached);

@@ -408,7 +408,7 @@ fn a_store_speaks_only_for_its_own_open_writes() {
         let (node, session) = disks[other - 1];
         let other = other as u64;
         for named in [in_sync(&[1]), in_sync(&[other])] {
-            let location = FromStore::Place { session, replica, writer, in_sync: named, request: 1 };
+            let location = FromStore::Place { session, replica, writer, in_sync: named, is_ending: false, request: 1 };
             assert_eq!(refusal(&cluster.says(node, other, location)), Some(ErrorCode::Stale));
         }
         let holders = vec![StoreId(other)];
@@ -447,7 +447,7 @@ fn a_store_speaks_only_for_its_own_open_writes() {
     assert!(is_taken_on_by(&disks[..1]));
     let writer = cluster.writers()[0];
     let (node, session) = disks[0];
-    let location = FromStore::Place { session, replica, writer, in_sync: in_sync(&[1]), request: 1 };
+    let location = FromStore::Place { session, replica, writer, in_sync: in_sync(&[1]), is_ending: false, request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, location)), None);
     let holders = vec![StoreId(1), StoreId(3)];
     let (mtime, by) = (None, cluster::message::ClosedBy::Client { request: None });
@@ -480,7 +480,8 @@ fn only_the_primary_can_have_stores_fenced() {
     };
     let location = |by: usize, replica, named: &[u64]| {
         let (node, session) = disks[by - 1];
-        let message = FromStore::Place { session, replica, writer, in_sync: in_sync(named), request: 1 };
+        let message =
+            FromStore::Place { session, replica, writer, in_sync: in_sync(named), is_ending: false, request: 1 };
         cluster.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: StoreId(by as u64), message }));
     };
     are_fenced();

@@ -14,7 +14,7 @@ use std::time::Instant;
 use disk_server::{ClosedBy, DiskServer};
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
-    NsError, Sums, WriterKind, WriterToken,
+    NsError, Sums, WriterKind, WriterRecord, WriterToken,
 };
 use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
 use types::{ErrorCode, NsPath, ObjectId, ReplicaId, RequestNumber};
@@ -288,16 +288,17 @@ impl Endings {
         self.mark_interrupted(lease, kept_len);
     }
 
-    /// The length to record of a file whose object the store does not have. A new file may have none yet. A complete file that was changed in place
+    /// The length to record of a file whose object the store does not have. A new file may have none yet. A file that was changed in place or continued
     /// has lost it, and must not become an empty file: readers get an error.
     pub(crate) fn len_without_object(&self, token: WriterToken, path: &NsPath) -> u64 {
         let len = self.names.read(|read| {
             let record = namespace::writer_of(read, token.key, token.object)?;
-            let Some(record) = record.filter(|record| record.kind == WriterKind::Update) else { return Ok(None) };
+            let is_visible = |record: &WriterRecord| !matches!(record.kind, WriterKind::Upload(_));
+            let Some(record) = record.filter(is_visible) else { return Ok(None) };
             Ok::<_, NsError>(namespace::stat_ino(read, record.ino)?.content().map(|content| content.len))
         });
-        let Ok(Some(len)) = len else { return 0 };
-        tracing::error!(%path, object = %token.object, "the object of a file that was being changed is missing: its bytes are lost");
+        let Ok(Some(len @ 1..)) = len else { return 0 };
+        tracing::error!(%path, object = %token.object, "the object of a file that was being written again is missing: its bytes are lost");
         len
     }
 
@@ -361,7 +362,7 @@ impl Endings {
         let (len, gaps) = match lease.writer() {
             Some(writer) => (writer.len(), writer.gaps()),
             None => match self.stores.of_replica(replica).and_then(|store| store.status(replica)) {
-                Ok(None) => return self.mark_interrupted(lease, 0),
+                Ok(None) => return self.mark_interrupted(lease, self.len_without_object(lease.token(), &lease.path)),
                 Ok(Some(status)) => match status.state {
                     // The client's close got as far as the store's record; only the namespace's record is missing.
                     ReplicaState::Complete { adler32, crc32c } if !spoiled => {

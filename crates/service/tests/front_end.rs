@@ -8,7 +8,7 @@ mod nodes;
 use std::time::{Duration, Instant};
 
 use line::client::Client;
-use nodes::Nodes;
+use nodes::{GRACE, Nodes};
 use service::{Principal, Rights};
 use types::{Crc32c, PrincipalId};
 
@@ -48,6 +48,10 @@ fn a_file_whose_object_is_missing_does_not_become_empty() {
     // The open write of the client that does not come back has ended.
     until(&mut other, "stat /a", "ok 5 ");
     until(&mut other, "update f /a", "error NotFound");
+    assert!(other.ask("stat /a").starts_with("ok 5 "), "{}", other.ask("stat /a"));
+    // That open write ends as well.
+    std::thread::sleep(2 * GRACE);
+    assert!(other.ask("stat /a").starts_with("ok 5 "), "{}", other.ask("stat /a"));
     let read = other.ask("open r /a");
     assert!(read.starts_with("error "), "{read}");
 }

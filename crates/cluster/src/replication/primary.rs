@@ -396,8 +396,10 @@ impl Primary {
     /// Asks again, in case the request or the answer was lost.
     fn go_on_handing_over(&mut self, out: &mut Vec<Effect>) {
         let Some(HandingOver { began, asked, why, .. }) = self.handing_over else { return };
-        // Nobody waits for the end of a change without its client. Another in-sync replica has all of it, and may be back later.
-        if self.now.since(began) >= self.patience.replica * HAND_OVER_PATIENCE && !self.is_ending() {
+        // Nobody waits for the end of an open write without its client. Another in-sync replica has all of it, and may be back later. So has the own
+        // store, if it is only full.
+        let may_wait = self.is_ending() && why != ErrorCode::NoSpace;
+        if self.now.since(began) >= self.patience.replica * HAND_OVER_PATIENCE && !may_wait {
             return self.break_down(why, out);
         }
         if self.now.since(asked) >= self.patience.again && self.lease.session.is_some() {

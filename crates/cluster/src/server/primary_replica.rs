@@ -319,7 +319,8 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
     ) -> Option<ErrorCode> {
         let (session, writer) = (at.view.lease.session?, failed.writer);
         let others = || failed.in_sync.iter().filter(|one| one.store != self.store).copied();
-        if !may_work_elsewhere(why) || others().next().is_none() {
+        let is_missing = why == ErrorCode::NotFound;
+        if !(is_missing || may_work_elsewhere(why)) || others().next().is_none() {
             return None;
         }
         at.note(replica, Note::HandingOver);

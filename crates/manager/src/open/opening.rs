@@ -190,10 +190,6 @@ impl OpenService {
 
     /// A client returns to its open write.
     pub(crate) fn reopen(self: &Arc<Self>, mut opening: Opening, writer: &WriterRecord) {
-        // No other store takes it over for a client that would be refused then.
-        if writer.is_ending && !opening.op.ends {
-            return opening.refuse(OpeningError::wait(IS_ENDING));
-        }
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {
@@ -201,6 +197,10 @@ impl OpenService {
             let tried = view.servers.stores_at(&opening.open_request.tried);
             (!view.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| view.standing(now, store)))
         };
+        // No other store takes it over for a client that would be refused then.
+        if writer.is_ending && !opening.op.ends && decided != Some(Reopening::Lost) {
+            return opening.refuse(OpeningError::wait(IS_ENDING));
+        }
         match decided {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
             Some(Reopening::Same(_)) => {
@@ -300,7 +300,7 @@ impl OpenService {
             return self.open_for_update(opening, content.group, Vec::new(), None);
         }
         let replica = ReplicaId::first(content.object);
-        let (in_sync, is_guarded, not_in_sync, no_copy) = {
+        let (in_sync, are_intact, is_guarded, not_in_sync, no_copy) = {
             let (view, now) = (self.view.get(), self.world.now());
             // A change kept only by stores that are removed as lost would vanish with them. The replicas of stores that are away would be
             // stale by then.
@@ -312,7 +312,13 @@ impl OpenService {
                 true => Self::only_damaged(&view, now, &damaged, &intact),
                 false => Self::no_copy(&view, now, &lasting),
             });
-            (in_sync, view.fences.guards(replica), self.may_still_show(&view, content.group, missing), no_copy)
+            (
+                in_sync,
+                !intact.is_empty(),
+                view.fences.guards(replica),
+                self.may_still_show(&view, content.group, missing),
+                no_copy,
+            )
         };
         if is_guarded {
             return opening.refuse(OpeningError::wait("another server is just taking it over"));
@@ -331,9 +337,15 @@ impl OpenService {
         others.retain(|store| in_sync.iter().all(|one| one.store != *store));
         let others: Vec<StoreId> = others.into_iter().collect();
         let this = Arc::clone(self);
-        self.coordinator.once_fenced(&others, replica, Epoch(epoch + 1), move |ended| match ended {
-            Some(ended) => this.open_for_update(opening, content.group, in_sync, Some(ended)),
-            None => opening.refuse(unknown_server()),
+        self.coordinator.once_fenced(&others, replica, Epoch(epoch + 1), move |ended| {
+            let Some(ended) = ended else { return opening.refuse(unknown_server()) };
+            // While a store that is away was waited for, one that takes part may have reported its replica as damaged.
+            let stores: Vec<StoreId> = in_sync.iter().map(|one| one.store).collect();
+            let (_, damaged) = this.known_damage.divide(&stores, content.object);
+            if are_intact && !damaged.is_empty() {
+                return opening.refuse(OpeningError::wait("one of its replicas has just been found damaged"));
+            }
+            this.open_for_update(opening, content.group, in_sync, Some(ended));
         });
     }
 

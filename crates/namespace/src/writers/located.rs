@@ -3,7 +3,7 @@
 use types::Ino;
 
 use crate::tree::node::{self, Dentry, Located, get_dentry, locate};
-use crate::{Content, NsError, Read, WriterKind, WriterRecord};
+use crate::{Content, NsError, Read, UploadRecord, WriterKind, WriterRecord, WriterToken};
 
 /// The file of an open write to a visible object. `None` if it was removed or got another object meanwhile.
 pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
@@ -16,6 +16,16 @@ pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<
         .copied()
         .filter(|content| content.object == writer.object)
         .map(|content| (located, content)))
+}
+
+/// Whether bytes of the object existed before this open write: it changes a complete file, or goes on with an interrupted file or upload.
+pub fn has_kept_bytes(read: &dyn Read, token: &WriterToken) -> Result<bool, NsError> {
+    let Some(writer) = WriterRecord::get(read, token.key, token.object)? else { return Ok(false) };
+    Ok(match writer.kind {
+        WriterKind::Update => true,
+        WriterKind::New => located_writing(read, &writer)?.is_some_and(|(_, content)| content.len > 0),
+        WriterKind::Upload(upload) => UploadRecord::get(read, upload)?.is_some_and(|upload| upload.kept_len > 0),
+    })
 }
 
 /// Whether the file of an open write was removed or got another object, so that its end changes no file. False for an upload.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode, WriterKind};
+use namespace::{Durability, NsError, OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, WriteMode};
 use store::{NewReplica, ReplicaState, StoreError};
 use types::{ErrorCode, ReplicaId, RequestNumber, Timestamp};
 
@@ -232,12 +232,12 @@ impl<A: Answer<Opened>> Opening<A> {
         }
     }
 
-    /// Whether the object may not exist yet. That of a complete file, which is changed in place, does: if the store has lost it, an empty one
-    /// must not take its place.
+    /// Whether the object may not exist yet. If bytes of it were kept, it does: when the store has lost it, an empty one must not take its place.
     fn may_make(&self, opened: &OpenedWrite) -> bool {
-        let token = &opened.writer;
-        let record = self.service.names.read(|read| namespace::writer_of(read, token.key, token.object));
-        record.is_ok_and(|record| record.is_some_and(|record| record.kind != WriterKind::Update))
+        self.service
+            .names
+            .read(|read| namespace::has_kept_bytes(read, &opened.writer))
+            .is_ok_and(|has_bytes| !has_bytes)
     }
 
     fn newcomer(&self) -> Newcomer<'_> {

@@ -28,7 +28,7 @@ use crate::line::client::{Client, Network};
 use crate::line::striper::LineStriper;
 
 /// How long a writer may take to return.
-const GRACE: Duration = Duration::from_millis(400);
+pub const GRACE: Duration = Duration::from_millis(400);
 /// How long certificates and tokens are valid.
 const VALIDITY: Duration = Duration::from_secs(3600);
 /// Where clients begin.
