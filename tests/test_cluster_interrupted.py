@@ -1,4 +1,4 @@
-"""A new file in a cluster whose writer has died. Its bytes are on as many stores as the client was told, also until repair would have copied them."""
+"""A new file in a cluster whose writer has died. Its bytes are on as many stores as the client was told, without any repair."""
 
 import pytest
 from clients import xrdcp
