@@ -9,7 +9,7 @@ import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster
 from content import MIB, content, write
-from harness import Weir, weir
+from harness import Weir, until, weir
 from raw import Raw
 from test_damage import PAGE, flip, places_of
 
@@ -130,7 +130,8 @@ def test_a_listing_shows_those_that_are_known(where, place, tmp_path):
     for name in ("asked", "not"):
         xrdcp(write(tmp_path / name, name, 1000), f"{where.url}{place}/{name}").ok()
     value = where.sum(f"{place}/asked", "md5")
-    assert listed(where, place, "md5") == {b"asked": f"md5:{value}".encode(), b"not": b"md5:none"}
+    # It is kept while the answer is on its way.
+    until(lambda: listed(where, place, "md5") == {b"asked": f"md5:{value}".encode(), b"not": b"md5:none"}, 10)
 
 
 def test_what_has_none(where, place, tmp_path, node):

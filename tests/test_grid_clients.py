@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from clients import PATIENCE, environment
 from content import adler32, crc32c, write
+from harness import until
 
 SECONDS = 60
 
@@ -118,6 +119,8 @@ def test_xrootdfs_is_a_file_system(mount, node, fs, place, tmp_path):
     shell(f'cp "$2" "$1/file"; {closed}; cmp "$2" "$1/file"', mount, source)
     shell(f"until [[ $(xrdfs {node.url} stat {place}/file | grep Size) == *{source.stat().st_size} ]]; do sleep 0.1; done")
     assert fs.size(f"{place}/file") == 2_000_003
+    # While it is being written, nobody truncates it, and the mount does not pass the refusal on.
+    until(lambda: "POSCPending" not in fs.flags(f"{place}/file"), 30)
     assert shell('mkdir "$1/dir"; mv "$1/file" "$1/dir/other"; ls "$1" "$1/dir"; stat -c %s "$1/dir/other"', mount).split()[-2:] == [
         "other",
         "2000003",

@@ -22,7 +22,7 @@ BIG = 16 * MIB
 @pytest.fixture(scope="module")
 def shaken(base):
     """Each test leaves all nodes running."""
-    with Cluster(base / "shaken-stripes", 4, ("--grace-seconds", "5")) as cluster:
+    with Cluster(base / "shaken-stripes", 4, ("--grace-seconds", "8")) as cluster:
         cluster.policy("/one", f"stripe({WIDTH}, 256KiB)")
         cluster.policy("/two", f"stripe({WIDTH}, 256KiB) replica(2)")
         yield cluster
@@ -140,7 +140,7 @@ def test_a_write_that_loses_a_unit_never_looks_whole_and_what_was_acknowledged_c
     for line in writer.stdout:
         written = int(line) if line.strip().isdigit() else written
     # Longer than all grace periods: only its server knows the acknowledged bytes of the unit, so nothing is decided without it.
-    time.sleep(16)
+    time.sleep(25)
     xrdcp("-f", cluster.url + path, tmp_path / "refused", patience={**STUBBORN, "XRD_REQUESTTIMEOUT": "5"}, timeout=200)
     assert state(cluster, path) != "complete"
     victim.start()
