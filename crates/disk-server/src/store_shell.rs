@@ -167,7 +167,7 @@ impl DiskServer {
                     }
                     Effect::Note(replica, Note::Differs { store, is_expected }) => {
                         if is_expected {
-                            tracing::info!(%replica, %store, "a replica lacks, or has, what the client was not told of, and does not count");
+                            tracing::info!(%replica, %store, "a replica differs in changes that were not acknowledged, and does not count");
                         } else {
                             tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
                         }

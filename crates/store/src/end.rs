@@ -42,15 +42,10 @@ impl Inner {
         let mut state = replica.lock();
         state.pause();
         let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
-        if let Some(reason) = failed.filter(|_| !may_have_failed) {
+        if let Some(reason) = failed.clone().filter(|_| !may_have_failed) {
             return Err(StoreError::Failed { replica: replica.id, reason });
         }
-        self.interrupt_paused(replica, &mut state)
-    }
-
-    fn interrupt_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<Kept, StoreError> {
-        let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
-        let result = self.interrupt_write_state(replica, state, failed.is_some());
+        let result = self.interrupt_write_state(replica, &mut state, failed.is_some());
         if let (Err(_), Some(reason), Some(write_state)) = (&result, failed, &mut state.write_state) {
             // Acknowledged bytes may be lost: the writer must not continue, whatever follows.
             write_state.failed.get_or_insert(reason);

@@ -42,10 +42,15 @@ struct Story {
 }
 
 impl Story {
-    fn new() -> (Self, Stream) {
+    /// A store becomes the primary. Also its first effects.
+    fn of(takes: Promotion) -> (Self, Vec<PrimaryEffect>) {
         let mut out = Vec::new();
-        let takes = promotion(&[ME, OTHER], true);
         let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+        (Self { primary, out: Vec::new() }, out)
+    }
+
+    fn new() -> (Self, Stream) {
+        let (story, out) = Self::of(promotion(&[ME, OTHER], true));
         let [
             PrimaryEffect::Tell(
                 OTHER,
@@ -55,7 +60,7 @@ impl Story {
         else {
             panic!("{out:?}")
         };
-        (Self { primary, out: Vec::new() }, stream)
+        (story, stream)
     }
 
     fn step(&mut self, ms: u64, lease: LeaseView, input: PrimaryInput) -> Vec<PrimaryEffect> {
@@ -427,10 +432,7 @@ fn a_failed_primary_that_is_alone_refuses_at_once() {
 #[test]
 fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_it() {
     for fails_at_a_change in [false, true] {
-        let primary =
-            Primary::new(at(0), VALID, promotion(&[ME], false), ReplicaTimeouts::default(), None, &mut Vec::new())
-                .unwrap();
-        let mut story = Story { primary, out: Vec::new() };
+        let (mut story, _) = Story::of(promotion(&[ME], false));
         let began = match fails_at_a_change {
             true => {
                 story.step(1, VALID, PrimaryInput::Change(Ask(5)));
@@ -455,11 +457,8 @@ fn the_end_of_a_change_in_place_is_not_stopped_by_a_store_that_cannot_complete_i
 /// The other in-sync replica has everything that was acknowledged, also if the manager is away for long.
 #[test]
 fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
-    let takes = promotion(&[ME, OTHER], false);
-    let mut out = Vec::new();
-    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let (mut story, out) = Story::of(promotion(&[ME, OTHER], false));
     let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, .. })] = out[..] else { panic!("{out:?}") };
-    let mut story = Story { primary, out: Vec::new() };
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
     let asked = story.step(3, VALID, PrimaryInput::Completed(Err(ErrorCode::Io)));
@@ -478,9 +477,7 @@ fn the_end_of_a_change_in_place_waits_for_a_store_that_can_take_over() {
 /// All in-sync replicas of a change in place keep it. Until repair has made others, the primary's alone might be damaged or lost.
 #[test]
 fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
-    let mut out = Vec::new();
-    let takes = promotion(&[ME, OTHER, StoreId(3)], false);
-    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let (mut story, out) = Story::of(promotion(&[ME, OTHER, StoreId(3)], false));
     let streams: Vec<(StoreId, Stream)> = out
         .iter()
         .map(|effect| match effect {
@@ -488,7 +485,6 @@ fn a_change_in_place_without_its_client_is_kept_by_all_in_sync_replicas() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let mut story = Story { primary, out: Vec::new() };
     for (store, stream) in &streams {
         story.step(1, VALID, PrimaryInput::Replica(*store, FromReplica::Began { stream: *stream }));
     }
@@ -569,11 +565,8 @@ fn a_primary_that_may_not_announce_the_end_ends_nothing() {
 /// The manager has recorded the end before it had this store end the open write.
 #[test]
 fn a_store_that_the_manager_has_end_an_open_write_announces_nothing() {
-    let mut out = Vec::new();
-    let takes = Promotion { is_ending: true, ..promotion(&[ME, OTHER], true) };
-    let primary = Primary::new(at(0), VALID, takes, ReplicaTimeouts::default(), None, &mut out).unwrap();
+    let (mut story, out) = Story::of(Promotion { is_ending: true, ..promotion(&[ME, OTHER], true) });
     let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, .. })] = out[..] else { panic!("{out:?}") };
-    let mut story = Story { primary, out: Vec::new() };
     story.says(1, FromReplica::Began { stream });
     let ended = story.step(2, VALID, PrimaryInput::Interrupt(Ask(6)));
     assert_eq!(ended[0], PrimaryEffect::InterruptOwn { is_alone: false });

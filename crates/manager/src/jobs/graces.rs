@@ -124,7 +124,7 @@ impl Graces {
                     view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
                 });
                 if !is_there {
-                    self.is_without_primary(now, &writer);
+                    self.note_without_primary(now, &writer);
                 }
                 if let Some(store) = primary.filter(|_| is_there)
                     && let Some(node) = view.node_of(store)
@@ -173,7 +173,7 @@ impl Graces {
                     continue;
                 }
                 if record.is_ending && record.token() == *writer {
-                    self.is_without_primary(now, &record);
+                    self.note_without_primary(now, &record);
                 }
                 if without_primary.is_over(now, view.grace, writer) && record.token() == *writer {
                     over.push(record);
@@ -185,8 +185,8 @@ impl Graces {
         over.iter().for_each(|writer| self.end_writer(writer));
     }
 
-    /// No store leads this open write now. If its end has begun, its client cannot return, so nobody waits for it.
-    fn is_without_primary(&self, now: Time, writer: &WriterRecord) {
+    /// Records that no store leads this open write now. If its end has begun, its client cannot return, so nobody waits for it.
+    fn note_without_primary(&self, now: Time, writer: &WriterRecord) {
         match writer.is_ending {
             true => self.without_primary.end_soon(now, &writer.token()),
             false => self.without_primary.add(now, &writer.token()),

@@ -175,7 +175,7 @@ impl OpenService {
 
     /// The record of an open write whose primary is a store of this node. A striped file has no primary: any disk server may put it together.
     fn led_by(&self, read: &dyn Read, node: NodeId, writer: &WriterToken) -> Result<WriterRecord, NsError> {
-        let stale = |why| NsError::Stale { what: format!("the open write of object {:016x}", writer.object.0), why };
+        let stale = |why| NsError::Stale { what: namespace::named_open_write(writer.object), why };
         let record = namespace::writer_of(read, writer.key, writer.object)?;
         let record = record.ok_or_else(|| stale("it has ended"))?;
         if record.epoch != writer.epoch {

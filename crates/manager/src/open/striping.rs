@@ -259,7 +259,7 @@ impl OpenService {
         let found = self.names.read(|read| {
             namespace::permit_writing(read, &writing)?;
             let found = find_unit(read, of, unit)?;
-            let what = || format!("the open write of object {:016x}", of.object.0);
+            let what = || namespace::named_open_write(of.object);
             namespace::permit_client(&open_request.actor, &found.0.client, &what)?;
             Ok::<_, NsError>(found)
         });

@@ -164,7 +164,7 @@ pub fn permit_writing(read: &dyn Read, writing: &StripedOpenWrite) -> Result<(),
     match stripe_of(read, object)? {
         Some(record) if record.secret != writing.secret => {
             let rule = "only the client that has the capability to write it may do this".to_owned();
-            Err(NsError::Denied { path: format!("the open write of object {:016x}", object.0), rule })
+            Err(NsError::Denied { path: crate::writers::record::named_open_write(object), rule })
         }
         // An object without a stripe record has no secret to check.
         Some(_) | None => Ok(()),

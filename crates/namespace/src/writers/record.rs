@@ -83,6 +83,12 @@ impl WriterRecord {
     }
 }
 
+/// An open write as an error names it.
+#[must_use]
+pub fn named_open_write(object: ObjectId) -> String {
+    format!("the open write of object {:016x}", object.0)
+}
+
 /// How a writer ended, if its client may not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriterEnd {

@@ -10,6 +10,7 @@ use crate::tree::node::{Dentry, Located, locate, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
+use crate::writers::record::named_open_write;
 use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
 use crate::{
@@ -75,7 +76,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let is_whole = matches!(state, Some(FileState::Complete | FileState::Updating(_)));
     if in_earlier_boot && request.resume.is_none() && is_whole {
-        let why = "since this client wrote it, each machine that had its bytes has restarted, and some that were acknowledged may be lost; compare what is there, and open it with ?weir.resume=1 to change it as it is";
+        let why = "since this client wrote it, each machine that had its bytes has restarted, and acknowledged bytes may be lost; compare what is there, and open it with ?weir.resume=1 to change it as it is";
         return Err(NsError::WriteEnded { what: path.to_string(), why });
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
@@ -107,7 +108,7 @@ pub fn permit_going_on(read: &dyn Read, of: WriterToken, unit: &Content) -> Resu
         return Ok(());
     }
     let why = "a stripe unit of it was interrupted while this client wrote it; open the file again to go on with what is kept";
-    Err(NsError::WriteEnded { what: format!("the open write of object {:016x}", of.object.0), why })
+    Err(NsError::WriteEnded { what: named_open_write(of.object), why })
 }
 
 /// The epoch of the last open write of this object: of the present one, if there is one.

@@ -10,7 +10,7 @@ use crate::groups::stripe::Units;
 use crate::tree::node::{Located, locate};
 use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
-use crate::writers::record::{current_writer, is_being_written};
+use crate::writers::record::{current_writer, is_being_written, named_open_write};
 use crate::{
     Commit, CommitReply, Committed, Completion, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind,
     NsError, OpTag, Operation, Read, Sums, WriterEnd, WriterRecord, WriterToken, keys, object_record, permit_client,
@@ -54,7 +54,7 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
         }
     }
     let writer = current_striped(txn, &token)?;
-    permit_client(&ctx.actor, &writer.client, &|| open_write(token.object))?;
+    permit_client(&ctx.actor, &writer.client, &|| named_open_write(token.object))?;
     if let Some(len) = Units::of(txn, token.object)?.whole()
         && let Err(other) = compare(&*txn, (token.object, writer.expected_len), len, request)
     {
@@ -79,7 +79,7 @@ fn close_again(
     let token = request.writing.writer;
     let ended = EndedWriter::get(txn, token.key)?.filter(|ended| ended.object == token.object);
     if let Some(ended) = &ended {
-        permit_client(&ctx.actor, &ended.client, &|| open_write(token.object))?;
+        permit_client(&ctx.actor, &ended.client, &|| named_open_write(token.object))?;
     }
     let by_manager = ended.filter(|ended| ended.how == WriterEnd::Completed);
     let compared = compare(&*txn, (token.object, None), content.len, request);
@@ -107,10 +107,6 @@ fn close_again(
         }
     }
     compared.map(|()| reply)
-}
-
-fn open_write(object: ObjectId) -> String {
-    format!("the open write of object {:016x}", object.0)
 }
 
 /// A unit that has other bytes than its writer sent is not whole, although it was closed. Without this, a client that goes on with the file could close
