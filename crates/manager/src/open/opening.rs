@@ -251,8 +251,8 @@ impl OpenService {
             opening.op.empty = Some(content.object);
             return self.open_new(opening);
         }
-        let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
-        if content.group == GroupId::STRIPED && goes_on {
+        if content.group == GroupId::STRIPED && opening.op.resume.is_some() {
+            // If another client writes it, the namespace says so. That client's open write may also end before the namespace decides.
             return self.resume_striped(opening);
         }
         let came_for = opening.open_request.came_with.map(|(object, _)| object);

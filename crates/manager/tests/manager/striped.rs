@@ -1,6 +1,6 @@
 //! Opens that meet the open write of a striped file. The test answers for its disk servers.
 
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use namespace::{EndStriped, NewStripe, Resume};
 use node::ClientPresence;
@@ -214,6 +214,44 @@ fn it_is_taken_over_only_if_no_server_sees_its_client() {
     file.ends_unit(1, false);
     file.passes(3);
     assert!(file.cluster.writers().is_empty());
+}
+
+/// A change in the namespace that says when it begins, and takes until its sender is dropped.
+struct Takes(std::sync::Mutex<(Sender<()>, Receiver<()>)>);
+
+impl Operation for Takes {
+    const TAG: namespace::OpTag = namespace::OpTag::Mkdir;
+    type Reply = ();
+    fn run(&self, _: &mut dyn kv::Txn, _: &namespace::Context) -> Result<(), namespace::NsError> {
+        let (begins, until) = &*self.0.lock().unwrap();
+        begins.send(()).unwrap();
+        // It never sends anything.
+        let _ = until.recv_timeout(Duration::from_secs(10));
+        Ok(())
+    }
+}
+
+#[test]
+fn an_open_write_that_ends_while_another_client_asks_to_go_on_with_the_file_is_continued() {
+    let file = Striped::new();
+    file.ends_unit(0, false);
+    file.ends_unit(1, false);
+    let namespace = &file.cluster.namespace;
+    let context = || namespace.context(Timestamp(1), &Actor::admin(), None);
+    let ((begins, begun), (end, until)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let takes = Takes((begins, until).into());
+        scope.spawn(|| namespace.change(Durability::Written, context(), takes, drop));
+        begun.recv_timeout(Duration::from_secs(10)).unwrap();
+        // Each change waits in the thread that asks for it. The manager still sees the open write; its end comes first all the same.
+        let ends = EndStriped { writer: file.opened.writer };
+        scope.spawn(move || namespace.change(Durability::Written, context(), ends, drop));
+        std::thread::sleep(Duration::from_millis(200));
+        let opens = scope.spawn(|| file.opens(0, true));
+        std::thread::sleep(Duration::from_millis(200));
+        drop(end);
+        opens.join().unwrap().recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    });
 }
 
 #[test]
