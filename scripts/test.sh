@@ -80,7 +80,7 @@ beside=$!
 set +m
 part build one cargo build --release --locked -p weir
 # Most of these tests wait nearly all of their time.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-4}"
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
 wait "$beside"
 beside=
 cat "$logs/beside"

@@ -320,7 +320,7 @@ mod tests {
         let text = "role = \"disk\"\nlocation = \"cern/r1/d1\"\nmanagers = [\"mgr1:1095\", \"[::1]:1095\"]\n\
             [[store]]\ndir = \"/data1\"\nlocation = \"cern/r2/d1\"\nclass = \"t1\"\nreserve = \"10GiB\"\n[[store]]\ndir = \"/data2\"\n";
         let config = parse(text).unwrap();
-        assert_eq!((config.role, config.managers.len()), (Some(crate::config::ClusterRole::Disk), 2));
+        assert_eq!((config.role, config.managers.len()), (Some(crate::ClusterRole::Disk), 2));
         let first = StoreTable {
             dir: "/data1".into(),
             location: Some("cern/r2/d1".parse().unwrap()),

@@ -375,7 +375,7 @@ fn class(given: Given<'_>) -> Result<StoreClass, String> {
 }
 
 /// Checks the form `host:port`. The host is looked up only when it is needed.
-pub(crate) fn address(text: &str) -> Result<String, String> {
+pub fn address(text: &str) -> Result<String, String> {
     let wrong = || format!("has `{text}`, which is no address; write HOST:PORT, as in mgr1.example.org:1095");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let is_host = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/', ' ', '@']);

@@ -14,8 +14,6 @@ use service::UnfinishedPolicy;
 pub use store_table::StoreTable;
 use types::{DigestKind, Location, LocationRanges, StoreClass};
 
-use crate::cli::ServeArgs;
-
 /// What a node of a cluster is for.
 #[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
@@ -160,48 +158,10 @@ impl Config {
     }
 
     /// Loads the defaults, then `text`, which errors call the file `path`.
-    pub(crate) fn of_text(path: &std::path::Path, text: &str) -> Result<Self, ConfigError> {
+    pub fn of_text(path: &std::path::Path, text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::defaults();
         file::parse_into(&mut config, path, text)?;
         Ok(config)
-    }
-
-    /// Applies the flags of `weir serve` over the settings.
-    #[must_use]
-    pub fn with_flags(mut self, args: &ServeArgs) -> Self {
-        if let Some(data) = &args.data {
-            self.data = Some(data.clone());
-        }
-        if let Some(role) = args.role {
-            self.role = Some(role);
-        }
-        if let Some(nodes) = &args.nodes {
-            self.nodes.clone_from(nodes);
-        }
-        if let Some(advertise) = &args.advertise {
-            self.advertise = Some(advertise.clone());
-        }
-        if let Some(location) = &args.location {
-            self.location = Some(location.clone());
-        }
-        if let Some(class) = &args.class {
-            self.class = Some(class.clone());
-        }
-        if let Some(listen) = &args.listen {
-            self.listen.clone_from(listen);
-        }
-        if let Some(log) = &args.log {
-            self.log.clone_from(log);
-        }
-        if let Some(metrics) = &args.metrics {
-            self.metrics = Some(metrics.clone());
-        }
-        if let Some(seconds) = args.grace_seconds {
-            self.grace = Duration::from_secs(seconds);
-        }
-        self.insecure |= args.insecure;
-        self.existing |= args.existing;
-        self
     }
 }
 

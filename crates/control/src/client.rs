@@ -112,6 +112,6 @@ pub(super) fn answer(
 }
 
 /// The JSON that follows an answer.
-pub(crate) fn read_long<T: serde::de::DeserializeOwned>(following: Answers) -> io::Result<T> {
+pub fn read_long<T: serde::de::DeserializeOwned>(following: Answers) -> io::Result<T> {
     Ok(serde_json::from_reader(following.take(LONG_MAX))?)
 }

@@ -7,14 +7,14 @@ use super::rules::{Rule, rule};
 use super::{Answerer, Caller, ControlRequest, LINE_MAX, Reply};
 
 /// Reads the line of a request.
-pub(crate) fn read(from: impl Read) -> io::Result<Vec<u8>> {
+pub fn read(from: impl Read) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     BufReader::new(from.take(LINE_MAX)).read_until(b'\n', &mut line)?;
     Ok(line)
 }
 
 /// Answers the request in `line`, and writes the answer to `to`. `caller` is asked once the request is here.
-pub(crate) fn serve(
+pub fn serve(
     line: &[u8],
     mut to: impl Write,
     caller: impl FnOnce() -> Result<Caller, String>,
@@ -85,7 +85,7 @@ pub(crate) fn serve(
 }
 
 /// The answer to a command for which there is no room.
-pub(crate) const TOO_MANY: &str = "too many commands at a time; try again in a moment";
+pub const TOO_MANY: &str = "too many commands at a time; try again in a moment";
 /// Bytes of an answer that are sent together.
 const BUFFER: usize = 256 << 10;
 
@@ -93,7 +93,7 @@ const BUFFER: usize = 256 << 10;
 const AUDITED_MAX: usize = 2048;
 
 /// Writes the audit line of a change.
-pub(crate) fn write_audit(caller: &Caller, what: &str, outcome: &str) {
+pub fn write_audit(caller: &Caller, what: &str, outcome: &str) {
     let (what, outcome) = (cut(what), cut(outcome));
     // Values of other people stand in quotes: they cannot look like another line.
     let (by, role, peer) = (caller.name(), caller.role(), caller.peer());
@@ -106,7 +106,7 @@ fn cut(text: &str) -> &str {
 }
 
 /// Writes an answer without bytes that follow it.
-pub(crate) fn say(to: &mut impl Write, reply: &Reply) -> io::Result<()> {
+pub fn say(to: &mut impl Write, reply: &Reply) -> io::Result<()> {
     let line = match reply {
         Reply::Done(value) | Reply::Stream(value, _) | Reply::Late(value, _) => serde_json::json!({ "ok": value }),
         Reply::Refused(why) => serde_json::json!({ "error": why }),

@@ -7,10 +7,11 @@
 
 mod caller;
 pub mod client;
-pub(crate) mod gate;
+pub mod gate;
 pub mod remote;
 mod rules;
 mod server;
+pub mod validity;
 
 use std::io::Write;
 
@@ -40,7 +41,7 @@ pub enum ControlRequest {
     /// Make a token with which nodes can join the cluster. The answer is its text.
     MakeToken {
         /// The role of the node.
-        role: crate::config::ClusterRole,
+        role: config::ClusterRole,
         /// How long it is valid.
         valid_millis: u64,
         /// How many nodes can join with it.

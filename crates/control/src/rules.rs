@@ -4,16 +4,16 @@
 use link::admin::AdminRole::{self, Admin, Operator, Viewer};
 
 use super::ControlRequest;
-use crate::config::ClusterRole;
 use crate::validity::in_words;
+use config::ClusterRole;
 
 /// What holds for a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// The least role that may make it.
-    pub(crate) least: AdminRole,
+    pub least: AdminRole,
     /// What it changes, in words for the audit log; `None` if it only reads.
-    pub(crate) change: Option<String>,
+    pub change: Option<String>,
 }
 
 fn read(least: AdminRole) -> Rule {
@@ -25,7 +25,7 @@ fn change(least: AdminRole, what: impl Into<String>) -> Rule {
 }
 
 /// The rule of a request.
-pub(crate) fn rule(ask: &ControlRequest) -> Rule {
+pub fn rule(ask: &ControlRequest) -> Rule {
     match ask {
         ControlRequest::ScrubStatus
         | ControlRequest::Status

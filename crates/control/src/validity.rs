@@ -15,7 +15,7 @@ const LONGEST_ACCESS: Duration = Duration::from_secs(3650 * DAY_SECS);
 
 /// What is valid for a time only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Limited {
+pub enum Limited {
     /// The invitation of an administrator.
     Invitation,
     /// The access of an administrator, if it has an end.
@@ -26,7 +26,7 @@ pub(crate) enum Limited {
 
 /// A time that is too short or too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) struct ValidityError(Limited);
+pub struct ValidityError(Limited);
 
 impl fmt::Display for ValidityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,13 +47,13 @@ impl Limited {
     }
 
     /// Whether it may be valid for `time`.
-    pub(crate) fn check(self, time: Duration) -> Result<Duration, ValidityError> {
+    pub fn check(self, time: Duration) -> Result<Duration, ValidityError> {
         if self.range().contains(&time) { Ok(time) } else { Err(ValidityError(self)) }
     }
 }
 
 /// A time in a request, for the audit log.
-pub(crate) fn in_words(millis: u64) -> String {
+pub fn in_words(millis: u64) -> String {
     let time = Duration::from_millis(millis);
     match time.as_secs() {
         secs if secs >= DAY_SECS && secs.is_multiple_of(DAY_SECS) => format!("{} d", secs / DAY_SECS),

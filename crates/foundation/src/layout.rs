@@ -21,3 +21,13 @@ pub const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
 /// The two indexes: their owners and paths.
 pub const INDEXES: [(&str, &str); 2] = [("namespace", NAMESPACE_INDEX_DIR), ("store", STORE_INDEX_DIR)];
 pub(crate) const BALLAST_FILE: &str = "ballast";
+/// The data directory of a disk server's store if its configuration names none, in the server's own.
+pub const OWN_STORE_DIR: &str = "store";
+/// The identity of a disk server that has joined a cluster.
+pub const DISK_IDENTITY_FILE: &str = "node/identity";
+
+/// Whether the disk server with this data directory has joined a cluster.
+#[must_use]
+pub fn has_joined(data: &std::path::Path) -> bool {
+    data.join(DISK_IDENTITY_FILE).exists()
+}

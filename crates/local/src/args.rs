@@ -1,4 +1,4 @@
-//! The command line of `weir local`: a cluster on this machine, to try it out.
+//! The command lines of `weir local` and `weir demo`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -111,4 +111,18 @@ pub struct LocalDetachedArgs {
     /// The arguments with which to run `weir`.
     #[arg(last = true, value_name = "ARGUMENT", required = true)]
     pub arguments: Vec<OsString>,
+}
+
+/// Arguments of `weir demo`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct DemoArgs {
+    /// Keep the nodes' data directories and logs, and print where they are.
+    #[arg(long)]
+    pub keep: bool,
+    /// Record the .root files of this folder too [default: ../shared/data/root, if it is there].
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// Create the temporary folder in this folder instead of the system's, to try out a certain disk.
+    #[arg(long, value_name = "DIR")]
+    pub within: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::exit::Exit;
+use console::Exit;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum LocalError {
     Late { name: String, seconds: u64, log: PathBuf, end: String },
     /// The manager makes no token.
     #[error("cannot get a token from the manager for {name}: {source}")]
-    Token { name: String, source: crate::control::client::AskError },
+    Token { name: String, source: control::client::AskError },
     /// The manager does not report the stores, or they are not online.
     #[error("the stores of the disk servers did not come online within {seconds} s: {why}. Their logs are in {dir}")]
     Stores { seconds: u64, why: String, dir: PathBuf },

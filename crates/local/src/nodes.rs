@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 
 use cluster::Presence;
 use foundation::datadir::format_of;
+use foundation::layout::{OWN_STORE_DIR, has_joined};
 use manager::{StatusView, StoreView};
 use rustix::process::Signal;
 
 use super::LocalError;
 use super::plan::{NodePlan, Plan};
 use super::process::Process;
-use crate::config::ClusterRole;
-use crate::control::ControlRequest;
-use crate::control::client::{ask, ask_long};
-use crate::serve_disk;
-use crate::served_stores::STORE_DIR;
+use config::ClusterRole;
+use control::ControlRequest;
+use control::client::{ask, ask_long};
 
 /// The folder for files that matter only while nodes run.
 const RUN_DIR: &str = "run";
@@ -72,7 +71,7 @@ impl Nodes {
     /// Whether its data directory was made: the directory itself, and of a disk server the identity and the store.
     fn is_made(&self, node: &NodePlan) -> bool {
         let (data, is_there) = (self.data(node), |dir: &Path| matches!(format_of(dir), Ok(Some(_))));
-        is_there(&data) && (node.is_manager() || serve_disk::has_joined(&data) && is_there(&data.join(STORE_DIR)))
+        is_there(&data) && (node.is_manager() || has_joined(&data) && is_there(&data.join(OWN_STORE_DIR)))
     }
 
     /// Records which data directories were made, so that a later start knows one that is gone.
@@ -146,7 +145,7 @@ impl Nodes {
         }
         if node.made {
             command.arg("--existing");
-        } else if !node.is_manager() && !serve_disk::has_joined(&self.data(node)) {
+        } else if !node.is_manager() && !has_joined(&self.data(node)) {
             command.arg("--join-file").arg(self.token(node)?);
         }
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);

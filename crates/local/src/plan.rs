@@ -10,7 +10,7 @@ use types::Location;
 
 use super::LocalError;
 use super::ports::Ports;
-use crate::cli::LOCAL_DISKS_MAX;
+use crate::args::LOCAL_DISKS_MAX;
 
 /// The file's name.
 pub const FILE: &str = "local.json";

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use config::Config;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use namespace::{
     Actor, Commit, Committed, Completion, Durability, Mkdir, Namespace, NsError, OpenWrite, OpenedWrite, Sums,
@@ -19,7 +20,6 @@ use namespace::{
 };
 use store::{NewReplica, Store};
 use types::{BootId, ClientIdentity, NsPath, Timestamp};
-use weir::config::Config;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

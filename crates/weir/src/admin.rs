@@ -2,18 +2,18 @@
 
 use std::io::Write as _;
 
+use config::units::parse_duration;
+use control::ControlRequest;
+use control::validity::Limited;
 use manager::administrators::{AdminState, AdminView};
 
 use crate::Failure;
 use crate::cli::{AdminArgs, AdminCommand, InviteArgs};
 use crate::cluster_views::show;
-use crate::config::units::parse_duration;
 use crate::context::Target;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
-use crate::validity::Limited;
 
 /// Runs the command.
 pub(crate) fn run(args: &AdminArgs) -> Result<Exit, Failure> {

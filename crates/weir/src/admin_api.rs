@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::{ControlRequest, Reply};
 use manager::{ApplyOptions, CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
-use crate::control::{ControlRequest, Reply};
 use crate::serve::now;
 
 /// Policies that one read returns.

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::{Answerer, Caller, Reply, gate};
 use link::UnidentifiedConnection;
 use link::admin::{AdminError, AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
 use manager::administrators::Administrators;
 use parking_lot::Mutex;
 
 use crate::cluster_node::now;
-use crate::control::{Answerer, Caller, Reply, gate};
 
 /// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 16;

@@ -6,11 +6,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 
+use control::client::node_of;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failure;
 use crate::cli::{self, Cli, Command, ReloadArgs, ServeArgs};
-use crate::control::client::node_of;
 use crate::exit::Exit;
 use crate::serve;
 

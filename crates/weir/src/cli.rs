@@ -6,19 +6,19 @@ mod client;
 mod cluster_views;
 mod filter;
 mod init;
-mod local;
 mod machines;
 mod overview;
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use config::{ClusterRole, Config};
 
 use types::{Location, StoreClass};
 
-use crate::config::ClusterRole;
 use crate::exit::Exit;
 
 pub use admin::*;
@@ -26,7 +26,7 @@ pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
 pub use init::*;
-pub use local::*;
+pub use local::args::*;
 pub use machines::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
@@ -205,7 +205,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<PathBuf>,
     /// Disk server: the address to which clients are sent [default: the address that it listens on].
-    #[arg(long, value_name = "HOST:PORT", value_parser = crate::config::keys::address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = config::keys::address)]
     pub advertise: Option<String>,
     /// Disk server: its location, as site/rack/host [default: default/default/ and the host's name].
     #[arg(long, value_name = "LOCATION")]
@@ -241,6 +241,46 @@ pub struct ServeArgs {
     /// Read the settings, report errors in them, and end: with 0 if a node would accept them.
     #[arg(long)]
     pub check: bool,
+}
+
+impl ServeArgs {
+    /// The configuration with these flags over its settings.
+    #[must_use]
+    pub fn over(&self, mut config: Config) -> Config {
+        if let Some(data) = &self.data {
+            config.data = Some(data.clone());
+        }
+        if let Some(role) = self.role {
+            config.role = Some(role);
+        }
+        if let Some(nodes) = &self.nodes {
+            config.nodes.clone_from(nodes);
+        }
+        if let Some(advertise) = &self.advertise {
+            config.advertise = Some(advertise.clone());
+        }
+        if let Some(location) = &self.location {
+            config.location = Some(location.clone());
+        }
+        if let Some(class) = &self.class {
+            config.class = Some(class.clone());
+        }
+        if let Some(listen) = &self.listen {
+            config.listen.clone_from(listen);
+        }
+        if let Some(log) = &self.log {
+            config.log.clone_from(log);
+        }
+        if let Some(metrics) = &self.metrics {
+            config.metrics = Some(metrics.clone());
+        }
+        if let Some(seconds) = self.grace_seconds {
+            config.grace = Duration::from_secs(seconds);
+        }
+        config.insecure |= self.insecure;
+        config.existing |= self.existing;
+        config
+    }
 }
 
 /// Arguments of `weir reload`.
@@ -320,20 +360,6 @@ pub struct TokenCreateArgs {
     /// How many nodes can join with the token; at most 256.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub uses: u16,
-}
-
-/// Arguments of `weir demo`.
-#[derive(Args, Debug, Default, Clone)]
-pub struct DemoArgs {
-    /// Keep the nodes' data directories and logs, and print where they are.
-    #[arg(long)]
-    pub keep: bool,
-    /// Record the .root files of this folder too [default: ../shared/data/root, if it is there].
-    #[arg(long, value_name = "DIR")]
-    pub files: Option<PathBuf>,
-    /// Create the temporary folder in this folder instead of the system's, to try out a certain disk.
-    #[arg(long, value_name = "DIR")]
-    pub within: Option<PathBuf>,
 }
 
 /// Arguments of `weir fsck`.

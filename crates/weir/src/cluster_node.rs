@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Signals, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use config::Config;
 use foundation::DataDir;
 use link::Listener;
 use node::links::Receiver;
@@ -12,7 +13,6 @@ use node::renewal::Keep;
 use types::Timestamp;
 use xrootd::Server;
 
-use crate::config::Config;
 use crate::end::End;
 use crate::exit::Exit;
 use crate::serve::{self, SERVER_STOP};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cluster::CopyRate;
 use cluster::ProcessEpoch;
+use config::Config;
 use disk::{Access, Disk, DiskError, OpenOptions};
 use disk_server::{DiskNode, DiskServer, DiskSettings, StoreAt};
 use foundation::disk_of;
@@ -14,7 +15,6 @@ use xrootd::{Server, ServerConfig};
 
 use crate::Failure;
 use crate::cluster_node::RunningRole;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::serve::{fetcher, not_served, set_bounds};
 use crate::serve_disk::DiskParts;

@@ -1,8 +1,8 @@
-//! The `weir` binary as a library: command line, configuration, wiring of a node, control socket, `local`, `demo`. It is a library only so
-//! that tests can reach it; nothing else depends on it.
+//! The `weir` binary as a library: command line, and the wiring of a node. It is a library only so that tests can reach it; nothing else depends
+//! on it.
 //!
 //! Promises: every way to end has a documented exit code. Stdout carries what a program reads (the ready line, `--json`), stderr what a
-//! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`);
+//! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`, `local`);
 //! this crate turns arguments into their options.
 
 mod admin;
@@ -14,11 +14,8 @@ pub mod cli;
 mod cluster_node;
 mod cluster_role;
 mod cluster_views;
-pub mod config;
 mod context;
-pub mod control;
 mod copy;
-mod demo;
 mod end;
 mod fetch;
 pub mod files;
@@ -26,7 +23,6 @@ mod free_addresses;
 mod generate;
 mod health;
 mod init;
-mod local;
 pub mod logging;
 mod maintain;
 mod man_page;
@@ -47,7 +43,6 @@ mod striping;
 mod supervisor;
 mod token;
 mod top;
-mod validity;
 mod wrap;
 
 pub use console::{Exit, Failure, exit};
@@ -83,7 +78,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Context(args) => context::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),
         cli::Command::Init(args) => init::run(&args),
-        cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Demo(args) => local::demo::run(&args),
         cli::Command::Fsck(args) if args.cluster => cluster_views::fsck(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),
         cli::Command::Cp(args) => copy::copy(&args),

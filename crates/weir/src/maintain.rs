@@ -4,6 +4,9 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use config::Config;
+use control::client::{AskError, ask};
+use control::{ControlRequest, Reply};
 use journal::Seq;
 use kv::{BackupHead, JournaledIndex};
 use maintenance::backup::{self, BackupOptions, restore};
@@ -12,9 +15,6 @@ use maintenance::fsck::{self, FsckOptions};
 use serde_json::json;
 
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs, usual_data};
-use crate::config::Config;
-use crate::control::client::{AskError, ask};
-use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::{Failure, logging};
 

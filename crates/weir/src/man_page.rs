@@ -166,7 +166,7 @@ fn marked(text: &str) -> Option<(String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keys::{KEYS, STORE_KEYS};
+    use config::keys::{KEYS, STORE_KEYS};
 
     fn body(markdown: &'static str) -> String {
         let page = ManPage { name: "x", section: 5, summary: "s", markdown };

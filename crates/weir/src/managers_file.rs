@@ -6,10 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use config::keys::address;
 use types::Crc32c;
 
 use crate::Failure;
-use crate::config::keys::address;
 use crate::exit::Exit;
 
 const FOLDER: &str = "node";

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Config;
+use control::{Caller, Control, ControlRequest, Reply};
 use foundation::Foundation;
 use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
 
-use crate::config::Config;
-use crate::control::{Caller, Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::{Failure, admin_api, maintain};

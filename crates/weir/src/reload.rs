@@ -1,9 +1,10 @@
 //! SIGHUP: reads the configuration again. The node adopts what it can change while it runs, and logs what needs a restart. A wrong file
 //! changes nothing.
 
+use config::Config;
+use config::keys::KEYS;
+
 use crate::cli::ServeArgs;
-use crate::config::Config;
-use crate::config::keys::KEYS;
 use crate::logging::{self, Logging};
 use crate::serve;
 
@@ -32,7 +33,7 @@ impl Reload {
     /// nothing changed.
     pub fn again(&mut self, server: &xrootd::Server) -> Option<&Config> {
         let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
-        let checked = loaded.map(|config| config.with_flags(&self.args));
+        let checked = loaded.map(|config| self.args.over(config));
         let checked = checked.and_then(|config| logging::filter(&config.log).map(|filter| (config, filter)));
         let (new, filter) = match checked {
             Ok(good) => good,

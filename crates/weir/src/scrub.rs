@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use config::units::{parse_size, show_size};
+use control::ControlRequest;
 use maintenance::scrub::Status;
 use maintenance::scrub::position::Tally;
 use manager::{DamageState, DamageView, DamagedReplicaView};
@@ -9,9 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 use crate::cli::ScrubArgs;
-use crate::config::units::{parse_size, show_size};
 use crate::context::Target;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::serve::now;
 use crate::store_scrubs::StoreScrubView;

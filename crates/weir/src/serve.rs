@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use config::{ClusterRole, Config};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::cli::ServeArgs;
-use crate::config::{ClusterRole, Config};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
@@ -33,8 +33,7 @@ const WATCH: Duration = Duration::from_secs(1);
 
 /// Runs a node until it is told to stop.
 pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
-    let config =
-        Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?.with_flags(args);
+    let config = args.over(Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?);
     let logging = logging::start_as(&config.log, config.log_json)?;
     match config.role {
         Some(ClusterRole::Manager) => return serve_manager::run(args, &config, logging),

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use config::Config;
+use control::{Control, ControlRequest, Reply};
 use disk_server::DiskServer;
+use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::{
     Credentials, FileError, Fingerprint, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError,
@@ -22,8 +25,6 @@ use crate::cli::{JoinText, ServeArgs};
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
-use crate::config::Config;
-use crate::control::{Control, ControlRequest, Reply};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
@@ -37,7 +38,6 @@ use crate::space_watch::SpaceWatch;
 use crate::store_scrubs::StoreScrubs;
 use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
-const IDENTITY_FILE: &str = "node/identity";
 /// A token file is one line.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
 /// When to ask a manager again that has not answered.
@@ -53,11 +53,6 @@ pub(crate) struct DiskParts<'a> {
     pub(crate) boot: BootId,
     /// The address for clients.
     pub(crate) listen: SocketAddr,
-}
-
-/// Whether the node in this data directory has joined a cluster.
-pub(crate) fn has_joined(data: &Path) -> bool {
-    data.join(IDENTITY_FILE).exists()
 }
 
 /// Runs a disk server until a signal stops it.
@@ -282,7 +277,7 @@ pub(crate) fn token_of(
 
 /// The identity of this node: the one from its join, or a new one if it joins now.
 pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
-    let file = data.held().join(IDENTITY_FILE);
+    let file = data.held().join(DISK_IDENTITY_FILE);
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let identity = match Identity::read(&file) {
         Ok(identity) => {
@@ -371,7 +366,7 @@ fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
     let identity = link::join(token, &key, Roles::DISK, &host_name(), &Settings::default()).map_err(failed)?;
     managers_file::write(data, &token.addresses)?;
     // Last: with this file the node has joined.
-    identity.write(&data.join(IDENTITY_FILE)).map_err(no_identity)?;
+    identity.write(&data.join(DISK_IDENTITY_FILE)).map_err(no_identity)?;
     tracing::info!("joined cluster {} as node {}", identity.name().cluster, identity.name().node);
     Ok(identity)
 }
@@ -417,7 +412,7 @@ fn renew(
         }
         Err(why)
     };
-    let keep = keep_identity(data, IDENTITY_FILE);
+    let keep = keep_identity(data, DISK_IDENTITY_FILE);
     CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{ClusterRole, Config};
+use control::validity::{Limited, ValidityError};
+use control::{Caller, Control, ControlRequest, Reply};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
@@ -24,8 +27,6 @@ use crate::cli::ServeArgs;
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
-use crate::config::{ClusterRole, Config};
-use crate::control::{Caller, Control, ControlRequest, Reply};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
@@ -34,7 +35,6 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::validity::{Limited, ValidityError};
 use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.

@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use config::{Config, StoreTable};
 use foundation::datadir::format_of;
+use foundation::layout::OWN_STORE_DIR;
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DataDirError, DirRole, IfNew, StoreFoundation, StoreOpenError, disk_of};
 use types::{ClusterId, Location, StoreId};
 
 use crate::Failure;
 use crate::cluster_node::now;
-use crate::config::{Config, StoreTable};
 use crate::exit::Exit;
 use crate::stores_file::{self, Stores};
-
-/// The store's directory if the configuration names none: inside the data directory.
-pub(crate) const STORE_DIR: &str = "store";
 
 /// A store and its settings.
 pub(crate) struct ServedStore {
@@ -35,7 +33,7 @@ struct NamedStores {
 impl NamedStores {
     /// Refuses a configuration that leaves out a store of this node.
     fn of(data: &DataDir, config: &Config) -> Result<Self, Failure> {
-        let in_data = data.path.join(STORE_DIR);
+        let in_data = data.path.join(OWN_STORE_DIR);
         let tables = match config.stores.is_empty() {
             true => vec![StoreTable { dir: in_data.clone(), ..StoreTable::default() }],
             false => config.stores.clone(),

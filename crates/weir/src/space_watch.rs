@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use config::units::show_size;
 use journal::Ballast;
 use store::{Space, Store};
-
-use crate::config::units::show_size;
 
 /// Takes the ballast again when there is room. Only the journal gives it back, for a delete that finds no other room. If the watch gave it
 /// back, any other writer could take the space first.

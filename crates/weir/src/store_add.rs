@@ -6,15 +6,15 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use config::Config;
+use foundation::layout::OWN_STORE_DIR;
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use types::ClusterId;
 
 use crate::Failure;
 use crate::cli::AddStoreArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::init::{CONFIG, Owner, Service, replace_text, store_table};
-use crate::served_stores::STORE_DIR;
 
 /// Runs the command.
 pub(crate) fn run(args: &AddStoreArgs) -> Result<Exit, Failure> {
@@ -87,7 +87,7 @@ impl ConfigFile {
     /// The file that `--config` names, or the package's one if it is about this data directory.
     fn of(args: &AddStoreArgs, dir: &Path) -> Result<Option<Self>, Failure> {
         let path = args.config.clone().unwrap_or_else(|| CONFIG.into());
-        let wrong = |error: crate::config::ConfigError| Failure::new(Exit::Usage, error);
+        let wrong = |error: config::ConfigError| Failure::new(Exit::Usage, error);
         if args.config.is_none() && !path.exists() {
             return Ok(None);
         }
@@ -105,7 +105,7 @@ impl ConfigFile {
             text.push('\n');
         }
         // The first table would otherwise leave out the store that the server has without any.
-        let in_data = args.data.join(STORE_DIR);
+        let in_data = args.data.join(OWN_STORE_DIR);
         if config.stores.is_empty() && matches!(foundation::datadir::format_of(&in_data), Ok(Some(_))) {
             text += &store_table(&in_data)?;
         }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::Config;
+use control::{ControlRequest, Reply};
 use disk::Disk;
 use disk_server::{DAMAGED_MAX, DiskServer};
 use maintenance::scrub::{Findings, Scrub, ScrubConfig, Status, damaged_file};
@@ -14,8 +16,6 @@ use serde::{Deserialize, Serialize};
 use types::{ReplicaId, StoreId};
 
 use crate::Failure;
-use crate::config::Config;
-use crate::control::{ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::served_stores::ServedStore;
 

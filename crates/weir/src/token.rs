@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use control::ControlRequest;
+use control::validity::Limited;
 use link::NodeList;
 use manager::tokens::TokenView;
 
@@ -10,11 +12,9 @@ use crate::admin::millis;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
 use crate::cluster_views::show;
 use crate::context::Target;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
-use crate::validity::Limited;
 
 /// Runs the command.
 pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {

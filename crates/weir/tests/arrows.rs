@@ -32,9 +32,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["console", "client", "wire", "disk"]),
     ("bench-run", &["console", "status-page", "bench", "client"]),
     ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
+    ("config", &["service", "foundation"]),
+    ("control", &["config", "console", "foundation", "disk", "link", "manager"]),
+    ("local", &["config", "control", "console", "status-page", "foundation", "cluster", "manager", "client", "wire"]),
     (
         "weir",
         &[
+            "config",
+            "control",
+            "local",
             "disk",
             "journal",
             "kv",

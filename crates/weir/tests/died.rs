@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::session::Session;
 use crate::watched::Watched;
+use config::Config;
 use disk::{Disk, DiskOp, RealDisk};
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Durability, Kv as _};
 use types::{BootId, Timestamp};
 use weir::Failure;
-use weir::config::Config;
 use weir::exit::Exit;
 use weir::serve::{Clock, serve_on};
 use wire::request::{Access, Open, OpenOptions as Options};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use weir::config::keys::{Given, KEYS};
+use config::keys::{Given, KEYS};
 use weir::exit::Exit;
 
 fn document(name: &str) -> String {
@@ -61,7 +61,7 @@ fn formats_names_the_numbers_of_the_code() {
     };
     let index = kv::IndexConfig::default();
     let store = store::StoreConfig::default();
-    let config = weir::config::Config::defaults();
+    let config = config::Config::defaults();
     let known = [
         ("segment of the journal", size(journal::SEGMENT_BYTES_DEFAULT)),
         ("longest record of the journal", size(journal::PAYLOAD_MAX as u64)),

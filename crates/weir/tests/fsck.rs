@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::node;
 use crate::session::Session;
+use config::Config;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Batch, ScanOrder};
 use maintenance::fsck::FsckOptions;
@@ -17,7 +18,6 @@ use maintenance::fsck::report::Report;
 use namespace::{Actor, Content};
 use store::NewReplica;
 use types::{BootId, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir::config::Config;
 use wire::request::OpenOptions;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);

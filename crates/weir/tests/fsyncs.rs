@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::session::Session;
 use crate::watched::Watched;
+use config::Config;
 use disk::{Disk, DiskOp, RealDisk};
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use types::{BootId, Timestamp};
-use weir::config::Config;
 
 struct World {
     server: xrootd::Server,

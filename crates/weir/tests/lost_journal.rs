@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::node;
 use crate::session::Session;
+use config::Config;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use maintenance::fsck::FsckOptions;
 use maintenance::fsck::finding::ProblemKind;
@@ -16,7 +17,6 @@ use maintenance::fsck::report::Report;
 use namespace::{Actor, Commit, Committed, Completion, Durability, OpenWrite, Sums, WriteMode};
 use store::NewReplica;
 use types::{BootId, ClientIdentity, Ino, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir::config::Config;
 use wire::request::OpenOptions;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);

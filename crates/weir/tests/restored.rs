@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::node;
 use crate::session::Session;
+use config::Config;
 use disk::{Disk, DiskError, Entry, OpenOptions, RealDisk, Space};
 use foundation::{DataDir, Foundation, IfNew, OpenError, Purpose};
 use journal::JournalError;
 use types::{BootId, Timestamp};
-use weir::config::Config;
 use weir::exit::Exit;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);

@@ -12,8 +12,8 @@ use manager::{FileView, StatusView};
 
 use super::DemoError;
 use super::child::{self, Outcome, Stop};
-use crate::control::ControlRequest;
-use crate::control::client::ask_long;
+use control::ControlRequest;
+use control::client::ask_long;
 
 /// Number of disk servers.
 pub const DISKS: usize = 4;
@@ -101,7 +101,7 @@ impl Cluster {
     /// The last lines of the manager's log.
     #[must_use]
     pub fn log_end(dir: &Path) -> String {
-        crate::local::log_end(&dir.join("manager.log"))
+        crate::log_end(&dir.join("manager.log"))
     }
 
     fn manager(&self) -> PathBuf {

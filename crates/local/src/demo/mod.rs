@@ -16,9 +16,9 @@ mod screen;
 use std::io;
 use std::path::PathBuf;
 
-use crate::Failure;
-use crate::cli::DemoArgs;
-use crate::exit::Exit;
+use crate::args::DemoArgs;
+use console::Exit;
+use console::Failure;
 
 use child::Stop;
 use clients::Client;

@@ -15,7 +15,7 @@ use super::follower::{Followed, Follower};
 use super::pause::ReaderPause;
 use super::recorder::{Ended, Recorder};
 use super::screen::Screen;
-use crate::config::units::{show_duration, show_size};
+use config::units::{show_duration, show_size};
 
 /// Streams recorded at the same time.
 const STREAMS: u64 = 6;

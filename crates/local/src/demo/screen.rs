@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::table::table_lines;
+use console::table::table_lines;
 
 /// Where the demo writes. It uses colours only on a terminal.
 pub struct Screen {

@@ -98,7 +98,7 @@ pub struct ContextAddArgs {
     pub invite_file: Option<std::path::PathBuf>,
     /// The address of a manager, as this machine reaches it; may be given several times [default: those in the
     /// invitation].
-    #[arg(long, value_name = "HOST:PORT", value_parser = crate::config::keys::address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = config::keys::address)]
     pub manager: Vec<String>,
 }
 

@@ -80,7 +80,7 @@ pub struct StudyArgs {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
     /// Also show which parameters reach this many bytes per second: 1250MB for a link of 10 Gb/s.
-    #[arg(long, value_name = "RATE", value_parser = crate::config::units::parse_size)]
+    #[arg(long, value_name = "RATE", value_parser = config::units::parse_size)]
     pub rate: Option<u64>,
     /// A ROOT file whose branches the jobs of study B read, instead of generated files.
     #[arg(long, value_name = "FILE")]
@@ -179,7 +179,7 @@ pub struct QuickArgs {
     #[arg(required = true, value_name = "DIRECTORY")]
     pub places: Vec<String>,
     /// How long to start new trials.
-    #[arg(long, value_name = "TIME", default_value = "3min", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3min", value_parser = config::units::parse_duration)]
     pub time: Duration,
     /// The options of the measurement.
     #[command(flatten)]
@@ -206,7 +206,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "FOLDER")]
     pub results: Option<PathBuf>,
     /// End a phase after this long; its figure then covers what was done.
-    #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = config::units::parse_duration)]
     pub phase_limit: Option<Duration>,
     /// Print the summary as JSON on stdout instead of the table.
     #[arg(long)]

@@ -81,7 +81,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub window: u16,
     /// Limit the rate, in bytes a second, as in 10MiB: that of all bytes from servers, and that of all bytes to them.
-    #[arg(long, value_name = "RATE", value_parser = crate::config::units::parse_size)]
+    #[arg(long, value_name = "RATE", value_parser = config::units::parse_size)]
     pub bwlimit: Option<u64>,
     /// Bypass the page cache on this machine: if it pays, always for large files, or never.
     #[arg(long, value_enum, default_value = "auto")]
@@ -342,16 +342,16 @@ pub struct FindArgs {
     #[arg(long = "type", value_name = "f|d", value_parser = kind)]
     pub kind: Option<transfer::tree::Kind>,
     /// Only files larger than this, as in 10MiB.
-    #[arg(long, value_name = "SIZE", value_parser = crate::config::units::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = config::units::parse_size)]
     pub larger: Option<u64>,
     /// Only files smaller than this.
-    #[arg(long, value_name = "SIZE", value_parser = crate::config::units::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = config::units::parse_size)]
     pub smaller: Option<u64>,
     /// Only what has changed within this time, as in 2h.
-    #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = config::units::parse_duration)]
     pub newer: Option<std::time::Duration>,
     /// Only what has not changed within this time.
-    #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = config::units::parse_duration)]
     pub older: Option<std::time::Duration>,
     /// Search only down to this depth.
     #[arg(long, value_name = "N")]

@@ -1,5 +1,6 @@
 //! `weir drain`.
 
+use control::ControlRequest;
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
@@ -8,7 +9,6 @@ use super::repair::{counted_groups, under_way};
 use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::{DrainArgs, TargetArgs};
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 

@@ -1,13 +1,13 @@
 //! `weir file`.
 
 use cluster::placement::StoreState;
+use config::units::show_size;
+use control::ControlRequest;
 use manager::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView};
 
 use super::show;
 use crate::Failure;
 use crate::cli::FileArgs;
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;

@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
+use control::ControlRequest;
 use manager::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
 
 use super::{asked, counted};
 use crate::Failure;
 use crate::cli::{FsckArgs, TargetArgs};
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// Runs the command.

@@ -1,12 +1,12 @@
 //! `weir store remove --lost`: what will be lost, and the removal.
 
+use config::units::show_size;
+use control::ControlRequest;
 use manager::{FileSum, LossView};
 
 use super::{asked, counted, print, stores_meant};
 use crate::Failure;
 use crate::cli::RemoveStoreArgs;
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 

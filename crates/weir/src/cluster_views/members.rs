@@ -1,11 +1,11 @@
 //! `weir store` and `weir node`: changes of the cluster's members.
 
+use control::ControlRequest;
 use manager::{StatusView, StoreView};
 use types::StoreId;
 
 use super::{asked, counted, lost, show, store_meant, stores_meant};
 use crate::cli::{NodeArgs, NodeCommand, OneStoreArgs, RemoveStoreArgs, StoreArgs, StoreCommand};
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::{Failure, store_add};
 

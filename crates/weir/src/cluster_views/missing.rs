@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
+use control::ControlRequest;
 use manager::{MissingPage, ReplicationState, UnderReplicatedFile};
 
 use super::{asked, counted};
 use crate::Failure;
 use crate::cli::MissingArgs;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// How many files there are of each kind.

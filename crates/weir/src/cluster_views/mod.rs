@@ -15,6 +15,7 @@ mod stores;
 
 use std::io::Write as _;
 
+use control::ControlRequest;
 use manager::{NodeView, StatusView, StoreView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +24,6 @@ use types::{NodeId, StoreId};
 use crate::Failure;
 use crate::cli::{ManagerArgs, TargetArgs};
 use crate::context::Target;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 pub(crate) use drain::run as drain;

@@ -2,14 +2,14 @@
 
 use std::io::Write as _;
 
+use config::units::show_size;
+use control::ControlRequest;
 use manager::ApplyView;
 
 use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::admin_api::PolicyView;
 use crate::cli::{PolicyApplyArgs, PolicyArgs, PolicyCommand};
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::wrap::wrapped;

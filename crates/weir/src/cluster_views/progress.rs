@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use config::units::{show_duration, show_size};
 use manager::{CopyProgress, FailedCopyView};
 
 use super::counted;
-use crate::config::units::{show_duration, show_size};
 use crate::wrap::wrapped;
 
 /// How often a command that waits asks for the progress.

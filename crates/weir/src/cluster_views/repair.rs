@@ -1,12 +1,12 @@
 //! `weir repair`.
 
+use control::ControlRequest;
 use manager::{RepairView, StuckView};
 
 use super::progress::{Progress, failed, left};
 use super::{asked, counted, print, show};
 use crate::Failure;
 use crate::cli::{RepairArgs, TargetArgs};
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 

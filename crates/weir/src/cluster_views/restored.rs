@@ -1,13 +1,13 @@
 //! `weir restored`: how the names of a restored manager and its disk servers disagree.
 
+use config::units::show_size;
 use console::time_text::show_time;
+use control::ControlRequest;
 use manager::{ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
 
 use super::{asked, counted, print};
 use crate::Failure;
 use crate::cli::RestoredArgs;
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 

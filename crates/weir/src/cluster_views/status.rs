@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use config::units::show_size;
+use control::ControlRequest;
 use manager::{Counted, DamageCounts, NodeView, StatusView};
 use monitor::health::{UNKNOWN, check_line, unknown_line};
 
@@ -9,8 +11,6 @@ use super::progress::{failed, left};
 use super::{asked, counted, show};
 use crate::Failure;
 use crate::cli::StatusArgs;
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::health::{DiskView, NodeStatus, StatusAnswer};
 use crate::table::table_lines;

@@ -1,12 +1,12 @@
 //! `weir stores`.
 
+use config::units::show_size;
+use control::ControlRequest;
 use manager::StoreView;
 
 use super::{counted, show};
 use crate::Failure;
 use crate::cli::ManagerArgs;
-use crate::config::units::show_size;
-use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 

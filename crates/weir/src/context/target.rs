@@ -9,13 +9,13 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use control::client::{self, Answers, AskError};
+use control::{ControlRequest, remote};
 use link::admin::AdminIdentity;
 
 use super::{ContextError, Contexts};
 use crate::Failure;
 use crate::cli::{DATA_DEFAULT, TargetArgs};
-use crate::control::client::{self, Answers, AskError};
-use crate::control::{ControlRequest, remote};
 use crate::exit::Exit;
 use crate::serve::now;
 

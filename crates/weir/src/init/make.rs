@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use config::{ClusterRole, Config};
 use foundation::datadir::format_of;
+use foundation::layout::{OWN_STORE_DIR, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::JoinToken;
 
 use crate::cluster_node::{NodesAddress, in_words};
-use crate::config::{ClusterRole, Config};
 use crate::exit::Exit;
 use crate::serve::{now, open_cluster_dir, open_data_dir, would_make};
-use crate::served_stores::{self, STORE_DIR};
+use crate::served_stores;
 use crate::{Failure, free_addresses, listen, metrics, serve_disk};
 
 /// A directory of the node, and what happened to it.
@@ -57,7 +58,7 @@ pub(super) fn make(config: &Config, token: Option<&JoinToken>) -> Result<Vec<Mad
                 return Err(serve_disk::no_address_for_clients(&config.listen));
             }
             let data = config.data.as_deref();
-            if let Some(data) = data.filter(|data| token.is_none() && !serve_disk::has_joined(data)) {
+            if let Some(data) = data.filter(|data| token.is_none() && !has_joined(data)) {
                 return Err(serve_disk::not_joined(data));
             }
             check_stores(&config)?;
@@ -76,7 +77,7 @@ fn made(data: &DataDir, what: String) -> Made {
 /// Refuses what cannot become a store, before the token is used.
 fn check_stores(config: &Config) -> Result<(), Failure> {
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
-    let in_data = config.data.as_ref().map(|data| data.join(STORE_DIR));
+    let in_data = config.data.as_ref().map(|data| data.join(OWN_STORE_DIR));
     for table in config.stores.iter().filter(|table| Some(&table.dir) != in_data.as_ref()) {
         let dir = &table.dir;
         match format_of(dir).map_err(refused)? {

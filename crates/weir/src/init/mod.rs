@@ -15,6 +15,8 @@ use std::net::ToSocketAddrs as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use config::Config;
+use foundation::layout::OWN_STORE_DIR;
 use link::JoinToken;
 
 pub(crate) use owner::Owner;
@@ -26,9 +28,7 @@ use self::make::Made;
 use self::settings::NewNode;
 use crate::cli::{InitArgs, InitRole, usual_data};
 use crate::cluster_node::host_name;
-use crate::config::Config;
 use crate::exit::Exit;
-use crate::served_stores::STORE_DIR;
 use crate::{Failure, serve_disk};
 
 /// Runs the command.
@@ -49,7 +49,7 @@ fn new_node(args: &InitArgs, role: InitRole) -> Result<Exit, Failure> {
     }
     let usual = usual_data();
     let data = absolute(args.data.as_deref().unwrap_or(&usual))?;
-    let in_data = data.join(STORE_DIR);
+    let in_data = data.join(OWN_STORE_DIR);
     let mut stores = args.stores.iter().map(|dir| absolute(dir)).collect::<Result<Vec<_>, _>>()?;
     if role == InitRole::Disk && stores.is_empty() {
         stores.push(in_data);

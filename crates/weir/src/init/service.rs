@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use config::Config;
+
 use crate::Failure;
-use crate::config::Config;
 use crate::exit::Exit;
 
 /// The configuration file that the package's unit reads.

@@ -141,7 +141,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ClusterRole, Config};
+    use config::{ClusterRole, Config};
 
     fn node<'a>(role: InitRole, host: &'a str) -> NewNode<'a> {
         NewNode {

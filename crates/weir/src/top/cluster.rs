@@ -1,6 +1,7 @@
 //! `weir top` for all nodes of a cluster, as the manager sees them.
 
 use cluster::Presence;
+use control::ControlRequest;
 use manager::{ActivityView, NodeView, TopView};
 use monitor::{Seen, Size, Source, fitted};
 use types::units::show_size;
@@ -8,7 +9,6 @@ use types::units::show_size;
 use crate::Failure;
 use crate::cli::TargetArgs;
 use crate::cluster_views::asked;
-use crate::control::ControlRequest;
 use crate::table::{spaced_table, table_lines};
 
 const HEADING: [&str; 10] = ["node", "at", "state", "open", "wr", "in/s", "out/s", "load", "free", "heard"];

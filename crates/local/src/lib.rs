@@ -1,0 +1,303 @@
+//! `weir local`: a cluster on this machine to try it out, with one process for each node. The nodes outlive the command. Later commands
+//! find each by a file that identifies its process; the addresses stay the same. [`demo`] is `weir demo`.
+//!
+//! The nodes are processes of the same binary, whose path the system says. This crate asks them by their control sockets, as any command does.
+
+pub mod args;
+pub mod demo;
+mod error;
+mod nodes;
+mod plan;
+mod ports;
+mod process;
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+
+use config::Config;
+use console::table::table_lines;
+use console::{Exit, Failure};
+use status_page::listen;
+
+use crate::args::{LocalArgs, LocalCommand, LocalDetachedArgs, LocalStatusArgs, LocalUpArgs};
+
+pub use error::LocalError;
+pub use nodes::{Nodes, Stopped, log_end};
+pub use plan::{NodePlan, Plan};
+use ports::Ports;
+use process::Process;
+
+/// Default address for clients.
+const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1094));
+/// Default number of disk servers.
+const DISKS: u16 = 4;
+/// The lock that lets one command at a time start nodes in a folder.
+const LOCK: &str = "lock";
+
+/// Runs the command.
+pub fn run(args: &LocalArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        LocalCommand::Up(args) => up(args),
+        LocalCommand::Kill(args) => {
+            let nodes = open(&args.dir)?;
+            for name in &args.nodes {
+                let node = nodes.plan.node(name)?;
+                let pid = nodes.kill(node)?.ok_or_else(|| LocalError::NotRunning { name: name.clone() })?;
+                say(&format!("{name} was killed (process {pid})"))?;
+            }
+            Ok(Exit::Done)
+        }
+        LocalCommand::Stop(args) => {
+            let nodes = open(&args.dir)?;
+            let chosen = args.nodes.iter().map(|name| nodes.plan.node(name)).collect::<Result<Vec<_>, _>>()?;
+            stop(&nodes, &chosen)
+        }
+        LocalCommand::Start(args) => {
+            let (mut nodes, _lock) = open_locked(&args.dir)?;
+            for name in &args.nodes {
+                nodes.plan.node(name)?;
+            }
+            if args.new {
+                nodes.forget_gone(&args.nodes)?;
+            }
+            let all = nodes.plan.clone();
+            let chosen = args.nodes.iter().map(|name| all.node(name)).collect::<Result<Vec<_>, _>>()?;
+            for node in &chosen {
+                if let Some(process) = nodes.process(node) {
+                    say(&format!("{} is running already (process {})", node.name, process.pid()))?;
+                }
+            }
+            let started = start(&mut nodes, &chosen)?;
+            for node in started {
+                say(&format!("{} is ready", node.name))?;
+            }
+            Ok(Exit::Done)
+        }
+        LocalCommand::Down(args) => {
+            let (nodes, _lock) = open_locked(&args.dir)?;
+            stop(&nodes, &nodes.plan.nodes.iter().collect::<Vec<_>>())
+        }
+        LocalCommand::Status(args) => status(args),
+        LocalCommand::Detached(args) => detached(args),
+    }
+}
+
+impl From<LocalError> for Failure {
+    fn from(error: LocalError) -> Self {
+        Failure::new(error.exit(), error)
+    }
+}
+
+fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
+    // Check these before touching anything; otherwise the error would only be in a node's log.
+    let listen = args.listen.as_deref().map(|given| listen::resolve(given, false)).transpose();
+    let listen = listen.map_err(|error| Failure::new(error.exit(), error))?;
+    if let Some(config) = &args.config {
+        Config::load(Some(config)).map_err(|error| Failure::new(Exit::Usage, error))?;
+    }
+    if Plan::read(&args.dir)?.is_none() {
+        // A new cluster would keep its folder and an address that it cannot have.
+        let listen = listen.unwrap_or(LISTEN);
+        TcpListener::bind(listen).map_err(|source| LocalError::Listen { listen, source })?;
+    }
+    fs::create_dir_all(&args.dir).map_err(|source| io("make", &args.dir, source))?;
+    check_ours(&args.dir)?;
+    let _lock = lock(&args.dir)?;
+    let dir = args.dir.canonicalize().map_err(|source| io("find", &args.dir, source))?;
+    let mut ports = Ports::new(rand::random());
+    let plan = match Plan::read(&dir)? {
+        Some(plan) => resumed(plan, listen, args.disks, &dir, &mut ports)?,
+        None => {
+            let mut plan = Plan::new(listen.unwrap_or(LISTEN), &mut ports)?;
+            plan.grow(args.disks.unwrap_or(DISKS), &mut ports)?;
+            plan
+        }
+    };
+    drop(ports);
+    if let Some(config) = &args.config {
+        fs::copy(config, dir.join(nodes::CONFIG)).map_err(|source| io("copy", config, source))?;
+    }
+    plan.write(&dir)?;
+    let mut nodes = Nodes { dir, plan: plan.clone() };
+    let all: Vec<&NodePlan> = plan.nodes.iter().collect();
+    let begun: Vec<&NodePlan> = all.iter().copied().filter(|node| nodes.process(node).is_none()).collect();
+    if let Err(error) = start(&mut nodes, &all) {
+        // Do not leave half a cluster running.
+        stop_in_order(&nodes, &begun)?;
+        return Err(error.into());
+    }
+    // The manager printed this when it started, now or earlier.
+    let line = nodes.ready_line(nodes.plan.manager()).unwrap_or_default();
+    say(&line)?;
+    Ok(Exit::Done)
+}
+
+/// The existing cluster, with the changes that the command asks for.
+fn resumed(
+    mut plan: Plan,
+    listen: Option<SocketAddr>,
+    disks: Option<u16>,
+    dir: &Path,
+    ports: &mut Ports,
+) -> Result<Plan, LocalError> {
+    let (is, are) = (plan.manager().listen, plan.disks());
+    if let Some(asked) = listen.filter(|asked| asked.ip() != is.ip() || ![0, is.port()].contains(&asked.port())) {
+        return Err(LocalError::ListensElsewhere { dir: dir.to_owned(), is, asked });
+    }
+    match disks {
+        Some(disks) if disks < are => return Err(LocalError::TooMany { dir: dir.to_owned(), are }),
+        Some(disks) => plan.grow(disks, ports)?,
+        None => {}
+    }
+    Ok(plan)
+}
+
+/// Refuses a folder that holds something else.
+fn check_ours(dir: &Path) -> Result<(), LocalError> {
+    if dir.join(plan::FILE).exists() {
+        return Ok(());
+    }
+    let failed = |source| io("read", dir, source);
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        // Left by an interrupted first start, or present in every fresh ext4.
+        let is_nothing = [LOCK, plan::FILE_NEW, nodes::CONFIG, "lost+found"].iter().any(|nothing| name == *nothing);
+        if !is_nothing {
+            let found = name.to_string_lossy().into_owned();
+            return Err(LocalError::Foreign { dir: dir.to_owned(), found });
+        }
+    }
+    Ok(())
+}
+
+/// Starts the nodes of `chosen` that are not running, the manager first, and waits until they are ready.
+fn start<'a>(nodes: &mut Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
+    nodes.check_made(chosen)?;
+    let started = start_made(nodes, chosen);
+    // Also after an error: some nodes may have made their data directories.
+    let recorded = nodes.record_made();
+    let started = started?;
+    recorded.map(|()| started)
+}
+
+fn start_made<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
+    let (managers, disks): (Vec<&NodePlan>, Vec<_>) =
+        chosen.iter().copied().filter(|node| nodes.process(node).is_none()).partition(|node| node.is_manager());
+    for some in [&managers, &disks] {
+        let mut starting = Vec::new();
+        // Wait for the started nodes even if the next one cannot start, because their tokens must be deleted.
+        let launched = some.iter().try_for_each(|node| {
+            starting.push(nodes.launch(node)?);
+            Ok(())
+        });
+        let ready = nodes.wait_ready(starting);
+        launched.and(ready)?;
+    }
+    // Wait also for nodes that were running already: a restarted manager does not know them yet.
+    if nodes.process(nodes.plan.manager()).is_some() {
+        let chosen: Vec<&NodePlan> = chosen.iter().copied().filter(|node| !node.is_manager()).collect();
+        nodes.wait_online(&chosen)?;
+    }
+    Ok([managers, disks].concat())
+}
+
+/// Stops disk servers first, because they have reports for the manager.
+fn stop_in_order<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<(&'a NodePlan, Stopped)>, LocalError> {
+    let (managers, disks): (Vec<_>, Vec<_>) = chosen.iter().copied().partition(|node| node.is_manager());
+    let mut stopped = nodes.stop(&disks)?;
+    stopped.extend(nodes.stop(&managers)?);
+    Ok(stopped)
+}
+
+fn stop(nodes: &Nodes, chosen: &[&NodePlan]) -> Result<Exit, Failure> {
+    let stopped = stop_in_order(nodes, chosen)?;
+    for node in chosen {
+        let how = match stopped.iter().find(|(one, _)| one.name == node.name) {
+            Some((_, Stopped::Cleanly)) => "was stopped",
+            Some((_, Stopped::ByForce)) => "did not stop within 15 s and was killed",
+            None => "was not running",
+        };
+        say(&format!("{} {how}", node.name))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
+    let nodes = open(&args.dir)?;
+    if args.json {
+        let node = |node: &NodePlan| {
+            serde_json::json!({
+                "name": node.name,
+                "pid": nodes.process(node).map(|process| process.pid()),
+                "clients": node.listen,
+                "nodes": node.nodes,
+                "location": node.location,
+                "data": nodes.data(node).to_string_lossy(),
+                "log": nodes.log(node).to_string_lossy(),
+            })
+        };
+        let all: Vec<_> = nodes.plan.nodes.iter().map(node).collect();
+        say(&serde_json::json!({ "dir": nodes.dir.to_string_lossy(), "nodes": all }).to_string())?;
+        return Ok(Exit::Done);
+    }
+    let row = |node: &NodePlan| {
+        let process = nodes.process(node).map_or("not running".into(), |process| process.pid().to_string());
+        vec![
+            node.name.clone(),
+            process,
+            node.listen.to_string(),
+            node.nodes.to_string(),
+            node.location.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = nodes.plan.nodes.iter().map(row).collect();
+    for line in table_lines(&["node", "process", "clients", "nodes", "location"], &rows) {
+        say(&line)?;
+    }
+    say(&format!("data directories and logs: {}", nodes.dir.display()))?;
+    Ok(Exit::Done)
+}
+
+/// Becomes a node in a session of its own, so that the end of a terminal, or Ctrl-C in it, does not reach it.
+fn detached(args: &LocalDetachedArgs) -> Result<Exit, Failure> {
+    let failed = |what: &'static str| move |error: io::Error| Failure::new(Exit::Failed, error).while_doing(what);
+    rustix::process::setsid().map_err(|error| failed("cannot begin a session")(error.into()))?;
+    // Write the file before the node starts, so that no node is ever forgotten.
+    Process::this().and_then(|this| this.write(&args.pid_file)).map_err(failed("cannot write which process it is"))?;
+    let own = std::env::current_exe().map_err(failed("cannot find this program"))?;
+    let error = std::process::Command::new(own).args(&args.arguments).exec();
+    Err(failed("cannot start")(error))
+}
+
+fn open(dir: &Path) -> Result<Nodes, LocalError> {
+    let none = || LocalError::None { dir: dir.to_owned() };
+    let dir = dir.canonicalize().map_err(|_| none())?;
+    let plan = Plan::read(&dir)?.ok_or_else(none)?;
+    Ok(Nodes { dir, plan })
+}
+
+/// Opens the cluster with the lock held, so that no other command starts or stops its nodes.
+fn open_locked(dir: &Path) -> Result<(Nodes, File), LocalError> {
+    open(dir)?;
+    let lock = lock(dir)?;
+    // Another command may have added nodes before we held the lock.
+    Ok((open(dir)?, lock))
+}
+
+fn lock(dir: &Path) -> Result<File, LocalError> {
+    let path = dir.join(LOCK);
+    let file = File::options().create(true).append(true).open(&path);
+    file.and_then(|file| file.lock().map(|()| file)).map_err(|source| io("lock", &path, source))
+}
+
+fn io(what: &'static str, path: &Path, source: io::Error) -> LocalError {
+    LocalError::Io { what, path: PathBuf::from(path), source }
+}
+
+fn say(line: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))
+}
