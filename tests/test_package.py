@@ -198,7 +198,7 @@ def test_systemd_reloads_kills_and_stops_it(system):
     for program in unneeded:
         program.rename(f"{program}.away")
     system.ok("bash", "-c", "echo kept >/tmp/kept && xrdcp -f /tmp/kept root://127.0.0.1//kept")
-    settings.write_text(good + 'log = "info,server=debug"\n')
+    settings.write_text(good + 'log = "info,xrootd=debug"\n')
     system.ok("systemctl", "reload", "weir")
     until("the new settings", lambda: "taken over: `log`" in said(system))
     settings.write_text(good + "nonsense = 1\n")

@@ -200,7 +200,7 @@ class Soak:
         if "loss" in self.plants and number == 1:
             client = Client(self.server.port)
             # Not one that is being copied as a whole: its copy would fail, too.
-            client.remove(next(path for path in reversed(self.load.ledger.standing()) if not path.startswith("/big/")))
+            client.remove([path for path in self.load.ledger.standing() if not path.startswith("/big/")][-1])
             client.close()
         if "error" in self.plants and number == 0:  # in many files, as each is seldom read; from the next round on
             self.load.still |= dict.fromkeys(list(self.load.still)[::10], self.load.still["/still/large"])

@@ -39,6 +39,9 @@ impl Default for CopyRate {
 /// copy start again.
 pub const SLOWEST: u64 = 4 << 20;
 
+/// How long a copy waits for which its target has too much to do.
+const REST_WHILE_BUSY: Duration = Duration::from_secs(1);
+
 /// How often the namespace is searched while copies are being made.
 const LOOK_WHILE_BUSY: Duration = Duration::from_millis(200);
 
@@ -157,16 +160,26 @@ impl Copying {
 
     /// A copy has ended. `is_there`: the replica exists.
     pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
-        if let Some((missing, since)) = self.under_way.remove(&copy)
-            && !is_there
-        {
-            self.resting.insert((missing.object, missing.to), now + self.rate.rest);
-            // Other copies may use the bytes that were reserved for this one and cannot have been copied yet.
-            // Otherwise a large copy that fails at once would keep them waiting.
-            let copied = self.earned(now.since(since)).min(u128::from(missing.len));
-            let back = u128::from(missing.len) - copied;
-            self.credit = self.credit.saturating_add(i128::try_from(back).unwrap_or(i128::MAX)).min(self.most());
+        let ended = self.under_way.remove(&copy);
+        if let Some((missing, since)) = ended.filter(|_| !is_there) {
+            self.rest(now, missing, since, self.rate.rest);
         }
+    }
+
+    /// The target has too much to do for this copy at the moment. It is asked again soon.
+    pub fn put_off(&mut self, now: Time, copy: CopyId) {
+        if let Some((missing, since)) = self.under_way.remove(&copy) {
+            self.rest(now, missing, since, self.rate.rest.min(REST_WHILE_BUSY));
+        }
+    }
+
+    fn rest(&mut self, now: Time, missing: MissingReplica, since: Time, rest: Duration) {
+        self.resting.insert((missing.object, missing.to), now + rest);
+        // Other copies may use the bytes that were reserved for this one and cannot have been copied yet.
+        // Otherwise a large copy that fails at once would keep them waiting.
+        let copied = self.earned(now.since(since)).min(u128::from(missing.len));
+        let back = u128::from(missing.len) - copied;
+        self.credit = self.credit.saturating_add(i128::try_from(back).unwrap_or(i128::MAX)).min(self.most());
     }
 
     /// Starts the copies that are due, and ends those that are silent.
@@ -344,6 +357,30 @@ mod tests {
             Some(&CopyEffect::Make(CopyId(2), missing(2, 10))),
             "and what may have been copied counts"
         );
+    }
+
+    #[test]
+    fn a_copy_for_which_its_target_has_no_time_gives_way_to_others_and_comes_again_soon() {
+        let mut copying = Copying::new(at(0), rate(1000, 1));
+        let mut out = Vec::new();
+        copying.tick(at(1000), &mut out);
+        copying.found(at(1000), page(vec![missing(1, 10), missing(2, 10)], None));
+        out.clear();
+        copying.tick(at(1000), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(1), missing(1, 10))]);
+        out.clear();
+        copying.put_off(at(1000), CopyId(1));
+        copying.go_on(at(1000), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(2), missing(2, 10))]);
+        copying.done(at(1000), CopyId(2), true);
+        for (time, is_made) in [(1900, false), (2100, true)] {
+            out.clear();
+            copying.look_soon();
+            copying.tick(at(time), &mut out);
+            copying.found(at(time), page(vec![missing(1, 10)], None));
+            copying.tick(at(time), &mut out);
+            assert_eq!(out.iter().any(|effect| matches!(effect, CopyEffect::Make(..))), is_made, "{time}: {out:?}");
+        }
     }
 
     #[test]

@@ -76,7 +76,6 @@ fn on_disk(code: ErrorCode) -> String {
         ErrorCode::NoSpace => "its disk is full".into(),
         ErrorCode::Checksum | ErrorCode::Damaged => "bytes on its disk are damaged".into(),
         ErrorCode::Io => "its disk failed".into(),
-        ErrorCode::Overloaded => "its server is stopping, or has too much to do".into(),
         code => format!("{code:?}"),
     }
 }

@@ -1,5 +1,5 @@
 //! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of all keys. The defaults, the file's parser,
-//! the errors and the test of `docs/reference/configuration.md` all use it.
+//! the errors and the test of `docs/reference/configuration.md` (`crates/weir/tests/documents.rs`) all use it.
 
 mod file;
 pub mod keys;
@@ -24,7 +24,7 @@ pub enum ClusterRole {
     Disk,
 }
 
-/// Everything that can be set. Sizes are in bytes. [`keys::KEYS`] explains the keys.
+/// Everything that can be set. Sizes are in bytes. `docs/reference/configuration.md` explains the keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Config {

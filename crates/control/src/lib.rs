@@ -4,6 +4,10 @@
 //! Each connection carries one request: a line of JSON, [`ControlRequest`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
 //! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
 //! so, so that commands and nodes of different versions understand each other.
+//!
+//! To add a command of a running node: a [`ControlRequest`] here, and in `rules` the role that it takes and, if it changes something, its words
+//! for the audit log. Every request passes `gate`, which checks the role and logs each change. This crate answers nothing: `weir` does, in
+//! `serve_manager` and `admin_api` for a manager, in `node_services` for a single node, in `serve_disk` for a disk server.
 
 mod caller;
 pub mod client;

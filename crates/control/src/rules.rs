@@ -9,11 +9,11 @@ use config::ClusterRole;
 
 /// What holds for a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// The least role that may make it.
-    pub least: AdminRole,
+    pub(crate) least: AdminRole,
     /// What it changes, in words for the audit log; `None` if it only reads.
-    pub change: Option<String>,
+    pub(crate) change: Option<String>,
 }
 
 fn read(least: AdminRole) -> Rule {
@@ -25,7 +25,7 @@ fn change(least: AdminRole, what: impl Into<String>) -> Rule {
 }
 
 /// The rule of a request.
-pub fn rule(ask: &ControlRequest) -> Rule {
+pub(crate) fn rule(ask: &ControlRequest) -> Rule {
     match ask {
         ControlRequest::ScrubStatus
         | ControlRequest::Status

@@ -235,7 +235,7 @@ pub struct ServeArgs {
     /// [default: 60].
     #[arg(long, value_name = "N")]
     pub grace_seconds: Option<u64>,
-    /// What to log: error, warn, info, debug, trace, or a filter such as `info,server=debug` [default: info].
+    /// What to log: error, warn, info, debug, trace, or a filter such as `info,xrootd=debug` [default: info].
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
     /// Read the settings, report errors in them, and end: with 0 if a node would accept them.

@@ -3,7 +3,7 @@
 //!
 //! Promises: every way to end has a documented exit code. Stdout carries what a program reads (the ready line, `--json`), stderr what a
 //! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`, `local`);
-//! this crate turns arguments into their options.
+//! this crate turns arguments into their options (`local` has its own arguments).
 
 mod admin;
 mod admin_api;

@@ -21,7 +21,7 @@ const AUDIT_ALWAYS: &str = "audit=info";
 /// The running log; its filter can change.
 pub struct Logging(reload::Handle<EnvFilter, Registry>);
 
-/// Sends log events at `level` (or by a filter such as `info,server=debug`) to stderr from now on.
+/// Sends log events at `level` (or by a filter such as `info,xrootd=debug`) to stderr from now on.
 pub fn start(level: &str) -> Result<(), Failure> {
     start_as(level, false).map(drop)
 }
@@ -53,7 +53,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
         _ => filter,
     });
     filter.map_err(|error| {
-        format!("`{level}` is not a log level: {error}; write error, warn, info, debug, trace, or a filter such as info,server=debug")
+        format!("`{level}` is not a log level: {error}; write error, warn, info, debug, trace, or a filter such as info,xrootd=debug")
     })
 }
 

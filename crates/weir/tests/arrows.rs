@@ -1,5 +1,5 @@
 //! House rules that the compiler does not check: which crate may use which, no async runtime in the synchronous crates, no `utils`, no
-//! `unwrap` in library code. ARCHITECTURE.md has the same list of arrows.
+//! `unwrap` in library code. ARCHITECTURE.md has the same list of arrows, which a test compares.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bench-run", &["console", "status-page", "bench", "client"]),
     ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
     ("config", &["service", "foundation"]),
-    ("control", &["config", "console", "foundation", "disk", "link", "manager"]),
+    ("control", &["config", "foundation", "disk", "link", "manager"]),
     ("local", &["config", "control", "console", "status-page", "foundation", "cluster", "manager", "client", "wire"]),
     (
         "weir",
@@ -167,13 +167,28 @@ fn a_wrong_arrow_is_noticed() {
     );
 }
 
-/// ARCHITECTURE.md and this test must not drift apart.
+/// The names in backquotes.
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// ARCHITECTURE.md and this test must not drift apart. A row that describes what its crate uses in words is not compared.
 #[test]
-fn architecture_names_every_crate() {
+fn architecture_has_the_same_arrows() {
     let text = std::fs::read_to_string(crates_dir().parent().unwrap().join("ARCHITECTURE.md")).unwrap();
-    for (name, _) in ARROWS {
-        assert!(text.contains(&format!("| `{name}` |")), "ARCHITECTURE.md has no row for `{name}`");
+    let mut compared = 0;
+    for (name, to) in ARROWS {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for `{name}`"));
+        let uses = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap().trim();
+        let in_words = uses.split('`').step_by(2).any(|between| !between.trim().is_empty());
+        if !in_words {
+            let to: BTreeSet<String> = to.iter().map(|to| (*to).to_owned()).collect();
+            assert_eq!(quoted(uses), to, "ARCHITECTURE.md has other arrows for `{name}`");
+            compared += 1;
+        }
     }
+    assert!(compared > 20, "{compared} rows were compared");
 }
 
 #[test]

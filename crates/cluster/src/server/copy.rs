@@ -52,8 +52,6 @@ pub(super) struct EndedCopy {
 enum Step {
     /// The disk checks whether the replica already exists.
     Looking,
-    /// The disk could not check it yet: it is checking others. It is asked again.
-    Waiting,
     /// A part was requested and has not arrived.
     Fetching,
     /// The own disk is writing a part of this many bytes.
@@ -215,9 +213,6 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 let is_it = copy.original == Original::Kept { len: kept.len, was_whole: false };
                 self.end_copy(replica, if is_it { Ok(()) } else { Err(CopyFailure::Differs) }, at);
             }
-            (WorkResult::Looked(Err(ErrorCode::Overloaded)), Step::Looking) => {
-                (copy.step, copy.asked) = (Step::Waiting, at.now);
-            }
             (
                 WorkResult::Looked(Err(why))
                 | WorkResult::Opened(Err(why))
@@ -232,16 +227,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     }
 
     pub(super) fn tick_copies(&mut self, at: &mut StepContext<'_, C, B>) {
-        let (me, PartTerms { fetch: len, fetch_patience: patience, fetch_again: again, .. }) = (self.store, self.terms);
-        // The manager limits how long a copy may take in all.
-        let is_due = |copy: &Copy| copy.step == Step::Waiting && at.now.since(copy.asked) >= again;
-        let due: Vec<ReplicaId> =
-            self.copies.iter().filter(|(_, copy)| is_due(copy)).map(|(replica, _)| *replica).collect();
-        for replica in due {
-            let Some(copy) = self.copies.get_mut(&replica) else { continue };
-            copy.step = Step::Looking;
-            at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { original: copy.original });
-        }
+        let (me, PartTerms { fetch: len, fetch_patience: patience, .. }) = (self.store, self.terms);
         let mut silent = Vec::new();
         for (replica, copy) in self.copies.iter_mut().filter(|(_, copy)| copy.step == Step::Fetching) {
             if at.now.since(copy.heard) >= patience {

@@ -360,23 +360,6 @@ fn a_lost_part_is_asked_for_again_and_does_not_end_the_copy() {
 }
 
 #[test]
-fn a_disk_that_is_checking_other_replicas_is_asked_again_and_the_copy_does_not_fail() {
-    let mut story = Story::new();
-    let by = WorkPurpose::Copy(CopyId(93));
-    story.manager(order(93));
-    for _ in 0..20 {
-        assert_eq!(story.did(by, WorkResult::Looked(Err(ErrorCode::Overloaded))), []);
-        let begin = story.ms;
-        while story.step(Input::Tick) != [work(by, Work::Look { original: ORIGINAL })] {
-            assert!(story.ms - begin < 2000);
-        }
-        assert!(story.ms - begin >= 1000, "not again and again");
-        assert_eq!(story.step(Input::Tick), []);
-    }
-    assert_eq!(story.did(by, WorkResult::Looked(Ok(Found::Same))), [copied(93, true)]);
-}
-
-#[test]
 fn a_failed_copy_says_why() {
     let failed = |give: &dyn Fn(&mut Story, WorkPurpose) -> Effects| {
         let mut story = Story::new();

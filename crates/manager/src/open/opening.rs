@@ -251,8 +251,8 @@ impl OpenService {
             opening.op.empty = Some(content.object);
             return self.open_new(opening);
         }
-        if content.group == GroupId::STRIPED && opening.op.resume.is_some() {
-            // If another client writes it, the namespace says so. That client's open write may also end before the namespace decides.
+        let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
+        if content.group == GroupId::STRIPED && goes_on {
             return self.resume_striped(opening);
         }
         let came_for = opening.open_request.came_with.map(|(object, _)| object);
@@ -367,7 +367,7 @@ impl OpenService {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        let sharing = op.sharing;
+        let (sharing, goes_on) = (op.sharing, op.resume.is_some());
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);
         let claim = claim_of(&op);
@@ -376,7 +376,11 @@ impl OpenService {
                 Ok(opened) => opened,
                 Err(error) => return this.refused(error, claim, answer),
             };
-            // The path may name another object by now.
+            // The path may name another object by now, or another client's open write of a striped file has ended. Such a file has no replicas of
+            // its own.
+            if opened.group == GroupId::STRIPED {
+                return answer(this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request));
+            }
             let of_it = ended.as_ref().filter(|ended| ended.replica == opened.replica);
             let fenced = of_it.map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);

@@ -117,7 +117,7 @@ impl OpenService {
         });
     }
 
-    fn redirect_striped_writer(
+    pub(super) fn redirect_striped_writer(
         &self,
         opened: &OpenedWrite,
         goes_on: bool,

@@ -216,18 +216,21 @@ fn it_is_taken_over_only_if_no_server_sees_its_client() {
     assert!(file.cluster.writers().is_empty());
 }
 
-/// A change in the namespace that says when it begins, and takes until its sender is dropped.
-struct Takes(std::sync::Mutex<(Sender<()>, Receiver<()>)>);
+/// The end of a striped file, which says when its transaction begins, and waits in it until its sender is dropped.
+struct SlowEnd {
+    ends: EndStriped,
+    begins: Sender<()>,
+    until: Mutex<Receiver<()>>,
+}
 
-impl Operation for Takes {
-    const TAG: namespace::OpTag = namespace::OpTag::Mkdir;
-    type Reply = ();
-    fn run(&self, _: &mut dyn kv::Txn, _: &namespace::Context) -> Result<(), namespace::NsError> {
-        let (begins, until) = &*self.0.lock().unwrap();
-        begins.send(()).unwrap();
-        // It never sends anything.
-        let _ = until.recv_timeout(Duration::from_secs(10));
-        Ok(())
+impl Operation for SlowEnd {
+    const TAG: namespace::OpTag = EndStriped::TAG;
+    type Reply = <EndStriped as Operation>::Reply;
+    fn run(&self, txn: &mut dyn kv::Txn, ctx: &namespace::Context) -> Result<Self::Reply, namespace::NsError> {
+        self.begins.send(()).unwrap();
+        // It never receives anything.
+        let _ = self.until.lock().recv_timeout(Duration::from_secs(10));
+        self.ends.run(txn, ctx)
     }
 }
 
@@ -237,16 +240,16 @@ fn an_open_write_that_ends_while_another_client_asks_to_go_on_with_the_file_is_c
     file.ends_unit(0, false);
     file.ends_unit(1, false);
     let namespace = &file.cluster.namespace;
-    let context = || namespace.context(Timestamp(1), &Actor::admin(), None);
     let ((begins, begun), (end, until)) = (channel(), channel());
+    let ends = SlowEnd { ends: EndStriped { writer: file.opened.writer }, begins, until: Mutex::new(until) };
     std::thread::scope(|scope| {
-        let takes = Takes((begins, until).into());
-        scope.spawn(|| namespace.change(Durability::Written, context(), takes, drop));
+        // Each change runs, or waits for others, in the thread that asks for it.
+        scope.spawn(move || {
+            let context = namespace.context(Timestamp(1), &Actor::admin(), None);
+            namespace.change(Durability::Written, context, ends, drop);
+        });
         begun.recv_timeout(Duration::from_secs(10)).unwrap();
-        // Each change waits in the thread that asks for it. The manager still sees the open write; its end comes first all the same.
-        let ends = EndStriped { writer: file.opened.writer };
-        scope.spawn(move || namespace.change(Durability::Written, context(), ends, drop));
-        std::thread::sleep(Duration::from_millis(200));
+        // The manager still sees the open write, whose end comes first all the same.
         let opens = scope.spawn(|| file.opens(0, true));
         std::thread::sleep(Duration::from_millis(200));
         drop(end);

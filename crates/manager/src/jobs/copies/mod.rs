@@ -11,7 +11,7 @@ use cluster::message::{CopyFailure, Original, ToStore};
 use cluster::replication::{Epoch, ObjectDigest};
 use cluster::{CopyEffect, CopyId, CopyRate, Copying, MissingReplica, MissingReplicaPage, Time};
 use namespace::{AtRest, CopyDone, DropMissingReplicas, Durability, NsError, Sums};
-use types::{GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
+use types::{ErrorCode, GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
 
 use crate::World;
 use crate::coordinator::{ClusterView, Coordinator, PublishedView};
@@ -366,6 +366,10 @@ impl Copies {
             made
         };
         let Some(made) = made else { return };
+        // Its server compares as many replicas with their originals as it may at a time. Nothing has failed.
+        if result == Err(CopyFailure::Target(ErrorCode::Overloaded)) {
+            return self.state.lock().copying.put_off(self.world.now(), copy);
+        }
         if let Err(why) = result {
             self.failed(&made, why.to_string());
             return self.state.lock().copying.done(self.world.now(), copy, false);
