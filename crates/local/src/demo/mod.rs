@@ -16,9 +16,9 @@ mod screen;
 use std::io;
 use std::path::PathBuf;
 
+use console::{Exit, Failure};
+
 use crate::args::DemoArgs;
-use console::Exit;
-use console::Failure;
 
 use child::Stop;
 use clients::Client;

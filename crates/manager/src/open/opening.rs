@@ -251,10 +251,6 @@ impl OpenService {
             opening.op.empty = Some(content.object);
             return self.open_new(opening);
         }
-        let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
-        if content.group == GroupId::STRIPED && goes_on {
-            return self.resume_striped(opening);
-        }
         let came_for = opening.open_request.came_with.map(|(object, _)| object);
         if opening.op.sharing.is_some() && came_for.is_some_and(|object| object != content.object) {
             let why = "the open write of this client has ended, and another file has the name now; open the file again";
@@ -361,7 +357,8 @@ impl OpenService {
         self.open(opening, Durability::Synced, ended);
     }
 
-    fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
+    /// Opens it in the namespace, and sends its client to the primary, or to a server that combines the units of a striped file.
+    pub(super) fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         // A client that repeats its request must not learn that the file exists.
@@ -376,11 +373,16 @@ impl OpenService {
                 Ok(opened) => opened,
                 Err(error) => return this.refused(error, claim, answer),
             };
-            // The path may name another object by now, or another client's open write of a striped file has ended. Such a file has no replicas of
-            // its own.
+            // A striped file has no replicas of its own.
             if opened.group == GroupId::STRIPED {
-                return answer(this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request));
+                return match this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request) {
+                    Err(error @ OpeningError::NoAddress { .. }) if takes_back => {
+                        this.take_back(opened.writer, number, move || answer(Err(error)));
+                    }
+                    redirected => answer(redirected),
+                };
             }
+            // The path may name another object by now.
             let of_it = ended.as_ref().filter(|ended| ended.replica == opened.replica);
             let fenced = of_it.map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
@@ -574,7 +576,7 @@ fn is_upload(kind: OpenKind) -> bool {
 }
 
 /// The principal of an open, and whether it replaces a file or continues one, for [`OpenService::claim`]. `None` for opens that go back to one open write.
-pub(super) fn claim_of(op: &OpenWrite) -> Option<(PrincipalId, bool)> {
+fn claim_of(op: &OpenWrite) -> Option<(PrincipalId, bool)> {
     let takes_over = op.how != WriteMode::Update || op.resume.is_some();
     (op.only.is_none() && op.unit_of.is_none()).then_some((op.client.principal, takes_over))
 }

@@ -14,7 +14,7 @@ use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIn
 
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
-use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, claim_of, not_made, seal};
+use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, Nearest, OF_A_BACKUP, PATIENCE_MAX};
 use node::{Layout, Striped, StripedRights, To};
 
@@ -81,42 +81,16 @@ impl OpenService {
         opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
         opening.op.stripe = Some(NewStripe { stripe, units, secret });
         let is_new = opening.op.how == WriteMode::NewOnly && !opening.op.restarted;
-        self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
+        self.open(opening, if is_new { Durability::Written } else { Durability::Synced }, None);
     }
 
     /// A client returns to a striped file that it was writing. The units have the acknowledged bytes, so any server can take them over.
     pub(crate) fn reopen_striped(self: &Arc<Self>, mut opening: Opening) {
         opening.op.resume = None;
-        self.open_file(opening, Durability::Synced, false);
+        self.open(opening, Durability::Synced, None);
     }
 
-    /// Continues an interrupted striped file, at a client's request.
-    pub(crate) fn resume_striped(self: &Arc<Self>, opening: Opening) {
-        self.open_file(opening, Durability::Synced, true);
-    }
-
-    /// Opens the file itself, and sends its client to a server that combines its units.
-    fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
-        let this = Arc::clone(self);
-        let Opening { open_request, op, answer } = opening;
-        let is_new = op.how != WriteMode::Update && !op.restarted;
-        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        let by = (self.world.wall(), &actor, open_request.number);
-        let claim = claim_of(&op);
-        self.names.change(by, durability, op, move |result| {
-            let opened = match result {
-                Ok(opened) => opened,
-                Err(error) => return this.refused(error, claim, answer),
-            };
-            match this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request) {
-                Err(error @ OpeningError::NoAddress { .. }) if is_new => {
-                    this.take_back(opened.writer, open_request.number, move || answer(Err(error)));
-                }
-                redirected => answer(redirected),
-            }
-        });
-    }
-
+    /// Sends a client that writes a striped file to a server that combines its units. `goes_on`: it may also open units that have ended.
     pub(super) fn redirect_striped_writer(
         &self,
         opened: &OpenedWrite,
