@@ -267,6 +267,11 @@ SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
     ),
     # the stock server ends the connection, sometimes only after the next request
     "refused-data-ends": lambda step, outcome, _: (step.name == "writev" or step.under) and not outcome.ok,
+    # a client that lost its connection is refused a new file of that name: at the stock server the file is empty by now, if it was to
+    # be replaced
+    "replaced-at-close": lambda step, outcome, history: (
+        step.opens is not None and step.about["path"] in history.abandoned and outcome.number == raw.EXISTS
+    ),
     # the stock server may have opened the file that was moved away from that name
     "left-name-is-free": lambda step, outcome, history: outcome.ok and history.has_left(step),
 }

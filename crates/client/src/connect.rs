@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::settings::TICK;
 use crate::waiting::Waiting;
-use crate::watch::Why;
+use crate::watch::WaitReason;
 use crate::{ClientError, Endpoint};
 
 /// Connects to the server of `waiting`. `most`: the time for each of its addresses.
@@ -35,7 +35,7 @@ pub(crate) fn connect(waiting: &Waiting, most: Duration) -> Result<TcpStream, Cl
 
 /// Looks at the clock. The end of the deadline is no error of its own here: the connection was not made in time.
 fn is_over(waiting: &Waiting, end: Instant) -> Result<bool, ClientError> {
-    match waiting.tick(Why::Connection) {
+    match waiting.tick(WaitReason::Connection) {
         Err(error @ ClientError::Stopped) => Err(error),
         Err(_) => Ok(true),
         Ok(()) => Ok(Instant::now() >= end),

@@ -13,7 +13,7 @@ use wire::{Request, Response};
 
 use crate::pace::WaitLimit;
 use crate::settings::Stop;
-use crate::watch::Why;
+use crate::watch::WaitReason;
 use crate::{ClientError, RemoteFile};
 
 /// How often the client asks how far the copy is.
@@ -100,7 +100,7 @@ impl RemoteFile {
             if waited >= most {
                 return Err(ClientError::Stalled { server, what, after: most });
             }
-            self.session.tell(Why::Growth, (waited, most - waited));
+            self.session.tell(WaitReason::Growth, (waited, most - waited));
             if !self.session.ready(now + LOOK)? {
                 continue;
             }

@@ -65,7 +65,7 @@ pub use sums::{Algorithm, Sum};
 pub use units_writer::UnitsWriter;
 pub use url::{Endpoint, Url, UrlError};
 pub use vector::{RoundTrips, SEGMENT_MAX, Span};
-pub use watch::{Wait, Watch, Why};
+pub use watch::{Wait, WaitReason, Watch};
 pub use wire::batch::Limits as BatchLimits;
 pub use wire::request::{DirlistOptions, OpenOptions};
 pub use wire::response::StatFlags;

@@ -21,7 +21,7 @@ use crate::pace::{Pace, WaitLimit};
 use crate::rate::RateLimit;
 use crate::settings::{Stop, TICK};
 use crate::waiting::Waiting;
-use crate::watch::Why;
+use crate::watch::WaitReason;
 use crate::{ClientError, Endpoint, Settings};
 
 /// The size of the receive buffer. Larger data bypass it.
@@ -201,7 +201,7 @@ impl Session {
     }
 
     /// Tells the watch of a wait that has its own time: how long it has taken, and how long it may still take.
-    pub(crate) fn tell(&self, why: Why<'_>, time: (Duration, Duration)) {
+    pub(crate) fn tell(&self, why: WaitReason<'_>, time: (Duration, Duration)) {
         self.waiting.tell_of(why, time);
     }
 
@@ -330,7 +330,7 @@ impl Session {
             let timeout = Timespec::try_from(left.min(TICK)).ok();
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) if left.is_zero() => return Ok(false),
-                Ok(0) | Err(rustix::io::Errno::INTR) => self.waiting.tick(Why::Answer)?,
+                Ok(0) | Err(rustix::io::Errno::INTR) => self.waiting.tick(WaitReason::Answer)?,
                 Ok(_) => return Ok(true),
                 Err(error) => return Err(self.lost(error.into())),
             }
@@ -345,7 +345,7 @@ impl Session {
             Some(due) if under_way => self.ready(due),
             Some(due) => {
                 self.flush()?;
-                self.waiting.sleep_until(due, Why::Asked(&self.asked_why))?;
+                self.waiting.sleep_until(due, WaitReason::Asked(&self.asked_why))?;
                 Ok(false)
             }
         }
@@ -415,7 +415,7 @@ impl Session {
                 self.keep_rate(self.rate.received(got))?;
                 return Ok(got);
             }
-            self.waiting.tick(Why::Answer)?;
+            self.waiting.tick(WaitReason::Answer)?;
         }
     }
 
@@ -471,7 +471,7 @@ impl Session {
                     if since.elapsed() >= self.silence_max {
                         return Err(ClientError::Silent { server: self.server().clone(), after: self.silence_max });
                     }
-                    self.waiting.tick(Why::Room)?;
+                    self.waiting.tick(WaitReason::Room)?;
                 }
                 Err(error) => return Err(self.lost(error)),
             }
@@ -550,7 +550,7 @@ impl Session {
         self.note_wait(what, seconds, text);
         let most = self.waiting.deadline.most_of_waits();
         let again = self.waiting.deadline.again_at(seconds, Instant::now());
-        self.waiting.sleep_until(again.ok_or_else(|| self.waited(what, most, text))?, Why::Asked(text))
+        self.waiting.sleep_until(again.ok_or_else(|| self.waited(what, most, text))?, WaitReason::Asked(text))
     }
 
     /// Notes that the server defers one of several requests under way.
@@ -686,7 +686,7 @@ pub(crate) fn any_ready<K>(
             return Ok(Some(over));
         }
         for (_, session) in sessions.iter() {
-            session.waiting.tell(Why::Answer, now);
+            session.waiting.tell(WaitReason::Answer, now);
         }
         let left = end.saturating_duration_since(now);
         let timeout = Timespec::try_from(left.min(TICK)).ok();

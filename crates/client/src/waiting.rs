@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::{Bound, Deadline};
 use crate::settings::{Stop, TICK};
-use crate::watch::{Wait, Watch, Why};
+use crate::watch::{Wait, WaitReason, Watch};
 use crate::{ClientError, Endpoint, Settings};
 
 /// One wait, or several in a row for the same server.
@@ -43,7 +43,7 @@ impl Waiting {
     }
 
     /// To be called several times a second during a wait. Returns an error if the wait must end.
-    pub(crate) fn tick(&self, why: Why<'_>) -> Result<(), ClientError> {
+    pub(crate) fn tick(&self, why: WaitReason<'_>) -> Result<(), ClientError> {
         self.stop.check()?;
         let now = Instant::now();
         self.tell(why, now);
@@ -51,12 +51,12 @@ impl Waiting {
     }
 
     /// Tells the watch.
-    pub(crate) fn tell(&self, why: Why<'_>, now: Instant) {
+    pub(crate) fn tell(&self, why: WaitReason<'_>, now: Instant) {
         self.tell_of(why, (self.deadline.waited(now), self.deadline.left(now)));
     }
 
     /// Tells the watch of a wait that has its own time: how long it has taken, and how long it may still take.
-    pub(crate) fn tell_of(&self, why: Why<'_>, (waited, left): (Duration, Duration)) {
+    pub(crate) fn tell_of(&self, why: WaitReason<'_>, (waited, left): (Duration, Duration)) {
         self.watch.tell(&Wait { server: &self.server, what: &self.what, why, waited, left });
     }
 
@@ -76,7 +76,7 @@ impl Waiting {
     }
 
     /// Waits until `until`. The end of the deadline does not end it; the caller has compared them.
-    pub(crate) fn sleep_until(&self, until: Instant, why: Why<'_>) -> Result<(), ClientError> {
+    pub(crate) fn sleep_until(&self, until: Instant, why: WaitReason<'_>) -> Result<(), ClientError> {
         loop {
             self.stop.check()?;
             let now = Instant::now();
@@ -98,6 +98,6 @@ impl Waiting {
     pub(crate) fn pause(&self, pause: Duration, failed: &ClientError) -> Result<(), ClientError> {
         let now = Instant::now();
         let until = now + pause.min(self.deadline.left(now));
-        self.sleep_until(until, Why::Failed(&failed.to_string()))
+        self.sleep_until(until, WaitReason::Failed(&failed.to_string()))
     }
 }

@@ -45,7 +45,7 @@ pub struct Wait<'a> {
     /// The request, in words; may be empty.
     pub what: &'a str,
     /// Why it waits.
-    pub why: Why<'a>,
+    pub why: WaitReason<'a>,
     /// How long nothing has moved.
     pub waited: Duration,
     /// After this time the client gives up, unless something moves.
@@ -54,7 +54,7 @@ pub struct Wait<'a> {
 
 /// Why the client waits.
 #[derive(Clone, Copy, Debug)]
-pub enum Why<'a> {
+pub enum WaitReason<'a> {
     /// The server has not accepted the connection.
     Connection,
     /// The server has not answered.
@@ -75,17 +75,17 @@ impl fmt::Display for Wait<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, what, why, waited, left } = self;
         match why {
-            Why::Connection => write!(f, "{server} does not accept the connection")?,
-            Why::Answer => write!(f, "{server} does not answer")?,
-            Why::Room => write!(f, "{server} takes no more data")?,
-            Why::Growth => write!(f, "{server} shows no progress")?,
-            Why::Writer => write!(f, "{server} has nothing new; the writer has not closed the file")?,
-            Why::Asked(text) => {
+            WaitReason::Connection => write!(f, "{server} does not accept the connection")?,
+            WaitReason::Answer => write!(f, "{server} does not answer")?,
+            WaitReason::Room => write!(f, "{server} takes no more data")?,
+            WaitReason::Growth => write!(f, "{server} shows no progress")?,
+            WaitReason::Writer => write!(f, "{server} has nothing new; the writer has not closed the file")?,
+            WaitReason::Asked(text) => {
                 let text: String =
                     String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect();
                 write!(f, "{server} asks to wait: {text}")?;
             }
-            Why::Failed(error) => write!(f, "{error}; trying again")?,
+            WaitReason::Failed(error) => write!(f, "{error}; trying again")?,
         }
         if !what.is_empty() {
             write!(f, " ({what})")?;
@@ -115,9 +115,9 @@ mod tests {
             waited: Duration::from_millis(millis),
             left: Duration::from_secs(13),
         };
-        watch.tell(&wait(1999, Why::Answer));
-        watch.tell(&wait(2000, Why::Answer));
-        watch.tell(&wait(9000, Why::Asked(b"a store\x1b[2J is away")));
+        watch.tell(&wait(1999, WaitReason::Answer));
+        watch.tell(&wait(2000, WaitReason::Answer));
+        watch.tell(&wait(9000, WaitReason::Asked(b"a store\x1b[2J is away")));
         assert_eq!(
             *told.lock().unwrap(),
             [
@@ -125,6 +125,6 @@ mod tests {
                 "d1:1094 asks to wait: a store[2J is away (write /f); waiting for 9 s, gives up in 13 s",
             ]
         );
-        Watch::default().tell(&wait(9000, Why::Room));
+        Watch::default().tell(&wait(9000, WaitReason::Room));
     }
 }

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 
 /// The meaning of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum Signal {
     /// Stop; with the signal's name.
     Stop(&'static str),
     /// Reload the configuration.
@@ -22,18 +22,18 @@ pub enum Asked {
 
 /// From now on each SIGHUP and the first SIGTERM or SIGINT arrive at the receiver. A further SIGTERM or SIGINT ends the process with
 /// [`Exit::Unclean`].
-pub fn catch() -> std::io::Result<Receiver<Asked>> {
+pub fn catch() -> std::io::Result<Receiver<Signal>> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut first = true;
         for signal in signals.forever() {
             let asked = match signal {
-                SIGHUP => Asked::Reload,
-                SIGTERM => Asked::Stop("SIGTERM"),
-                _ => Asked::Stop("SIGINT"),
+                SIGHUP => Signal::Reload,
+                SIGTERM => Signal::Stop("SIGTERM"),
+                _ => Signal::Stop("SIGINT"),
             };
-            if let Asked::Stop(name) = asked {
+            if let Signal::Stop(name) = asked {
                 if !first {
                     tracing::warn!("{name} again: stopping at once; nothing acknowledged is lost");
                     std::process::exit(i32::from(Exit::Unclean.code()));

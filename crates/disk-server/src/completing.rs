@@ -17,12 +17,12 @@ pub(super) struct Completing(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<One>,
+    waiting: Vec<UnsyncedReplica>,
     /// A job syncs, and looks for more afterwards.
     is_synced: bool,
 }
 
-struct One {
+struct UnsyncedReplica {
     replica: Arc<Replica>,
     by: WorkPurpose,
     completed: Completed,
@@ -40,7 +40,7 @@ impl DiskServer {
     ) {
         replica.hold();
         let mut state = shell.completing.0.lock();
-        state.waiting.push(One { replica: Arc::clone(replica), by, completed });
+        state.waiting.push(UnsyncedReplica { replica: Arc::clone(replica), by, completed });
         let is_synced = std::mem::replace(&mut state.is_synced, true);
         drop(state);
         if !is_synced {
@@ -61,7 +61,7 @@ impl DiskServer {
             Some(last) => shell.at.store.sync_journal_to(last).map_err(|error| told(&shell.at, &error)),
             None => Ok(()),
         };
-        for One { replica, by, completed: Completed { len, crc32c, adler32, .. } } in due {
+        for UnsyncedReplica { replica, by, completed: Completed { len, crc32c, adler32, .. } } in due {
             let did = WorkResult::Completed(synced.map(|()| ObjectDigest { len, crc32c, adler32 }));
             self.after_work(shell, replica.replica, &did);
             replica.go_on();

@@ -87,7 +87,7 @@ pub trait DiskWorld: Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The store is about to delete the replica or to start it again as empty.
-    Emptied,
+    Erased,
     /// This many stores did not answer, and are no longer in-sync replicas of the open write.
     LeftOut(usize),
     /// The copy on this store differs from its primary's, and does not count.
@@ -279,7 +279,7 @@ impl DiskServer {
                 self.others.write().incarnation = keys.incarnation;
                 *self.manager.write() = keys.manager;
             }
-            FromManager::StoreAddresses(page) => self.hear_ways(page),
+            FromManager::StoreAddresses(page) => self.take_addresses(page),
             FromManager::WhoLeads { store, writers } => {
                 let Some(shell) = self.stores.get(&store) else { return };
                 let led = {
@@ -359,7 +359,7 @@ impl DiskServer {
     }
 
     /// Takes over a page of store addresses.
-    fn hear_ways(&self, page: StoreAddressPage) {
+    fn take_addresses(&self, page: StoreAddressPage) {
         let Some(gone) = self.others.write().addresses.take(page) else { return };
         for node in gone {
             self.arrivals.write().of.remove(&node);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::Time;
-use node::{FromDisk, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, Refusal};
+use node::{FromDisk, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, RequestError};
 use parking_lot::Mutex;
 use types::{ErrorCode, RequestNumber, WriterToken};
 
@@ -37,7 +37,7 @@ impl OpenWriteRequests {
 pub enum NotAgreed {
     /// It refuses. Nothing was done.
     #[error(transparent)]
-    Refused(Refusal),
+    Refused(RequestError),
     /// It did not answer in time. It may have done what was asked.
     #[error("the cluster's manager has not answered")]
     NoAnswer,

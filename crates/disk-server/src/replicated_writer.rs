@@ -44,7 +44,7 @@ pub enum DiskServerError {
     },
     /// The capability is invalid.
     #[error(transparent)]
-    Permission(CapabilityError),
+    Capability(CapabilityError),
     /// The request may succeed later.
     #[error("{why}")]
     Wait {
@@ -80,7 +80,7 @@ impl DiskServerError {
             Self::Store(code, _) | Self::Refused(code) => *code,
             Self::Moved { .. } => ErrorCode::Stale,
             Self::AbsentReplica { .. } => ErrorCode::NotFound,
-            Self::Permission(_) => ErrorCode::Denied,
+            Self::Capability(_) => ErrorCode::Denied,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::NoCheckpoints => ErrorCode::Unsupported,
         }

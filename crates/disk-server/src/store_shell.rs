@@ -232,7 +232,7 @@ impl DiskServer {
         }
         while let Some((by, work)) = replica.pop() {
             if matches!(work, Work::Delete | Work::Renew) {
-                self.world.notice(shell.at.store_id, replica.replica, Notice::Emptied);
+                self.world.notice(shell.at.store_id, replica.replica, Notice::Erased);
             }
             #[cfg(any(test, feature = "planted"))]
             if self.has(super::PlantedBug::CopyNotMade)

@@ -114,7 +114,7 @@ impl DiskServer {
             ) => {
                 return Err(self.moved());
             }
-            Err(error) => return Err(DiskServerError::Permission(error)),
+            Err(error) => return Err(DiskServerError::Capability(error)),
         };
         match session {
             Some(session) if session == capability.session => {}

@@ -52,7 +52,7 @@ impl Disk {
         let settings = DiskSettings { node: OWN, process_epoch: ProcessEpoch(1), boot: BootId(1) };
         let node = DiskNode::start(settings, Vec::new(), &links).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        links.start(&listener, link::Doors::default(), None, node.receiver()).unwrap();
+        links.start(&listener, link::OtherServices::default(), None, node.receiver()).unwrap();
         Self { links, node, address: listener.address() }
     }
 

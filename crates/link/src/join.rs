@@ -272,7 +272,7 @@ pub(crate) fn receive<T: serde::de::DeserializeOwned>(
 /// Also for a peer without a token of this cluster, which has been told so: the listener limits how often that stands
 /// in the log.
 pub(crate) fn serve(
-    door: &JoinService,
+    service: &JoinService,
     mut halves: SplitChannel,
     address: SocketAddr,
     deadline: Deadline,
@@ -285,7 +285,7 @@ pub(crate) fn serve(
     challenge[12..].copy_from_slice(&nonce);
     halves.writing.send(&[&challenge])?;
     let request: Request = receive(&mut halves, deadline)?;
-    let verdict = match admit(door, &challenge, request) {
+    let verdict = match admit(service, &challenge, request) {
         Ok((issued, name)) => {
             tracing::info!(node = %issued.name.node, roles = %issued.name.roles, name, from = %address, "a node has joined");
             Verdict::Welcome(issued.to_message())
@@ -305,7 +305,11 @@ pub(crate) fn serve(
 }
 
 /// The certificate for the peer, and its name.
-fn admit(door: &JoinService, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), Refusal> {
+fn admit(
+    service: &JoinService,
+    challenge: &[u8; CHALLENGE_BYTES],
+    request: Request,
+) -> Result<(Issued, String), Refusal> {
     let Request { presented, roles, name, key, signature } = request;
     let unknown = || Refusal::OfStranger("it asks for a role that this version does not know".into());
     let roles = Roles::from_bits(roles).ok_or_else(unknown)?;
@@ -318,12 +322,12 @@ fn admit(door: &JoinService, challenge: &[u8; CHALLENGE_BYTES], request: Request
         return Err(Refusal::OfStranger("its request is not signed with the key that it is for".into()));
     }
     let now = now();
-    let Joined { node, roles } = door.tokens.take(&presented, &wish, now).map_err(|error| match error {
+    let Joined { node, roles } = service.tokens.take(&presented, &wish, now).map_err(|error| match error {
         TakeError::Token(TokenError::Unknown { .. }) => Refusal::OfStranger(error.to_string()),
         error => Refusal::OfInvited(error.to_string()),
     })?;
-    let name = crate::NodeName { cluster: door.authority.cluster(), node, roles };
-    let issued = door.authority.issue(&name, &key, now, door.validity);
+    let name = crate::NodeName { cluster: service.authority.cluster(), node, roles };
+    let issued = service.authority.issue(&name, &key, now, service.validity);
     let issued = issued.map_err(|error| Refusal::OfInvited(error.to_string()))?;
     Ok((issued, wish.name))
 }

@@ -56,7 +56,7 @@ pub use hello::{Expect, HELLO_BYTES, Hello, HelloProblem, Version, Versions, pri
 pub use identity::{Identity, IdentityError};
 pub use join::{JoinError, JoinService, Joined, NAME_MAX, TakeError, TokenStore, join};
 pub use keys::NewKey;
-pub use listener::{Doors, Listener, UnidentifiedConnection};
+pub use listener::{Listener, OtherServices, UnidentifiedConnection};
 pub use message::{MessageError, decode, encode};
 pub use name::NodeName;
 pub use peer::{Peer, PeerIdentity, Pending, Responder, Room};

@@ -30,9 +30,9 @@ const STACK_BYTES: usize = 512 << 10;
 const LINES_MAX: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Who may come in besides nodes. A manager has both, a disk server none.
+/// What a listener serves besides the links of nodes. A manager serves both, a disk server none.
 #[derive(Clone, Debug, Default)]
-pub struct Doors {
+pub struct OtherServices {
     /// Lets nodes join.
     pub join: Option<Arc<JoinService>>,
     /// Serves administrators.
@@ -94,8 +94,8 @@ impl Listener {
     }
 
     /// Accepts connections in the caller's thread until [`Listener::stop`]. Each gets its own thread, with `handler`.
-    /// `doors` says who else is served here.
-    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, doors: &Doors) {
+    /// `others` are also served here.
+    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, others: &OtherServices) {
         loop {
             let accepted = self.socket.accept();
             if self.stopping.load(Ordering::Acquire) {
@@ -118,10 +118,10 @@ impl Listener {
                 );
                 continue;
             };
-            let (us, handler, doors) = (us.clone(), Arc::clone(handler), doors.clone());
+            let (us, handler, others) = (us.clone(), Arc::clone(handler), others.clone());
             let serve = move || {
                 let listener = Arc::clone(&stranger.listener);
-                match begin(&us, &*handler, &doors, socket, address) {
+                match begin(&us, &*handler, &others, socket, address) {
                     Ok(Begun::Node(ready)) => {
                         drop(stranger);
                         // The handler and the log already know of the end.
@@ -190,7 +190,7 @@ enum Begun<B> {
 fn begin<H: Handler>(
     us: &LocalNode,
     handler: &H,
-    doors: &Doors,
+    others: &OtherServices,
     socket: TcpStream,
     address: SocketAddr,
 ) -> Result<Begun<H::Buffer>, CloseCause> {
@@ -198,15 +198,15 @@ fn begin<H: Handler>(
     let current = us.credentials.current();
     let (halves, shown) = channel::accept(socket, Arc::clone(&current.server), deadline, us.settings.send_time)?;
     let administrators = || {
-        let service = doors.admin.as_ref();
+        let service = others.admin.as_ref();
         service.ok_or_else(|| CloseCause::ClosedHere("an administrator came, and only managers serve them".into()))
     };
     match shown.protocol.as_deref() {
         Some(JOIN_PROTOCOL) => {
-            let Some(door) = &doors.join else {
+            let Some(service) = &others.join else {
                 return Err(CloseCause::ClosedHere("it wants to join, and only managers let nodes join".into()));
             };
-            join::serve(door, halves, address, deadline)?;
+            join::serve(service, halves, address, deadline)?;
             Ok(Begun::Nothing)
         }
         Some(INVITE_PROTOCOL) => {

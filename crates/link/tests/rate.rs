@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use link::{
-    Authority, Call, Credentials, Doors, Expect, Handler, Identity, IncomingHeader, LinkError, Listener, LocalNode,
-    Outgoing, Peer, PeerIdentity, Received, Roles, Settings, connect,
+    Authority, Call, Credentials, Expect, Handler, Identity, IncomingHeader, LinkError, Listener, LocalNode,
+    OtherServices, Outgoing, Peer, PeerIdentity, Received, Roles, Settings, connect,
 };
 use parking_lot::Mutex;
 use types::{ClusterId, NodeId, Timestamp};
@@ -74,7 +74,7 @@ fn megabytes_a_second_and_cpu_seconds_a_gigabyte() {
     let sink = Arc::new(Sink::default());
     let accepting = {
         let (listener, us, sink) = (Arc::clone(&listener), us(1), Arc::clone(&sink));
-        std::thread::spawn(move || listener.serve(&us, &sink, &Doors::default()))
+        std::thread::spawn(move || listener.serve(&us, &sink, &OtherServices::default()))
     };
     let ready = connect::<Vec<u8>>(&us(2), listener.address(), Expect::default()).unwrap();
     let peer = ready.peer().clone();

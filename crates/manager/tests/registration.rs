@@ -61,7 +61,7 @@ impl Cluster {
         let door = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
-        let doors = link::Doors { join: Some(Arc::new(door)), admin: None };
+        let doors = link::OtherServices { join: Some(Arc::new(door)), admin: None };
         links.start(&listener, doors, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { _folder: folder, authority, namespace, tokens, links, address }
@@ -105,7 +105,7 @@ impl Disk {
     fn new(cluster: &Cluster, us: LocalNode) -> Self {
         let links = Links::new(us);
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        links.start(&listener, link::Doors::default(), None, Arc::new(Quiet)).unwrap();
+        links.start(&listener, link::OtherServices::default(), None, Arc::new(Quiet)).unwrap();
         links.keep_manager(&cluster.address.to_string());
         let until = Instant::now() + SOON;
         while links.peer(NodeId(1)).is_none() {

@@ -78,8 +78,8 @@ impl Layout {
 
 /// The rights of a valid capability at one store. `None` if it has another purpose.
 #[must_use]
-pub fn grant_of(permission: &Capability) -> Option<Grant> {
-    match Layout::decode(&permission.layout)?.to {
+pub fn grant_of(capability: &Capability) -> Option<Grant> {
+    match Layout::decode(&capability.layout)?.to {
         To::Replica(grant) => Some(grant),
         To::Striped(_) => None,
     }

@@ -27,6 +27,6 @@ pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,
     ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, LENGTHS_MAX, Message,
-    OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal,
-    ReplicaOrigin, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
+    OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin,
+    RequestError, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, CloseCause, Doors, Expect, Handler, IncomingHeader, LinkError, Listener, LocalNode, Outgoing,
+    CallError, CloseCause, Expect, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices, Outgoing,
     PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -193,7 +193,7 @@ impl Links {
         self.us.credentials.name().node
     }
 
-    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. `doors` says who
+    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. `others` says who
     /// else is served. A manager has a `registration`.
     ///
     /// # Errors
@@ -201,14 +201,14 @@ impl Links {
     pub fn start(
         self: &Arc<Self>,
         listener: &Arc<Listener>,
-        doors: Doors,
+        others: OtherServices,
         registration: Option<Arc<dyn RegistrationHandler>>,
         receiver: Arc<dyn Receiver>,
     ) -> io::Result<()> {
         let (links, its) = (Arc::clone(self), Arc::clone(listener));
         let serve = move || {
             let side = Arc::new(LinkCallbacks { links: Arc::clone(&links), dialed_for: None });
-            its.serve(&links.us, &side, &doors);
+            its.serve(&links.us, &side, &others);
         };
         let mut state = self.state.lock();
         // Accept no connection before the receiver exists.

@@ -206,13 +206,13 @@ pub struct OpenWriteAnswer {
     /// The number of the request.
     pub number: u64,
     /// The result.
-    pub result: Result<(), Refusal>,
+    pub result: Result<(), RequestError>,
 }
 
 /// Why a manager refuses a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
-pub struct Refusal {
+pub struct RequestError {
     /// The code.
     pub code: ErrorCode,
     /// The reason, for people.

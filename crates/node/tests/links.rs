@@ -142,7 +142,7 @@ impl Node {
             std::thread::sleep(Duration::from_millis(10));
         };
         let (links, story) = (Links::new(us.clone()), Arc::new(Story::default()));
-        links.start(&listener, link::Doors::default(), None, Arc::clone(&story) as Arc<dyn Receiver>).unwrap();
+        links.start(&listener, link::OtherServices::default(), None, Arc::clone(&story) as Arc<dyn Receiver>).unwrap();
         Self { us, links, story, address: listener.address() }
     }
 

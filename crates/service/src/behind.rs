@@ -17,14 +17,14 @@ use crate::session::Session;
 /// There is at most one part, and every other request of the connection waits for it. So the requests keep their
 /// order, as if the connection stored the data itself, and the connection holds at most two buffers.
 #[derive(Default)]
-pub struct Behind {
+pub struct BackgroundStore {
     under_way: Option<Receiver<Result<(), Error>>>,
 }
 
-impl Behind {
+impl BackgroundStore {
     /// Has another thread store `part`, with its own transfer slot. If all storers are busy, the caller stores it.
     /// The caller must have waited for the previous part. The result goes to `answer` if there is one, and otherwise
-    /// to [`Behind::wait`].
+    /// to [`BackgroundStore::wait`].
     pub fn store(
         &mut self,
         service: &Arc<Service>,

@@ -7,7 +7,7 @@ use types::ErrorCode;
 
 use crate::error::Error;
 use crate::open_file::{Access, OpenFile};
-use crate::sharers::Alone;
+use crate::sharers::ExclusiveUse;
 use crate::write_target::WriteTargetError;
 
 /// The size of the changes under a checkpoint, in bytes.
@@ -33,7 +33,7 @@ impl OpenFile {
             return Err(Error::new(ErrorCode::Conflict, text));
         };
         let hold = access.hold()?;
-        if !access.lease.sharers.lock().be_alone(access.share, Alone::HasCheckpoint) {
+        if !access.lease.sharers.lock().be_alone(access.share, ExclusiveUse::HasCheckpoint) {
             let text = format!(
                 "Cannot begin a checkpoint of {}: it is open for writing elsewhere, too; wait until those handles are closed",
                 self.path

@@ -49,25 +49,25 @@ pub(crate) struct Question {
 }
 
 /// A caller that waits for checksums.
-enum Asker {
+enum Requester {
     /// For those that are always kept.
     Sums(Box<dyn AnyAnswer<FileSums>>),
     /// For another one.
     Digest(Box<dyn AnyAnswer<Vec<u8>>>),
 }
 
-impl Asker {
+impl Requester {
     fn give(self, found: Result<Found, Error>) {
         match self {
-            Self::Sums(asker) => asker.give_boxed(found.map(|found| found.sums)),
-            Self::Digest(asker) => asker.give_boxed(found.map(|found| found.digest)),
+            Self::Sums(requester) => requester.give_boxed(found.map(|found| found.sums)),
+            Self::Digest(requester) => requester.give_boxed(found.map(|found| found.digest)),
         }
     }
 
     fn is_unwanted(&self) -> bool {
         match self {
-            Self::Sums(asker) => asker.is_unwanted(),
-            Self::Digest(asker) => asker.is_unwanted(),
+            Self::Sums(requester) => requester.is_unwanted(),
+            Self::Digest(requester) => requester.is_unwanted(),
         }
     }
 }
@@ -104,7 +104,7 @@ struct Shared {
 struct State {
     order: VecDeque<Work>,
     /// The waiting callers, including those for the file that is being read.
-    askers: HashMap<Question, Vec<Asker>>,
+    requesters: HashMap<Question, Vec<Requester>>,
     /// Requests of the manager, by number, with the time when it last repeated each.
     for_manager: HashMap<u64, Instant>,
     stopping: bool,
@@ -142,17 +142,17 @@ impl Checksums {
     }
 
     /// Queues a request, together with equal ones.
-    fn ask(&self, question: Question, file: Unsummed, asker: Asker) {
+    fn ask(&self, question: Question, file: Unsummed, requester: Requester) {
         let mut state = self.shared.state.lock();
-        let is_asked = state.askers.contains_key(&question);
-        if state.stopping || (state.askers.len() >= WAITING_MAX && !is_asked) {
+        let is_asked = state.requesters.contains_key(&question);
+        if state.stopping || (state.requesters.len() >= WAITING_MAX && !is_asked) {
             drop(state);
-            return asker.give(Err(Error::busy()));
+            return requester.give(Err(Error::busy()));
         }
         if !is_asked {
             state.order.push_back(Work::Named(question, file));
         }
-        state.askers.entry(question).or_default().push(asker);
+        state.requesters.entry(question).or_default().push(requester);
         drop(state);
         self.shared.work.notify_one();
     }
@@ -205,7 +205,10 @@ impl Shared {
     /// Whether a caller still waits for the result.
     fn is_wanted(&self, question: &Question) -> bool {
         let state = self.state.lock();
-        let wanted = state.askers.get(question).is_some_and(|askers| askers.iter().any(|asker| !asker.is_unwanted()));
+        let wanted = state
+            .requesters
+            .get(question)
+            .is_some_and(|requesters| requesters.iter().any(|requester| !requester.is_unwanted()));
         wanted && !state.stopping
     }
 
@@ -222,10 +225,10 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
             loop {
                 if state.stopping {
                     state
-                        .askers
+                        .requesters
                         .drain()
-                        .flat_map(|(_, askers)| askers)
-                        .for_each(|asker| asker.give(Err(Error::busy())));
+                        .flat_map(|(_, requesters)| requesters)
+                        .for_each(|requester| requester.give(Err(Error::busy())));
                     return;
                 }
                 if let Some(work) = state.order.pop_front() {
@@ -356,9 +359,9 @@ fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Sum
             }
         }
     }
-    let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
-    for asker in askers {
-        asker.give(found.clone());
+    let requesters = shared.state.lock().requesters.remove(&question).unwrap_or_default();
+    for requester in requesters {
+        requester.give(found.clone());
     }
 }
 
@@ -412,7 +415,7 @@ impl Service {
         }
         // An interrupted update in place has lost the checksums, so the file must be read.
         put_off(&mut answer, content.len);
-        self.read_for(caller, path, inode, content, None, Asker::Sums(Box::new(answer)));
+        self.read_for(caller, path, inode, content, None, Requester::Sums(Box::new(answer)));
     }
 
     /// A checksum that is not always kept, of the file at `path`. If nobody has asked for it since the file has this
@@ -430,7 +433,7 @@ impl Service {
             Ok(Some(kept)) => answer.give(Ok(kept)),
             Ok(None) => {
                 put_off(&mut answer, content.len);
-                self.read_for(caller, path, &inode, content, Some(kind), Asker::Digest(Box::new(answer)));
+                self.read_for(caller, path, &inode, content, Some(kind), Requester::Digest(Box::new(answer)));
             }
             Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
         }
@@ -443,12 +446,12 @@ impl Service {
         inode: &Inode,
         content: &Content,
         digest: Option<DigestKind>,
-        asker: Asker,
+        requester: Requester,
     ) {
         let (object, generation) = (content.object, content.generation);
         let question = Question { ino: inode.ino, object, generation, digest };
         let open_request = Hints::default().open_request(caller, path);
-        self.checksums.ask(question, Unsummed { open_request, path: path.clone(), object, digest }, asker);
+        self.checksums.ask(question, Unsummed { open_request, path: path.clone(), object, digest }, requester);
     }
 
     /// The content of a file whose checksum may be given.

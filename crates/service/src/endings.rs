@@ -393,7 +393,7 @@ impl Endings {
                 self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
             }
             GraceEnd::Complete if !spoiled && lease.fresh => {
-                tracing::info!(path = %lease.path, len, "completed: all announced bytes are here, its close never came");
+                tracing::info!(path = %lease.path, len, client = %lease.caller, "completed: all announced bytes are here, its close never came");
                 self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
             }
             _ => self.interrupt(lease),

@@ -188,7 +188,7 @@ impl Error {
     pub fn text(&self) -> &str {
         match self {
             Error::Refused { text, .. } | Error::Wait { text, .. } => text,
-            Error::Redirect(_) => "another server is to be asked",
+            Error::Redirect(_) => "another server has it",
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! The clocks alone are not fair enough. A user with one connection has one grant at a time, and all grants share the
 //! disk and the processors. Its share would be one in as many as there are grants. Therefore a principal has at most
-//! [`LEAD`](turns::LEAD) more grants at a time than any other busy principal, and so has a user among those of its principal. One
+//! [`LEAD`](queue::LEAD) more grants at a time than any other busy principal, and so has a user among those of its principal. One
 //! that is alone may have them all.
 //!
 //! Writers have priority over readers, and readers over movers ([`Class`]). While a class is busy, all classes behind
@@ -17,13 +17,13 @@
 //!
 //! This module only decides: it has no threads and no locks, and the caller passes the time.
 
-mod turns;
+mod queue;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Instant;
 
-use turns::{Busy, Turns};
+use queue::{Busy, Queue};
 
 /// How many more idle principals than waiting ones are remembered before the idle ones are removed. The same holds for
 /// users and for connections.
@@ -62,7 +62,7 @@ pub(crate) struct Piece<C> {
 
 /// The queue: principals `P` with users `U` and their connections `C`, which wait with a ticket `T`.
 pub(crate) struct Fair<P, U, C, T> {
-    principals: Turns<P, Turns<U, Lines<C, T>>>,
+    principals: Queue<P, Queue<U, Lines<C, T>>>,
     classes: [Busy; CLASSES],
     count: u64,
 }
@@ -125,7 +125,7 @@ impl<C: Copy + Eq + Hash, T> Lines<C, T> {
 
 impl<P: Clone + Eq + Hash, U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<P, U, C, T> {
     pub(crate) fn new() -> Self {
-        Self { principals: Turns::default(), classes: [Busy::CLASS; CLASSES], count: 0 }
+        Self { principals: Queue::default(), classes: [Busy::CLASS; CLASSES], count: 0 }
     }
 
     /// Queues `piece` for a user of a principal.
@@ -139,7 +139,7 @@ impl<P: Clone + Eq + Hash, U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<P,
     /// Grants the next block and returns its ticket. `None`: nobody may have a grant until another one ends.
     pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
         let may = self.classes_that_may(now);
-        let first_of = |users: &Turns<U, Lines<C, T>>| users.first(now, |lines| lines.first(may));
+        let first_of = |users: &Queue<U, Lines<C, T>>| users.first(now, |lines| lines.first(may));
         let (principal, (user, first)) = self.principals.first(now, first_of)?;
         let users = self.principals.within(&principal)?;
         let (piece, ticket) = users.within(&user)?.begin(first)?;
@@ -177,7 +177,7 @@ impl<P: Clone + Eq + Hash, U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<P,
 mod tests {
     use std::time::Duration;
 
-    use super::turns::{BREATH, LEAD};
+    use super::queue::{BREATH, LEAD};
     use super::*;
 
     fn piece<C>(connection: C, bytes: u64) -> Piece<C> {

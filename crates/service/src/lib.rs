@@ -16,7 +16,7 @@
 //! - Names: [`Service::change`], [`Service::stat`], [`Service::list`], the attributes and the checksums. They need no
 //!   open file.
 //!
-//! `tests/line` is a whole front end in 260 lines, and `tests/front_end.rs` drives it on a single node and in a
+//! `tests/line/mod.rs` is a whole front end in about 260 lines of code, and `tests/front_end.rs` drives it on a single node and in a
 //! cluster.
 //!
 //! # Duties of a front end
@@ -154,7 +154,7 @@ pub use types::{ClientAddress, RequestNumber};
 pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};
 
 // Bulk data: parts of writes, reads of many ranges, buffers, transfer slots, and many small files at a time.
-pub use behind::Behind;
+pub use behind::BackgroundStore;
 pub use buffers::{Buffer, Buffers, GrowingBuffer};
 pub use checkpoint::CheckpointSizes;
 pub use copying::CopyRange;

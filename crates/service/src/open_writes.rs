@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::lease::{Lease, WriteAccess};
 use crate::names::Names;
-use crate::sharers::{Alone, Closing, Joined, Newcomer};
+use crate::sharers::{Closing, ExclusiveUse, Joined, Newcomer};
 use crate::writers::{Owner, TakeUp, WriterPresence, Writers};
 
 /// The open writes of a node.
@@ -128,7 +128,7 @@ impl OpenWrites {
             (WriterPresence::Attached, Some(owner)) => {
                 let can_be_shared = lease.can_be_shared() && !wanted.is_over;
                 if !wanted.is_over && sharers.has_checkpoint(who.session) {
-                    return Err(not_shared(&lease, Some(Alone::HasCheckpoint), manner, path));
+                    return Err(not_shared(&lease, Some(ExclusiveUse::HasCheckpoint), manner, path));
                 }
                 if can_be_shared && sharers.alone().is_none() && manner == Manner::Shares {
                     Some(owner)
@@ -163,7 +163,7 @@ impl OpenWrites {
             }
         };
         if manner == Manner::Appends {
-            sharers.be_alone(joined.share, Alone::Appends);
+            sharers.be_alone(joined.share, ExclusiveUse::Appends);
         }
         drop(sharers);
         Ok(Some(Entered { lease, key, joined }))
@@ -269,13 +269,13 @@ fn is_of(writers: &Writers<Arc<Lease>>, lease: &Arc<Lease>) -> bool {
 }
 
 /// Why an open for writing may not have the file together with those who have it open.
-fn not_shared(lease: &Lease, alone: Option<Alone>, manner: Manner, path: &NsPath) -> Error {
+fn not_shared(lease: &Lease, alone: Option<ExclusiveUse>, manner: Manner, path: &NsPath) -> Error {
     let who = &lease.caller;
     let text = match (alone, manner) {
-        (Some(Alone::Appends), _) => {
+        (Some(ExclusiveUse::Appends), _) => {
             format!("Cannot open {path} for update: {who} is appending to it; wait until it has closed the file")
         }
-        (Some(Alone::HasCheckpoint), _) => format!(
+        (Some(ExclusiveUse::HasCheckpoint), _) => format!(
             "Cannot open {path} for update: {who} has an open checkpoint on it; wait until it has closed the file"
         ),
         (None, Manner::Appends) => format!(
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_checkpoint_is_not_shared_with_another_handle_of_its_session() {
         let (writes, one) = opened(1);
-        assert!(one.lease.sharers.lock().be_alone(one.share, Alone::HasCheckpoint));
+        assert!(one.lease.sharers.lock().be_alone(one.share, ExclusiveUse::HasCheckpoint));
         for manner in [Manner::Shares, Manner::Appends] {
             assert!(enter(&writes, 1, 1, manner).is_err());
             assert!(enter(&writes, 2, 2, manner).is_err());

@@ -67,7 +67,7 @@ struct Lost {
 
 /// Why a client shares the file with nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Alone {
+pub(crate) enum ExclusiveUse {
     /// It appends.
     Appends,
     /// It has an open checkpoint.
@@ -312,10 +312,10 @@ impl Sharers {
     }
 
     /// Why nobody else may write the file.
-    pub(crate) fn alone(&self) -> Option<Alone> {
+    pub(crate) fn alone(&self) -> Option<ExclusiveUse> {
         match self.checkpoint_of {
-            Some(_) => Some(Alone::HasCheckpoint),
-            None => self.is_appended.then_some(Alone::Appends),
+            Some(_) => Some(ExclusiveUse::HasCheckpoint),
+            None => self.is_appended.then_some(ExclusiveUse::Appends),
         }
     }
 
@@ -327,13 +327,13 @@ impl Sharers {
 
     /// Nobody else may write the file from now on. Returns `false` if somebody does. A session that appends may have other handles; one with a checkpoint
     /// has none.
-    pub(crate) fn be_alone(&mut self, share: ShareId, why: Alone) -> bool {
-        let may_be = |other: &Share| other.id == share && (why == Alone::Appends || other.due <= 1);
+    pub(crate) fn be_alone(&mut self, share: ShareId, why: ExclusiveUse) -> bool {
+        let may_be = |other: &Share| other.id == share && (why == ExclusiveUse::Appends || other.due <= 1);
         let is_alone = self.shares.iter().all(may_be);
         match why {
             _ if !is_alone => {}
-            Alone::Appends => self.is_appended = true,
-            Alone::HasCheckpoint => self.checkpoint_of = Some(share),
+            ExclusiveUse::Appends => self.is_appended = true,
+            ExclusiveUse::HasCheckpoint => self.checkpoint_of = Some(share),
         }
         is_alone
     }
@@ -507,11 +507,11 @@ mod tests {
     fn a_client_that_takes_the_file_from_its_lost_session_comes_back() {
         let mut sharers = Sharers::default();
         let old = open(&mut sharers, 1, 1).share;
-        assert!(sharers.be_alone(old, Alone::Appends));
+        assert!(sharers.be_alone(old, ExclusiveUse::Appends));
         let who = Newcomer { session: Owner(2), client: &client(1), comes_again: false };
         let back = sharers.take_over(who).share;
         open(&mut sharers, 2, 1);
-        assert!(!sharers.has(old) && sharers.alone() == Some(Alone::Appends));
+        assert!(!sharers.has(old) && sharers.alone() == Some(ExclusiveUse::Appends));
         assert_eq!(sharers.begin_close(back), Closing::Last, "it has one file, whatever its handles are");
     }
 
@@ -532,11 +532,11 @@ mod tests {
     fn a_checkpoint_stays_until_it_has_ended() {
         let mut sharers = Sharers::default();
         let one = open(&mut sharers, 1, 1).share;
-        assert!(sharers.be_alone(one, Alone::HasCheckpoint));
+        assert!(sharers.be_alone(one, ExclusiveUse::HasCheckpoint));
         assert!(sharers.has_checkpoint(Owner(1)) && !sharers.has_checkpoint(Owner(2)));
         let who = Newcomer { session: Owner(2), client: &client(1), comes_again: false };
         sharers.take_over(who);
-        assert_eq!(sharers.alone(), Some(Alone::HasCheckpoint), "it is not rolled back yet");
+        assert_eq!(sharers.alone(), Some(ExclusiveUse::HasCheckpoint), "it is not rolled back yet");
         assert!(!sharers.has_checkpoint(Owner(2)), "the new session may open the file again");
         sharers.end_checkpoint();
         assert_eq!(sharers.alone(), None);
@@ -546,17 +546,17 @@ mod tests {
     fn a_checkpoint_needs_a_writer_that_is_alone() {
         let mut sharers = Sharers::default();
         let one = open(&mut sharers, 1, 1).share;
-        assert!(sharers.be_alone(one, Alone::HasCheckpoint));
-        assert_eq!(sharers.alone(), Some(Alone::HasCheckpoint));
+        assert!(sharers.be_alone(one, ExclusiveUse::HasCheckpoint));
+        assert_eq!(sharers.alone(), Some(ExclusiveUse::HasCheckpoint));
         sharers.end_checkpoint();
         open(&mut sharers, 1, 1);
-        assert!(!sharers.be_alone(one, Alone::HasCheckpoint), "it has another handle");
+        assert!(!sharers.be_alone(one, ExclusiveUse::HasCheckpoint), "it has another handle");
         assert!(close(&mut sharers, one));
         let other = open(&mut sharers, 2, 2).share;
-        assert!(!sharers.be_alone(one, Alone::HasCheckpoint) && sharers.alone().is_none());
+        assert!(!sharers.be_alone(one, ExclusiveUse::HasCheckpoint) && sharers.alone().is_none());
         assert!(close(&mut sharers, other));
-        assert!(sharers.be_alone(one, Alone::Appends) && sharers.be_alone(one, Alone::HasCheckpoint));
+        assert!(sharers.be_alone(one, ExclusiveUse::Appends) && sharers.be_alone(one, ExclusiveUse::HasCheckpoint));
         sharers.end_checkpoint();
-        assert_eq!(sharers.alone(), Some(Alone::Appends));
+        assert_eq!(sharers.alone(), Some(ExclusiveUse::Appends));
     }
 }

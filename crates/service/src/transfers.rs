@@ -77,15 +77,15 @@ impl Transfers {
     /// taken. Small transfers need no slot: it would cost them more than it is worth, and the disk is fastest with
     /// many small reads at a time.
     pub fn of<'a>(&'a self, session: &'a dyn Sharer, connection: u64, class: Class, total: usize) -> TransferSlot<'a> {
-        self.turns(SlotOwner::Session(session), connection, class, total)
+        self.slot(SlotOwner::Session(session), connection, class, total)
     }
 
     /// The same for work for `user` that has no connection; `number` distinguishes it from others.
     pub(crate) fn of_user(&self, user: UserKey, number: u64, class: Class, total: usize) -> TransferSlot<'_> {
-        self.turns(SlotOwner::User(user), number, class, total)
+        self.slot(SlotOwner::User(user), number, class, total)
     }
 
-    fn turns<'a>(&'a self, whose: SlotOwner<'a>, connection: u64, class: Class, total: usize) -> TransferSlot<'a> {
+    fn slot<'a>(&'a self, whose: SlotOwner<'a>, connection: u64, class: Class, total: usize) -> TransferSlot<'a> {
         let exempt = total <= SMALL_TRANSFER_BYTES;
         TransferSlot { transfers: self, whose, connection, class, exempt, held: false, moved: 0, from_line: None }
     }

@@ -167,13 +167,41 @@ fn another_principal_cannot_take_over_end_or_read_an_open_file_with_the_name_of_
         assert!(replaced.starts_with("error Busy"), "{replaced}");
         let made = thief.ask("create f /d/a");
         assert!(made.starts_with("error"), "{made}");
-        // The writer itself sees what it wrote, others see what is durable.
-        let shown = thief.ask("stat /d/a");
-        assert!(shown == "ok 0 666" || shown == "ok 4 666", "{shown}");
         assert_eq!(ana.ask("write f 4 -still"), "ok", "its handle was not fenced");
         assert_eq!(ana.ask("close f"), "ok", "nobody has ended it");
         assert_eq!(ana.ask("open r /d/a"), "ok 10");
         assert_eq!(ana.ask("read r 0 100"), "ok mine-still");
+    });
+}
+
+#[test]
+fn another_principal_cannot_read_an_open_file_with_the_process_of_its_client() {
+    let is_shown = |answer: &str| answer.starts_with("ok") && answer != "ok 0" && answer != "ok 0 666";
+    everywhere(|nodes| {
+        let mut ana = nodes.connect(1);
+        ana.is_process(9);
+        assert_eq!(ana.ask("create f /a"), "ok 0");
+        assert_eq!(ana.ask("chmod /a 666"), "ok");
+        // The gap keeps these bytes from being durable, so only their writer may see them.
+        assert_eq!(ana.ask("write f 4 mine"), "ok");
+        // Clients with other names. Two of them describe their process as the writer does.
+        let (mut same, mut thief, mut other) = (nodes.connect(2), nodes.connect_as(&mallory(), 2), nodes.connect(3));
+        same.is_process(9);
+        thief.is_process(9);
+        other.is_process(10);
+        for stranger in [&mut thief, &mut other] {
+            let (shown, opened) = (stranger.ask("stat /a"), stranger.ask("open r /a"));
+            assert!(!is_shown(&shown) && !is_shown(&opened), "{shown}, {opened}");
+            if opened.starts_with("ok") {
+                assert_eq!(stranger.ask("read r 0 100"), "ok ");
+            }
+        }
+        // In a cluster, only the handle that writes shows them.
+        if !nodes.is_cluster() {
+            assert!(is_shown(&same.ask("stat /a")), "{}", same.ask("stat /a"));
+            assert_eq!(same.ask("open r /a"), "ok 8");
+            assert_eq!(same.ask("read r 4 100"), "ok mine");
+        }
     });
 }
 

@@ -21,7 +21,7 @@ use node::{FromDisk, FromManager};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::capability::{
-    Capability as Permission, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights,
+    Capability as SealedCapability, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights,
 };
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, ObjectId, Policy,
@@ -428,8 +428,8 @@ impl Manager {
             rights: Rights::READ,
             now: env.wall,
         };
-        let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
-        let (replica, grant) = (ReplicaId::first(permission.object), node::grant_of(&permission)?);
+        let capability = SealedCapability::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
+        let (replica, grant) = (ReplicaId::first(capability.object), node::grant_of(&capability)?);
         if let GrantRights::Write { .. } = grant.rights {
             let before = self.leads.insert(replica, grant.store);
             env.counts.taken_over += u64::from(before.is_some_and(|before| before != grant.store));

@@ -433,7 +433,7 @@ impl fmt::Display for Counts {
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
              reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
-             {vanished} clients gone and {absent} away for a while, {late} of them for too long, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
+             {vanished} clients gone and {absent} away for a while, {late} of them for too long, {interrupted} open writes ended for them; {kills} kills, {power_failures} power \
              failures, {partitions} partitions, {disk_errors} disk errors, {damaged} bytes damaged, {found_damaged} damaged replicas found, {hopeless} files changed with damaged replicas alone; {differing} copies differed, {copied} made later; {drained} \
              times a store was drained, {lost_stores} removed as lost"
         )

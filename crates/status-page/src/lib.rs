@@ -9,4 +9,4 @@ pub mod listen;
 mod metrics;
 
 pub use http::{Page, Reply, Request, Responder};
-pub use metrics::{Told, WatchPage, watched};
+pub use metrics::{WatchPage, WatchResult, watched};

@@ -14,10 +14,10 @@ pub enum WatchPage {
 }
 
 /// What a page says: `Err` if the answer is no, or if there is none yet. Both are plain text.
-pub type Told = Result<String, String>;
+pub type WatchResult = Result<String, String>;
 
 /// Answers `request` with the page at its path, which `page` writes, and with an error elsewhere. A page that says no has the status 503.
-pub fn watched(request: Request<'_>, page: &dyn Fn(WatchPage) -> Told) -> Reply {
+pub fn watched(request: Request<'_>, page: &dyn Fn(WatchPage) -> WatchResult) -> Reply {
     let asked = match request.path {
         "/metrics" => Some(WatchPage::Metrics),
         "/healthz" => Some(WatchPage::Alive),

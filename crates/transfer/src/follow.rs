@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use client::{Algorithm, Chunk, Client, ClientError, Reader, Session, Url, Wait, Why};
+use client::{Algorithm, Chunk, Client, ClientError, Reader, Session, Url, Wait, WaitReason};
 use disk::AlignedBuf;
 use types::Timestamp;
 use wire::request::OpenOptions;
@@ -157,7 +157,7 @@ impl Growing {
                 return Err(TransferError::NotGrowing { from, at: end.at, after: settings.wait_max });
             }
             let (server, what) = (&self.url.server, format!("follow {from}"));
-            settings.watch.tell(&Wait { server, what: &what, why: Why::Writer, waited, left });
+            settings.watch.tell(&Wait { server, what: &what, why: WaitReason::Writer, waited, left });
             settings.stop.sleep(LOOK_EVERY)?;
         }
     }

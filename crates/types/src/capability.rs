@@ -173,7 +173,7 @@ impl fmt::Debug for Capability {
         let Self { server, object, rights, principal, epoch, session, expires, .. } = self;
         write!(
             f,
-            "Capability(body {:016x}, server {server}, {rights}, principal {principal}, epoch {epoch}, session {session}, until {expires}, ..)",
+            "Capability(object {:016x}, server {server}, {rights}, principal {principal}, epoch {epoch}, session {session}, until {expires}, ..)",
             object.0
         )
     }
@@ -227,7 +227,7 @@ pub enum CapabilityError {
     },
     /// It is shown with another path.
     #[error(
-        "the capability in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
+        "the capability in the redirect is for another file than the requested one; open this one at the manager, which gives it a capability of its own"
     )]
     OtherPath,
     /// Another principal than its own shows it.

@@ -18,6 +18,14 @@ pub struct ClientIdentity {
     pub host: String,
 }
 
+/// For logs.
+impl std::fmt::Display for ClientIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { principal, user, pid, host } = self;
+        write!(f, "{}.{pid}@{} (principal {principal})", user.escape_debug(), host.escape_debug())
+    }
+}
+
 /// The kernel's boot (`/proc/sys/kernel/random/boot_id`). Unsynced bytes in this kernel still exist as long as it has
 /// not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]

@@ -127,8 +127,8 @@ mod tests {
 
     use link::admin::{AdminIdentity, AdminRecord, AdminRole, AdminService, connect_admin};
     use link::{
-        Authority, Credentials, Doors, Identity, IncomingHeader, Listener, LocalNode, Peer, PeerIdentity, Received,
-        Roles, Settings,
+        Authority, Credentials, Identity, IncomingHeader, Listener, LocalNode, OtherServices, Peer, PeerIdentity,
+        Received, Roles, Settings,
     };
     use types::{ClusterId, NodeId};
 
@@ -195,8 +195,9 @@ mod tests {
             let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
             let us = LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default());
-            let (doors, serving) = (Doors { join: None, admin: Some(Arc::new(service)) }, Arc::clone(&listener));
-            let thread = std::thread::spawn(move || serving.serve(&us, &Arc::new(NoNodes), &doors));
+            let (others, serving) =
+                (OtherServices { join: None, admin: Some(Arc::new(service)) }, Arc::clone(&listener));
+            let thread = std::thread::spawn(move || serving.serve(&us, &Arc::new(NoNodes), &others));
             Self { _folder: folder, authority, listener, open, thread: Some(thread) }
         }
 

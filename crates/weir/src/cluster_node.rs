@@ -16,7 +16,7 @@ use xrootd::Server;
 use crate::end::End;
 use crate::exit::Exit;
 use crate::serve::{self, SERVER_STOP};
-use crate::signals::Asked;
+use crate::signals::Signal;
 use crate::{Failure, free_addresses};
 
 /// How often a node checks its disks and journals.
@@ -83,7 +83,7 @@ pub(crate) fn host_name() -> String {
 /// Waits until something ends the node. Calls `reload` to read the configuration again, `soon` several times a second, `watch` once a
 /// second.
 pub(crate) fn wait(
-    asked: &Signals<Asked>,
+    asked: &Signals<Signal>,
     mut reload: impl FnMut(),
     mut soon: impl FnMut() -> Option<End>,
     mut watch: impl FnMut() -> Option<End>,
@@ -91,8 +91,8 @@ pub(crate) fn wait(
     let mut watched = Instant::now();
     loop {
         match asked.recv_timeout(LOOK) {
-            Ok(Asked::Reload) => reload(),
-            Ok(Asked::Stop(signal)) => {
+            Ok(Signal::Reload) => reload(),
+            Ok(Signal::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
                 return End::Asked;
             }

@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
 use crate::node_services::NodeServices;
 use crate::reload::Reload;
-use crate::signals::Asked;
+use crate::signals::Signal;
 use crate::space_watch::SpaceWatch;
 use crate::{free_addresses, listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
@@ -115,7 +115,7 @@ pub fn serve_on(
     config: &Config,
     server_config: xrootd::ServerConfig,
     metrics: Metrics,
-    asked: &Receiver<Asked>,
+    asked: &Receiver<Signal>,
     reload: &mut dyn FnMut(&xrootd::Server),
     clock: &mut Clock,
 ) -> Result<Exit, Failure> {
@@ -255,7 +255,7 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
 }
 
 fn wait(
-    asked: &Receiver<Asked>,
+    asked: &Receiver<Signal>,
     reload: &mut dyn FnMut(&xrootd::Server),
     foundation: &Foundation,
     server: &xrootd::Server,
@@ -263,8 +263,8 @@ fn wait(
 ) -> End {
     loop {
         match asked.recv_timeout(WATCH) {
-            Ok(Asked::Reload) => reload(server),
-            Ok(Asked::Stop(signal)) => {
+            Ok(Signal::Reload) => reload(server),
+            Ok(Signal::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
                 return End::Asked;
             }

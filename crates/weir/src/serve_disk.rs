@@ -128,7 +128,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let receiver =
         Arc::new(RegisteringReceiver { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
     links
-        .start(&listener, link::Doors::default(), None, receiver)
+        .start(&listener, link::OtherServices::default(), None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
     for manager in managers(&data, config)? {
         links.keep_manager(&manager);

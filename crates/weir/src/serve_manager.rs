@@ -11,7 +11,9 @@ use foundation::startup_report::say_all;
 use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
 use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
-use link::{Authority, Credentials, Doors, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
+use link::{
+    Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Roles, Settings, VALIDITY,
+};
 use manager::Manager;
 use manager::administrators::{Administrators, Invite, RevokeAdminError};
 use manager::registration::ManagerRegistration;
@@ -131,7 +133,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         open: Arc::clone(&open),
         answer: Box::new(move |caller, ask| remote.answer(caller, &ask)),
     };
-    let doors = Doors {
+    let others = OtherServices {
         join: Some(Arc::new(JoinService {
             authority: Arc::clone(&authority),
             tokens: Arc::new(tokens),
@@ -143,7 +145,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             handler: Arc::new(administration),
         })),
     };
-    open_doors(&links, &listener, doors, &authority, &foundation, &started)?;
+    other_services(&links, &listener, others, &authority, &foundation, &started)?;
     let mut control = Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
@@ -293,10 +295,10 @@ fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
     Ok(Arc::new(Administrators::new(records, Box::new(keep))))
 }
 
-fn open_doors(
+fn other_services(
     links: &Arc<Links>,
     listener: &Arc<Listener>,
-    doors: Doors,
+    others: OtherServices,
     authority: &Arc<Authority>,
     foundation: &ManagerFoundation,
     started: &RunningRole,
@@ -304,7 +306,7 @@ fn open_doors(
     let namespace = Arc::clone(&foundation.names.namespace);
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
-        .start(listener, doors, Some(Arc::new(registration)), Arc::clone(&started.receiver))
+        .start(listener, others, Some(Arc::new(registration)), Arc::clone(&started.receiver))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
 }
 

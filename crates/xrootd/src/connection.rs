@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use service::{Behind, OpenFile, TransferSlot};
+use service::{BackgroundStore, OpenFile, TransferSlot};
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
     RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     limits: Limits,
     pub(crate) logged_in: bool,
     /// Data that another thread is storing.
-    pub(crate) behind: Behind,
+    pub(crate) behind: BackgroundStore,
     /// The protocol version of the client; 0: unknown.
     pub(crate) client_version: u32,
     /// The current request, until it is answered or handed on.
@@ -104,7 +104,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         input,
         limits,
         logged_in: false,
-        behind: Behind::default(),
+        behind: BackgroundStore::default(),
         client_version: 0,
         began: None,
         complained: Vec::new(),

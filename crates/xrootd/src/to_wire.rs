@@ -91,7 +91,7 @@ impl RequestError {
     pub(crate) fn text(&self) -> &str {
         match self {
             RequestError::Error { text, .. } | RequestError::Wait { text, .. } => text,
-            RequestError::Redirect(_) => "another server is to be asked",
+            RequestError::Redirect(_) => "another server has it",
         }
     }
 

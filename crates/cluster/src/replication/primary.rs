@@ -572,10 +572,10 @@ impl Primary {
         let (now, may_act) = (self.now, self.may_act(self.lease));
         let mut again = Vec::new();
         for follower in self.followers.values_mut() {
-            let owes = follower.state == State::Beginning
+            let must_answer = follower.state == State::Beginning
                 || follower.acked < follower.sent
                 || follower.flushed == Some(Flushed::Told);
-            if !owes || follower.state == State::Leaving {
+            if !must_answer || follower.state == State::Leaving {
                 continue;
             }
             if !may_act {

@@ -18,14 +18,14 @@ use crate::hello::Expect;
 use crate::*;
 
 /// Keeps one invitation, and answers each connection with the line that it got.
-struct Office {
+struct TestStore {
     record: Mutex<Option<AdminRecord>>,
     served: Mutex<Vec<AdminName>>,
     /// While this is set, connections stay those of strangers.
     doubts: AtomicBool,
 }
 
-impl AdminStore for Office {
+impl AdminStore for TestStore {
     fn redeem(
         &self,
         presented: &PresentedInvitation,
@@ -39,7 +39,7 @@ impl AdminStore for Office {
     }
 }
 
-impl AdminHandler for Office {
+impl AdminHandler for TestStore {
     fn serve(&self, who: AdminName, mut stream: AdminStream, stranger: UnidentifiedConnection) {
         self.served.lock().push(who);
         while self.doubts.load(Ordering::SeqCst) {
@@ -59,23 +59,23 @@ impl AdminHandler for Office {
 
 struct Site {
     cluster: Cluster,
-    office: Arc<Office>,
+    store: Arc<TestStore>,
     manager: Node,
 }
 
 impl Site {
     fn new() -> Self {
         let cluster = Cluster::new(1);
-        let office =
-            Arc::new(Office { record: Mutex::new(None), served: Mutex::default(), doubts: AtomicBool::new(false) });
+        let store =
+            Arc::new(TestStore { record: Mutex::new(None), served: Mutex::default(), doubts: AtomicBool::new(false) });
         let service = AdminService {
             authority: Arc::clone(&cluster.authority),
-            store: Arc::clone(&office) as _,
-            handler: Arc::clone(&office) as _,
+            store: Arc::clone(&store) as _,
+            handler: Arc::clone(&store) as _,
         };
-        let doors = Doors { join: None, admin: Some(Arc::new(service)) };
-        let manager = Node::start_with(cluster.us(1, Roles::MANAGER), doors);
-        Self { cluster, office, manager }
+        let others = OtherServices { join: None, admin: Some(Arc::new(service)) };
+        let manager = Node::start_with(cluster.us(1, Roles::MANAGER), others);
+        Self { cluster, store, manager }
     }
 
     fn address(&self) -> String {
@@ -85,7 +85,7 @@ impl Site {
     fn invite(&self, valid: Duration) -> Invitation {
         let authority = self.cluster.authority.fingerprint();
         let (invitation, hash) = Invitation::make(vec![self.address()], authority, now().plus(valid)).unwrap();
-        *self.office.record.lock() = Some(AdminRecord {
+        *self.store.record.lock() = Some(AdminRecord {
             id: invitation.id,
             name: "alice".into(),
             role: AdminRole::Operator,
@@ -132,7 +132,7 @@ fn an_invited_person_connects_with_a_certificate_of_the_cluster() {
     identity.write(&path).unwrap();
     let identity = AdminIdentity::read(&path).unwrap();
     assert_eq!(site.asked(&identity).unwrap(), "hello\n".repeat(1000));
-    assert_eq!(*site.office.served.lock(), [*identity.subject()]);
+    assert_eq!(*site.store.served.lock(), [*identity.subject()]);
     // Another key gets nothing for the same invitation.
     let error = redeemed(&invitation, &invitation.addresses).unwrap_err().to_string();
     assert!(error.contains("redeemed already") && error.contains("weir admin revoke alice"), "{error}");
@@ -176,13 +176,13 @@ fn a_node_is_no_administrator() {
     for roles in [Roles::MANAGER, Roles::DISK, Roles::BOTH] {
         assert_eq!(end_of(&site, &site.cluster.us(2, roles), ADMIN_PROTOCOL), b"");
     }
-    assert!(site.office.served.lock().is_empty());
+    assert!(site.store.served.lock().is_empty());
     // Without a certificate nobody gets in, either.
     let plain = crate::credentials::joining(site.cluster.authority.fingerprint(), ADMIN_PROTOCOL).unwrap();
     let socket = TcpStream::connect(site.manager.address()).unwrap();
     let (mut halves, _) = channel::connect(socket, plain, soon(), SOON).unwrap();
     assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
-    assert!(site.office.served.lock().is_empty());
+    assert!(site.store.served.lock().is_empty());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn certificates_that_are_not_valid_are_refused() {
     let socket = TcpStream::connect(site.manager.address()).unwrap();
     let (mut halves, _) = channel::connect(socket, client.into(), soon(), SOON).unwrap();
     assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
-    assert!(site.office.served.lock().is_empty());
+    assert!(site.store.served.lock().is_empty());
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn hostile_bytes_with_an_invitation_do_no_harm() {
 #[test]
 fn a_connection_counts_among_strangers_until_its_administrator_may_act() {
     let site = Site::new();
-    site.office.doubts.store(true, Ordering::SeqCst);
+    site.store.doubts.store(true, Ordering::SeqCst);
     let identity = site.issued(now(), DAY);
     let stream = connect_admin(&identity, &site.address(), &quick(), SOON).unwrap();
     let until = Instant::now() + SOON;
@@ -279,19 +279,19 @@ fn a_connection_counts_among_strangers_until_its_administrator_may_act() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    wait_for(&|| !site.office.served.lock().is_empty());
+    wait_for(&|| !site.store.served.lock().is_empty());
     assert_eq!(site.manager.listener.unidentified(), 1);
-    site.office.doubts.store(false, Ordering::SeqCst);
+    site.store.doubts.store(false, Ordering::SeqCst);
     wait_for(&|| site.manager.listener.unidentified() == 0);
     drop(stream);
 }
 
 /// What an invited person, and the listener, get from a manager that is asked with `invitation`.
 fn at_the_door(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, RedeemError>, Result<(), CloseCause>) {
-    let door = AdminService {
+    let service = AdminService {
         authority: Arc::clone(&site.cluster.authority),
-        store: Arc::clone(&site.office) as _,
-        handler: Arc::clone(&site.office) as _,
+        store: Arc::clone(&site.store) as _,
+        handler: Arc::clone(&site.store) as _,
     };
     let us = site.cluster.us(1, Roles::MANAGER);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -301,7 +301,7 @@ fn at_the_door(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, R
             let (socket, address) = listener.accept().unwrap();
             let config = Arc::clone(&us.credentials.current().server);
             let (halves, _) = channel::accept(socket, config, soon(), SOON).unwrap();
-            serve_redeem(&door, halves, address, soon())
+            serve_redeem(&service, halves, address, soon())
         });
         let got = redeemed(invitation, std::slice::from_ref(&address));
         (got, serving.join().unwrap())

@@ -191,16 +191,16 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(us: LocalNode, door: Option<JoinService>) -> Self {
-        Self::start_with(us, Doors { join: door.map(Arc::new), admin: None })
+    pub fn start(us: LocalNode, service: Option<JoinService>) -> Self {
+        Self::start_with(us, OtherServices { join: service.map(Arc::new), admin: None })
     }
 
-    pub fn start_with(us: LocalNode, doors: Doors) -> Self {
+    pub fn start_with(us: LocalNode, others: OtherServices) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let answers = Arc::new(Answers::default());
         let thread = {
             let (us, listener, answers) = (us.clone(), Arc::clone(&listener), Arc::clone(&answers));
-            std::thread::spawn(move || listener.serve(&us, &answers, &doors))
+            std::thread::spawn(move || listener.serve(&us, &answers, &others))
         };
         Self { us, listener, answers, thread: Some(thread) }
     }

@@ -17,7 +17,7 @@ use store::{Store, StoreConfig};
 
 use super::ExportOptions;
 use super::copy::{Copier, Facts};
-use super::out::{FileMetadata, Out};
+use super::out::{FileMetadata, TargetFolder};
 use super::report::{ExportProblem, Report};
 use crate::Error;
 
@@ -44,7 +44,7 @@ impl Opened {
 pub fn export(
     data: &DataDir,
     settings: &Settings,
-    out: &Out,
+    out: &TargetFolder,
     args: &ExportOptions,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -106,7 +106,7 @@ fn own(data: &DataDir, settings: &Settings, disk: &Arc<dyn Disk>) -> Result<Open
 }
 
 /// Builds an index from the files of objects, in the target.
-fn from_files(disk: &Arc<dyn Disk>, out: &Out, report: &mut Report) -> Result<Opened, OpenError> {
+fn from_files(disk: &Arc<dyn Disk>, out: &TargetFolder, report: &mut Report) -> Result<Opened, OpenError> {
     let work = out.work();
     let scratch: Arc<dyn Disk> = Arc::new(RealDisk::open(&work)?);
     let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];

@@ -9,7 +9,7 @@ use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use super::IfDamaged;
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
-use super::out::{AttributeRefused, FileMetadata, Out, Part};
+use super::out::{AttributeRefused, FileMetadata, Part, TargetFolder};
 use super::report::{ExportProblem, Report};
 use crate::Error;
 
@@ -19,7 +19,7 @@ const STEP: usize = 1 << 20;
 /// Copies objects, one after the other.
 pub struct Copier<'a> {
     store: &'a Store,
-    out: &'a Out,
+    out: &'a TargetFolder,
     damaged: IfDamaged,
     buffer: Vec<u8>,
 }
@@ -48,12 +48,12 @@ struct Copied {
 
 impl<'a> Copier<'a> {
     /// A copier from `store` to `out`.
-    pub fn new(store: &'a Store, out: &'a Out, damaged: IfDamaged) -> Self {
+    pub fn new(store: &'a Store, out: &'a TargetFolder, damaged: IfDamaged) -> Self {
         Self { store, out, damaged, buffer: vec![0; STEP] }
     }
 
     /// The target.
-    pub fn out(&self) -> &'a Out {
+    pub fn out(&self) -> &'a TargetFolder {
         self.out
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use console::Exit;
 use copy::Copier;
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, refused};
-use out::Out;
+use out::TargetFolder;
 use report::Report;
 use types::Timestamp;
 
@@ -59,7 +59,8 @@ pub enum IfDamaged {
 pub fn run(directory: &Path, settings: &Settings, grace: Duration, args: &ExportOptions) -> Result<Exit, Error> {
     let data = open_data_dir(directory)?;
     refuse_within(directory, &args.target)?;
-    let out = Out::open(&args.target).map_err(|source| Error::ExportTarget { target: args.target.clone(), source })?;
+    let out = TargetFolder::open(&args.target)
+        .map_err(|source| Error::ExportTarget { target: args.target.clone(), source })?;
     let mut report = Report::new(args.list);
     if args.without_namespace {
         contents::export(&data, settings, &out, args, &mut report)?;
@@ -78,7 +79,7 @@ fn with_names(
     data: &DataDir,
     settings: &Settings,
     grace: Duration,
-    out: &Out,
+    out: &TargetFolder,
     args: &ExportOptions,
     report: &mut Report,
 ) -> Result<(), Error> {

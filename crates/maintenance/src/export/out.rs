@@ -61,7 +61,7 @@ const USER: &[u8] = b"user.";
 pub const WORK: &str = ".weir-export";
 
 /// The target folder.
-pub struct Out {
+pub struct TargetFolder {
     root: PathBuf,
 }
 
@@ -72,7 +72,7 @@ pub struct Part {
     pub file: File,
 }
 
-impl Out {
+impl TargetFolder {
     /// Opens the folder, and creates it if necessary.
     pub fn open(root: &Path) -> io::Result<Self> {
         make_folder(root)?;
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn export_replaces_no_name_and_follows_no_link() {
         let temp = tempfile::tempdir().unwrap();
-        let out = Out::open(&temp.path().join("out")).unwrap();
+        let out = TargetFolder::open(&temp.path().join("out")).unwrap();
         let put = |below: &str, text: &str| {
             let mut part = out.begin().unwrap();
             part.file.write_all(text.as_bytes()).unwrap();

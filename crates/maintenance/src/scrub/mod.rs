@@ -90,7 +90,7 @@ struct ScrubControl {
 }
 
 struct Shared {
-    desk: Mutex<ScrubControl>,
+    control: Mutex<ScrubControl>,
     changed: Condvar,
     config: ScrubConfig,
     disk: Arc<dyn Disk>,
@@ -126,8 +126,8 @@ impl Scrub {
             tracing::warn!("the position of the scrub cannot be read: {error}");
             Position::default()
         });
-        let desk = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
-        let shared = Arc::new(Shared { desk, changed: Condvar::new(), config, disk, keeping: Mutex::default() });
+        let control = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
+        let shared = Arc::new(Shared { control, changed: Condvar::new(), config, disk, keeping: Mutex::default() });
         let inner = Arc::clone(&shared);
         let work = Work { store, findings, config };
         let thread = std::thread::Builder::new().name("scrub".into()).stack_size(512 << 10);
@@ -136,7 +136,7 @@ impl Scrub {
             let run = std::panic::AssertUnwindSafe(|| inner.run(&work));
             if std::panic::catch_unwind(run).is_err() {
                 tracing::error!("the scrub has ended by a panic; it begins again with the next start");
-                inner.desk().trouble = Some("it has ended by a panic, a bug of weir".into());
+                inner.control().trouble = Some("it has ended by a panic, a bug of weir".into());
             }
         })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
@@ -144,7 +144,7 @@ impl Scrub {
 
     /// Stops the thread, and saves its position.
     pub fn stop(&self) {
-        self.shared.desk().stop = true;
+        self.shared.control().stop = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -159,14 +159,14 @@ impl Scrub {
     ///
     /// A message, if neither the call nor the configuration sets a rate.
     pub fn now(&self, rate: Option<u64>) -> Result<(), String> {
-        let mut desk = self.shared.desk();
-        let rate = rate.or(desk.rate);
+        let mut control = self.shared.control();
+        let rate = rate.or(control.rate);
         if rate.is_none() && self.shared.config.rate == 0 {
             return Err("the scrub is off (scrub.rate is 0); say how fast this pass may read: --rate 16MiB".into());
         }
-        desk.rate = rate;
-        let begun = desk.begin(seconds_now());
-        drop(desk);
+        control.rate = rate;
+        let begun = control.begin(seconds_now());
+        drop(control);
         self.shared.changed.notify_all();
         if let Some(pass) = begun {
             self.shared.begun(pass);
@@ -176,11 +176,11 @@ impl Scrub {
 
     /// Ends the present pass as if it were finished: the next one comes when it is due. The result is saved when this returns.
     pub fn give_up(&self) {
-        let mut desk = self.shared.desk();
-        let Some((tally, _)) = desk.position.current else { return };
-        desk.end(tally);
-        desk.ended_by_hand = true;
-        drop(desk);
+        let mut control = self.shared.control();
+        let Some((tally, _)) = control.position.current else { return };
+        control.end(tally);
+        control.ended_by_hand = true;
+        drop(control);
         self.shared.changed.notify_all();
         self.shared.keep();
         tracing::info!("scrub: the pass was ended by hand");
@@ -188,25 +188,25 @@ impl Scrub {
 
     /// There are suspects ([`Findings::suspects`]): the scrub reads them soon, whether or not a pass is under way.
     pub fn read_suspects_soon(&self) {
-        self.shared.desk().has_suspects = true;
+        self.shared.control().has_suspects = true;
         self.shared.changed.notify_all();
     }
 
     /// The state of the scrub.
     #[must_use]
     pub fn status(&self) -> Status {
-        let desk = self.shared.desk();
+        let control = self.shared.control();
         let json = |tally: Tally| serde_json::to_value(tally).unwrap_or_default();
-        let Position { pass, current, last } = desk.position;
+        let Position { pass, current, last } = control.position;
         Status {
             running: current.is_some(),
-            rate: desk.rate.unwrap_or(self.shared.config.rate),
+            rate: control.rate.unwrap_or(self.shared.config.rate),
             period: self.shared.config.period.as_secs(),
             pass,
-            due: if current.is_none() { self.shared.config.due(&desk.position) } else { None },
+            due: if current.is_none() { self.shared.config.due(&control.position) } else { None },
             current: current.map(|(tally, _)| json(tally)),
             last: last.map(json),
-            trouble: desk.trouble.clone(),
+            trouble: control.trouble.clone(),
         }
     }
 }
@@ -220,17 +220,17 @@ impl ScrubConfig {
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, ScrubControl> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn control(&self) -> MutexGuard<'_, ScrubControl> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for up to `patience`, or until the control changes.
-    fn rest<'a>(&'a self, desk: MutexGuard<'a, ScrubControl>, patience: Duration) -> MutexGuard<'a, ScrubControl> {
-        self.changed.wait_timeout(desk, patience).unwrap_or_else(PoisonError::into_inner).0
+    fn rest<'a>(&'a self, control: MutexGuard<'a, ScrubControl>, patience: Duration) -> MutexGuard<'a, ScrubControl> {
+        self.changed.wait_timeout(control, patience).unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn run(&self, work: &Work) {
-        self.desk().has_suspects = true;
+        self.control().has_suspects = true;
         while self.wait_for_a_pass(work) {
             let mut trouble = None;
             // A scrubber for each pass, because it takes memory and keeps files open.
@@ -240,23 +240,23 @@ impl Shared {
                 Err(Stopped::ByHand) => {}
                 Err(Stopped::Trouble(what)) => trouble = Some(what),
             }
-            let mut desk = self.desk();
-            if trouble.is_some() && trouble != desk.trouble {
+            let mut control = self.control();
+            if trouble.is_some() && trouble != control.trouble {
                 tracing::error!("the scrub cannot continue for now: {}", trouble.as_deref().unwrap_or_default());
             }
-            desk.trouble = trouble;
-            if desk.trouble.is_some() && !desk.stop {
-                drop(self.rest(desk, PAUSE_AFTER_TROUBLE));
+            control.trouble = trouble;
+            if control.trouble.is_some() && !control.stop {
+                drop(self.rest(control, PAUSE_AFTER_TROUBLE));
             }
         }
-        if self.desk().position.current.is_some() {
+        if self.control().position.current.is_some() {
             self.keep();
         }
     }
 
     /// Reads the suspects, if there are new ones ([`Findings::suspects`]).
     fn read_suspects(&self, work: &Work) {
-        if !std::mem::take(&mut self.desk().has_suspects) {
+        if !std::mem::take(&mut self.control().has_suspects) {
             return;
         }
         let rate = if work.config.rate == 0 { SUSPECTS_RATE } else { work.config.rate };
@@ -290,19 +290,19 @@ impl Shared {
 
     /// Rests until then. False: the node stops.
     fn rest_until(&self, end: Instant) -> bool {
-        let mut desk = self.desk();
+        let mut control = self.control();
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if desk.stop || left.is_zero() {
-                return !desk.stop;
+            if control.stop || left.is_zero() {
+                return !control.stop;
             }
-            desk = self.rest(desk, left);
+            control = self.rest(control, left);
         }
     }
 
     fn keep(&self) {
         let _in_order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let position = self.desk().position;
+        let position = self.control().position;
         if let Err(error) = position.write(&*self.disk) {
             tracing::warn!(
                 "the position of the scrub cannot be saved, so a restart will begin the pass further back: {error}"
@@ -312,32 +312,32 @@ impl Shared {
 
     /// Returns when a pass is due or under way. False: the node stops.
     fn wait_for_a_pass(&self, work: &Work) -> bool {
-        let mut desk = self.desk();
+        let mut control = self.control();
         loop {
-            if desk.stop {
+            if control.stop {
                 return false;
             }
-            if desk.has_suspects {
-                drop(desk);
+            if control.has_suspects {
+                drop(control);
                 self.read_suspects(work);
-                desk = self.desk();
+                control = self.control();
                 continue;
             }
-            let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.rate.is_some());
+            let going_on = control.position.current.is_some() && (work.config.rate > 0 || control.rate.is_some());
             let now = seconds_now();
-            let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
+            let left = work.config.due(&control.position).map(|due| due.saturating_sub(now));
             if going_on || left == Some(0) {
                 // What was said of an earlier pass is not said of this one.
-                desk.ended_by_hand = false;
-                let begun = desk.begin(now);
-                drop(desk);
+                control.ended_by_hand = false;
+                let begun = control.begin(now);
+                drop(control);
                 if let Some(pass) = begun {
                     self.begun(pass);
                 }
                 return true;
             }
             let patience = left.map_or(LOOK, |left| Duration::from_secs(left).min(LOOK));
-            desk = self.rest(desk, patience);
+            control = self.rest(control, patience);
         }
     }
 
@@ -352,33 +352,33 @@ impl Shared {
         let mut kept = Instant::now();
         loop {
             self.read_suspects(work);
-            let after = self.desk().at()?.1;
+            let after = self.control().at()?.1;
             let replicas = work.store.replicas(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
             if replicas.is_empty() {
                 break;
             }
             for (replica, _) in replicas {
                 let scrubbed = self.replica(work, scrubber, replica, &mut pace)?;
-                let mut desk = self.desk();
-                let (tally, after) = desk.at()?;
+                let mut control = self.control();
+                let (tally, after) = control.at()?;
                 *after = Some(replica);
                 match scrubbed {
                     ScrubOutcome::Whole => tally.whole += 1,
                     ScrubOutcome::Busy => tally.busy += 1,
                     ScrubOutcome::Damaged => tally.damaged += 1,
                 }
-                drop(desk);
+                drop(control);
                 if kept.elapsed() >= KEEP_INTERVAL {
                     kept = Instant::now();
                     self.keep();
                 }
             }
         }
-        let mut desk = self.desk();
-        let pass = desk.position.pass;
-        let tally = desk.at()?.0;
-        desk.end(tally);
-        drop(desk);
+        let mut control = self.control();
+        let pass = control.position.pass;
+        let tally = control.at()?.0;
+        control.end(tally);
+        drop(control);
         self.keep();
         let Tally { whole, busy, damaged, bytes, .. } = tally;
         tracing::info!(
@@ -417,27 +417,27 @@ impl Shared {
 
     /// Rests for as long as necessary after `bytes` were read. Returns a reason if the pass must stop.
     fn pause(&self, pace: &mut Pace, bytes: u64, took: Duration) -> Option<Stopped> {
-        let mut desk = self.desk();
-        match desk.at() {
+        let mut control = self.control();
+        match control.at() {
             Ok((tally, _)) => tally.bytes += bytes,
             Err(stopped) => return Some(stopped),
         }
-        let rate = desk.rate.unwrap_or(self.config.rate);
+        let rate = control.rate.unwrap_or(self.config.rate);
         let end = Instant::now() + pace.rest(bytes, took, rate);
         loop {
-            if let Some(stopped) = desk.stopped() {
+            if let Some(stopped) = control.stopped() {
                 return Some(stopped);
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            desk = self.rest(desk, left);
+            control = self.rest(control, left);
         }
     }
 
     fn go_on(&self) -> Option<Stopped> {
-        self.desk().stopped()
+        self.control().stopped()
     }
 }
 

@@ -229,7 +229,7 @@ impl Graces {
                 "the file was removed while it was written, and its writer has not come back",
             );
         }
-        tracing::info!(%path, client = %writer.client.host, "its writer has not come back: the open write is ended");
+        tracing::info!(%path, client = %writer.client, "its writer has not come back: the open write is ended");
         let nobody = std::net::Ipv4Addr::UNSPECIFIED.into();
         let open_request = OpenRequest::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
         let op = OpenWrite {

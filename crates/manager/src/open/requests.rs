@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::Time;
 use namespace::{Abandon, Actor, Durability, NoteSharer, NsError, OpTag, Read, WriterRecord};
-use node::{FromManager, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, Refusal};
+use node::{FromManager, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, RequestError};
 use types::{NodeId, NsPath, ObjectId, RequestNumber, StoreId, WriterToken};
 
 use super::OpenService;
@@ -229,7 +229,7 @@ impl OpenService {
     }
 
     fn tell(&self, node: NodeId, number: u64, result: Result<(), NsError>) {
-        let result = result.map_err(|error| Refusal { code: error.code(), text: error.to_string() });
+        let result = result.map_err(|error| RequestError { code: error.code(), text: error.to_string() });
         self.world.send(node, FromManager::OpenWrite(OpenWriteAnswer { number, result }));
     }
 }

@@ -168,7 +168,7 @@ impl OpenService {
             end(report);
         }
         let path = record.path.escape_ascii().to_string();
-        tracing::info!(path, client = %record.client.host, "its stripe units are ended at once: its writer is gone, and another client of its principal takes the file over");
+        tracing::info!(path, client = %record.client, "its stripe units are ended at once: its writer is gone, and another client of its principal takes the file over");
         for unit in units {
             match of(unit.writer.token()).find(is_gone) {
                 Some(report) => end(report),

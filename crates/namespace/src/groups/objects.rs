@@ -35,7 +35,7 @@ impl ObjectRecord {
     }
 
     pub(crate) fn decode(group: GroupId, object: ObjectId, value: &[u8]) -> Result<Self, BadValue> {
-        let mut from = Decoder::new(value, "a body")?;
+        let mut from = Decoder::new(value, "an object")?;
         let (ino, len) = (Ino(from.u64()?), from.u64()?);
         let (generation, epoch) = (from.u32()?, from.u32()?);
         from.end()?;

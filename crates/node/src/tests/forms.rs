@@ -18,8 +18,8 @@ use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
     ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer,
-    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, Refusal, ReplicaOrigin, StoreAddress, StoreAddressPage,
-    StoreReport, SumRequest, Summed,
+    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError, StoreAddress,
+    StoreAddressPage, StoreReport, SumRequest, Summed,
 };
 
 /// The encodings of the version that the first line names.
@@ -330,7 +330,7 @@ fn from_managers() -> Vec<FromManager> {
         FromManager::OpenWrite(OpenWriteAnswer { number: 9, result: Ok(()) }),
         FromManager::OpenWrite(OpenWriteAnswer {
             number: 9,
-            result: Err(Refusal { code: ErrorCode::Stale, text: "old".into() }),
+            result: Err(RequestError { code: ErrorCode::Stale, text: "old".into() }),
         }),
         FromManager::Claim(Claim { number: 9, writer: WRITER, principal: PrincipalId(1000), takes_over: true }),
         inventory(InventoryRequest::After(Some(REPLICA))),

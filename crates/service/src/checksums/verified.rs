@@ -64,7 +64,7 @@ fn open_striped(node: &Readers, path: &NsPath, grant: StripedGrant) -> Result<Ar
 pub(super) fn not_summed(error: &DiskServerError) -> ChecksumFailure {
     let code = match error {
         // The manager decides again when the client repeats the request.
-        DiskServerError::Moved { .. } | DiskServerError::Wait { .. } | DiskServerError::Permission(_) => {
+        DiskServerError::Moved { .. } | DiskServerError::Wait { .. } | DiskServerError::Capability(_) => {
             ErrorCode::Overloaded
         }
         error => error.code(),

@@ -52,7 +52,7 @@ impl Endings {
         let request = match closed {
             ClosedBy::Client { request } => request,
             ClosedBy::GraceEnd => {
-                tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
+                tracing::info!(path = %lease.path, client = %lease.caller, "its writer went away; its stripe units are closed");
                 None
             }
         };

@@ -33,7 +33,7 @@ use reading::Reading;
 pub(crate) use redirects::to_manager;
 use writing::Opening;
 
-/// The permission bits of a file that is created without any.
+/// The verified bits of a file that is created without any.
 const FILE_MODE: u16 = 0o644;
 
 /// The purpose of an open.
@@ -65,7 +65,7 @@ pub struct Open {
     pub intent: Intent,
     /// Creates missing parent directories.
     pub make_parents: bool,
-    /// The permission bits of a new file. If none of the lowest nine is set, it gets the default.
+    /// The verified bits of a new file. If none of the lowest nine is set, it gets the default.
     pub mode: u16,
     /// Hides a new file until it is closed.
     pub hidden_until_closed: bool,
@@ -235,7 +235,7 @@ impl Service {
                 let origin = origin_of(caller);
                 self.workers.on_worker(answer, move |answer| {
                     let grant =
-                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission: None });
+                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, verified: None });
                     let allowed = grant.and_then(|grant| opening.service.third_party.rendezvous.allow(key, grant));
                     let copying = allowed.map(|registration| Copying::Allowed { _registration: registration });
                     opening.answer(copying, answer);
@@ -399,7 +399,7 @@ fn source_to_write() -> Error {
     Error::new(ErrorCode::Invalid, "The source of a third-party copy is opened for reading")
 }
 
-/// The permission bits of a new file.
+/// The verified bits of a new file.
 pub(crate) fn mode_or_usual(mode: u16) -> u16 {
     if mode & 0o777 == 0 { FILE_MODE } else { mode & 0o777 }
 }

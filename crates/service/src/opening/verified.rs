@@ -21,7 +21,7 @@ use crate::open_file::{Access, Copying, OpenFile, Shown};
 use crate::open_writes::{Entered, Manner, OpenWrites, Wanted};
 use crate::service::{Role, Service};
 use crate::session::Session;
-use crate::sharers::{Alone, Newcomer, Sharers};
+use crate::sharers::{ExclusiveUse, Newcomer, Sharers};
 use crate::striped::{StripedOpen, Striper};
 use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::workers::apart;
@@ -80,10 +80,10 @@ impl Service {
         match open.copy.clone() {
             Part::Source { key, dst } if !verified.is_to_write() => {
                 let origin = origin_of(caller);
-                let permission = Some(verified.clone());
+                let copied = Some(verified.clone());
                 return self.workers.on_worker(answer, move |answer| {
                     let grant =
-                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission });
+                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, verified: copied });
                     match grant.and_then(|grant| opening.service.third_party.rendezvous.allow(key, grant)) {
                         Ok(registration) => opening.copying = Copying::Allowed { _registration: registration },
                         Err(error) => return answer.give(Err(error)),
@@ -460,7 +460,7 @@ impl AtDisk {
         let key = who.session;
         let joined = sharers.join(who);
         if self.manner == Manner::Appends {
-            sharers.be_alone(joined.share, Alone::Appends);
+            sharers.be_alone(joined.share, ExclusiveUse::Appends);
         }
         let state = LeaseState { owner: Some(key), token: writer, writer: Some(write_target.clone()) };
         let lease = Lease::new((ino, object), facts, state);

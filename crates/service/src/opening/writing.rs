@@ -22,7 +22,7 @@ use crate::open_file::{Access, Copying, OpenFile};
 use crate::open_writes::{Entered, Manner, Wanted};
 use crate::service::Service;
 use crate::session::Session;
-use crate::sharers::{Alone, Newcomer};
+use crate::sharers::{ExclusiveUse, Newcomer};
 use crate::third_party::{PullJob, PullSource};
 use crate::write_target::{WriteTarget, WriteTargetError};
 use crate::writer_memory::Room;
@@ -283,7 +283,7 @@ impl<A: Answer<Opened>> Opening<A> {
             let mut sharers = lease.sharers.lock();
             let joined = sharers.join(self.newcomer());
             if self.manner == Manner::Appends {
-                sharers.be_alone(joined.share, Alone::Appends);
+                sharers.be_alone(joined.share, ExclusiveUse::Appends);
             }
             joined
         };

@@ -30,7 +30,7 @@ pub(crate) struct Grant {
     pub(crate) origin: Vec<u8>,
     /// In a cluster: the client's capability for reading the file. It was valid at the open, and the grant lasts only
     /// while the client has the file open.
-    pub(crate) permission: Option<VerifiedCapability>,
+    pub(crate) verified: Option<VerifiedCapability>,
 }
 
 /// A server's request for a file.
@@ -151,7 +151,7 @@ fn matches(grant: &Grant, open_request: &OpenRequest) -> Result<Option<VerifiedC
     if client != grant.origin {
         return Err(denied("its key is another client's"));
     }
-    Ok(grant.permission.clone())
+    Ok(grant.verified.clone())
 }
 
 /// The addresses of a host. Queries the resolver, which may take long.
@@ -182,7 +182,7 @@ mod tests {
             path: NsPath::parse(b"/a").unwrap(),
             to: vec![ip("10.0.0.1")],
             origin: b"ana.7".to_vec(),
-            permission: None,
+            verified: None,
         }
     }
 

@@ -25,6 +25,7 @@ pub struct Client {
     principal: Principal,
     identity: ClientIdentity,
     protocol: &'static str,
+    process: Option<u32>,
     connections: HashMap<String, Connection>,
     /// Where each file is open.
     files: HashMap<String, String>,
@@ -40,6 +41,7 @@ impl Client {
             principal: principal.clone(),
             identity,
             protocol: "root",
+            process: None,
             connections,
             files,
         }
@@ -48,6 +50,11 @@ impl Client {
     /// The client speaks the protocol of this name from now on.
     pub fn speaks(&mut self, protocol: &'static str) {
         self.protocol = protocol;
+    }
+
+    /// The client describes itself as the process of this number from now on.
+    pub fn is_process(&mut self, pid: u32) {
+        self.process = Some(pid);
     }
 
     /// Sends one line, and returns the last answer. Requests on an open file go where it is open.
@@ -84,11 +91,13 @@ impl Client {
     }
 
     fn connection(&mut self, at: &str) -> &mut Connection {
-        let Self { network, principal, identity, protocol, connections, .. } = self;
+        let Self { network, principal, identity, protocol, process, connections, .. } = self;
         let service = network.get(at).unwrap_or_else(|| panic!("a redirect to {at}, where nobody is"));
-        connections
-            .entry(at.to_owned())
-            .or_insert_with(|| Connection::new(service, principal, identity.clone(), protocol))
+        connections.entry(at.to_owned()).or_insert_with(|| {
+            let connection = Connection::new(service, principal, identity.clone(), protocol);
+            process.iter().for_each(|pid| connection.is_process(*pid));
+            connection
+        })
     }
 
     /// Sends one line to the service where each request begins. Returns its answer, even if that is a redirect.

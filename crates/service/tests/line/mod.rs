@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use service::{
-    Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, RequestNumber,
-    Service, Session, WriteMode,
+    Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, Process,
+    RequestNumber, Service, Session, WriteMode,
 };
 use types::{ClientIdentity, NsPath};
 
@@ -67,6 +67,18 @@ fn waited<T>(receiver: &Receiver<Result<T, Error>>) -> Result<T, Error> {
     receiver.recv().unwrap_or_else(|_| Err(lost()))
 }
 
+/// Sends a request, and waits for its answer.
+fn answered<T: Send + 'static>(send: impl FnOnce(Later<T>)) -> Result<T, Error> {
+    let (answer, receiver) = later();
+    send(answer);
+    waited(&receiver)
+}
+
+/// The text of an answer that says nothing more.
+fn ok((): ()) -> String {
+    String::new()
+}
+
 /// The identity of a test client.
 pub fn client(user: &str, pid: u32) -> ClientIdentity {
     ClientIdentity { user: user.to_owned(), pid, host: "127.0.0.1".to_owned(), ..ClientIdentity::default() }
@@ -80,6 +92,11 @@ impl Connection {
         service.enrol(&session);
         let (files, held, closes) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { service: Arc::clone(service), session, files, held, closes }
+    }
+
+    /// The client describes itself as the process of this number.
+    pub fn is_process(&self, pid: u32) {
+        self.session.set_process(Some(Process { pid, host: b"here".to_vec(), program: b"line".to_vec() }));
     }
 
     /// Disconnects without a close.
@@ -129,18 +146,12 @@ impl Connection {
                 self.held.insert(name.to_owned(), file);
                 Ok(String::new())
             }
-            "write-held" => {
-                let (name, offset, text) = (next(), number(next())?, next());
-                self.held[name].write(offset, text.as_bytes(), None).map(|()| String::new())
-            }
+            "write-held" => self.held[next()].write(number(next())?, next().as_bytes(), None).map(ok),
             "end-session" => {
                 self.service.let_go(&self.session);
                 Ok(String::new())
             }
-            "write" => {
-                let (name, offset, text) = (next(), number(next())?, next());
-                self.file(name)?.write(offset, text.as_bytes(), None).map(|()| String::new())
-            }
+            "write" => self.file(next())?.write(number(next())?, next().as_bytes(), None).map(ok),
             "read" => {
                 let (name, offset, len) = (next(), number(next())?, number(next())?);
                 let file = self.file(name)?;
@@ -148,21 +159,17 @@ impl Connection {
                 let n = file.read(offset, &mut buffer)?;
                 Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
             }
-            "cut" => {
-                let (name, len) = (next(), number(next())?);
-                self.file(name)?.truncate(len).map(|()| String::new())
-            }
-            "begin-checkpoint" => self.file(next())?.begin_checkpoint().map(|()| String::new()),
-            "roll-back" => self.file(next())?.roll_back().map(|()| String::new()),
-            "sync" => self.file(next())?.sync().map(|()| String::new()),
-            "close" => self.close(next(), request),
+            "cut" => self.file(next())?.truncate(number(next())?).map(ok),
+            "begin-checkpoint" => self.file(next())?.begin_checkpoint().map(ok),
+            "roll-back" => self.file(next())?.roll_back().map(ok),
+            "sync" => self.file(next())?.sync().map(ok),
+            "close" => waited(&self.begin_close(next(), request)).map(ok),
             "discard" => {
                 let handle = self.files.get(next()).copied().unwrap_or(Handle(u32::MAX));
-                let (answer, receiver) = later();
-                if let Some(work) = self.service.discard(&self.session, handle, answer) {
-                    work.run();
-                }
-                waited(&receiver).map(|()| String::new())
+                let send = |answer| {
+                    self.service.discard(&self.session, handle, answer).into_iter().for_each(|work| work.run())
+                };
+                answered(send).map(ok)
             }
             "begin" => {
                 let name = next();
@@ -175,7 +182,7 @@ impl Connection {
                 match waited(&receiver) {
                     // To repeat this line would not help.
                     Err(Error::Wait { .. }) => Ok("later".to_owned()),
-                    outcome => outcome.map(|()| String::new()),
+                    outcome => outcome.map(ok),
                 }
             }
             "stat" => {
@@ -195,9 +202,7 @@ impl Connection {
             }
             "truncate" => {
                 let (path, len, hints) = (path(next())?, number(next())?, hints(next()));
-                let (answer, receiver) = later();
-                self.service.truncate(&self.session, path, len, &hints, request, answer);
-                waited(&receiver).map(|()| String::new())
+                answered(|answer| self.service.truncate(&self.session, path, len, &hints, request, answer)).map(ok)
             }
             "set" => {
                 let (path, name, value) = (path(next())?, next().into(), next().into());
@@ -212,23 +217,20 @@ impl Connection {
                 Ok(String::from_utf8_lossy(&value).into_owned())
             }
             "session" => {
-                let (answer, receiver) = later();
-                self.service.begin_numbering(&self.session.caller(), answer);
-                Ok(waited(&receiver)?.0.to_string())
+                let begun = answered(|answer| self.service.begin_numbering(&self.session.caller(), answer));
+                Ok(begun?.0.to_string())
             }
             "checksum" => {
-                let (answer, receiver) = later();
-                self.service.checksums(&self.session.caller(), &path(next())?, answer);
-                Ok(format!("{:08x}", waited(&receiver)?.crc32c.0))
+                let path = path(next())?;
+                let sums = answered(|answer| self.service.checksums(&self.session.caller(), &path, answer));
+                Ok(format!("{:08x}", sums?.crc32c.0))
             }
             _ => Err(wrong("no such verb")),
         }
     }
 
     fn open(&mut self, name: &str, open: Open) -> Result<String, Error> {
-        let (answer, receiver) = later();
-        self.service.open(&self.session, open, answer);
-        let Opened { handle, stat } = waited(&receiver)?;
+        let Opened { handle, stat } = answered(|answer| self.service.open(&self.session, open, answer))?;
         self.files.insert(name.to_owned(), handle);
         Ok(stat.map_or(0, |stat| stat.len).to_string())
     }
@@ -236,10 +238,6 @@ impl Connection {
     fn file(&self, name: &str) -> Result<Arc<service::OpenFile>, Error> {
         let handle = self.files.get(name).ok_or_else(Error::not_open)?;
         self.service.file(&self.session, *handle)
-    }
-
-    fn close(&mut self, name: &str, request: Option<RequestNumber>) -> Result<String, Error> {
-        waited(&self.begin_close(name, request)).map(|()| String::new())
     }
 
     fn begin_close(&mut self, name: &str, request: Option<RequestNumber>) -> Receiver<Result<(), Error>> {
@@ -253,17 +251,15 @@ impl Connection {
     }
 
     fn change(&self, change: Change, request: Option<RequestNumber>) -> Result<String, Error> {
-        let (answer, receiver) = later();
-        self.service.change(&self.session.caller(), change, request, answer);
-        waited(&receiver).map(|()| String::new())
+        answered(|answer| self.service.change(&self.session.caller(), change, request, answer)).map(ok)
     }
 
     fn set(&self, path: NsPath, change: AttributeChange, request: Option<RequestNumber>) -> Result<String, Error> {
-        let (caller, (answer, receiver)) = (self.session.caller(), later());
+        let caller = self.session.caller();
         let of = self.service.attributes_of(&caller, path)?;
-        self.service.change_attributes(&caller, &of, change, request, answer);
-        let each = waited(&receiver)?.into_iter().try_for_each(|(_, result)| result);
-        each.map(|()| String::new()).map_err(|code| Error::new(code, "it cannot be set"))
+        let each = answered(|answer| self.service.change_attributes(&caller, &of, change, request, answer));
+        let each = each?.into_iter().try_for_each(|(_, result)| result);
+        each.map(ok).map_err(|code| Error::new(code, "it cannot be set"))
     }
 
     fn list(&self, path: NsPath) -> Result<String, Error> {

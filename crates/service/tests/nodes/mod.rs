@@ -73,6 +73,11 @@ impl Nodes {
         self
     }
 
+    /// Whether they are a cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.names.is_none()
+    }
+
     /// The server of a single node has stopped and started again. Between that, `meanwhile` happens to the only object in its store.
     pub fn restarted(mut self, meanwhile: impl Fn(&Store, ReplicaId)) -> Self {
         self.stops.pop().unwrap()();
@@ -109,7 +114,9 @@ impl Nodes {
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), VALIDITY, Box::new(now));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        links.start(&listener, link::Doors::default(), Some(Arc::new(registration)), manager.receiver()).unwrap();
+        links
+            .start(&listener, link::OtherServices::default(), Some(Arc::new(registration)), manager.receiver())
+            .unwrap();
         let manager_at = listener.address().to_string();
         let mut network = HashMap::from([(HOME.to_owned(), Arc::clone(&service))]);
         let stop_manager = move || {
@@ -187,7 +194,7 @@ fn disk_server(
     let striper = LineStriper { network: Arc::clone(network), home: HOME };
     let service = start(Role::Disk(Arc::clone(disk_node.server())), Some(PutsTogether(Arc::new(striper))));
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    links.start(&listener, link::Doors::default(), None, disk_node.receiver()).unwrap();
+    links.start(&listener, link::OtherServices::default(), None, disk_node.receiver()).unwrap();
     links.keep_manager(manager_at);
 
     let at = format!("disk{number}:1");

@@ -118,7 +118,7 @@ impl DiskWorld for World {
     fn notice(&self, _store: StoreId, replica: ReplicaId, notice: Notice) {
         let mut outside = lock(&self.outside);
         match notice {
-            Notice::Emptied => outside.drained.push(replica),
+            Notice::Erased => outside.drained.push(replica),
             Notice::LeftOut(_) => outside.counted.left_out += 1,
             Notice::Differs(store) => {
                 outside.counted.differing += 1;

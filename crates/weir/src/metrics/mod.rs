@@ -13,7 +13,7 @@ pub use gather::{JournalSource, Sources};
 use parking_lot::Mutex;
 pub(crate) use scrub::ScrubSource;
 pub(crate) use scrub::damaged as damaged_of_scrub;
-use status_page::{Request, Responder, Told, WatchPage};
+use status_page::{Request, Responder, WatchPage, WatchResult};
 
 use crate::Failure;
 use crate::exit::Exit;
@@ -82,7 +82,7 @@ impl Metrics {
     }
 }
 
-fn told(page: WatchPage, stage: &Stage) -> Told {
+fn told(page: WatchPage, stage: &Stage) -> WatchResult {
     let why = match stage {
         Stage::Serving(sources) => match page {
             WatchPage::Metrics => return Ok(gather::page(sources)),

@@ -57,7 +57,7 @@ impl Busy {
 }
 
 /// Sharers `K`, each with what waits within it.
-pub(super) struct Turns<K, V> {
+pub(super) struct Queue<K, V> {
     pub(super) sharers: HashMap<K, Sharer<V>>,
     /// The waiting sharers, ordered by clock. The number breaks ties in order of arrival.
     pub(super) ready: BTreeMap<Place, K>,
@@ -73,13 +73,13 @@ pub(super) struct Sharer<V> {
     pub(super) within: V,
 }
 
-impl<K, V> Default for Turns<K, V> {
+impl<K, V> Default for Queue<K, V> {
     fn default() -> Self {
         Self { sharers: HashMap::new(), ready: BTreeMap::new(), clock: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Default> Turns<K, V> {
+impl<K: Clone + Eq + Hash, V: Default> Queue<K, V> {
     /// A block waits in the sharer `key`. Returns what is within the sharer.
     pub(super) fn wait(&mut self, key: &K, number: u64) -> &mut V {
         let now = self.clock;
@@ -122,7 +122,7 @@ impl<K: Clone + Eq + Hash, V: Default> Turns<K, V> {
         self.sharers.get_mut(key).map(|sharer| &mut sharer.within)
     }
 
-    /// Grants `bytes` to the sharer `key`, which was [`Turns::first`].
+    /// Grants `bytes` to the sharer `key`, which was [`Queue::first`].
     pub(super) fn begin(&mut self, key: &K, bytes: u64, number: u64, now: Instant) {
         let Some(sharer) = self.sharers.get_mut(key) else { return };
         let Some(place) = sharer.ready.take() else { return };
