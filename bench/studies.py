@@ -59,6 +59,7 @@ def study(name: str, systems: dict[str, str], sites: dict[str, str]) -> None:
     for file in ("report.html", "table.csv"):
         shutil.copy(results / file, kept / file)
     shutil.copytree(results / "figures", kept / "figures")
+    shutil.copytree(results / "figures", kept / "figures")
 
 
 def main() -> None:

@@ -261,10 +261,11 @@ def until(fact, seconds: float, why=lambda: "it has not come about"):
     return found
 
 
-def weir(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+def weir(*arguments: str, timeout: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess:
     """Runs the binary to its end, `weir("fsck", "--data", ...)`; returns its output as text."""
+    command = [str(WEIR_BIN), *arguments]
     return subprocess.run(
-        [str(WEIR_BIN), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=cwd
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster
-from content import MIB, write
+from content import MIB, page_sum, write
 from raw import Raw
 from test_attributes import DEL, GET, LIST, SET, fattr
 from XRootD import client
@@ -17,7 +17,7 @@ from XRootD.client.flags import OpenFlags
 NEW, POSC = raw.OPEN_NEW | raw.OPEN_UPDATE, 0x1000
 ATTR_NOT_FOUND, EXISTS, INVALID_REQUEST = 3027, 3018, 3006
 QUERY_CHECKSUM, QUERY_XATTR, QUERY_VISA, QUERY_FINFO, QUERY_OPAQUE_HANDLE = 3, 4, 8, 9, 64
-SIZE = MIB + 7
+SIZE, PAGE = MIB + 7, 4096
 VERSION, ANNOUNCED = 0x520, 0x511
 NOT_SUPPORTED_BY_CLIENT = 13  # errNotSupported of XrdCl
 
@@ -65,6 +65,19 @@ class Opened:
     def close(self) -> None:
         answer = self.connection.close(self.handle)
         assert answer.status == raw.OK, answer
+
+
+def pgwrite(at: Raw, handle: bytes, offset: int, data: bytes) -> raw.Answer:
+    units = b"".join(
+        struct.pack(">I", page_sum(page)) + page for page in (data[begin : begin + PAGE] for begin in range(0, len(data), PAGE))
+    )
+    return at.request(raw.PGWRITE, handle + struct.pack(">q", offset), units)
+
+
+def writev(at: Raw, handle: bytes, parts: dict[int, bytes]) -> raw.Answer:
+    """The list of places counts as the request's data; the bytes follow it."""
+    places = b"".join(handle + struct.pack(">iq", len(data), offset) for offset, data in parts.items())
+    return at.request(raw.WRITEV, b"", places + b"".join(parts.values()), length=len(places))
 
 
 def value_of(fs: Xrdfs, path: str, name: str) -> str:
@@ -251,7 +264,7 @@ def test_a_client_that_opens_with_a_template_all_the_same_is_told_why_it_cannot(
     assert not fs.exists(f"{path}-like")
 
 
-def test_no_request_with_a_handle_is_redirected(cluster, path):
+def test_no_request_with_a_handle_is_redirected(cluster, fs, path):
     """Each request that has a place for a handle, with one that is open and one that is not."""
     with Opened(cluster, path) as opened:
         at = opened.connection
@@ -266,6 +279,8 @@ def test_no_request_with_a_handle_is_redirected(cluster, path):
                 "readv": at.request(raw.READV, b"", handle + struct.pack(">iq", 10, 0)),
                 "pgread": at.request(raw.PGREAD, handle + struct.pack(">qi", 0, 10)),
                 "write": at.write(handle, 0, b"x"),
+                "pgwrite": pgwrite(at, handle, 0, b"p" * 5000),
+                "writev": writev(at, handle, {0: b"one", 4: b"two"}),
                 "clone": at.request(raw.CLONE, handle, handle + struct.pack(">4xQQQ", 0, 1, 0)),
                 "chkpoint": at.request(raw.CHKPOINT, handle + bytes(12)),
                 "open": at.request(raw.OPEN, like, f"{path}-like".encode()),
@@ -274,8 +289,38 @@ def test_no_request_with_a_handle_is_redirected(cluster, path):
                     f"query {kind}": at.request(raw.QUERY, struct.pack(">H2x", kind) + handle)
                     for kind in (QUERY_CHECKSUM, QUERY_VISA, QUERY_FINFO, QUERY_OPAQUE_HANDLE)
                 },
+                "close": at.close(handle),
             }
             assert not [name for name, answer in answers.items() if answer.status == raw.REDIRECT]
+            is_open = handle == opened.handle
+            for name in ("write", "pgwrite", "writev"):
+                expected, words = (raw.NOT_AUTHORIZED, "for reading only") if is_open else (raw.FILE_NOT_OPEN, "handle")
+                assert answers[name].error == expected and words in answers[name].text, (name, answers[name])
+            assert answers["close"].error == (None if is_open else raw.FILE_NOT_OPEN), answers["close"]
+            assert answers["close"].status == (raw.OK if is_open else raw.ERROR), answers["close"]
+        assert at.stat("/").redirect[0] == cluster.manager.port, "what follows the data of a refused request is the next one"
+    assert fs.size(path) == SIZE
+
+
+def test_each_kind_of_write_through_a_handle_is_answered_and_kept(cluster, fs, path, tmp_path):
+    new = f"{path}-new"
+    with Opened(cluster, new, NEW) as opened:
+        at, handle = opened.connection, opened.handle
+        paged = pgwrite(at, handle, 0, b"p" * 5000)
+        # Behind the header that all answers with checksums have: the offset, and no page to be sent again.
+        assert paged.status == raw.STATUS and paged.body[16:] == bytes(8), paged
+        parts = {0: b"one", 4094: b"two", 200_000: b"three"}
+        vector = writev(at, handle, parts)
+        assert (vector.status, vector.body) == (raw.OK, b""), vector
+        closed = at.close(handle)
+        assert (closed.status, closed.body) == (raw.OK, b""), closed
+        late = {"pgwrite": pgwrite(at, handle, 0, b"q" * 5000), "writev": writev(at, handle, {0: b"late"}), "close": at.close(handle)}
+        assert {name: answer.error for name, answer in late.items()} == dict.fromkeys(late, raw.FILE_NOT_OPEN)
+    expected = bytearray(b"p" * 5000 + bytes(195_005))
+    for offset, data in parts.items():
+        expected[offset : offset + len(data)] = data
+    xrdcp(f"{cluster.url}{new}", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == bytes(expected)
 
 
 def test_a_manager_that_is_away_is_named(base, tmp_path):

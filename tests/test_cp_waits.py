@@ -10,10 +10,11 @@ import pytest
 from cluster import Cluster
 from content import MIB, content
 from fakeserver import OK, FakeServer
-from harness import WEIR_BIN, remove, weir
+from harness import WEIR_BIN, Weir, remove, weir
 from raw import CLOSE, OPEN, STAT, SYNC, WRITE
 
 UNREACHABLE = 15
+NAGIOS_UNKNOWN = 3
 ATTN, WAITRESP = 4001, 4006
 RETRY, SLACK = 4, 4
 
@@ -227,3 +228,25 @@ def test_a_striped_copy_from_a_pipe_ends_when_it_says_after_a_units_server_has_g
         striped.wait_sessions()
     # What the pipe has delivered stays.
     striped.until(lambda: striped.file(path)["object"]["state"] == "interrupted", 60)
+
+
+def test_commands_say_that_a_node_hangs_and_when_they_give_up(base):
+    """The process is stopped, as by a debugger, or by a disk that does not answer."""
+    with Weir(base / "hangs") as node:
+        node.process.send_signal(signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            check = weir("status", "--check", "--data", str(node.data))
+            # Monitoring systems end a check after 10 s, and an ended check says nothing.
+            assert check.returncode == NAGIOS_UNKNOWN and "UNKNOWN" in check.stdout and time.monotonic() - begin < 10, check
+            assert "has not answered for 8 s" in check.stdout, check
+            assert "does not answer; waiting for 2 s, gives up in 6 s" in check.stderr, check
+            # The login of a client ends earlier than its other waits, and its words say so.
+            begin = time.monotonic()
+            stat = weir("stat", f"{node.url}/f")
+            took = time.monotonic() - begin
+            assert stat.returncode == UNREACHABLE and told(stat.stderr), stat
+            waited, left = map(int, re.search(r"waiting for (\d+) s, gives up in (\d+) s", told(stat.stderr)[0]).groups())
+            assert waited + left <= took + 2, (took, stat.stderr)
+        finally:
+            node.process.send_signal(signal.SIGCONT)

@@ -12,6 +12,9 @@ from harness import remove, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+# The exit code of a command that has found something wrong.
+WRONG = 1
+
 
 @pytest.fixture
 def make(base, request):
@@ -109,6 +112,32 @@ def test_a_store_is_drained_while_its_files_are_read(make, tmp_path):
             assert (tmp_path / "back").read_bytes() == (bytes(range(256)) * 4096 * 20)[:kept]
 
 
+def test_a_drained_store_that_is_used_again_gets_the_same_files_back_at_once(make, tmp_path):
+    """Its replicas were deleted seconds ago, and other stores had the files meanwhile."""
+    cluster = make(3)
+    first, second, _ = [cluster.store_of(disk) for disk in cluster.disks]
+    for number in range(20):
+        xrdcp(write(tmp_path / "source", number, 70_000), f"{cluster.url}/f{number}").ok()
+    xrdcp(write(tmp_path / "source", "one", MIB), f"{cluster.url}/one").ok()
+    assert drain(cluster, first, "--wait").returncode == 0
+    cluster.until(lambda: not cluster.disks[0].objects())
+    assert drain(cluster, first, "--stop").returncode == 0
+    begin = time.monotonic()
+    drained = drain(cluster, second, "--wait")
+    assert drained.returncode == 0, drained.stderr + cluster.logs()
+    # The rule that refuses late orders after a deletion holds for two minutes.
+    assert time.monotonic() - begin < 60
+    for path in [*(f"/f{number}" for number in range(20)), "/one"]:
+        assert first in cluster.whole_on(path) and second not in cluster.whole_on(path)
+    assert "since the copy was ordered" not in cluster.logs()
+    # Nor does a new policy leave out the store that has left the group of these files and is used again.
+    assert drain(cluster, second, "--stop").returncode == 0
+    cluster.policy("/", "replica(3)")
+    applied = weir("policy", "apply", "/", "--data", cluster.data, timeout=60)
+    assert applied.returncode == 0 and "no further store" not in applied.stdout + applied.stderr, applied
+    cluster.until(lambda: len(cluster.whole_on("/one")) == 3)
+
+
 def test_a_store_that_cannot_be_drained_says_why_and_may_stay(make, tmp_path):
     cluster = make(2)
     source = write(tmp_path / "source", "two", MIB)
@@ -124,6 +153,9 @@ def test_a_store_that_cannot_be_drained_says_why_and_may_stay(make, tmp_path):
     cluster.until(lambda: "still needs" in drain(cluster).stdout)
     view = json.loads(drain(cluster, "--json").stdout)
     assert view["draining"][0]["groups"] == 1 and not view["draining"][0]["is_empty"]
+    # Nothing would end the wait but the administrator.
+    waited = drain(cluster, store, "--wait")
+    assert waited.returncode == WRONG and "still needs" in waited.stdout, waited
     refused = xrdcp(source, f"{cluster.url}/no-place")
     assert refused.code != 0
     assert Xrdfs(cluster.url).size("/two") == MIB

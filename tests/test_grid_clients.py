@@ -13,6 +13,8 @@ from content import adler32, crc32c, write
 from harness import until
 
 SECONDS = 60
+# What gfal2 makes of the error kXR_FSError, which a file gets that is named like a directory.
+NO_DIRECTORY = errno.ENODEV
 
 
 def gfal(operation: str, *arguments: str | Path) -> dict:
@@ -81,6 +83,52 @@ def test_gfal_finds_everything_on_disk(node, place, tmp_path):
     assert fine("xattr", url, "user.status")["value"].strip() == "ONLINE"
     staged = fine("stage", url)
     assert staged["online"] and staged["token"]
+
+
+@pytest.mark.peer_ok
+@pytest.mark.parametrize("end", ["/", "//", "/."], ids=["slash", "slashes", "dot"])
+def test_gfal_does_not_reach_a_file_by_the_name_of_a_directory(node, fs, place, tmp_path, end):
+    at, source = f"{node.url}{place}", write(tmp_path / "source", "by a directory's name", 5)
+    fine("copy", f"file://{source}", f"{at}/file", "ADLER32")
+    named = f"{at}/file{end}"
+    copied = ("copy", f"file://{source}", named, "ADLER32"), ("copy", named, f"file://{tmp_path}/back", "ADLER32")
+    calls = [("stat", named), ("rm", named), ("rmdir", named), ("ls", named), ("sum", named, "ADLER32"), ("xattr", named, "xroot.cksum")]
+    for call in (*calls, *copied, ("rename", named, f"{at}/other")):
+        answer = gfal(*call)
+        assert answer["code"] == NO_DIRECTORY and answer["message"], (call, answer)
+        assert fs.names(place) == ["file"], call
+    assert not (tmp_path / "back").exists()
+    assert fine("stat", f"{at}/file") == {"code": 0, "message": "", "size": 5, "directory": False}
+    fine("copy", f"{at}/file", f"file://{tmp_path}/back", "ADLER32")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.peer_ok
+def test_gfal_reaches_a_directory_with_a_slash_or_without(node, fs, place, tmp_path):
+    at, source = f"{node.url}{place}", write(tmp_path / "source", "into a directory", 5)
+    fine("mkdir", f"{at}/dir/")
+    fine("mkdir", f"{at}/a/b/")
+    fine("copy", f"file://{source}", f"{at}/dir/file", "ADLER32")
+    for name in ("dir", "dir/", "dir//", "dir/."):
+        assert fine("stat", f"{at}/{name}")["directory"], name
+        assert set(fine("ls", f"{at}/{name}")["names"]) - {".", ".."} == {"file"}, name
+    assert gfal("ls", f"{at}/new/")["code"] == gfal("stat", f"{at}/new/")["code"] == errno.ENOENT
+    # A copy makes no file where a directory is meant, whether there is one or not.
+    for name in ("newname/", "newname//", "newname/sub/", "dir/"):
+        answer = gfal("copy", f"file://{source}", f"{at}/{name}", "ADLER32")
+        assert answer["code"] == errno.EISDIR and "[3016]" in answer["message"], (name, answer)
+        assert fs.names(f"{place}/dir") == ["file"]
+    made = set(fs.names(place)) - {"a", "dir"}
+    # The stock server makes the directory that it then refuses to open.
+    assert made == set() if node.kind == "weir" else all("IsDir" in fs.flags(f"{place}/{name}") for name in made)
+    fine("rename", f"{at}/a/b/", f"{at}/a/c/")
+    assert fs.names(f"{place}/a") == ["c"]
+    fine("rmdir", f"{at}/a/c/")
+    fine("rmdir", f"{at}/a/")
+    # The stock server has no number of its own for a directory that is not empty.
+    assert gfal("rmdir", f"{at}/dir/")["code"] == (errno.ENOTEMPTY if node.kind == "weir" else errno.ENODEV)
+    assert fine("rm_r", f"{at}/dir/")["removed"] == 2
+    assert not fs.exists(f"{place}/dir")
 
 
 @pytest.fixture

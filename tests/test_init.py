@@ -276,10 +276,13 @@ def test_a_store_is_added_with_one_command(made, manager, tmp_path):
     assert disk.stop() == DONE
     disk.start()
     until(lambda: manager.stores() == ["online", "online"], READY_SECONDS, disk.log_text)
+    # A file in the present directory, by its name alone.
+    by_name = weir("store", "add", "third", "--data", str(disk.data), "--config", disk.config.name, cwd=disk.home)
+    assert by_name.returncode == DONE and "names it now" in by_name.stdout and (disk.home / "third").is_dir(), by_name
     # The first table must not leave out the store that needs none.
     assert disk.stop() == DONE
     disk.config.write_text(disk.config.read_text().partition("\n[[store]]")[0])
-    other = weir("store", "add", str(disk.home / "third"), "--data", str(disk.data), "--config", str(disk.config))
+    other = weir("store", "add", str(disk.home / "fourth"), "--data", str(disk.data), "--config", str(disk.config))
     assert other.returncode == DONE and f'dir = "{disk.data}/store"' in disk.config.read_text(), other
     disk.start()
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import time
 import urllib.error
@@ -17,18 +18,24 @@ import pytest
 import raw
 from clients import xrdcp
 from cluster import Cluster
-from content import MIB, write
+from content import MIB, content, page_sum, write
 from harness import ROOT, remove, until, weir
 from raw import Raw
+from test_attributes import SET, fattr
+from test_cluster_scrub import ended as ended_on
+from test_cluster_scrub import place_of
 from test_damage import flip, places_of, put
-from test_metrics import fetch, metrics_port, samples
-from test_scrub import ended, settled
+from test_metrics import fetch, metrics_port, named, samples
+from test_scrub import ended, scrub, settled
 
 RULES = ROOT / "packaging/weir-alerts.yml"
 DASHBOARD = ROOT / "packaging/weir-dashboard.json"
 DAY_SECONDS = 86_400
 # Until the manager takes a server for away, and back.
 AWAY_SECONDS = 30
+# Of an object's sidecar: the bytes of each of its two headers. Of a segment of the journal: where the first record's payload begins, behind
+# the segment's page and the record's header.
+SLOT, FIRST_PAYLOAD = 8192, 4096 + 48
 NAGIOS = {0: "OK", 1: "WARNING", 2: "CRITICAL"}
 VERDICTS = ["healthy", "warning", "critical"]
 # Of the machine that the tests run on.
@@ -45,6 +52,11 @@ def health(data: Path | str) -> dict[str, str]:
     found = {reason["reason"]: reason["severity"] for reason in judged["reasons"]}
     assert judged["verdict"] == max(found.values(), key=VERDICTS.index, default="healthy")
     return {reason: severity for reason, severity in found.items() if reason not in OF_THE_MACHINE}
+
+
+def is_judged(data: Path | str, expected: dict[str, str]) -> None:
+    """Waits for it."""
+    until(lambda: health(data) == expected, AWAY_SECONDS, lambda: f"{health(data)} is not {expected}")
 
 
 def check(data: Path | str) -> tuple[int, str]:
@@ -157,10 +169,6 @@ def test_a_cluster_in_each_state(cluster, alerts, tmp_path):
     manager, (first, second) = cluster.manager, cluster.disks
     server_data = str(first.home / "data")
 
-    def is_judged(data: str, expected: dict[str, str]) -> bool:
-        until(lambda: health(data) == expected, AWAY_SECONDS, lambda: f"{health(data)} is not {expected}")
-        return True
-
     # Nothing is wrong.
     xrdcp(write(tmp_path / "source", "judged", MIB), f"{cluster.url}/file").ok()
     for data in (cluster.data, server_data):
@@ -253,6 +261,154 @@ def test_a_cluster_in_each_state(cluster, alerts, tmp_path):
     slow = ("weir_journal_sync_seconds_bucket", ("le", "+Inf"))
     assert slow in healthy
     alerts.add(healthy, [("WeirSlowSyncs", "warning", {})], changed={slow: "1000+10x60"})
+    alerts.verify()
+
+
+def test_repairs_that_fail(cluster, alerts, tmp_path):
+    """Both replicas of a file are damaged, in different places: neither store can fetch the whole file from the other."""
+    is_judged(cluster.data, {})
+    data = content("both damaged", 4 * MIB)
+    source = write(tmp_path / "source", "both damaged", 4 * MIB)
+    xrdcp(source, f"{cluster.url}/both-damaged").ok()
+    cluster.until(lambda: len(cluster.whole_on("/both-damaged")) == 2)
+    for disk, spot in zip(cluster.disks, (MIB, 3 * MIB), strict=True):
+        file, offset = place_of(disk, data[spot : spot + 4096])
+        flip(file, offset + 9)
+        assert ended_on(disk, "--rate", "1GiB")["last"]["damaged"] == 1
+    fail = {
+        "damaged-objects": "critical",
+        "single-copy-files": "warning",
+        "under-replicated-files": "warning",
+        "repairs-fail": "warning",
+    }
+    is_judged(cluster.data, fail)
+    assert checked(cluster.data) == 2 and "failed_repairs=1" in check(cluster.data)[1]
+    assert "1 replica could not be made yet; `weir repair` says why" in fits(cluster.data, "critical")
+    why = " ".join(cluster.weir("repair", "--data", cluster.data).split())
+    assert "/both-damaged" in why and "bytes on its disk are damaged" in why, why
+    alerts.judged(scraped(cluster.manager, fail), fail)
+    damaged = {"damaged-objects": "critical"}
+    for disk in cluster.disks:
+        is_judged(disk.data, damaged)
+        alerts.judged(scraped(disk, damaged), damaged)
+    # The file is written again from its source.
+    xrdcp("-f", source, f"{cluster.url}/both-damaged").ok()
+    for node in cluster.nodes:
+        is_judged(node.data, {})
+        alerts.judged(scraped(node, {}), {})
+    alerts.verify()
+
+
+def test_a_store_that_was_removed_as_lost_and_is_back(base, alerts, tmp_path):
+    """No other store can replace it."""
+    home = base / "status-returned"
+    home.mkdir()
+    with Cluster(home, 2, ("--metrics", "127.0.0.1:0")) as cluster:
+        cluster.policy("/", "replica(2)")
+        xrdcp(write(tmp_path / "source", "returned", MIB), f"{cluster.url}/file").ok()
+        goes = cluster.disks[1]
+        store = cluster.store_of(goes)
+        goes.kill()
+        until(lambda: health(cluster.data).keys() >= {"store-offline", "node-away"}, AWAY_SECONDS)
+        cluster.weir("store", "remove", "--lost", "--yes", store, "--data", cluster.data)
+        away = dict.fromkeys(("node-away", "single-copy-files", "under-replicated-files"), "warning")
+        is_judged(cluster.data, away)
+        goes.start()
+        returned = {"store-returned": "warning"}
+        is_judged(cluster.data, returned)
+        assert checked(cluster.data) == 1
+        assert "1 store is back: site2/rack1/disk2; removed as lost before" in fits(cluster.data, "warning")
+        page = scraped(cluster.manager, returned)
+        assert page["weir_cluster_stores", ("state", "returned")] == 1
+        alerts.judged(page, returned)
+        assert health(goes.data) == {}, "the server itself has nothing to worry about"
+        goes.kill()
+        is_judged(cluster.data, away)
+        alerts.judged(scraped(cluster.manager, away), away)
+        alerts.verify()
+    remove(home)
+
+
+def as_of_a_newer_weir(sidecar: Path) -> None:
+    """Raises the version in the headers of a large object's sidecar, which are intact otherwise (docs/reference/formats.md)."""
+    data = bytearray(sidecar.read_bytes())
+    slots = [at for at in (0, SLOT) if data[at : at + 8] == b"WEIRCRC1"]
+    assert slots, sidecar
+    for at in slots:
+        data[at + 8 : at + 10] = struct.pack("<H", 2)
+        end = at + SLOT - 4
+        data[end : end + 4] = struct.pack("<I", page_sum(bytes(data[at:end])))
+    sidecar.write_bytes(data)
+
+
+@pytest.mark.parametrize("role", ["single node", "disk server"])
+def test_a_scrub_that_cannot_continue(request, alerts, tmp_path, role):
+    """It meets an object that a newer weir has written, which it can neither call whole nor damaged."""
+    if role == "single node":
+        server = request.getfixturevalue("own_node")("--metrics", "127.0.0.1:0")
+        url, objects = server.url, server.data / "store/objects"
+    else:
+        cluster = request.getfixturevalue("cluster")
+        server = cluster.disks[0]
+        url, objects = cluster.url, server.data / "store/store/objects"
+    is_judged(server.data, {})
+    known = set(objects.rglob("*.crc"))
+    xrdcp(write(tmp_path / "source", "newer", MIB), f"{url}/newer").ok()
+    (sidecar,) = until(lambda: set(objects.rglob("*.crc")) - known, 20)
+    before = sidecar.read_bytes()
+    as_of_a_newer_weir(sidecar)
+    scrub(server, "--now", "--rate", "1GiB")
+    fails = {"scrub-fails": "warning"}
+    is_judged(server.data, fails)
+    assert checked(server.data) == 1
+    why = "the scrub cannot continue: a sidecar (version 2, features 0) was written by a newer version of weir"
+    assert why in " ".join(fits(server.data, "warning").split())
+    alerts.judged(scraped(server, fails), fails)
+    if role == "disk server":
+        assert health(cluster.data) == {}, "the manager knows nothing of it"
+    sidecar.write_bytes(before)
+    scrub(server, "--now", "--rate", "1GiB")  # goes on at once, where it was
+    is_judged(server.data, {})
+    alerts.judged(scraped(server, {}), {})
+    alerts.verify()
+    assert named(samples(server), "weir_scrub_damaged_objects") == 0
+
+
+def test_an_index_that_makes_no_checkpoint(own_node, alerts, tmp_path):
+    """A segment of the journal has rotted since it was written. The node reads it again when several have become full."""
+    (tmp_path / "weir.toml").write_text('journal.segment_size = "1MiB"\n')
+    server = own_node("--metrics", "127.0.0.1:0", "--config", str(tmp_path / "weir.toml"))
+    put(server, "/file", 1000, tmp_path)
+    names = [b"a%d" % number for number in range(14)]
+
+    def journal(mebibytes: int) -> None:
+        with Raw(server.port) as me:
+            for number in range(mebibytes):
+                answer = fattr(me, SET, b"/file", names, [bytes([number]) * 65_000] * len(names))
+                assert answer.status == raw.OK, answer
+
+    segment = min((server.data / "journal").glob("*.wseg"))
+    journal(2)
+    flip(segment, FIRST_PAYLOAD)
+    assert health(server.data) == {}, "nobody has read it"
+    journal(5)
+    trouble = {"index-trouble": "warning"}
+    is_judged(server.data, trouble)
+    assert checked(server.data) == 1
+    words = " ".join(fits(server.data, "warning").split())
+    assert "changes cannot be moved to the index on disk, or checkpoints fail; the log says why" in words
+    assert f"the journal is damaged in journal/{segment.name}" in server.log_text()
+    page = scraped(server, trouble)
+    assert named(page, "weir_index_trouble") >= 1
+    alerts.judged(page, trouble)
+    put(server, "/another", 1000, tmp_path)
+    # The disk reads as it should again. The checkpoint is made, and the segment is not needed any more.
+    flip(segment, FIRST_PAYLOAD)
+    is_judged(server.data, {})
+    until(lambda: not segment.exists(), 20)
+    page = scraped(server, {})
+    assert named(page, "weir_index_trouble") == 0
+    alerts.judged(page, {})
     alerts.verify()
 
 

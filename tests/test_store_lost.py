@@ -158,6 +158,11 @@ def test_a_server_is_removed_with_all_its_stores_and_its_files_count_once(cluste
     assert done.returncode == 0 and "no store is draining" in done.stdout, done
     done = weir("drain", "--node", "nobody", "--data", cluster.data)
     assert done.returncode == NOT_FOUND and "there is no node nobody" in done.stderr, done
+    # Or by the end of the location of its stores, if no node has that name.
+    location = next(one["location"] for one in cluster.stores() if one["store"] in stores)
+    done = weir("drain", "--node", location.rpartition("/")[2], "--data", cluster.data)
+    assert done.returncode == 0 and all(f"store {store} at" in done.stdout for store in stores), done
+    assert weir("drain", "--node", location, "--stop", "--data", cluster.data).returncode == 0
     # All nodes of this test run on one machine and have its name.
     name = next(node["name"] for node in cluster.asked("status")["nodes"] if str(node["node"]) == number)
     done = weir("node", "remove", name, "--data", cluster.data)

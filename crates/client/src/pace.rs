@@ -39,6 +39,11 @@ impl Pace {
         if now.saturating_duration_since(self.since) < patience { Ok(()) } else { Err(TooSlow { bytes: self.bytes }) }
     }
 
+    /// How long the server may still send nothing.
+    pub(crate) fn left(&self, now: Instant, patience: Duration) -> Duration {
+        patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+
     /// Whether a period has begun at `now`, because enough has arrived.
     pub(crate) fn is_new(&self, now: Instant) -> bool {
         self.since == now

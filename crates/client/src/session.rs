@@ -21,7 +21,7 @@ use crate::pace::{Pace, WaitLimit};
 use crate::rate::RateLimit;
 use crate::settings::{Stop, TICK};
 use crate::waiting::Waiting;
-use crate::watch::WaitReason;
+use crate::watch::{REASON_MAX, WaitReason};
 use crate::{ClientError, Endpoint, Settings};
 
 /// The size of the receive buffer. Larger data bypass it.
@@ -33,8 +33,6 @@ const COPIED_MAX: usize = 16 << 10;
 /// After this idle time the kernel probes the other end. Firewalls forget connections that are idle for longer, and
 /// the client learns that a server is gone before it needs it.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// The bytes that are kept of a server's reason to wait.
-const REASON_MAX: usize = 200;
 /// The largest answer that is read into memory at once.
 const ANSWER_MAX: u32 = 64 << 20;
 
@@ -415,7 +413,8 @@ impl Session {
                 self.keep_rate(self.rate.received(got))?;
                 return Ok(got);
             }
-            self.waiting.tick(WaitReason::Answer)?;
+            let left = pace.left(Instant::now(), self.patience);
+            self.waiting.tick_within(WaitReason::Answer, left)?;
         }
     }
 

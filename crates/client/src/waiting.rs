@@ -50,6 +50,14 @@ impl Waiting {
         self.check(now)
     }
 
+    /// The same for a wait that ends after `left` at the latest.
+    pub(crate) fn tick_within(&self, why: WaitReason<'_>, left: Duration) -> Result<(), ClientError> {
+        self.stop.check()?;
+        let now = Instant::now();
+        self.tell_of(why, (self.deadline.waited(now), self.deadline.left(now).min(left)));
+        self.check(now)
+    }
+
     /// Tells the watch.
     pub(crate) fn tell(&self, why: WaitReason<'_>, now: Instant) {
         self.tell_of(why, (self.deadline.waited(now), self.deadline.left(now)));

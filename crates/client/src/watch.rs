@@ -8,6 +8,8 @@ use crate::Endpoint;
 
 /// The client tells nobody of shorter waits.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(2);
+/// The bytes that are kept of a server's reason to wait.
+pub(crate) const REASON_MAX: usize = 400;
 
 /// Hears what the client waits for, once a wait has taken two seconds, and then several times a second until it
 /// ends; by default nobody does.
@@ -82,7 +84,7 @@ impl fmt::Display for Wait<'_> {
             WaitReason::Writer => write!(f, "{server} has nothing new; the writer has not closed the file")?,
             WaitReason::Asked(text) => {
                 let text: String =
-                    String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect();
+                    String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(REASON_MAX).collect();
                 write!(f, "{server} asks to wait: {text}")?;
             }
             WaitReason::Failed(error) => write!(f, "{error}; trying again")?,

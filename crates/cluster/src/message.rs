@@ -270,6 +270,9 @@ pub enum ToStore {
     Delete {
         /// At most [`REPLICAS_MAX`].
         replicas: Vec<ReplicaId>,
+        /// Whether the objects continue to exist on other stores. The manager may then order a copy of them again, if the
+        /// store is used again.
+        exist_elsewhere: bool,
     },
 }
 
@@ -380,7 +383,7 @@ mod tests {
             to_store(ToStore::Ended { replica, epoch, request, result: Ok(()) }),
             to_store(ToStore::Fence(fence)),
             to_store(ToStore::Copy { copy, session, replica, epoch, original: Original::Whole(whole), from: store }),
-            to_store(ToStore::Delete { replicas: vec![replica] }),
+            to_store(ToStore::Delete { replicas: vec![replica], exist_elsewhere: true }),
         ]);
         let stream = Stream { epoch, process_epoch: ProcessEpoch(2), number: 3 };
         let told = ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(1), may_make: true };

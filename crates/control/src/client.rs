@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use super::{ControlRequest, LINE_MAX, SOCKET, server};
 
 /// How long the node may be silent; some answers need the disk first.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest answer behind the first line.
 const LONG_MAX: u64 = 1 << 30;
 

@@ -36,6 +36,15 @@ pub struct DiskError {
 }
 
 impl DiskError {
+    /// Whether the call failed for lack of something that the process or the machine has too little of (descriptors,
+    /// memory), so that it says nothing about the file.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        use rustix::io::Errno;
+        let errno = self.source.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN | Errno::INTR))
+    }
+
     /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {

@@ -58,6 +58,8 @@ pub enum Version {
     V7 = 7,
     /// A primary announces the end of an open write without its client, and its secondaries end it too.
     V8 = 8,
+    /// An order to delete replicas says whether their objects exist elsewhere.
+    V9 = 9,
 }
 
 /// The range of versions that a node speaks.
@@ -71,7 +73,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V8 as u16, newest: Version::V8 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V9 as u16, newest: Version::V9 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

@@ -196,11 +196,8 @@ impl Widening {
     ) -> Result<(), NsError> {
         view.files += 1;
         let cluster = self.view.get();
-        // Their replicas may not be deleted yet.
-        let have_left = self.coordinator.groups().have_left(&cluster.servers, content.group);
         let map = cluster.servers.map();
-        let fits =
-            |store: StoreId| !have_left.contains(&store) && assigned.have_room(store, room_of(map, store), content.len);
+        let fits = |store: StoreId| assigned.have_room(store, room_of(map, store), content.len);
         let need = match content.state {
             FileState::Complete if !content.shared => {
                 self.names.read(|read| need(read, map, content, policy, &fits))?

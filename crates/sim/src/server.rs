@@ -219,7 +219,7 @@ impl Server {
                 return env.send(Addr::Manager, Message::FromDisk(message));
             }
             (
-                FromManager::Cluster(ToServer::ToStore { message: ToStore::Delete { replicas }, .. }),
+                FromManager::Cluster(ToServer::ToStore { message: ToStore::Delete { replicas, .. }, .. }),
                 Some(Bug::DeletesAnother),
             ) => {
                 replicas.extend(replicas.last().map(|replica| ReplicaId::first(ObjectId(replica.object.0 + 1))));

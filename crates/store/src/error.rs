@@ -179,6 +179,7 @@ impl StoreError {
     pub fn is_about_replica(&self) -> bool {
         match self {
             StoreError::Index(_) => false,
+            StoreError::Disk(error) if error.is_shortage() => false,
             error => {
                 matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
             }
@@ -207,5 +208,24 @@ impl From<JournalError> for StoreError {
             JournalError::NoSpace { .. } => StoreError::NoSpace { free: 0, floor: 0 },
             e => StoreError::Journal(e),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use disk::DiskOp;
+
+    use super::*;
+
+    #[test]
+    fn a_shortage_says_nothing_about_a_replica() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            StoreError::Disk(DiskError { op: DiskOp::Open, path: "objects/1".into(), source }).is_about_replica()
+        };
+        // EMFILE, ENFILE, ENOMEM; EIO, ENOENT.
+        assert!([24, 23, 12].into_iter().all(|errno| !of(errno)) && [5, 2].into_iter().all(of));
     }
 }

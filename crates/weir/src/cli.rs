@@ -28,6 +28,7 @@ pub use cluster_views::*;
 pub use init::*;
 pub use local::args::*;
 pub use machines::*;
+pub(crate) use overview::page_in_groups;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
 crash, and checks every page that it gives back.";

@@ -16,6 +16,10 @@ pub fn run(folder: &Path) -> Result<Exit, Failure> {
     let written = fs::create_dir_all(&man)
         .and_then(|()| fs::create_dir_all(&completions))
         .and_then(|()| clap_mangen::generate_to(cli::command().after_help(Exit::table()), &man))
+        .and_then(|()| {
+            let page = man.join("weir.1");
+            fs::write(&page, cli::page_in_groups(&fs::read_to_string(&page)?))
+        })
         .and_then(|()| PAGES.iter().try_for_each(|page| fs::write(man.join(page.file()), page.roff())))
         .and_then(|()| {
             [Shell::Bash, Shell::Zsh, Shell::Fish].iter().try_for_each(|shell| {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use config::Config;
-use control::client::{AskError, ask};
+use control::client::{AskError, PATIENCE, ask};
 use control::{ControlRequest, Reply};
 use journal::Seq;
 use kv::{BackupHead, JournaledIndex};
@@ -15,6 +15,7 @@ use maintenance::fsck::{self, FsckOptions};
 use serde_json::json;
 
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs, usual_data};
+use crate::context::watched;
 use crate::exit::Exit;
 use crate::{Failure, logging};
 
@@ -100,7 +101,9 @@ fn ask_node(
     data: &Path,
     since: Option<(Seq, u64)>,
 ) -> Result<Option<NodeBackup>, Box<dyn std::error::Error + Send + Sync>> {
-    match ask(data, &ControlRequest::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
+    let request = ControlRequest::Backup { since: since.map(|(seq, log)| (seq.0, log)) };
+    let (at, of) = (format!("the node on {}", data.display()), data.to_owned());
+    match watched(at, PATIENCE, move || ask(&of, &request)) {
         Ok((head, content)) => {
             let head = head_of(&head).ok_or("the node's answer does not read; is it of another version?")?;
             Ok(Some((head, Box::new(content))))

@@ -95,6 +95,10 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             return;
         }
         let leads = self.leads(replica).is_some_and(|epoch| epoch >= copy.epoch);
+        // The manager has ordered this after the deletion: messages of one session arrive in their order.
+        if let Some(floor) = self.floors.get_mut(&replica).filter(|floor| floor.may_return) {
+            (floor.reads, floor.writes, floor.may_return) = (Epoch(0), Epoch(0), false);
+        }
         if copy.epoch < self.floor(replica).reads || leads {
             return Self::copied(&copy, Err(CopyFailure::Superseded), at);
         }

@@ -43,6 +43,9 @@ pub struct StorePart<C, B> {
     swept: Time,
 }
 
+/// The floor of a deleted replica: everything is refused.
+const DELETED: Epoch = Epoch(u32::MAX);
+
 /// Which requests for a replica are refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
@@ -52,6 +55,8 @@ pub(super) struct Floor {
     pub(super) writes: Epoch,
     /// The manager has sent a fence.
     is_told: bool,
+    /// The manager has had the replica deleted. The object exists on other stores, so a later order makes the replica again.
+    pub(super) may_return: bool,
     /// An open write of which this store was the primary has ended.
     pub(super) has_led: bool,
     since: Time,
@@ -239,7 +244,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     self.fence(replica, epoch, at);
                     // No reader may see a deleted replica. It may exist again when the store is used again.
                     let floor = self.floors.entry(replica).or_default();
-                    floor.is_told = floor.reads != Epoch(u32::MAX);
+                    floor.is_told = floor.reads != DELETED;
                     // A new session forgets the floor, and a reader may already have a grant for that session.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
                         at.tell_manager(FromStore::Fenced(fence));
@@ -251,8 +256,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     self.copy(Copy::new(copy, session, epoch, original, from, at.now), replica, at);
                 }
             }
-            ToStore::Delete { replicas } => {
-                replicas.into_iter().take(REPLICAS_MAX).for_each(|replica| self.delete(replica, at));
+            ToStore::Delete { replicas, exist_elsewhere } => {
+                replicas.into_iter().take(REPLICAS_MAX).for_each(|replica| self.delete(replica, exist_elsewhere, at));
             }
         }
     }
@@ -291,10 +296,12 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// Deletes a replica even if it is in use. The manager no longer needs it, and never uses its number again.
-    fn delete(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
-        self.fence(replica, Epoch(u32::MAX), at);
-        self.floors.entry(replica).or_default().is_told = false;
+    /// Deletes a replica even if it is in use. The manager no longer needs it. It never uses its number again, except for
+    /// a copy of an object that exists elsewhere.
+    fn delete(&mut self, replica: ReplicaId, exist_elsewhere: bool, at: &mut StepContext<'_, C, B>) {
+        self.fence(replica, DELETED, at);
+        let floor = self.floors.entry(replica).or_default();
+        (floor.is_told, floor.may_return) = (false, exist_elsewhere);
         self.leads.remove(&replica);
         self.follows.remove(&replica);
         if self.deleting.insert(replica) {

@@ -208,7 +208,7 @@ fn a_replica_in_use_is_deleted_on_request() {
     let mut story = Story::new();
     story.open(1);
     story.step(Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" });
-    let delete = ToStore::Delete { replicas: vec![replica()] };
+    let delete = ToStore::Delete { replicas: vec![replica()], exist_elsewhere: false };
     let out = story.manager(delete.clone());
     assert_eq!(out, [answer(3, Err(ErrorCode::Stale)), work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.manager(delete.clone()), [], "it is under way");
@@ -231,6 +231,28 @@ fn a_replica_in_use_is_deleted_on_request() {
     let mut restarted = Story::new();
     assert_eq!(restarted.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(restarted.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
+}
+
+/// The store was drained, and is used again.
+#[test]
+fn a_replica_of_an_object_that_exists_elsewhere_returns_with_a_copy() {
+    for exist_elsewhere in [true, false] {
+        let mut story = Story::new();
+        let out = story.manager(ToStore::Delete { replicas: vec![replica()], exist_elsewhere });
+        assert_eq!(out, [work(WorkPurpose::Delete, Work::Delete)]);
+        let deleted = [Effect::ToManager(FromStore::Deleted { replicas: vec![replica()] })];
+        assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
+        assert_eq!(story.reads(&to_read(3)), Err(ErrorCode::Stale));
+        let out = story.manager(order(70));
+        if exist_elsewhere {
+            assert_eq!(out, [work(WorkPurpose::Copy(CopyId(70)), Work::Look { original: ORIGINAL })]);
+            // Clients with older capabilities are refused as before.
+            assert_eq!(story.reads(&to_read(2)), Err(ErrorCode::Stale));
+            assert_eq!(story.attach(4, 3), [answer(4, Err(ErrorCode::Stale))]);
+        } else {
+            assert_eq!(out, [copied(70, false)], "it is late, and the object does not exist any more");
+        }
+    }
 }
 
 fn order(copy: u64) -> ToStore {

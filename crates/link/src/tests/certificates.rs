@@ -16,7 +16,7 @@ fn nodes_of_a_cluster_recognise_each_other() {
     let link = Link::try_up(&disk, &manager, expect).unwrap();
     let identity = link.peer.identity();
     assert_eq!(identity.name, manager.us.credentials.name());
-    assert_eq!((identity.version, &*identity.software), (8, concat!("weir ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!((identity.version, &*identity.software), (9, concat!("weir ", env!("CARGO_PKG_VERSION"))));
     assert_eq!(link.ask("hello").unwrap().message, b"hello");
     manager.seen().wait_for("connected node 2 (disk, 127.0.0.1:");
 }

@@ -111,7 +111,8 @@ fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
 
 /// Marks the file.
 fn mark(foundation: &Foundation, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<String, String> {
-    damage_mark::mark(&foundation.names.namespace, path, what, object)
+    damage_mark::at(path)
+        .and_then(|of| damage_mark::mark(&foundation.names.namespace, of, what, object))
         .map(|()| format!("marked with the extended attribute {}", damage_mark::NAME.escape_ascii()))
         .map_err(|error| error.to_string())
 }

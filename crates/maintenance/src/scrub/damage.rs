@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use namespace::{Namespace, NsError};
+use namespace::{Namespace, NsError, XattrOf};
 use store::Store;
-use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
+use types::{ErrorCode, GroupId, Ino, ObjectId, ReplicaId};
 
 use super::Findings;
 use crate::damage_mark;
@@ -29,6 +29,7 @@ impl Findings for MarkedFiles {
 
 /// The file of an object.
 struct Named {
+    ino: Ino,
     path: Vec<u8>,
     /// Its mark, if it has one.
     mark: Option<Vec<u8>>,
@@ -36,7 +37,7 @@ struct Named {
 
 /// Reports a damaged object and marks its file, unless that was done before. Returns false if the object was removed just now.
 fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) -> Result<bool, NsError> {
-    let Some(Named { path, mark }) = namespace.read(|read| named(read, replica.object))? else {
+    let Some(Named { ino, path, mark }) = namespace.read(|read| named(read, replica.object))? else {
         if store.status(replica).is_ok_and(|status| status.is_none()) {
             return Ok(false);
         }
@@ -47,13 +48,16 @@ fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) ->
         return Ok(true);
     }
     tracing::error!("scrub: {} is damaged on the disk: {what}; write it again from its source", path.escape_ascii());
-    damage_mark::mark(namespace, &path, &format!("damaged on the disk: {what}"), Some(replica.object))?;
+    // By its number: its path may be too long for a request.
+    let what = format!("damaged on the disk: {what}");
+    damage_mark::mark(namespace, XattrOf::Inode(ino), &what, Some(replica.object))?;
     Ok(true)
 }
 
 /// The object is intact. Removes the damage mark of its file, if any: the file was changed in place since, or the disk recovered.
 fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError> {
-    let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))? else {
+    let Some(Named { ino, path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))?
+    else {
         return Ok(());
     };
     if !namespace::is_damage_mark_of(&mark, replica.object) {
@@ -63,7 +67,7 @@ fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError>
         "scrub: {} reads as it was written again; it is not marked as damaged any more",
         path.escape_ascii()
     );
-    damage_mark::unmark(namespace, &path)
+    damage_mark::unmark(namespace, XattrOf::Inode(ino))
 }
 
 fn named(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError> {
@@ -73,7 +77,7 @@ fn named(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok(Some(Named { path, mark: namespace::xattr_of(read, record.ino, damage_mark::NAME)? }))
+    Ok(Some(Named { ino: record.ino, path, mark: namespace::xattr_of(read, record.ino, damage_mark::NAME)? }))
 }
 
 /// Like `named`, but only for marked files. For nearly all files, one lookup shows that they are not marked.

@@ -212,7 +212,7 @@ impl Coordinator {
     pub(crate) fn delete_from_unused(&self, node: NodeId, store: StoreId, replicas: Vec<ReplicaId>) {
         let state = self.lock();
         if state.node_of(store) == Some(node) && self.groups().leave_unused(&state.servers, store) {
-            self.world.tell_store(node, store, ToStore::Delete { replicas });
+            self.world.tell_store(node, store, ToStore::Delete { replicas, exist_elsewhere: true });
         }
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use cluster::Time;
 use cluster::message::REPLICAS_MAX;
-use namespace::{AtRest, Durability, MissDamaged, NsError, Read, RemoveXattr, SetXattr, XattrMode};
+use namespace::{AtRest, Durability, MissDamaged, NsError, Read, RemoveXattr, SetXattr, XattrMode, XattrOf};
 use node::DamageReport;
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, GroupId, NodeId, NsPath, ObjectId, ReplicaId, StoreId};
+use types::{ErrorCode, GroupId, Ino, NodeId, ObjectId, ReplicaId, StoreId};
 
 use super::Copies;
 use crate::World;
@@ -80,6 +80,8 @@ struct Located {
     missing: Vec<StoreId>,
     /// `None`: a stripe unit, or a removed file that a client still has open.
     path: Option<Vec<u8>>,
+    /// Its inode, if it has a path.
+    ino: Option<Ino>,
     is_marked: bool,
 }
 
@@ -103,6 +105,7 @@ impl Located {
                 continue;
             }
             let (mut path, mut is_marked) = (None, false);
+            let ino = record.as_ref().map(|record| record.ino);
             if let Some(record) = record {
                 path = match namespace::path_of(read, record.ino) {
                     Ok(path) => Some(path),
@@ -117,6 +120,7 @@ impl Located {
                 at_rest,
                 holders: namespace::holders(read, *group, object)?,
                 missing: namespace::missing_of(read, *group, object)?,
+                ino: ino.filter(|_| path.is_some()),
                 path,
                 is_marked,
             }));
@@ -272,13 +276,10 @@ impl Damages {
     }
 
     fn mark(&self, found: &Located, object: ObjectId, store: &str) {
-        let Some(path) = found.path.as_ref().filter(|_| !found.is_marked).and_then(|path| NsPath::parse(path).ok())
-        else {
-            return;
-        };
+        let Some(ino) = found.ino.filter(|_| !found.is_marked) else { return };
         let value = namespace::damage_mark(&format!("damaged on {store}, and no other store has it intact"), object);
         let name = namespace::DAMAGED_MARK.to_vec();
-        let op = SetXattr { of: path.into(), name, value: value.into_bytes(), mode: XattrMode::Set };
+        let op = SetXattr { of: XattrOf::Inode(ino), name, value: value.into_bytes(), mode: XattrMode::Set };
         self.names.change_as_manager(self.world.wall(), Durability::Synced, op, unless_gone);
     }
 
@@ -297,17 +298,15 @@ impl Damages {
 
     /// Removes the mark of the object's file, unless another of its replicas is damaged without an intact one.
     fn unmark(&self, object: ObjectId, found: Located) {
-        let Some(path) = found.path.filter(|_| found.is_marked).and_then(|path| NsPath::parse(&path).ok()) else {
-            return;
-        };
+        let (Some(ino), Some(path), true) = (found.ino, found.path, found.is_marked) else { return };
         let is_hopeless = {
             let state = self.state.lock();
             let known = found.holders.iter().filter_map(|holder| state.known.get(&(*holder, object)));
             known.filter(|known| known.state == DamageState::NoOther).count() == found.holders.len()
         };
         if !is_hopeless {
-            tracing::info!(%path, "the file has an intact replica again; it is not marked as damaged any more");
-            let op = RemoveXattr { of: path.into(), name: namespace::DAMAGED_MARK.to_vec() };
+            tracing::info!(path = %path.escape_ascii(), "the file has an intact replica again; it is not marked as damaged any more");
+            let op = RemoveXattr { of: XattrOf::Inode(ino), name: namespace::DAMAGED_MARK.to_vec() };
             self.names.change_as_manager(self.world.wall(), Durability::Synced, op, unless_gone);
         }
     }
@@ -413,6 +412,7 @@ mod tests {
             holders: stores(holders),
             missing: stores(missing),
             path: None,
+            ino: None,
             is_marked: false,
         };
         let is_in = |numbers: &[u64], store: StoreId| numbers.contains(&store.0);
@@ -446,6 +446,7 @@ mod tests {
             holders: stores,
             missing: Vec::new(),
             path: None,
+            ino: None,
             is_marked: false,
         };
         let decision = found.decide(StoreId(1), |_| true, |_| false, |_| false);

@@ -117,7 +117,7 @@ impl Deletions {
         for (store, replicas) in tell {
             let Some(node) = self.view.get().node_of(store) else { continue };
             for some in replicas.chunks(REPLICAS_MAX) {
-                self.world.tell_store(node, store, ToStore::Delete { replicas: some.to_vec() });
+                self.world.tell_store(node, store, ToStore::Delete { replicas: some.to_vec(), exist_elsewhere: false });
             }
         }
         self.are_deleted(nowhere);

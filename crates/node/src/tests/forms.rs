@@ -320,7 +320,7 @@ fn from_managers() -> Vec<FromManager> {
             original,
             from: StoreId(6),
         }),
-        to_store(ToStore::Delete { replicas: vec![REPLICA] }),
+        to_store(ToStore::Delete { replicas: vec![REPLICA], exist_elsewhere: true }),
         FromManager::Sum(SumRequest { number: 9, capability: capability.clone(), path: path.clone(), digest: None }),
         FromManager::Sum(SumRequest { number: 9, capability, path, digest: Some(DigestKind::Sha256) }),
         attribute(Ok(AttributeResult::Names(vec![b"user.a".to_vec()]))),

@@ -239,7 +239,7 @@ pub struct WhichStoresArgs {
     /// store has it (`disk2`).
     #[arg(value_name = "STORE", required_unless_present = "node", conflicts_with = "node")]
     pub store: Option<String>,
-    /// All stores of this node, which is given by its name or number.
+    /// All stores of this node: its name, its number, or the end of its location.
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
 }
@@ -277,7 +277,7 @@ pub struct DrainArgs {
     /// The store's number or location, as `weir stores` shows them.
     #[arg(value_name = "STORE", conflicts_with = "node")]
     pub store: Option<String>,
-    /// All stores of this node, which is given by its name or number.
+    /// All stores of this node: its name, its number, or the end of its location.
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     /// Stop draining the store and use it again. Replicas that have moved to other stores stay there.

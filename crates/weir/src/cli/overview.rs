@@ -56,6 +56,25 @@ pub(super) fn exit_codes() -> String {
     lines.join("\n") + "\n"
 }
 
+/// The manual page weir(1) with its list of commands in the same groups. `page` lists them in one.
+pub(crate) fn page_in_groups(page: &str) -> String {
+    const LIST: &str = ".SH SUBCOMMANDS\n";
+    let Some((before, rest)) = page.split_once(LIST) else { return page.to_owned() };
+    let (list, after) = rest.split_at(rest.find("\n.SH ").map_or(rest.len(), |at| at + 1));
+    // Each entry begins with its command: `weir\-cp(1)`.
+    let entries: Vec<&str> = list.split(".TP\n").filter(|entry| !entry.is_empty()).collect();
+    let mut text = format!("{before}.SH COMMANDS\n");
+    for (group, names) in GROUPS {
+        text.push_str(&format!(".SS {group}\n"));
+        for name in names {
+            let begins = format!("weir\\-{name}(");
+            let of_it = entries.iter().filter(|entry| entry.starts_with(&begins));
+            of_it.for_each(|entry| text.push_str(&format!(".TP\n{entry}")));
+        }
+    }
+    text + after
+}
+
 fn list(command: &Command) -> String {
     let mut text = String::new();
     for (group, names) in GROUPS {
@@ -74,6 +93,23 @@ fn list(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_manual_page_has_the_commands_in_groups() {
+        let entry = |name: &str| format!(".TP\nweir\\-{name}(1)\nabout {name}\n");
+        let page = format!(
+            ".SH NAME\nweir\n.SH SUBCOMMANDS\n{}{}{}.SH EXTRA\nend\n",
+            entry("cp"),
+            entry("serve"),
+            entry("help")
+        );
+        let grouped = format!(
+            ".SH NAME\nweir\n.SH COMMANDS\n.SS Server\n{}.SS Cluster\n.SS Files\n{}.SS Measure\n.SH EXTRA\nend\n",
+            entry("serve"),
+            entry("cp")
+        );
+        assert_eq!(page_in_groups(&page), grouped);
+    }
 
     #[test]
     fn each_command_is_in_one_group() {

@@ -5,7 +5,7 @@ use manager::{LeaverView, RepairView};
 use types::StoreId;
 
 use super::progress::{Progress, failed};
-use super::repair::{counted_groups, under_way};
+use super::repair::{LOOKS_AT_REST, counted_groups, under_way};
 use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::{DrainArgs, TargetArgs};
@@ -26,15 +26,18 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if *wait {
         view = wait_for(&manager.data, &stores, view)?;
     }
-    print(manager, &view, |view| wrapped(in_words(view)))
+    print(manager, &view, |view| wrapped(in_words(view)))?;
+    let is_left =
+        |leaver: &LeaverView| !leaver.is_empty && stores.iter().any(|store| leaver.store == store.to_string());
+    Ok(if *wait && view.draining.iter().any(is_left) { Exit::Wrong } else { Exit::Done })
 }
 
-/// Waits until the stores are empty. Prints each change of the progress on stderr.
+/// Waits until the stores are empty, or until no other store can take what they still have. Prints the progress on stderr.
 fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
-    let mut progress = Progress::default();
+    let (mut progress, mut at_rest) = (Progress::default(), 0);
     loop {
         let mut lines = Vec::new();
-        let mut left = false;
+        let (mut left, mut goes_on) = (false, view.is_at_work);
         for store in stores {
             let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
                 return Err(Failure::message(
@@ -42,10 +45,13 @@ fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Resu
                     format!("store {store} is not draining any more: draining was stopped"),
                 ));
             };
+            let stuck = stuck(&view, leaver);
             left |= !leaver.is_empty;
-            lines.push(stuck(&view, leaver).into_iter().next().unwrap_or_else(|| standing(leaver)));
+            goes_on |= !leaver.is_empty && stuck.is_empty();
+            lines.push(stuck.into_iter().next().unwrap_or_else(|| standing(leaver)));
         }
-        if !left {
+        at_rest = if goes_on { 0 } else { at_rest + 1 };
+        if !left || at_rest >= LOOKS_AT_REST {
             return Ok(view);
         }
         lines.push(under_way(&view));

@@ -14,8 +14,10 @@ mod status;
 mod stores;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use control::ControlRequest;
+use control::client::PATIENCE;
 use manager::{NodeView, StatusView, StoreView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,8 +67,14 @@ fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) ->
 
 /// The answer of the manager that `target` names.
 pub(crate) fn asked<T: DeserializeOwned>(target: &TargetArgs, what: &ControlRequest) -> Result<T, Failure> {
+    asked_within(target, what, PATIENCE)
+}
+
+/// The same, for an answer that must come within `most`.
+fn asked_within<T: DeserializeOwned>(target: &TargetArgs, what: &ControlRequest, most: Duration) -> Result<T, Failure> {
     let target = Target::of(target)?;
-    target.ask_long(what).map_err(|error| target.failure(error, "this is answered by a running manager"))
+    let answer = target.ask_long_within(what, most);
+    answer.map_err(|error| target.failure(error, "this is answered by a running manager"))
 }
 
 /// Finds the store that an administrator names: by number, or by the end of its location.
@@ -91,26 +99,34 @@ fn stores_meant(data: &TargetArgs, store: Option<&str>, node: Option<&str>) -> R
     }
 }
 
+/// The node with this number, this name, or stores at locations that end like this: several nodes of a machine have its name.
 fn the_node(nodes: &[NodeView], said: &str) -> Result<NodeId, String> {
     // A number is unique, whatever the names are.
     if let Some(node) = nodes.iter().find(|node| node.node.to_string() == said) {
         return Ok(node.node);
     }
-    let found: Vec<&NodeView> = nodes.iter().filter(|node| node.name == said).collect();
+    let mut found: Vec<&NodeView> = nodes.iter().filter(|node| node.name == said).collect();
+    if found.is_empty() {
+        found = nodes.iter().filter(|node| node.locations.iter().any(|location| is_at(location, said))).collect();
+    }
     match found.as_slice() {
         [one] => Ok(one.node),
         [] => Err(format!("there is no node {said}; `weir status` has the names and numbers")),
         _ => {
             let numbers: Vec<String> = found.iter().map(|node| node.node.to_string()).collect();
-            Err(format!("there are several nodes {said}: {}; say which by its number", numbers.join(", ")))
+            let text = "say which by its number, or by the end of its location";
+            Err(format!("there are several nodes {said}: {}; {text}", numbers.join(", ")))
         }
     }
 }
 
+/// Whether a location ends like this, from the beginning of one of its names on.
+fn is_at(location: &str, said: &str) -> bool {
+    location == said || location.strip_suffix(said).is_some_and(|before| before.ends_with('/'))
+}
+
 fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
-    let is_at =
-        |location: &str| location == said || location.strip_suffix(said).is_some_and(|before| before.ends_with('/'));
-    let found: Vec<&StoreView> = stores.iter().filter(|store| is_at(&store.location)).collect();
+    let found: Vec<&StoreView> = stores.iter().filter(|store| is_at(&store.location, said)).collect();
     let shown =
         || found.iter().map(|view| format!("{} at {}", view.store, view.location)).collect::<Vec<_>>().join(", ");
     match found.as_slice() {

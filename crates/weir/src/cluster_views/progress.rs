@@ -1,7 +1,7 @@
 //! How far the copies of missing replicas are, in words.
 
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use config::units::{show_duration, show_size};
 use manager::{CopyProgress, FailedCopyView};
@@ -11,20 +11,23 @@ use crate::wrap::wrapped;
 
 /// How often a command that waits asks for the progress.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often it prints the progress at most. Rates change with each look.
+const PRINT: Duration = Duration::from_secs(2);
 
 /// The progress that a waiting command shows on stderr.
 #[derive(Default)]
 pub(super) struct Progress {
     shown: Vec<String>,
+    printed: Option<Instant>,
 }
 
 impl Progress {
     /// Prints these lines if they are others than before, and pauses until the next look.
     pub(super) fn show_and_pause(&mut self, lines: Vec<String>) {
-        if lines != self.shown {
+        if lines != self.shown && self.printed.is_none_or(|printed| printed.elapsed() >= PRINT) {
             // Stderr may be closed.
             let _ = writeln!(std::io::stderr(), "{}", wrapped(lines.clone()).join("\n"));
-            self.shown = lines;
+            (self.shown, self.printed) = (lines, Some(Instant::now()));
         }
         std::thread::sleep(LOOK);
     }

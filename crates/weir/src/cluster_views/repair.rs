@@ -1,7 +1,7 @@
 //! `weir repair`.
 
 use control::ControlRequest;
-use manager::{RepairView, StuckView};
+use manager::{CopyProgress, RepairView, StuckView};
 
 use super::progress::{Progress, failed, left};
 use super::{asked, counted, print, show};
@@ -10,8 +10,8 @@ use crate::cli::{RepairArgs, TargetArgs};
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 
-/// Repair has ended if it has done nothing in so many looks: it pauses between two steps.
-const LOOKS_AT_REST: u32 = 4;
+/// Repair and draining have ended, or cannot go on, if nothing was done in so many looks: they pause between two steps.
+pub(super) const LOOKS_AT_REST: u32 = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
@@ -74,13 +74,17 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    let left = left(&view.progress, view.backfill > 0).map(|left| format!("; {left}")).unwrap_or_default();
+    let progress = CopyProgress {
+        bytes_per_second: view.progress.bytes_per_second.filter(|_| view.copying > 0),
+        ..view.progress.clone()
+    };
+    let left = left(&progress, view.backfill > 0).map(|left| format!("; {left}")).unwrap_or_default();
     format!("{groups} in backfill; missing replicas: {more}{}, {} being copied{left}", view.missing.count, view.copying)
 }
 
 #[cfg(test)]
 mod tests {
-    use manager::{CopyProgress, Counted, FailedCopyView, LeaverView};
+    use manager::{Counted, FailedCopyView, LeaverView};
 
     use super::*;
 

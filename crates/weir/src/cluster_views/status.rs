@@ -1,6 +1,7 @@
 //! `weir status`: the verdict and its reasons, then how the cluster or the node is.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use config::units::show_size;
 use control::ControlRequest;
@@ -8,7 +9,7 @@ use manager::{Counted, DamageCounts, NodeView, StatusView};
 use monitor::health::{UNKNOWN, check_line, unknown_line};
 
 use super::progress::{failed, left};
-use super::{asked, counted, show};
+use super::{asked_within, counted, show};
 use crate::Failure;
 use crate::cli::StatusArgs;
 use crate::exit::Exit;
@@ -20,6 +21,9 @@ const HEADING: [&str; 6] = ["node", "name", "state", "stores", "location", "clie
 /// The columns of the table that is left if the whole one is too wide: the others follow below each row.
 const NARROW: usize = 4;
 
+/// How long a check waits for the answer. Monitoring systems end a check after 10 s, or more.
+const CHECK: Duration = Duration::from_secs(8);
+
 /// Runs the command, without `--check`.
 pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     show(&args.manager, &ControlRequest::Status, in_words)
@@ -27,7 +31,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
 
 /// Runs the command with `--check`: prints one line and returns Nagios's exit code.
 pub(crate) fn check(args: &StatusArgs) -> u8 {
-    let (code, line) = match asked::<StatusAnswer>(&args.manager.data, &ControlRequest::Status) {
+    let (code, line) = match asked_within::<StatusAnswer>(&args.manager.data, &ControlRequest::Status, CHECK) {
         Ok(answer) => check_line(answer.health()),
         Err(failure) => (UNKNOWN, unknown_line(&failure.to_string())),
     };
@@ -38,9 +42,22 @@ pub(crate) fn check(args: &StatusArgs) -> u8 {
     }
 }
 
+/// A line of the verdict with its word in a colour.
+fn coloured(line: &str) -> String {
+    let (before, rest) = line.split_at(if line.starts_with("- ") { 2 } else { 0 });
+    for (word, colour) in [("healthy", 32), ("warning", 33), ("critical", 31)] {
+        if let Some(after) = rest.strip_prefix(word) {
+            return format!("{before}\x1b[{colour}m{word}\x1b[0m{after}");
+        }
+    }
+    line.to_owned()
+}
+
 fn in_words(answer: &StatusAnswer) -> Vec<String> {
     let health = answer.health();
+    let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let mut lines = wrapped(health.lines());
+    let of_verdict = lines.len();
     lines.push(String::new());
     match answer {
         StatusAnswer::Manager { status, .. } => lines.extend(of_cluster(status)),
@@ -55,7 +72,11 @@ fn in_words(answer: &StatusAnswer) -> Vec<String> {
         }
     }
     lines.push(format!("full at the present rate: {}", health.space_ends.words()));
-    wrapped(lines)
+    let mut lines = wrapped(lines);
+    if is_coloured {
+        lines.iter_mut().take(of_verdict).for_each(|line| *line = coloured(line));
+    }
+    lines
 }
 
 fn of_node(node: &NodeStatus) -> Vec<String> {
@@ -220,6 +241,13 @@ mod tests {
     fn health() -> Health {
         let finding = Finding { reason: Reason::NodeAway, severity: Verdict::Warning, text: "word ".repeat(30) };
         Health { verdict: Verdict::Warning, reasons: vec![finding], ..Health::default() }
+    }
+
+    #[test]
+    fn only_the_words_of_the_verdict_have_colours() {
+        assert_eq!(coloured("healthy"), "\x1b[32mhealthy\x1b[0m");
+        assert_eq!(coloured("- critical: a store"), "- \x1b[31mcritical\x1b[0m: a store");
+        assert_eq!(coloured("  that is offline: warning"), "  that is offline: warning");
     }
 
     #[test]

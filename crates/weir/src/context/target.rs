@@ -6,8 +6,10 @@
 //! 4. the current context
 //! 5. the data directory of the package
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use control::client::{self, Answers, AskError};
 use control::{ControlRequest, remote};
@@ -21,6 +23,10 @@ use crate::serve::now;
 
 /// The port of a manager's address without one.
 const PORT: u16 = 1095;
+/// A command says nothing of shorter waits.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
+/// How often it says that it still waits.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// The node that a command asks.
 #[derive(Debug)]
@@ -116,15 +122,35 @@ impl Target {
 
     /// Sends a request. Returns the answer and a reader of the bytes that follow it.
     pub(crate) fn ask(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
+        self.ask_within(what, client::PATIENCE)
+    }
+
+    /// The same, for an answer that must come within `most`.
+    pub(crate) fn ask_within(
+        &self,
+        what: &ControlRequest,
+        most: Duration,
+    ) -> Result<(serde_json::Value, Answers), AskError> {
+        let (request, at) = (what.clone(), self.to_string());
         match self {
-            Self::Local { data, .. } => client::ask(data, what),
-            Self::Remote { name, identity } => remote::ask(name, identity, what),
+            Self::Local { data, .. } => {
+                let data = data.clone();
+                watched(at, most, move || client::ask(&data, &request))
+            }
+            Self::Remote { name, identity } => {
+                let (name, identity) = (name.clone(), identity.clone());
+                watched(at, most, move || remote::ask(&name, &identity, &request))
+            }
         }
     }
 
-    /// Like [`Target::ask`], for answers that may be longer than a line.
-    pub(crate) fn ask_long<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, AskError> {
-        let (_, following) = self.ask(what)?;
+    /// The same, for an answer that may be longer than a line.
+    pub(crate) fn ask_long_within<T: serde::de::DeserializeOwned>(
+        &self,
+        what: &ControlRequest,
+        most: Duration,
+    ) -> Result<T, AskError> {
+        let (_, following) = self.ask_within(what, most)?;
         client::read_long(following).map_err(|source| AskError::Io { at: self.to_string(), source })
     }
 
@@ -155,6 +181,45 @@ impl std::fmt::Display for Target {
             Self::Local { data, .. } => write!(f, "the node on {}", data.display()),
             Self::Remote { name, .. } => write!(f, "the manager of {name}"),
         }
+    }
+}
+
+/// The answer of `ask`, which asks the node `at` on its own thread. When the answer takes two seconds, and every ten
+/// seconds from then on, says on stderr what is waited for.
+pub(crate) fn watched<T: Send + 'static>(
+    at: String,
+    most: Duration,
+    ask: impl FnOnce() -> Result<T, AskError> + Send + 'static,
+) -> Result<T, AskError> {
+    let (answers, answer) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("ask".into()).spawn(move || {
+        // The command may have given up.
+        let _ = answers.send(ask());
+    });
+    let failed = |source| AskError::Io { at: at.clone(), source };
+    thread.map_err(failed)?;
+    let begun = Instant::now();
+    let mut pause = TOLD_AFTER;
+    loop {
+        match answer.recv_timeout(pause.min(most.saturating_sub(begun.elapsed()))) {
+            Ok(answer) => return answer,
+            Err(RecvTimeoutError::Disconnected) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let waited = begun.elapsed();
+        if waited >= most {
+            let text =
+                format!("it has not answered for {} s; is the process stopped, or its disk stuck?", most.as_secs());
+            return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        pause = TOLD_EVERY;
+        let left = (most.saturating_sub(waited) + Duration::from_millis(500)).as_secs();
+        // Stderr may be closed.
+        let _ = writeln!(
+            io::stderr(),
+            "weir: {at} does not answer; waiting for {} s, gives up in {left} s",
+            waited.as_secs()
+        );
     }
 }
 

@@ -242,9 +242,18 @@ fn finish(
     Ok(Exit::Done)
 }
 
+/// The folder of `file`, which may be a name alone.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    }
+}
+
 /// Writes the configuration file whole or not at all.
 fn write_file(file: &Path, text: &str, replace: bool) -> Result<(), Failure> {
-    let folder = file.parent().unwrap_or(Path::new("/"));
+    let folder = folder_of(file);
     let failed = |error: io::Error| {
         let what = format!(
             "cannot write {}; the directories of the node are made, so repeat the command when that is mended",
@@ -261,7 +270,7 @@ fn write_file(file: &Path, text: &str, replace: bool) -> Result<(), Failure> {
 ///
 /// The folder may be another user's than the one who runs this: nothing that is there is written to, or given away.
 pub(crate) fn replace_text(file: &Path, text: &str, replace: bool, mode: u32, owner: Option<Owner>) -> io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("/"));
+    let folder = folder_of(file);
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
