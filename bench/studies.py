@@ -59,7 +59,6 @@ def study(name: str, systems: dict[str, str], sites: dict[str, str]) -> None:
     for file in ("report.html", "table.csv"):
         shutil.copy(results / file, kept / file)
     shutil.copytree(results / "figures", kept / "figures")
-    shutil.copytree(results / "figures", kept / "figures")
 
 
 def main() -> None:

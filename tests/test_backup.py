@@ -2,6 +2,7 @@
 restored byte for byte. Interrupted backups and restores can be repeated; torn and damaged ones are recognised."""
 
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -588,3 +589,29 @@ def test_a_mark_that_does_not_read_promises_nothing(server, tmp_path, namespace,
         assert ("namespace-lost-1" in done.stdout) == (namespace == "there")
     assert (server.data / "namespace-lost-1").exists() == (namespace == "there")
     assert state(server, tmp_path) == kept
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs commands as another user")
+def test_root_makes_a_backup_as_the_user_of_the_node(base, tmp_path):
+    """The timer makes the next one as this user, in the same folder; and root writes nothing through a link of this user's."""
+    user = 65_534
+    base.chmod(0o755)
+    with Weir(base / "of-a-user") as server:
+        put(server, "/f", 70_000, tmp_path)
+        for place in (server.home, server.data, *server.data.rglob("*")):
+            os.chown(place, user, user, follow_symlinks=False)
+        mine = base / "mine"
+        mine.mkdir()
+        refused = weir("backup", "--data", str(server.data), str(mine / "new"))
+        assert refused.returncode != 0 and "denied" in refused.stderr and not (mine / "new").exists(), refused
+        os.chown(mine, user, user)
+        for _ in range(2):
+            backup(server, mine / "new")
+        assert [place for place in (mine / "new", *(mine / "new").rglob("*")) if place.stat().st_uid != user] == []
+        noted = server.data / "last-backup"
+        assert noted.stat().st_uid == user
+        noted.unlink()
+        (base / "of-root").touch()
+        noted.symlink_to(base / "of-root")
+        backup(server, mine / "new")
+        assert (base / "of-root").stat().st_uid == 0 and (base / "of-root").read_text() == ""

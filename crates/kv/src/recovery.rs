@@ -263,10 +263,17 @@ fn bring_up(
 ) -> Result<(), RecoveryFailure> {
     if !log.follows(set.upto()) {
         // The engine alone still has the records that the checkpoint lost. Make a second copy before anything else.
-        tracing::error!(
-            stream = log.stream.0,
-            "checkpoint files are missing or damaged; making a new one from the index, which is whole"
-        );
+        if set.upto() == Seq::ZERO && set.damaged.is_empty() {
+            tracing::warn!(
+                stream = log.stream.0,
+                "there is no checkpoint, as after a restore; making one from the index, which is whole"
+            );
+        } else {
+            tracing::error!(
+                stream = log.stream.0,
+                "checkpoint files are missing or damaged; making a new one from the index, which is whole"
+            );
+        }
         let applied = engine.applied().seq;
         set.renew_from(&*engine.snapshot(), applied).map_err(RecoveryFailure::Rest)?;
         recovery.checkpoint_renewed = true;

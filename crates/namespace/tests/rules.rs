@@ -815,6 +815,8 @@ fn attributes_are_limited() {
     assert_eq!(w.refusal(set(b"one more".to_vec(), 1)), ErrorCode::TooMany);
     // The server's mark of a damaged file has its place.
     w.change(set(ns::DAMAGED_MARK.to_vec(), 1)).unwrap();
+    w.change(set(b"a1".to_vec(), 2)).unwrap();
+    assert_eq!(w.refusal(set(b"one more".to_vec(), 1)), ErrorCode::TooMany);
     w.change(ns::Remove { path: path("/f") }).unwrap();
 }
 

@@ -179,7 +179,7 @@ impl StoreError {
     pub fn is_about_replica(&self) -> bool {
         match self {
             StoreError::Index(_) => false,
-            StoreError::Disk(error) if error.is_shortage() => false,
+            StoreError::Disk(error) | StoreError::Journal(JournalError::Disk(error)) if error.is_shortage() => false,
             error => {
                 matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
             }
@@ -223,8 +223,15 @@ mod tests {
     fn a_shortage_says_nothing_about_a_replica() {
         let of = |errno| {
             let source = io::Error::from_raw_os_error(errno);
-            StoreError::Disk(DiskError { op: DiskOp::Open, path: "objects/1".into(), source }).is_about_replica()
+            let error = DiskError { op: DiskOp::Open, path: "objects/1".into(), source };
+            StoreError::Disk(error).is_about_replica()
         };
+        let of_journal = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            let error = DiskError { op: DiskOp::Open, path: "journal/1".into(), source };
+            StoreError::Journal(JournalError::Disk(error)).is_about_replica()
+        };
+        assert!(!of_journal(24) && of_journal(5));
         // EMFILE, ENFILE, ENOMEM; EIO, ENOENT.
         assert!([24, 23, 12].into_iter().all(|errno| !of(errno)) && [5, 2].into_iter().all(of));
     }

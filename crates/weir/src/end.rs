@@ -1,6 +1,8 @@
 //! Why a running node ends, and what its run ends with.
 
-use foundation::{DirWatch, Displaced};
+use std::path::PathBuf;
+
+use foundation::{DirWatch, Displaced, Foundation};
 
 use crate::Failure;
 use crate::exit::Exit;
@@ -10,7 +12,12 @@ pub(crate) enum End {
     /// A signal asked for it.
     Asked,
     /// A disk of the node has failed.
-    DiskFailed(String),
+    DiskFailed {
+        /// What failed.
+        reason: String,
+        /// The directory on this disk.
+        at: PathBuf,
+    },
     /// One of the node's own threads has died.
     Broken(String),
     /// The cluster refuses the node as it is.
@@ -21,10 +28,12 @@ pub(crate) enum End {
 
 impl End {
     /// The reason that a stopped journal gives for the end.
-    pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
+    pub(crate) fn of_journal<N, O>(of: &Foundation<N, O>) -> Option<Self> {
+        let journal = &of.journal;
         let reason = journal.poisoned()?;
-        tracing::error!("the journal has stopped: {reason}");
-        Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
+        let at = of.watch.path().to_owned();
+        tracing::error!("the journal in {} has stopped: {reason}", at.display());
+        Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed { reason, at } })
     }
 
     /// Whether the path of a directory still names it.
@@ -38,7 +47,7 @@ impl End {
     pub(crate) fn late(&self) -> Exit {
         match self {
             Self::Asked => Exit::Unclean,
-            Self::DiskFailed(_) => Exit::DiskFailed,
+            Self::DiskFailed { .. } => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
             Self::Refused(failure) => failure.exit,
             Self::Displaced(_) => Exit::DataDirectory,
@@ -46,11 +55,7 @@ impl End {
     }
 
     /// Ends the run after everything has stopped; `close` closes the stores and indexes.
-    pub(crate) fn finish(
-        self,
-        data: &std::path::Path,
-        close: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<Exit, Failure> {
+    pub(crate) fn finish(self, close: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
         match self {
             Self::Asked => {
                 close().map_err(|failure| {
@@ -75,11 +80,11 @@ impl End {
                 }
                 Err(failure)
             }
-            Self::DiskFailed(reason) => Err(Failure::message(
+            Self::DiskFailed { reason, at } => Err(Failure::message(
                 Exit::DiskFailed,
                 format!(
-                    "stopped, because a disk of {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
-                    data.display()
+                    "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
+                    at.display()
                 ),
             )),
             Self::Broken(what) => Err(Failure::message(

@@ -2,10 +2,12 @@
 //! for a backup.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use config::Config;
-use control::client::{AskError, PATIENCE, ask};
+use control::client::{AskError, ask};
 use control::{ControlRequest, Reply};
 use journal::Seq;
 use kv::{BackupHead, JournaledIndex};
@@ -17,6 +19,7 @@ use serde_json::json;
 use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs, usual_data};
 use crate::context::watched;
 use crate::exit::Exit;
+use crate::init::Owner;
 use crate::{Failure, logging};
 
 /// Runs `weir fsck`.
@@ -38,8 +41,9 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
 
 /// Runs `weir backup`.
 pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
-    let config = begin(args.config.as_ref())?;
     let data = args.data.clone().unwrap_or_else(usual_data);
+    become_owner(&data)?;
+    let config = begin(args.config.as_ref())?;
     let options = BackupOptions {
         target: args.target.clone(),
         data: data.clone(),
@@ -48,6 +52,16 @@ pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
         json: args.json,
     };
     backup::run(&options, &config.foundation(), &mut |since| ask_node(&data, since)).map_err(failed)
+}
+
+/// If root runs this for the node of another user, it starts again as that user: root could write anything for a user that puts a link in the way,
+/// and the timer, as that user, must be able to go on in the same folder.
+fn become_owner(data: &Path) -> Result<(), Failure> {
+    let Some((uid, gid)) = Owner::of(data).and_then(Owner::other_than_root) else { return Ok(()) };
+    // By this link, as the user may not have access to the directory of the program.
+    let error = Command::new("/proc/self/exe").arg0("weir").args(std::env::args_os().skip(1)).uid(uid).gid(gid).exec();
+    let what = format!("cannot run as the user {uid}, to whom {} belongs", data.display());
+    Err(Failure::new(Exit::Failed, error).while_doing(what))
 }
 
 /// Runs `weir restore`.
@@ -103,7 +117,7 @@ fn ask_node(
 ) -> Result<Option<NodeBackup>, Box<dyn std::error::Error + Send + Sync>> {
     let request = ControlRequest::Backup { since: since.map(|(seq, log)| (seq.0, log)) };
     let (at, of) = (format!("the node on {}", data.display()), data.to_owned());
-    match watched(at, PATIENCE, move || ask(&of, &request)) {
+    match watched(at, move || ask(&of, &request)) {
         Ok((head, content)) => {
             let head = head_of(&head).ok_or("the node's answer does not read; is it of another version?")?;
             Ok(Some((head, Box::new(content))))

@@ -157,17 +157,7 @@ pub fn serve_on(
     if left.writers_left > 0 {
         tracing::info!("open writes: {}; their writers can come back after the next start", left.writers_left);
     }
-    let data = config.data.as_deref().unwrap_or(Path::new("the node"));
-    match end {
-        End::DiskFailed(reason) => Err(Failure::message(
-            Exit::DiskFailed,
-            format!(
-                "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
-                data.display()
-            ),
-        )),
-        end => end.finish(data, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error))),
-    }
+    end.finish(|| foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }
 
 fn sources(foundation: &Foundation, server: &xrootd::Server, node_services: &NodeServices) -> Sources {
@@ -271,7 +261,7 @@ fn wait(
             Err(RecvTimeoutError::Disconnected) => return End::Asked,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if let Some(end) = End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)) {
+        if let Some(end) = End::of_directory(&foundation.watch).or_else(|| End::of_journal(foundation)) {
             return end;
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));

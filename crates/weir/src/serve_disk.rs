@@ -182,7 +182,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         if is_ready.get() {
             state.look(|| health.recent());
         }
-        stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
+        stores.iter().find_map(|store| End::of_journal(&store.foundation)).or_else(|| started.broken())
     };
     let end = wait(&stop, reload, soon, watch);
     clock.start(end.late());
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     drop(registrar);
     started.stop();
     scrubs.stop();
-    let finished = end.finish(&data.path, || served_stores::close(&stores));
+    let finished = end.finish(|| served_stores::close(&stores));
     said.and(finished)
 }
 

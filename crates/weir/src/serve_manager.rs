@@ -145,7 +145,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             handler: Arc::new(administration),
         })),
     };
-    other_services(&links, &listener, others, &authority, &foundation, &started)?;
+    start_links(&links, &listener, others, &authority, &foundation, &started)?;
     let mut control = Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
@@ -166,7 +166,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         health.look();
         state.look(|| health.recent());
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
-        End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
+        End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation)).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
     clock.start(end.late());
@@ -178,7 +178,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links.stop("the manager stops", LINKS_STOP);
     open.end_all(ADMINISTRATORS_STOP);
     started.stop();
-    end.finish(&data.path, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
+    end.finish(|| foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }
 
 fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
@@ -295,7 +295,7 @@ fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
     Ok(Arc::new(Administrators::new(records, Box::new(keep))))
 }
 
-fn other_services(
+fn start_links(
     links: &Arc<Links>,
     listener: &Arc<Listener>,
     others: OtherServices,

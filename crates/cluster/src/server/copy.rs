@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use types::{ErrorCode, ReplicaId, SessionId, StoreId};
 
-use super::part::StepContext;
+use super::part::{Deletion, StepContext};
 use super::{Found, PartTerms, StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, CopyFailure, FromStore, Original};
 use crate::replication::{Epoch, Seq};
@@ -96,8 +96,10 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
         let leads = self.leads(replica).is_some_and(|epoch| epoch >= copy.epoch);
         // The manager has ordered this after the deletion: messages of one session arrive in their order.
-        if let Some(floor) = self.floors.get_mut(&replica).filter(|floor| floor.may_return) {
-            (floor.reads, floor.writes, floor.may_return) = (Epoch(0), Epoch(0), false);
+        if let Some(floor) = self.floors.get_mut(&replica)
+            && floor.deletion == Some(Deletion::ExistsElsewhere)
+        {
+            floor.deletion = None;
         }
         if copy.epoch < self.floor(replica).reads || leads {
             return Self::copied(&copy, Err(CopyFailure::Superseded), at);

@@ -46,6 +46,15 @@ pub struct StorePart<C, B> {
 /// The floor of a deleted replica: everything is refused.
 const DELETED: Epoch = Epoch(u32::MAX);
 
+/// What is known of the object of a deleted replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Deletion {
+    /// It does not exist any more.
+    ForGood,
+    /// It exists on other stores. A later order makes the replica again. Then the floor's own epochs count.
+    ExistsElsewhere,
+}
+
 /// Which requests for a replica are refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
@@ -55,8 +64,8 @@ pub(super) struct Floor {
     pub(super) writes: Epoch,
     /// The manager has sent a fence.
     is_told: bool,
-    /// The manager has had the replica deleted. The object exists on other stores, so a later order makes the replica again.
-    pub(super) may_return: bool,
+    /// The manager has had the replica deleted. Everything is refused, whatever the epochs above.
+    pub(super) deletion: Option<Deletion>,
     /// An open write of which this store was the primary has ended.
     pub(super) has_led: bool,
     since: Time,
@@ -198,7 +207,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     }
 
     pub(super) fn floor(&self, replica: ReplicaId) -> Floor {
-        self.floors.get(&replica).copied().unwrap_or_default()
+        let floor = self.floors.get(&replica).copied().unwrap_or_default();
+        if floor.deletion.is_some() { Floor { reads: DELETED, writes: DELETED, ..floor } } else { floor }
     }
 
     pub(super) fn raise(&mut self, replica: ReplicaId, reads: Epoch, writes: Epoch, now: Time) {
@@ -210,6 +220,11 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     /// Refuses readers and writers with a lower epoch from now on.
     pub(super) fn fence(&mut self, replica: ReplicaId, epoch: Epoch, at: &mut StepContext<'_, C, B>) {
         self.raise(replica, epoch, epoch, at.now);
+        self.end_below(replica, epoch, at);
+    }
+
+    /// Ends what happens to a replica in a lower epoch.
+    fn end_below(&mut self, replica: ReplicaId, epoch: Epoch, at: &mut StepContext<'_, C, B>) {
         if let Some(follow) = self.follows.get_mut(&replica) {
             follow.machine.fence(epoch);
         }
@@ -244,7 +259,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     self.fence(replica, epoch, at);
                     // No reader may see a deleted replica. It may exist again when the store is used again.
                     let floor = self.floors.entry(replica).or_default();
-                    floor.is_told = floor.reads != DELETED;
+                    floor.is_told = floor.deletion != Some(Deletion::ForGood);
                     // A new session forgets the floor, and a reader may already have a grant for that session.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
                         at.tell_manager(FromStore::Fenced(fence));
@@ -299,9 +314,14 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     /// Deletes a replica even if it is in use. The manager no longer needs it. It never uses its number again, except for
     /// a copy of an object that exists elsewhere.
     fn delete(&mut self, replica: ReplicaId, exist_elsewhere: bool, at: &mut StepContext<'_, C, B>) {
-        self.fence(replica, DELETED, at);
         let floor = self.floors.entry(replica).or_default();
-        (floor.is_told, floor.may_return) = (false, exist_elsewhere);
+        // What was deleted for good does not come back.
+        if floor.deletion != Some(Deletion::ForGood) {
+            let how = if exist_elsewhere { Deletion::ExistsElsewhere } else { Deletion::ForGood };
+            (floor.deletion, floor.since) = (Some(how), at.now);
+            floor.is_told &= exist_elsewhere;
+        }
+        self.end_below(replica, DELETED, at);
         self.leads.remove(&replica);
         self.follows.remove(&replica);
         if self.deleting.insert(replica) {

@@ -255,6 +255,26 @@ fn a_replica_of_an_object_that_exists_elsewhere_returns_with_a_copy() {
     }
 }
 
+/// A writer has opened the object since it was copied last, so that copy is out of date. Its order may come again.
+#[test]
+fn a_returning_replica_keeps_to_the_fences_of_the_time_without_it() {
+    for fenced_first in [true, false] {
+        let mut story = Story::new();
+        let (session, epoch) = (Some(SESSION), Epoch(4));
+        let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, replica: replica(), epoch };
+        if fenced_first {
+            story.manager(ToStore::Fence(fence));
+        }
+        story.manager(ToStore::Delete { replicas: vec![replica()], exist_elsewhere: true });
+        story.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(())));
+        if !fenced_first {
+            story.manager(ToStore::Fence(fence));
+        }
+        assert_eq!(story.manager(order(70)), [copied(70, false)]);
+        assert_eq!(story.reads(&to_read(3)), Err(ErrorCode::Stale));
+    }
+}
+
 fn order(copy: u64) -> ToStore {
     order_of(copy, ORIGINAL)
 }

@@ -1,7 +1,7 @@
 //! Watches whether the path of an open data directory still names it. It does not if a disk was mounted over the
 //! directory or one of its parts, or if somebody moved it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disk::{Directory, Named};
@@ -53,6 +53,12 @@ impl DirWatch {
     /// Watches `directory` and the parts that it keeps.
     pub(super) fn of(directory: Arc<Directory>) -> Self {
         Self { directory, is_unknown: false.into() }
+    }
+
+    /// The path of the directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.shown()
     }
 
     /// Looks once: a few `stat` calls. A path that cannot be examined is logged, and counts as unchanged.

@@ -291,7 +291,7 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
     }
     let count = owner.count() + u32::from(!there);
     // The server's own mark must not depend on how many attributes the file's owner has set.
-    if count > ctx.limits.xattrs_max && request.name != DAMAGED_MARK {
+    if !there && count > ctx.limits.xattrs_max && request.name != DAMAGED_MARK {
         return Err(NsError::TooMany { what: "attributes of one file", bound: u64::from(ctx.limits.xattrs_max) });
     }
     let mut value = Vec::with_capacity(1 + request.value.len());

@@ -33,7 +33,7 @@ use reading::Reading;
 pub(crate) use redirects::to_manager;
 use writing::Opening;
 
-/// The verified bits of a file that is created without any.
+/// The permission bits of a file that is created without any.
 const FILE_MODE: u16 = 0o644;
 
 /// The purpose of an open.
@@ -65,7 +65,7 @@ pub struct Open {
     pub intent: Intent,
     /// Creates missing parent directories.
     pub make_parents: bool,
-    /// The verified bits of a new file. If none of the lowest nine is set, it gets the default.
+    /// The permission bits of a new file. If none of the lowest nine is set, it gets the default.
     pub mode: u16,
     /// Hides a new file until it is closed.
     pub hidden_until_closed: bool,
@@ -399,7 +399,7 @@ fn source_to_write() -> Error {
     Error::new(ErrorCode::Invalid, "The source of a third-party copy is opened for reading")
 }
 
-/// The verified bits of a new file.
+/// The permission bits of a new file.
 pub(crate) fn mode_or_usual(mode: u16) -> u16 {
     if mode & 0o777 == 0 { FILE_MODE } else { mode & 0o777 }
 }

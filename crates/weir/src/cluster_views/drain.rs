@@ -5,12 +5,15 @@ use manager::{LeaverView, RepairView};
 use types::StoreId;
 
 use super::progress::{Progress, failed};
-use super::repair::{LOOKS_AT_REST, counted_groups, under_way};
+use super::repair::{counted_groups, under_way};
 use super::{asked, print, stores_meant};
 use crate::Failure;
 use crate::cli::{DrainArgs, TargetArgs};
 use crate::exit::Exit;
 use crate::wrap::wrapped;
+
+/// Draining cannot go on if nothing was done in so many looks, in half a minute: a store that would take the objects may just be starting again.
+const LOOKS_AT_REST: u32 = 60;
 
 /// Runs the command.
 pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
@@ -32,7 +35,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     Ok(if *wait && view.draining.iter().any(is_left) { Exit::Wrong } else { Exit::Done })
 }
 
-/// Waits until the stores are empty, or until no other store can take what they still have. Prints the progress on stderr.
+/// Waits until the stores are empty, or until nothing has moved for half a minute. Prints the progress on stderr.
 fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Result<RepairView, Failure> {
     let (mut progress, mut at_rest) = (Progress::default(), 0);
     loop {
@@ -47,7 +50,8 @@ fn wait_for(data: &TargetArgs, stores: &[StoreId], mut view: RepairView) -> Resu
             };
             let stuck = stuck(&view, leaver);
             left |= !leaver.is_empty;
-            goes_on |= !leaver.is_empty && stuck.is_empty();
+            // Its replicas are being deleted, however long that takes.
+            goes_on |= !leaver.is_empty && leaver.groups == 0;
             lines.push(stuck.into_iter().next().unwrap_or_else(|| standing(leaver)));
         }
         at_rest = if goes_on { 0 } else { at_rest + 1 };

@@ -14,10 +14,8 @@ mod status;
 mod stores;
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use control::ControlRequest;
-use control::client::PATIENCE;
 use manager::{NodeView, StatusView, StoreView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -67,14 +65,8 @@ fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) ->
 
 /// The answer of the manager that `target` names.
 pub(crate) fn asked<T: DeserializeOwned>(target: &TargetArgs, what: &ControlRequest) -> Result<T, Failure> {
-    asked_within(target, what, PATIENCE)
-}
-
-/// The same, for an answer that must come within `most`.
-fn asked_within<T: DeserializeOwned>(target: &TargetArgs, what: &ControlRequest, most: Duration) -> Result<T, Failure> {
     let target = Target::of(target)?;
-    let answer = target.ask_long_within(what, most);
-    answer.map_err(|error| target.failure(error, "this is answered by a running manager"))
+    target.ask_long(what).map_err(|error| target.failure(error, "this is answered by a running manager"))
 }
 
 /// Finds the store that an administrator names: by number, or by the end of its location.

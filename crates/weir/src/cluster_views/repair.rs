@@ -10,8 +10,8 @@ use crate::cli::{RepairArgs, TargetArgs};
 use crate::exit::Exit;
 use crate::wrap::wrapped;
 
-/// Repair and draining have ended, or cannot go on, if nothing was done in so many looks: they pause between two steps.
-pub(super) const LOOKS_AT_REST: u32 = 4;
+/// Repair has ended if it has done nothing in so many looks: it pauses between two steps.
+const LOOKS_AT_REST: u32 = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {

@@ -122,35 +122,34 @@ impl Target {
 
     /// Sends a request. Returns the answer and a reader of the bytes that follow it.
     pub(crate) fn ask(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
-        self.ask_within(what, client::PATIENCE)
-    }
-
-    /// The same, for an answer that must come within `most`.
-    pub(crate) fn ask_within(
-        &self,
-        what: &ControlRequest,
-        most: Duration,
-    ) -> Result<(serde_json::Value, Answers), AskError> {
         let (request, at) = (what.clone(), self.to_string());
         match self {
             Self::Local { data, .. } => {
                 let data = data.clone();
-                watched(at, most, move || client::ask(&data, &request))
+                watched(at, move || client::ask(&data, &request))
             }
             Self::Remote { name, identity } => {
                 let (name, identity) = (name.clone(), identity.clone());
-                watched(at, most, move || remote::ask(&name, &identity, &request))
+                watched(at, move || remote::ask(&name, &identity, &request))
             }
         }
     }
 
     /// The same, for an answer that may be longer than a line.
-    pub(crate) fn ask_long_within<T: serde::de::DeserializeOwned>(
-        &self,
-        what: &ControlRequest,
-        most: Duration,
-    ) -> Result<T, AskError> {
-        let (_, following) = self.ask_within(what, most)?;
+    pub(crate) fn ask_long<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, AskError> {
+        self.long(self.ask(what)?.1)
+    }
+
+    /// The same, without a word about how long that takes.
+    pub(crate) fn ask_silently<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, AskError> {
+        let (_, following) = match self {
+            Self::Local { data, .. } => client::ask(data, what)?,
+            Self::Remote { name, identity } => remote::ask(name, identity, what)?,
+        };
+        self.long(following)
+    }
+
+    fn long<T: serde::de::DeserializeOwned>(&self, following: Answers) -> Result<T, AskError> {
         client::read_long(following).map_err(|source| AskError::Io { at: self.to_string(), source })
     }
 
@@ -185,10 +184,9 @@ impl std::fmt::Display for Target {
 }
 
 /// The answer of `ask`, which asks the node `at` on its own thread. When the answer takes two seconds, and every ten
-/// seconds from then on, says on stderr what is waited for.
+/// seconds from then on, says on stderr what is waited for, and for how long at most.
 pub(crate) fn watched<T: Send + 'static>(
     at: String,
-    most: Duration,
     ask: impl FnOnce() -> Result<T, AskError> + Send + 'static,
 ) -> Result<T, AskError> {
     let (answers, answer) = sync_channel(1);
@@ -198,7 +196,7 @@ pub(crate) fn watched<T: Send + 'static>(
     });
     let failed = |source| AskError::Io { at: at.clone(), source };
     thread.map_err(failed)?;
-    let begun = Instant::now();
+    let (begun, most) = (Instant::now(), client::PATIENCE);
     let mut pause = TOLD_AFTER;
     loop {
         match answer.recv_timeout(pause.min(most.saturating_sub(begun.elapsed()))) {

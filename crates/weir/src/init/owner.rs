@@ -38,6 +38,11 @@ impl Owner {
         owner.filter(|_| rustix::process::geteuid().is_root())
     }
 
+    /// User and group, unless the user is root.
+    pub(crate) fn other_than_root(self) -> Option<(u32, u32)> {
+        (self.uid != 0).then_some((self.uid, self.gid))
+    }
+
     /// The owner in `meta`.
     pub(super) fn of_meta(meta: &fs::Metadata) -> Self {
         Self { uid: meta.uid(), gid: meta.gid() }
