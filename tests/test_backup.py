@@ -602,16 +602,20 @@ def test_root_makes_a_backup_as_the_user_of_the_node(base, tmp_path):
             os.chown(place, user, user, follow_symlinks=False)
         mine = base / "mine"
         mine.mkdir()
-        refused = weir("backup", "--data", str(server.data), str(mine / "new"))
-        assert refused.returncode != 0 and "denied" in refused.stderr and not (mine / "new").exists(), refused
+        # A place of root's is for root's backups.
+        backup(server, mine / "of-root")
+        assert {place.stat().st_uid for place in (mine / "of-root").rglob("*")} == {0}
+        assert (server.data / "last-backup").stat().st_uid == user
         os.chown(mine, user, user)
         for _ in range(2):
             backup(server, mine / "new")
         assert [place for place in (mine / "new", *(mine / "new").rglob("*")) if place.stat().st_uid != user] == []
-        noted = server.data / "last-backup"
+        noted, secret = server.data / "last-backup", base / "secret"
         assert noted.stat().st_uid == user
-        noted.unlink()
-        (base / "of-root").touch()
-        noted.symlink_to(base / "of-root")
-        backup(server, mine / "new")
-        assert (base / "of-root").stat().st_uid == 0 and (base / "of-root").read_text() == ""
+        secret.touch()
+        for target in (mine / "new", mine.parent / "another-of-root"):
+            noted.unlink()
+            noted.symlink_to(secret)
+            backup(server, target)
+            assert secret.stat().st_uid == 0 and secret.read_text() == ""
+            assert not noted.is_symlink() and noted.stat().st_uid == user

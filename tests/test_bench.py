@@ -30,6 +30,7 @@ streams = 2
 window = [1, 3]
 [[small]]
 name = "small"
+least = "0s"
 clients = 3
 files = 40
 file = "3000B"
@@ -415,6 +416,7 @@ restore_at = 6
 """
 
 
+@pytest.mark.alone  # how long nothing is written depends on who else uses disk and processors
 def test_a_server_is_killed_and_all_that_was_acknowledged_is_there(own_node, tmp_path):
     server = own_node()
     restart = tmp_path / "restart"
@@ -466,6 +468,7 @@ name = "weir"
 place = "{server.url}"
 [[small]]
 name = "small"
+least = "0s"
 clients = 2
 files = 100
 file = "4KiB"

@@ -40,6 +40,7 @@ streams = 3
 chunks = 2
 [[small]]
 name = "small"
+least = "0s"
 clients = 5
 files = 20
 file = "3000B"
@@ -266,6 +267,7 @@ operations = 2000
 rate = 300
 [[small]]
 name = "small"
+least = "0s"
 clients = 2
 files = 1000
 file = "100B"

@@ -40,6 +40,7 @@ rate = "4MiB"
 durability = "none"
 [[small]]
 name = "small"
+least = "0s"
 clients = 2
 files = 20
 file = "1000B"

@@ -29,6 +29,7 @@ chunks = 1
 files = 2
 [[small]]
 name = "small"
+least = "0s"
 clients = 3
 files = 30
 file = ["3000B", "0B"]

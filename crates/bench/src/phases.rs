@@ -17,6 +17,8 @@ use crate::workload::Site;
 
 /// How often a read-back checks whether to continue.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two phases: what a server still does for the one before must not fall into the next.
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// The folders of a trial.
 pub(crate) struct TrialFolders {
@@ -70,7 +72,7 @@ fn do_phases(
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) -> Result<(), EarlyEnd> {
-    let (mut went_on, mut uncertain) = (true, false);
+    let (mut went_on, mut uncertain, mut is_after_another) = (true, false, false);
     let agents = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
@@ -79,6 +81,9 @@ fn do_phases(
         if cut.contains(&discriminant(phase)) && phase.needs_whole_files(agents.is_some()) {
             let why = format!("{title}: not done, because the time limit ended the phase that writes its files");
             return Err((number, why));
+        }
+        if std::mem::replace(&mut is_after_another, true) {
+            std::thread::sleep(PAUSE);
         }
         let began = now_secs();
         let mut faults = Faults::new(context.faults);

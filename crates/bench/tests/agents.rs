@@ -98,6 +98,7 @@ fn phases() -> [Phase; 2] {
         rate: None,
         batch: false,
         verify: true,
+        least_ms: 0,
     };
     [Phase::Stream(stream), Phase::Small(small)]
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
@@ -32,6 +32,27 @@ fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
         rate: None,
         verify: true,
         batch: false,
+        least_ms: 0,
+    }
+}
+
+#[test]
+fn phases_that_change_nothing_last_as_long_as_they_must() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&spec(SmallPhase::Create, false), &target);
+    run(&spec(SmallPhase::Create, false), &target);
+    for phase in [SmallPhase::Stat, SmallPhase::Read, SmallPhase::List, SmallPhase::Remove] {
+        let spec = SmallSpec { least_ms: 300, ..spec(phase, false) };
+        let begun = Instant::now();
+        let tally = run(&spec, &target);
+        assert_eq!((tally.failed(), tally.wrong, tally.left_out), (0, 0, 0), "{phase:?}: {:?}", tally.complaints);
+        match phase {
+            SmallPhase::Remove => assert_eq!(tally.operations, 150, "a file is removed once"),
+            _ => assert!(
+                tally.operations > 150 && tally.operations.is_multiple_of(50) && begun.elapsed().as_millis() >= 300
+            ),
+        }
     }
 }
 

@@ -227,7 +227,7 @@ pub enum CapabilityError {
     },
     /// It is shown with another path.
     #[error(
-        "the capability in the redirect is for another file than the requested one; open this one at the manager, which gives it a capability of its own"
+        "the capability in the redirect is for another file than the requested one; open this one by the manager's address, which gives it a capability of its own"
     )]
     OtherPath,
     /// Another principal than its own shows it.

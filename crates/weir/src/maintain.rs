@@ -42,7 +42,7 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
 /// Runs `weir backup`.
 pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
     let data = args.data.clone().unwrap_or_else(usual_data);
-    become_owner(&data)?;
+    become_owner(&data, &args.target)?;
     let config = begin(args.config.as_ref())?;
     let options = BackupOptions {
         target: args.target.clone(),
@@ -54,10 +54,13 @@ pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
     backup::run(&options, &config.foundation(), &mut |since| ask_node(&data, since)).map_err(failed)
 }
 
-/// If root runs this for the node of another user, it starts again as that user: root could write anything for a user that puts a link in the way,
-/// and the timer, as that user, must be able to go on in the same folder.
-fn become_owner(data: &Path) -> Result<(), Failure> {
-    let Some((uid, gid)) = Owner::of(data).and_then(Owner::other_than_root) else { return Ok(()) };
+/// If root runs this for the node of another user, and that user's is the place for the backup too, it starts again as that user: the timer, as that
+/// user, must be able to go on in the same folder, and root must not write through a link that the user puts in the way.
+fn become_owner(data: &Path, target: &Path) -> Result<(), Failure> {
+    let Some(owner) = Owner::of(data) else { return Ok(()) };
+    let place =
+        target.ancestors().find(|place| place.exists() && !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some((uid, gid)) = owner.other_than_root().filter(|_| Owner::of(place) == Some(owner)) else { return Ok(()) };
     // By this link, as the user may not have access to the directory of the program.
     let error = Command::new("/proc/self/exe").arg0("weir").args(std::env::args_os().skip(1)).uid(uid).gid(gid).exec();
     let what = format!("cannot run as the user {uid}, to whom {} belongs", data.display());

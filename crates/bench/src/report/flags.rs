@@ -34,6 +34,8 @@ pub enum Flag {
     FewRepeats,
     /// The interval is wider than a tenth of the figure to each side.
     Scattered,
+    /// The phase took less than a second.
+    Brief,
     /// The rate still had a trend at the end of the runs.
     NotSteady,
     /// Blocks started later than a detector could have waited.
@@ -67,6 +69,7 @@ impl Flag {
             Self::UnequalDurability => 'u',
             Self::FewRepeats => 'n',
             Self::Scattered => 's',
+            Self::Brief => 'b',
             Self::NotSteady => 't',
             Self::MissedDeadlines => 'd',
             Self::Synthetic => 'y',
@@ -104,6 +107,7 @@ impl fmt::Display for Flag {
             Self::UnequalDurability => "durability may differ: nothing had to be durable, and each server decides itself; or HTTP, which does not report durability, is beside a protocol that does",
             Self::FewRepeats => "too few repeats for an interval of 95 %, which needs six",
             Self::Scattered => "the repeats vary by more than a tenth to each side",
+            Self::Brief => "less than a second: where the scheduler put the processes may decide the figure",
             Self::NotSteady => "no steady state: the rate had a trend to the end",
             Self::Synthetic => "synthetic: the jobs read generated data, which say little about real jobs",
             Self::Compressible => "the jobs' data can be compressed by a tenth or more, which favours systems that compress",

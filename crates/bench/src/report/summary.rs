@@ -23,6 +23,8 @@ use crate::workload::{Unit, Workload};
 pub const CONFIDENCE: f64 = 0.95;
 /// The largest width of an interval to each side without a flag.
 const WIDTH_MAX: f64 = 0.1;
+/// Seconds of a phase without a flag.
+const BRIEF_S: f64 = 1.0;
 /// The shortest phase that is examined for a steady state.
 const STEADY_SECONDS_MIN: usize = 30;
 
@@ -422,6 +424,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
             (Flag::LostAgents, !phase.machines.missing.is_empty()),
+            (Flag::Brief, measured.wall_s < BRIEF_S && unit == Unit::Operations),
             (Flag::NotSteady, !figure.is_steady),
             (Flag::Synthetic, measured.tally.jobs.iter().any(|job| job.synthetic)),
             (Flag::Compressible, measured.tally.jobs.iter().any(|job| job.compressible)),

@@ -56,6 +56,11 @@ pub struct SmallSpec {
     /// and closed one by one.
     #[serde(default)]
     pub batch: bool,
+    /// The least time of a phase that changes nothing, in milliseconds: until then, each client begins again with its
+    /// first file. In a short phase, the figure depends on where the scheduler has put the processes. 0: every file
+    /// is asked for once. With a rate, too.
+    #[serde(default)]
+    pub least_ms: u32,
 }
 
 /// The parameters are not valid.
@@ -110,6 +115,12 @@ impl SmallSpec {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.clients) * u64::from(self.files) * u64::from(self.file_bytes)
+    }
+
+    /// Returns how long a phase lasts at least, if it can be repeated on the same files.
+    fn least_time(&self) -> Duration {
+        let is_repeated = matches!(self.phase, SmallPhase::List | SmallPhase::Stat | SmallPhase::Read);
+        Duration::from_millis(if is_repeated && self.rate.is_none() { self.least_ms.into() } else { 0 })
     }
 
     /// Returns the directory of a client's files.
@@ -242,9 +253,13 @@ impl<'a> Client<'a> {
         let mut lengths = if creates { vec![None; self.spec.files as usize] } else { self.lengths() };
         let unknown = if self.spec.phase == SmallPhase::List { self.unknown() } else { 0 };
         let start = self.worker.start();
+        let least = self.spec.least_time();
         if self.spec.phase == SmallPhase::List {
             // In a shared directory, too, each client lists everything, like users do.
             self.list(start, &lengths, unknown);
+            while self.goes_on(start, least) {
+                self.list(start, &lengths, unknown);
+            }
             return Ok(self.tally);
         }
         if creates && self.spec.batch {
@@ -254,8 +269,28 @@ impl<'a> Client<'a> {
         }
         let period = self.spec.rate.map(|rate| Duration::from_secs(1) / rate.max(1));
         let mut pace = Pace::new(start, period);
+        self.each(&mut lengths, &mut pace, start);
+        let cut = self.tally.cut;
+        while self.goes_on(start, least) {
+            self.each(&mut lengths, &mut pace, start);
+        }
+        // The end of the time cuts only what was repeated.
+        self.tally.cut = cut;
+        self.known.lengths.keep(self.number, lengths);
+        Ok(self.tally)
+    }
+
+    /// Whether the client begins again with its first file.
+    fn goes_on(&self, start: Instant, least: Duration) -> bool {
+        let tally = &self.tally;
+        start.elapsed() < least && !self.worker.is_stopped() && tally.failed() == 0 && tally.left_out == 0
+    }
+
+    /// Does the phase's operation with each file of this client.
+    fn each(&mut self, lengths: &mut [Option<u64>], pace: &mut Pace, start: Instant) {
+        let creates = self.spec.phase == SmallPhase::Create;
         let folder = self.spec.directory(self.number);
-        for (number, length) in self.spec.numbers(self.number).zip(&mut lengths) {
+        for (number, length) in self.spec.numbers(self.number).zip(lengths) {
             if self.worker.is_stopped() {
                 self.tally.cut = 1;
                 break;
@@ -282,8 +317,6 @@ impl<'a> Client<'a> {
                 }
             }
         }
-        self.known.lengths.keep(self.number, lengths);
-        Ok(self.tally)
     }
 
     /// Returns the lengths of this client's existing files.

@@ -29,7 +29,7 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "journal",
     "namespace",
     "store",
@@ -38,6 +38,7 @@ const PARTS: [&str; 12] = [
     "control",
     "control.new",
     "last-backup",
+    "last-backup.new",
     "RESTORING",
     "RESTORING.new",
     "JOURNAL",

@@ -14,6 +14,7 @@ mod under_way;
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -88,7 +89,20 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
 
 /// Notes in the data directory that a backup of it is whole.
 fn note(data: &Path) -> io::Result<()> {
-    std::fs::write(data.join(LAST_BACKUP), "The time of this file is the time of the last backup of the namespace.\n")
+    const TEXT: &[u8] = b"The time of this file is the time of the last backup of the namespace.\n";
+    // A new file: root may run this in the directory of another user, who can put a link in the place of the old one.
+    let (file, new) = (data.join(LAST_BACKUP), data.join(format!("{LAST_BACKUP}.new")));
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut out = std::fs::OpenOptions::new().write(true).create_new(true).open(&new)?;
+    out.write_all(TEXT)?;
+    if rustix::process::geteuid().is_root() {
+        let owner = std::fs::metadata(data)?;
+        std::os::unix::fs::fchown(&out, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    std::fs::rename(&new, &file)
 }
 
 /// When the last backup was made of the node whose data directory is `data`. `None`: nobody knows of one.

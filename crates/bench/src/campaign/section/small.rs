@@ -1,9 +1,12 @@
 //! `[[small]]`.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
+use super::analysis::Time;
 use super::{Section, each, named, product, request, size, yes};
 use crate::target::{Durability, IoOptions};
 use crate::workload::{SmallPhase, SmallSpec};
@@ -38,6 +41,14 @@ pub struct Small {
     /// Whether read bytes are compared with the written ones.
     #[serde(default = "yes")]
     pub verify: bool,
+    /// How long the phases `list`, `stat` and `read` last at least: until then, each client begins again with its first
+    /// file. `0s`: every file is asked for once.
+    #[serde(default = "a_second")]
+    pub least: Time,
+}
+
+fn a_second() -> Time {
+    Time(Duration::from_secs(1))
 }
 
 fn all_phases() -> Vec<SmallPhase> {
@@ -85,6 +96,7 @@ impl Section for Small {
                     rate: self.rate,
                     verify: self.verify,
                     batch: self.batch,
+                    least_ms: u32::try_from(self.least.0.as_millis()).unwrap_or(u32::MAX),
                 })
             };
             Work {
