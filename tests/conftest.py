@@ -51,6 +51,15 @@ def base(request):
         remove(path)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def leaves_nothing(base, request):
+    """Removes what the tests of a file have left in the folder of the servers: together, they would fill the disk."""
+    yield
+    if not request.config.getoption("--keep"):
+        for left in base.iterdir():
+            remove(left) if left.is_dir() else left.unlink()
+
+
 @pytest.fixture(scope="session")
 def kind(request) -> type[Server]:
     return Xrootd if request.config.getoption("--peer") else Weir
