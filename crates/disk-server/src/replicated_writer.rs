@@ -228,6 +228,15 @@ impl ReplicatedWriter {
         Epoch(self.writer.epoch)
     }
 
+    /// Whether this store still leads the open write.
+    ///
+    /// # Errors
+    /// It has ended, or goes on elsewhere or in a later epoch. The error sends the client to the manager.
+    pub fn check_led(&self) -> Result<(), DiskServerError> {
+        let epoch = self.shell.machine.lock().leads(self.replica());
+        if epoch == Some(self.epoch()) { Ok(()) } else { Err(self.server.moved()) }
+    }
+
     /// Passes an input to the machine; `waiter` gets the answer.
     pub(super) fn then(&self, input: impl FnOnce(u64) -> Input<u64, Change>, waiter: Waiter) {
         let number = self.shell.number();

@@ -177,15 +177,17 @@ impl OpenWrites {
 
     /// Takes an open back whose client does not get a handle. If nobody else has the file open, it waits for its client.
     pub(crate) fn take_back(&self, entered: &Entered, now: Instant) {
-        let Entered { lease, key, joined } = entered;
         let mut writers = self.lock();
-        let is_there = {
-            let mut sharers = lease.sharers.lock();
-            sharers.take_back(joined);
-            sharers.are_there()
-        };
-        if !is_there && is_of(&writers, lease) {
-            writers.detach(lease.object, *key, false, now);
+        if take_back(&writers, entered) {
+            writers.detach(entered.lease.object, entered.key, false, now);
+        }
+    }
+
+    /// The same for an open write that this server does not lead any more: it waits for nobody.
+    pub(crate) fn withdraw(&self, entered: &Entered) {
+        let mut writers = self.lock();
+        if take_back(&writers, entered) {
+            writers.forget(entered.lease.object);
         }
     }
 
@@ -262,6 +264,13 @@ pub(crate) fn lose_session(writers: &mut Writers<Arc<Lease>>, object: ObjectId, 
     if !is_there {
         writers.detach(object, key, false, now);
     }
+}
+
+/// Takes an open back. Returns whether nobody has the file open now.
+fn take_back(writers: &Writers<Arc<Lease>>, Entered { lease, joined, .. }: &Entered) -> bool {
+    let mut sharers = lease.sharers.lock();
+    sharers.take_back(joined);
+    !sharers.are_there() && is_of(writers, lease)
 }
 
 fn is_of(writers: &Writers<Arc<Lease>>, lease: &Arc<Lease>) -> bool {

@@ -280,6 +280,12 @@ impl Primary {
         self.is_fenced() || self.broken.is_some()
     }
 
+    /// Whether the manager has been asked to record the end of the open write, and has not answered.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.barriers.front().is_some_and(|barrier| matches!(barrier.step, Step::Committing { .. }))
+    }
+
     /// Whether readers may see its replica now, because it surely has every acknowledged change.
     #[must_use]
     pub fn may_show(&self, lease: LeaseView) -> bool {

@@ -146,6 +146,30 @@ fn a_sync_is_answered_when_the_manager_has_recorded_the_writer() {
     assert_eq!(story.says(8, FromReplica::Synced { stream, upto: Seq(0) }), [PrimaryEffect::Answer(Ask(2), Ok(()))]);
 }
 
+/// Before, the second one waited for the next tick.
+#[test]
+fn a_sync_behind_another_one_begins_when_that_is_answered() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
+    story.step(3, VALID, PrimaryInput::Synced(Ok(())));
+    let location = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
+    let [PrimaryEffect::Place(request, _, false)] = location[..] else { panic!("{location:?}") };
+    story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
+    story.step(6, VALID, PrimaryInput::Sync(Ask(2)));
+    assert_eq!(story.step(7, VALID, PrimaryInput::Sync(Ask(3))), []);
+    assert_eq!(story.step(8, VALID, PrimaryInput::Close(Ask(4))), []);
+    let told = || PrimaryEffect::Tell(OTHER, ToReplica::Sync { stream, upto: Seq(0) });
+    let answered = |ask| PrimaryEffect::Answer(Ask(ask), Ok(()));
+    story.step(9, VALID, PrimaryInput::Synced(Ok(())));
+    let out = story.says(10, FromReplica::Synced { stream, upto: Seq(0) });
+    assert_eq!(out, [answered(2), PrimaryEffect::SyncOwn, told()]);
+    story.step(11, VALID, PrimaryInput::Synced(Ok(())));
+    let out = story.says(12, FromReplica::Synced { stream, upto: Seq(0) });
+    let complete = PrimaryEffect::Tell(OTHER, ToReplica::Complete { stream, upto: Seq(0) });
+    assert_eq!(out, [answered(3), PrimaryEffect::CompleteOwn, complete]);
+}
+
 #[test]
 fn a_secondary_that_leaves_during_a_request_is_left_out_by_the_next_one() {
     let (mut story, stream) = Story::new();

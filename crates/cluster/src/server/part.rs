@@ -241,7 +241,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             machine.fence(&mut out);
             self.do_all(replica, out, at);
         } else if let Some(primary_replica) = self.leads.remove(&replica) {
-            at.answer(primary_replica.opener, Err(ErrorCode::Stale));
+            primary_replica.refuse(ErrorCode::Stale, at);
         }
     }
 
@@ -342,6 +342,9 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         let replicas: Vec<ReplicaId> = self.leads.keys().copied().collect();
         for replica in replicas {
             self.primary_replica(replica, PrimaryInput::Tick, at);
+            if let Some(primary_replica) = self.leads.get_mut(&replica) {
+                primary_replica.tick(self.terms.patience.again, at);
+            }
         }
         self.tick_copies(at);
         if at.now.since(self.swept) >= self.terms.kept / 4 {

@@ -2,6 +2,7 @@
 //! become work and messages.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use types::{ErrorCode, GroupId, InSyncReplica, ReplicaId, SessionId, Timestamp, WriterToken};
 
@@ -25,6 +26,8 @@ pub(super) struct PrimaryReplica<C, B> {
     is_ending: bool,
     /// The request that waits until it is open.
     pub(super) opener: C,
+    /// Requests to write it that wait as well: until it is open, or until the manager has answered that it has ended.
+    latecomers: Vec<Latecomer<C>>,
     /// Present when the replica is open.
     pub(super) machine: Option<Primary>,
     asked: BTreeMap<Ask, C>,
@@ -38,9 +41,43 @@ pub(super) struct PrimaryReplica<C, B> {
     pub(super) ended: Option<Time>,
 }
 
-impl<C, B> PrimaryReplica<C, B> {
+/// See [`PrimaryReplica::latecomers`].
+#[derive(Clone, Debug)]
+struct Latecomer<C> {
+    by: C,
+    grant: Grant,
+    is_ending: bool,
+    since: Time,
+}
+
+/// The most requests that wait for one replica. The clients of others try again later.
+const LATECOMERS_MAX: usize = 64;
+
+impl<C: Copy, B> PrimaryReplica<C, B> {
     pub(super) fn epoch(&self) -> Epoch {
         Epoch(self.writer.epoch)
+    }
+
+    /// Answers everybody who waits until it is open.
+    pub(super) fn refuse(self, why: ErrorCode, at: &mut StepContext<'_, C, B>) {
+        let waiting = self.latecomers.into_iter().map(|late| late.by);
+        [self.opener].into_iter().chain(waiting).for_each(|to| at.answer(to, Err(why)));
+    }
+
+    fn keep_waiting(&mut self, by: C, (grant, is_ending): (Grant, bool), at: &mut StepContext<'_, C, B>) {
+        if self.latecomers.len() < LATECOMERS_MAX {
+            self.latecomers.push(Latecomer { by, grant, is_ending, since: at.now });
+        } else {
+            at.answer(by, Err(ErrorCode::Overloaded));
+        }
+    }
+
+    /// Answers those who have waited for too long.
+    pub(super) fn tick(&mut self, patience: Duration, at: &mut StepContext<'_, C, B>) {
+        let now = at.now;
+        for late in self.latecomers.extract_if(.., |late| now.since(late.since) >= patience) {
+            at.answer(late.by, Err(ErrorCode::Overloaded));
+        }
     }
 }
 
@@ -53,7 +90,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         (grant, is_ending): (Grant, bool),
         at: &mut StepContext<'_, C, B>,
     ) {
-        let GrantRights::Write { writer, in_sync, may_make } = grant.rights else {
+        let GrantRights::Write { writer, ref in_sync, may_make } = grant.rights else {
             return at.answer(by, Err(ErrorCode::Denied));
         };
         let epoch = Epoch(writer.epoch);
@@ -62,14 +99,18 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         {
             Some(ErrorCode::Stale)
         } else {
-            match self.leads.get(&replica) {
+            match self.leads.get_mut(&replica) {
                 Some(primary_replica) if primary_replica.epoch() > epoch => Some(ErrorCode::Stale),
-                // The same grant again: the client continues its write.
+                // The same grant again: the client continues its write, or writes together with others.
                 Some(primary_replica) if primary_replica.epoch() == epoch => match &primary_replica.machine {
                     Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
                     Some(_) => return at.answer(by, Ok(())),
-                    None => Some(ErrorCode::Overloaded),
+                    None => return primary_replica.keep_waiting(by, (grant, is_ending), at),
                 },
+                // The manager has ended that open write, or is about to. If it were fenced now, its client would not learn how it ended.
+                Some(primary_replica) if primary_replica.machine.as_ref().is_some_and(Primary::is_committing) => {
+                    return primary_replica.keep_waiting(by, (grant, is_ending), at);
+                }
                 _ => None,
             }
         };
@@ -81,11 +122,12 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         let primary_replica = PrimaryReplica {
             writer,
             group: grant.group,
-            in_sync,
+            in_sync: in_sync.clone(),
             session: grant.session,
             may_make,
             is_ending,
             opener: by,
+            latecomers: Vec::new(),
             machine: None,
             asked: BTreeMap::new(),
             asks: 0,
@@ -185,6 +227,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         if primary_replica.ended.is_none() {
             primary_replica.ended = Some(at.now);
         }
+        let latecomers = std::mem::take(&mut primary_replica.latecomers);
         if machine.is_fenced() {
             // A client that repeats its request learns the result from the manager. The floor sends it there, so this
             // store keeps nothing else. When clients write many small files, more writes end between two ticks than
@@ -195,6 +238,13 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
                 self.raise(replica, epoch, epoch.next(), at.now);
             }
             self.floors.entry(replica).or_default().has_led = true;
+        }
+        self.attach_again(replica, latecomers, at);
+    }
+
+    fn attach_again(&mut self, replica: ReplicaId, latecomers: Vec<Latecomer<C>>, at: &mut StepContext<'_, C, B>) {
+        for Latecomer { by, grant, is_ending, .. } in latecomers {
+            self.attach(by, replica, (grant, is_ending), at);
         }
     }
 
@@ -294,16 +344,19 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         };
         match result.and_then(|()| self.new_primary(takes, at)) {
             Ok((machine, out)) => {
+                let mut latecomers = Vec::new();
                 if let Some(primary_replica) = self.leads.get_mut(&replica) {
                     primary_replica.machine = Some(machine);
+                    latecomers = std::mem::take(&mut primary_replica.latecomers);
                 }
                 at.answer(opener, Ok(()));
                 self.do_all(replica, out, at);
+                self.attach_again(replica, latecomers, at);
             }
             Err(why) => {
-                let failed = self.leads.remove(&replica);
-                let refusal = failed.and_then(|failed| self.elsewhere(replica, &failed, why, at));
-                at.answer(opener, Err(refusal.unwrap_or(why)));
+                let Some(failed) = self.leads.remove(&replica) else { return };
+                let refusal = self.elsewhere(replica, &failed, why, at);
+                failed.refuse(refusal.unwrap_or(why), at);
             }
         }
     }

@@ -79,7 +79,8 @@ impl Story {
         assert_eq!(self.did(WorkPurpose::Lead(Epoch(epoch)), WorkResult::Opened(Ok(()))), [answer(1, Ok(()))]);
     }
 
-    fn close(&mut self, epoch: u32) {
+    /// Closes it, as far as the manager's answer. Returns that answer.
+    fn begin_close(&mut self, epoch: u32) -> ToStore {
         let primary_replica = WorkPurpose::Lead(Epoch(epoch));
         let (mtime, closed, by, epoch) = (Some(types::Timestamp(4)), ClosedBy::GraceEnd, 7, Epoch(epoch));
         assert_eq!(
@@ -91,7 +92,11 @@ impl Story {
             panic!("{out:?}")
         };
         assert_eq!((holders.as_slice(), *mtime, *by), (&[ME][..], Some(types::Timestamp(4)), ClosedBy::GraceEnd));
-        let ended = ToStore::Ended { replica: replica(), epoch, request: *request, result: Ok(()) };
+        ToStore::Ended { replica: replica(), epoch, request: *request, result: Ok(()) }
+    }
+
+    fn close(&mut self, epoch: u32) {
+        let ended = self.begin_close(epoch);
         assert_eq!(self.manager(ended.clone()), [answer(7, Ok(()))]);
         assert_eq!(self.manager(ended), [], "twice");
     }
@@ -112,6 +117,49 @@ fn work(by: WorkPurpose, work: Work<&'static str>) -> Effect<u64, &'static str> 
 
 fn answer(to: u64, result: Result<(), ErrorCode>) -> Effect<u64, &'static str> {
     Effect::Answer { to, result }
+}
+
+#[test]
+fn clients_that_write_together_wait_until_the_replica_is_open() {
+    let mut story = Story::new();
+    let lead = WorkPurpose::Lead(Epoch(1));
+    assert_eq!(story.attach(1, 1), [work(lead, Work::Open { may_make: true })]);
+    assert_eq!([story.attach(2, 1), story.attach(3, 1)], [[], []]);
+    let all = [1, 2, 3].map(|to| answer(to, Ok(())));
+    assert_eq!(story.did(lead, WorkResult::Opened(Ok(()))), all);
+    // It cannot be opened.
+    let lead = WorkPurpose::Lead(Epoch(2));
+    assert_eq!(story.attach(1, 2), [work(lead, Work::Open { may_make: true })]);
+    assert_eq!(story.attach(2, 2), []);
+    let all = [1, 2].map(|to| answer(to, Err(ErrorCode::Io)));
+    assert_eq!(story.did(lead, WorkResult::Opened(Err(ErrorCode::Io))), all);
+}
+
+#[test]
+fn a_client_that_begins_a_new_open_write_lets_the_earlier_close_learn_its_outcome() {
+    let mut story = Story::new();
+    story.open(1);
+    let ended = story.begin_close(1);
+    assert_eq!(story.attach(2, 2), [], "the manager's answer is on its way");
+    let open = work(WorkPurpose::Lead(Epoch(2)), Work::Open { may_make: true });
+    assert_eq!(story.manager(ended), [answer(7, Ok(())), open]);
+    assert_eq!(story.did(WorkPurpose::Lead(Epoch(2)), WorkResult::Opened(Ok(()))), [answer(2, Ok(()))]);
+    // The answer does not come.
+    story.begin_close(2);
+    assert_eq!(story.attach(3, 3), []);
+    story.ms += 500;
+    let out = story.step(Input::Tick);
+    let [Effect::ToManager(FromStore::Commit { .. }), late] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(*late, answer(3, Err(ErrorCode::Overloaded)));
+}
+
+#[test]
+fn more_clients_than_can_wait_are_told_to_come_again() {
+    let mut story = Story::new();
+    story.attach(0, 1);
+    assert!((1..=64).all(|by| story.attach(by, 1).is_empty()));
+    assert_eq!(story.attach(65, 1), [answer(65, Err(ErrorCode::Overloaded))]);
+    assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Opened(Ok(()))).len(), 65);
 }
 
 #[test]

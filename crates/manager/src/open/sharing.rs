@@ -36,12 +36,12 @@ struct Known {
 
 impl Primaries {
     /// Whether the epoch began in this session. `began_now`: it began in this run of the manager. Then the first capability for it may just be on
-    /// its way, and whoever comes first decides the session.
+    /// its way, and whoever comes first decides the session. The terms of an earlier open write, which is about to be forgotten, say nothing about it.
     fn has(&self, object: ObjectId, terms: Terms, began_now: bool) -> bool {
         let known = self.0.lock();
         match known.terms.get(&object) {
-            Some(found) => *found == terms,
-            None => began_now && !known.is_partial,
+            Some(found) if found.epoch >= terms.epoch => *found == terms,
+            Some(_) | None => began_now && !known.is_partial,
         }
     }
 
@@ -112,6 +112,18 @@ mod tests {
         assert!(!primaries.begin(object, Some(terms), true), "that one is over");
         primaries.end(object, 4);
         assert!(!primaries.has(object, raised, false));
+    }
+
+    #[test]
+    fn an_open_write_that_has_just_ended_does_not_raise_the_epoch_of_the_next_one() {
+        let primaries = Primaries::default();
+        let (object, terms) = (ObjectId(7), Terms { epoch: 3, session: SessionId(40) });
+        assert!(primaries.begin(object, Some(terms), false));
+        let next = Terms { epoch: 4, ..terms };
+        assert!(primaries.has(object, next, true), "the capability of its first client is on its way");
+        assert!(!primaries.has(object, next, false), "it may have begun in any session");
+        assert!(primaries.begin(object, Some(next), true));
+        assert!(!primaries.has(object, terms, true), "that one is over");
     }
 
     #[test]

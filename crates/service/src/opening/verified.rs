@@ -297,9 +297,7 @@ impl AtDisk {
     /// before it ends.
     fn cut(self, replicated: Arc<ReplicatedWriter>, len: u64, request: Option<RequestNumber>, answer: impl Answer<()>) {
         let object = replicated.replica().object;
-        let known = (replicated.ino(), object, replicated.writer());
-        let target = WriteTarget::Replicated(Arc::clone(&replicated));
-        let entered = match self.lease(known, replicated.is_new(), target) {
+        let entered = match self.lease_of_led(&replicated, "truncate") {
             Ok(entered) => entered,
             Err(error) => return answer.give(Err(error)),
         };
@@ -331,11 +329,22 @@ impl AtDisk {
 
     /// Opens for writing, on a worker.
     fn write(self, replicated: Arc<ReplicatedWriter>, answer: impl Answer<Opened>) {
-        let known = (replicated.ino(), replicated.replica().object, replicated.writer());
-        match self.lease(known, replicated.is_new(), WriteTarget::Replicated(Arc::clone(&replicated))) {
+        match self.lease_of_led(&replicated, "open") {
             Ok(entered) => self.insert_writer(&entered, replicated.len(), answer),
             Err(error) => answer.give(Err(error)),
         }
+    }
+
+    /// The lease for an open write that this server leads. Between the client's attachment and its lease the last of the others may have closed the
+    /// file. Then the client must begin a new open write.
+    fn lease_of_led(&self, replicated: &Arc<ReplicatedWriter>, verb: &str) -> Result<Entered, Error> {
+        let known = (replicated.ino(), replicated.replica().object, replicated.writer());
+        let entered = self.lease(known, replicated.is_new(), WriteTarget::Replicated(Arc::clone(replicated)))?;
+        replicated.check_led().map_err(|error| {
+            self.service.writes.withdraw(&entered);
+            Error::of_disk_server(&format_args!("{verb} {}", self.path), &error)
+        })?;
+        Ok(entered)
     }
 
     fn insert_writer(mut self, entered: &Entered, len: u64, answer: impl Answer<Opened>) {

@@ -248,7 +248,12 @@ impl Primary {
     }
 
     pub(super) fn pass_barriers(&mut self, may_answer: bool, out: &mut Vec<Effect>) {
-        let Some(mut barrier) = self.barriers.pop_front() else { return };
+        while self.pass_barrier(may_answer, out) {}
+    }
+
+    /// Goes on with the first barrier. Returns whether it is answered: then the next one begins at once.
+    fn pass_barrier(&mut self, may_answer: bool, out: &mut Vec<Effect>) -> bool {
+        let Some(mut barrier) = self.barriers.pop_front() else { return false };
         if let Step::Waiting = barrier.step
             && self.answered >= barrier.upto
         {
@@ -270,7 +275,7 @@ impl Primary {
                     Flushed::Whole(whole) => barrier.step = self.commit(barrier.kind, whole, out),
                     _ if self.is_kept => {
                         out.push(Effect::Answer(barrier.ask, Ok(())));
-                        return;
+                        return true;
                     }
                     _ => barrier.step = Step::Keeping { request: self.name_in_sync(out), since: self.now },
                 }
@@ -293,6 +298,7 @@ impl Primary {
             _ => {}
         }
         self.barriers.push_front(barrier);
+        false
     }
 
     /// Begins to make the replicas durable.
