@@ -72,7 +72,7 @@ fn do_phases(
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) -> Result<(), EarlyEnd> {
-    let (mut went_on, mut uncertain, mut is_after_another) = (true, false, false);
+    let (mut went_on, mut uncertain) = (true, false);
     let agents = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
@@ -82,7 +82,7 @@ fn do_phases(
             let why = format!("{title}: not done, because the time limit ended the phase that writes its files");
             return Err((number, why));
         }
-        if std::mem::replace(&mut is_after_another, true) {
+        if !record.phases.is_empty() {
             std::thread::sleep(PAUSE);
         }
         let began = now_secs();

@@ -44,10 +44,7 @@ impl Waiting {
 
     /// To be called several times a second during a wait. Returns an error if the wait must end.
     pub(crate) fn tick(&self, why: WaitReason<'_>) -> Result<(), ClientError> {
-        self.stop.check()?;
-        let now = Instant::now();
-        self.tell(why, now);
-        self.check(now)
+        self.tick_within(why, Duration::MAX)
     }
 
     /// The same for a wait that ends after `left` at the latest.

@@ -58,11 +58,11 @@ impl Cluster {
         let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let links = Links::new(us(&identity));
-        let door = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
+        let join = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
-        let doors = link::OtherServices { join: Some(Arc::new(door)), admin: None };
-        links.start(&listener, doors, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
+        let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };
+        links.start(&listener, others, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { _folder: folder, authority, namespace, tokens, links, address }
     }

@@ -33,27 +33,20 @@ impl ClientPresence {
     /// `opened` ago.
     #[must_use]
     pub fn describe(self, client: &ClientIdentity, opened: Duration) -> String {
-        let who = format!(
-            "{}.{}@{} (principal {})",
-            client.user.escape_debug(),
-            client.pid,
-            client.host.escape_debug(),
-            client.principal
-        );
         let opened = show_seconds(opened);
         match self {
             Self::There => {
-                format!("it is being written by {who}, which opened it {opened} ago; try again when that has ended")
+                format!("it is being written by {client}, which opened it {opened} ago; try again when that has ended")
             }
             Self::Gone { ago_ms, left_ms } => {
                 let [gone, left] = [ago_ms, left_ms].map(|ms| show_seconds(Duration::from_millis(ms)));
                 format!(
-                    "it is being written by {who}, which opened it {opened} ago and lost its connection {gone} ago; it may come back within {left}, and then the file is completed if all of it is here, or marked as interrupted"
+                    "it is being written by {client}, which opened it {opened} ago and lost its connection {gone} ago; it may come back within {left}, and then the file is completed if all of it is here, or marked as interrupted"
                 )
             }
-            Self::Ending => format!("it was written by {who}, and is being closed at this moment"),
+            Self::Ending => format!("it was written by {client}, and is being closed at this moment"),
             Self::Unknown => format!(
-                "it is being written by {who}, which opened it {opened} ago, and is not connected to the servers of the file at this moment"
+                "it is being written by {client}, which opened it {opened} ago, and is not connected to the servers of the file at this moment"
             ),
         }
     }

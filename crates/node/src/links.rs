@@ -193,8 +193,8 @@ impl Links {
         self.us.credentials.name().node
     }
 
-    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. `others` says who
-    /// else is served. A manager has a `registration`.
+    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. `others` are also
+    /// served. A manager has a `registration`.
     ///
     /// # Errors
     /// When no thread can be started.

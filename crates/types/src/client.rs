@@ -18,7 +18,7 @@ pub struct ClientIdentity {
     pub host: String,
 }
 
-/// For logs.
+/// Shows who it is, for people. The client chooses its name, so it may contain any characters.
 impl std::fmt::Display for ClientIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { principal, user, pid, host } = self;

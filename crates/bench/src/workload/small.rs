@@ -256,11 +256,12 @@ impl<'a> Client<'a> {
         let least = self.spec.least_time();
         if self.spec.phase == SmallPhase::List {
             // In a shared directory, too, each client lists everything, like users do.
-            self.list(start, &lengths, unknown);
-            while self.goes_on(start, least) {
+            loop {
                 self.list(start, &lengths, unknown);
+                if !self.goes_on(start, least) {
+                    return Ok(self.tally);
+                }
             }
-            return Ok(self.tally);
         }
         if creates && self.spec.batch {
             self.create_in_batches(start, &mut lengths)?;

@@ -38,7 +38,7 @@ const PARTS: [&str; 13] = [
     "control",
     "control.new",
     "last-backup",
-    "last-backup.new",
+    "last-backup.tmp",
     "RESTORING",
     "RESTORING.new",
     "JOURNAL",

@@ -287,7 +287,7 @@ fn a_connection_counts_among_strangers_until_its_administrator_may_act() {
 }
 
 /// What an invited person, and the listener, get from a manager that is asked with `invitation`.
-fn at_the_door(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, RedeemError>, Result<(), CloseCause>) {
+fn served_once(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, RedeemError>, Result<(), CloseCause>) {
     let service = AdminService {
         authority: Arc::clone(&site.cluster.authority),
         store: Arc::clone(&site.store) as _,
@@ -313,13 +313,13 @@ fn only_what_needs_the_secret_is_not_left_to_the_listener() {
     let site = Site::new();
     let (invitation, other) = (site.invite(DAY), site.invite(DAY));
     // The record is that of the second invitation: this cluster does not know the first one.
-    let (refused, said) = at_the_door(&site, &invitation);
+    let (refused, said) = served_once(&site, &invitation);
     assert!(refused.unwrap_err().to_string().contains("does not know the invitation"));
     let said = said.unwrap_err();
     assert!(matches!(&said, CloseCause::Misbehaved(why) if why.contains(&invitation.id.to_string())), "{said}");
-    let (welcome, said) = at_the_door(&site, &other);
+    let (welcome, said) = served_once(&site, &other);
     assert!(welcome.is_ok() && said.is_ok());
-    let (refused, said) = at_the_door(&site, &other);
+    let (refused, said) = served_once(&site, &other);
     assert!(refused.unwrap_err().to_string().contains("redeemed already") && said.is_ok());
 }
 

@@ -1,15 +1,16 @@
 //! The key of a cluster (`cluster/authority`) beside the backups of its manager. Without it a restored manager could admit no node. It is copied
 //! byte by byte; only the owner of the copy may read it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use foundation::DataDir;
 use types::Crc32c;
 
 use super::target::{Target, TargetError};
+use super::whole_file;
 
 /// Its name beside the backups.
 const FILE: &str = "cluster-authority";
@@ -94,21 +95,7 @@ fn is_sound(bytes: &[u8]) -> bool {
 
 /// Writes a secret file completely or not at all.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TargetError> {
-    let (path, new) = (folder.join(name), folder.join(format!("{name}.tmp")));
-    let write = || -> io::Result<()> {
-        // What an interrupted attempt has left.
-        if let Err(error) = fs::remove_file(&new)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error);
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(io_at("write", &path))
+    whole_file::write(folder, name, 0o600, None, bytes).map_err(io_at("write", &folder.join(name)))
 }
 
 fn io_at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TargetError + use<> {
@@ -118,6 +105,7 @@ fn io_at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TargetErr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use foundation::datadir::Format;

@@ -11,6 +11,7 @@ mod place;
 pub mod restore;
 pub mod target;
 mod under_way;
+mod whole_file;
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -89,20 +90,11 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
 
 /// Notes in the data directory that a backup of it is whole.
 fn note(data: &Path) -> io::Result<()> {
-    const TEXT: &[u8] = b"The time of this file is the time of the last backup of the namespace.\n";
-    // A new file: root may run this in the directory of another user, who can put a link in the place of the old one.
-    let (file, new) = (data.join(LAST_BACKUP), data.join(format!("{LAST_BACKUP}.new")));
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut out = std::fs::OpenOptions::new().write(true).create_new(true).open(&new)?;
-    out.write_all(TEXT)?;
-    if rustix::process::geteuid().is_root() {
-        let owner = std::fs::metadata(data)?;
-        std::os::unix::fs::fchown(&out, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    std::fs::rename(&new, &file)
+    let text = b"The time of this file is the time of the last backup of the namespace.\n";
+    // Root may run this in the directory of another user.
+    let found = std::fs::metadata(data)?;
+    let owner = rustix::process::geteuid().is_root().then_some((found.uid(), found.gid()));
+    whole_file::write(data, LAST_BACKUP, 0o666, owner, text)
 }
 
 /// When the last backup was made of the node whose data directory is `data`. `None`: nobody knows of one.

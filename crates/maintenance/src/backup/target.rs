@@ -24,6 +24,7 @@ use kv::{BackupHead, KvError};
 use types::{ErrorCode, StoreId, Timestamp};
 
 use super::manifest::{BackupSource, Kind, Manifest};
+use super::whole_file;
 
 /// The file that marks a folder of backups.
 const MARK: &str = "WEIR-BACKUP";
@@ -392,16 +393,8 @@ fn text_of(disk: &dyn Disk, name: &str) -> Result<String, TargetError> {
 
 /// Writes a file completely or not at all.
 fn put(home: &Directory, name: &str, text: &str) -> Result<(), TargetError> {
-    let folder = home.held();
-    let new = folder.join(format!("{name}.tmp"));
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, folder.join(name))?;
-        File::open(&folder)?.sync_all()
-    };
-    write().map_err(|source| TargetError::Io { what: "write", path: home.shown().join(name), source })
+    let written = whole_file::write(&home.held(), name, 0o666, None, text.as_bytes());
+    written.map_err(|source| TargetError::Io { what: "write", path: home.shown().join(name), source })
 }
 
 #[cfg(test)]

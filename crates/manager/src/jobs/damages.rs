@@ -78,10 +78,8 @@ struct Located {
     at_rest: Option<AtRest>,
     holders: Vec<StoreId>,
     missing: Vec<StoreId>,
-    /// `None`: a stripe unit, or a removed file that a client still has open.
-    path: Option<Vec<u8>>,
-    /// Its inode, if it has a path.
-    ino: Option<Ino>,
+    /// The file's inode and path. `None`: a stripe unit, or a removed file that a client still has open.
+    file: Option<(Ino, Vec<u8>)>,
     is_marked: bool,
 }
 
@@ -104,11 +102,10 @@ impl Located {
             if record.is_none() && at_rest.is_none() {
                 continue;
             }
-            let (mut path, mut is_marked) = (None, false);
-            let ino = record.as_ref().map(|record| record.ino);
+            let (mut file, mut is_marked) = (None, false);
             if let Some(record) = record {
-                path = match namespace::path_of(read, record.ino) {
-                    Ok(path) => Some(path),
+                file = match namespace::path_of(read, record.ino) {
+                    Ok(path) => Some((record.ino, path)),
                     Err(error) if error.code() == ErrorCode::NotFound => None,
                     Err(error) => return Err(error),
                 };
@@ -120,8 +117,7 @@ impl Located {
                 at_rest,
                 holders: namespace::holders(read, *group, object)?,
                 missing: namespace::missing_of(read, *group, object)?,
-                ino: ino.filter(|_| path.is_some()),
-                path,
+                file,
                 is_marked,
             }));
         }
@@ -155,8 +151,8 @@ impl Located {
 
     /// The file, for people.
     fn shown(&self, object: ObjectId) -> String {
-        match &self.path {
-            Some(path) => path.escape_ascii().to_string(),
+        match &self.file {
+            Some((_, path)) => path.escape_ascii().to_string(),
             None => format!("object {:016x} (a stripe unit, or a removed file)", object.0),
         }
     }
@@ -276,10 +272,10 @@ impl Damages {
     }
 
     fn mark(&self, found: &Located, object: ObjectId, store: &str) {
-        let Some(ino) = found.ino.filter(|_| !found.is_marked) else { return };
+        let (Some((ino, _)), false) = (&found.file, found.is_marked) else { return };
         let value = namespace::damage_mark(&format!("damaged on {store}, and no other store has it intact"), object);
         let name = namespace::DAMAGED_MARK.to_vec();
-        let op = SetXattr { of: XattrOf::Inode(ino), name, value: value.into_bytes(), mode: XattrMode::Set };
+        let op = SetXattr { of: XattrOf::Inode(*ino), name, value: value.into_bytes(), mode: XattrMode::Set };
         self.names.change_as_manager(self.world.wall(), Durability::Synced, op, unless_gone);
     }
 
@@ -298,7 +294,7 @@ impl Damages {
 
     /// Removes the mark of the object's file, unless another of its replicas is damaged without an intact one.
     fn unmark(&self, object: ObjectId, found: Located) {
-        let (Some(ino), Some(path), true) = (found.ino, found.path, found.is_marked) else { return };
+        let (Some((ino, path)), true) = (found.file, found.is_marked) else { return };
         let is_hopeless = {
             let state = self.state.lock();
             let known = found.holders.iter().filter_map(|holder| state.known.get(&(*holder, object)));
@@ -411,8 +407,7 @@ mod tests {
             at_rest: Some(AT_REST),
             holders: stores(holders),
             missing: stores(missing),
-            path: None,
-            ino: None,
+            file: None,
             is_marked: false,
         };
         let is_in = |numbers: &[u64], store: StoreId| numbers.contains(&store.0);
@@ -445,8 +440,7 @@ mod tests {
             at_rest: None,
             holders: stores,
             missing: Vec::new(),
-            path: None,
-            ino: None,
+            file: None,
             is_marked: false,
         };
         let decision = found.decide(StoreId(1), |_| true, |_| false, |_| false);

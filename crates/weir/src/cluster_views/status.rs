@@ -1,7 +1,6 @@
 //! `weir status`: the verdict and its reasons, then how the cluster or the node is.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use config::units::show_size;
@@ -13,7 +12,7 @@ use super::progress::{failed, left};
 use super::{counted, show};
 use crate::Failure;
 use crate::cli::StatusArgs;
-use crate::context::Target;
+use crate::context::{Target, on_own_thread};
 use crate::exit::Exit;
 use crate::health::{DiskView, NodeStatus, StatusAnswer};
 use crate::table::table_lines;
@@ -33,22 +32,18 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
 
 /// Runs the command with `--check`: prints one line and returns Nagios's exit code.
 pub(crate) fn check(args: &StatusArgs) -> u8 {
-    let (answers, answer) = sync_channel(1);
     let target = args.manager.data.clone();
     // On its own thread, with everything that may take long: an administrator's certificate may be renewed first.
-    let asks = move || {
-        let answer = Target::of(&target).and_then(|target| {
-            let answer = target.ask_silently::<StatusAnswer>(&ControlRequest::Status);
-            answer.map_err(|error| target.failure(error, "this is answered by a running manager"))
-        });
-        // The command may have given up.
-        let _ = answers.send(answer.map_err(|failure| failure.to_string()));
-    };
-    let started = std::thread::Builder::new().name("ask".into()).spawn(asks);
-    let (code, line) = match started.map_err(|error| error.to_string()).map(|_| answer.recv_timeout(CHECK)) {
+    let asked = on_own_thread(move || {
+        let target = Target::of(&target)?;
+        let answer = target.ask_silently::<StatusAnswer>(&ControlRequest::Status);
+        answer.map_err(|error| target.failure(error, "this is answered by a running manager"))
+    });
+    let (code, line) = match asked.map(|answer| answer.recv_timeout(CHECK)) {
         Ok(Ok(Ok(answer))) => check_line(answer.health()),
-        Ok(Ok(Err(why))) | Err(why) => (UNKNOWN, unknown_line(&why)),
+        Ok(Ok(Err(failure))) => (UNKNOWN, unknown_line(&failure.to_string())),
         Ok(Err(_)) => (UNKNOWN, unknown_line(&format!("no answer for {} s", CHECK.as_secs()))),
+        Err(error) => (UNKNOWN, unknown_line(&error.to_string())),
     };
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {

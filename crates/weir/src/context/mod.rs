@@ -16,7 +16,7 @@ use link::admin::{AdminId, AdminIdentity, AdminIdentityError, key_to_redeem};
 use link::{FileError, NewKey};
 
 pub(crate) use command::run;
-pub(crate) use target::{Target, watched};
+pub(crate) use target::{Target, on_own_thread, watched};
 
 const CONTEXTS: &str = "contexts";
 const CURRENT: &str = "current";

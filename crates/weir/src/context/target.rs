@@ -8,7 +8,7 @@
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use control::client::{self, Answers, AskError};
@@ -29,7 +29,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(2);
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// The node that a command asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// The node that serves a data directory of this machine.
     Local {
@@ -122,16 +122,14 @@ impl Target {
 
     /// Sends a request. Returns the answer and a reader of the bytes that follow it.
     pub(crate) fn ask(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
-        let (request, at) = (what.clone(), self.to_string());
+        let (target, request) = (self.clone(), what.clone());
+        watched(self.to_string(), move || target.ask_unwatched(&request))
+    }
+
+    fn ask_unwatched(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
         match self {
-            Self::Local { data, .. } => {
-                let data = data.clone();
-                watched(at, move || client::ask(&data, &request))
-            }
-            Self::Remote { name, identity } => {
-                let (name, identity) = (name.clone(), identity.clone());
-                watched(at, move || remote::ask(&name, &identity, &request))
-            }
+            Self::Local { data, .. } => client::ask(data, what),
+            Self::Remote { name, identity } => remote::ask(name, identity, what),
         }
     }
 
@@ -142,11 +140,7 @@ impl Target {
 
     /// The same, without a word about how long that takes.
     pub(crate) fn ask_silently<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, AskError> {
-        let (_, following) = match self {
-            Self::Local { data, .. } => client::ask(data, what)?,
-            Self::Remote { name, identity } => remote::ask(name, identity, what)?,
-        };
-        self.long(following)
+        self.long(self.ask_unwatched(what)?.1)
     }
 
     fn long<T: serde::de::DeserializeOwned>(&self, following: Answers) -> Result<T, AskError> {
@@ -183,19 +177,22 @@ impl std::fmt::Display for Target {
     }
 }
 
+/// Calls `ask` on its own thread. Its answer comes from the receiver, if somebody still waits for it.
+pub(crate) fn on_own_thread<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> io::Result<Receiver<T>> {
+    let (answers, answer) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("ask".into());
+    thread.spawn(move || _ = answers.send(ask()))?;
+    Ok(answer)
+}
+
 /// The answer of `ask`, which asks the node `at` on its own thread. When the answer takes two seconds, and every ten
 /// seconds from then on, says on stderr what is waited for, and for how long at most.
 pub(crate) fn watched<T: Send + 'static>(
     at: String,
     ask: impl FnOnce() -> Result<T, AskError> + Send + 'static,
 ) -> Result<T, AskError> {
-    let (answers, answer) = sync_channel(1);
-    let thread = std::thread::Builder::new().name("ask".into()).spawn(move || {
-        // The command may have given up.
-        let _ = answers.send(ask());
-    });
     let failed = |source| AskError::Io { at: at.clone(), source };
-    thread.map_err(failed)?;
+    let answer = on_own_thread(ask).map_err(failed)?;
     let (begun, most) = (Instant::now(), client::PATIENCE);
     let mut pause = TOLD_AFTER;
     loop {

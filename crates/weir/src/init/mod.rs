@@ -244,11 +244,7 @@ fn finish(
 
 /// The folder of `file`, which may be a name alone.
 fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => Path::new("/"),
-    }
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Writes the configuration file whole or not at all.
