@@ -93,6 +93,7 @@ name = "small"
 batch = true
 clients = 2
 files = 700
+least = "0s"
 file = "5KiB"
 """)
     ok("mkdir", f"{node.url}/bench")

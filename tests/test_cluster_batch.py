@@ -365,6 +365,7 @@ name = "small"
 batch = true
 clients = 2
 files = 900
+least = "0s"
 file = "4KiB"
 """)
     ok("mkdir", f"{cluster.url}one/bench")
