@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from clients import run
-from harness import READY_SECONDS, WEIR_BIN, of_processes, until
+from harness import READY_SECONDS, WEIR_BIN, Defaults, of_processes, until
 from ports import free_port
 
 
@@ -30,7 +30,7 @@ class Node:
     def launch(self, *flags: str | Path) -> "Node":
         command = [*self.prefix, WEIR_BIN, "serve", "--role", self.role, "--data", self.data]
         command += ["--listen", f"{self.host}:{self.port}"]
-        command += ["--nodes", f"{self.host}:{self.nodes_port}", *self.flags, *flags]
+        command += ["--nodes", f"{self.host}:{self.nodes_port}", *Defaults.flags(self.home, (*self.flags, *flags))]
         with open(self.log, "ab") as log, open(self.ready, "wb") as out:
             self.logged_before = log.tell()
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)

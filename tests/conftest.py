@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from clients import Xrdfs
-from harness import WEIR_BIN, Server, Weir, Xrootd, remove
+from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
 from xdist.scheduler import LoadScopeScheduling
 
 
@@ -49,6 +49,11 @@ def base(request):
         print(f"kept: {path}")
     else:
         remove(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def defaults(request):
+    Defaults.without_recent = getattr(request.module, "WITHOUT_RECENT", False)
 
 
 @pytest.fixture(scope="module", autouse=True)

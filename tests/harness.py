@@ -18,6 +18,22 @@ WEIR_BIN = Path(os.environ.get("WEIR_BIN", ROOT / "target/release/weir"))
 READY_SECONDS = 30
 
 
+class Defaults:
+    """What nodes have in all tests of a file."""
+
+    # They keep no recently written data in memory (`WITHOUT_RECENT` in the file): the tests damage the disk, or measure memory.
+    without_recent = False
+
+    @classmethod
+    def flags(cls, home: Path, given: tuple[str | Path, ...]) -> tuple[str | Path, ...]:
+        """The flags of a node that has been given these. One with a configuration of its own must say there what it needs."""
+        if not cls.without_recent or "--config" in given:
+            return given
+        config = home / "without-recent.toml"
+        config.write_text('limits.recent = "0B"\n')
+        return ("--config", config, *given)
+
+
 class StartFailed(Exception):
     """The server ended, or did not become ready."""
 
@@ -112,7 +128,8 @@ class Weir(Server):
         self.flags = flags
 
     def command(self) -> list[str]:
-        return [str(WEIR_BIN), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", *self.flags]
+        flags = map(str, Defaults.flags(self.home, self.flags))
+        return [str(WEIR_BIN), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", *flags]
 
     def start(self) -> "Weir":
         ready = self.home / "ready"

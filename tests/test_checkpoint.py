@@ -13,6 +13,8 @@ from content import content, crc32c, page_sum, write
 from harness import weir
 from raw import Raw
 
+WITHOUT_RECENT = True
+
 BEGIN, COMMIT, QUERY, ROLLBACK = raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_QUERY, raw.CKP_ROLLBACK
 NOT_FOUND, EXISTS, CONFLICT, OVER_QUOTA, NOT_OPEN = 3011, 3018, 3032, 3021, 3004
 UPDATE = raw.OPEN_UPDATE

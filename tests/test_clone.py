@@ -11,6 +11,8 @@ from raw import Raw
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+WITHOUT_RECENT = True
+
 SIZE = 3 * MIB + 1234
 VERSION = 0x520
 RETSTAT = 0x400

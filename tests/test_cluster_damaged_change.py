@@ -10,6 +10,8 @@ from cluster import Cluster, Node
 from harness import until, weir
 from test_damage import PAGE, flip, places_of
 
+WITHOUT_RECENT = True
+
 MIB = 1 << 20
 GRACE_SECONDS = 3
 

@@ -55,6 +55,14 @@ def in_session(cluster: Cluster) -> None:
     until(lambda: [store["state"] for store in cluster.stores()] == ["online"] * len(cluster.disks), 40)
 
 
+def restarted(cluster: Cluster) -> None:
+    """Restarts the disk servers, so that they read what is on their disks, and not what they wrote last and still have in memory."""
+    for disk in cluster.disks:
+        disk.stop()
+        disk.start()
+    in_session(cluster)
+
+
 def fetched(url: str, tmp_path: Path) -> bytes:
     xrdcp("-f", url, tmp_path / "fetched", patience=STUBBORN).ok()
     return (tmp_path / "fetched").read_bytes()
@@ -504,6 +512,7 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["object"]["id"]))
     assert any(zeroed_on(disk, cluster.file(gone)["object"]["id"]) for disk in cluster.disks)
     fs("rm", removed).ok()
+    restarted(cluster)
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {half, gone, removed}, found
     assert {problem.partition(":")[0] for problem in found[half]} - {"xrdcp"} == {spoiled.home.name}, found

@@ -16,6 +16,8 @@ from test_damage import flip
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+WITHOUT_RECENT = True
+
 PAGE = 4096
 SOUND, WRONG, INCOMPLETE = 0, 1, 6
 # More than one page of an inventory.

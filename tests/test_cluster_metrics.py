@@ -20,7 +20,7 @@ from test_metrics import fetch, named, samples
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
-LABELS = {"version", "request", "error", "number", "reason", "outcome", "index", "state", "store", "le"}
+LABELS = {"version", "request", "error", "number", "reason", "outcome", "index", "state", "store", "from", "le"}
 CONFIG = 'log = "info"\n'
 
 
@@ -183,9 +183,9 @@ def test_the_documents_list_every_metric(cluster):
     def told(node) -> dict[str, str]:
         return dict(re.findall(r"^# TYPE (\w+) (\w+)$", fetch(node), re.MULTILINE))
 
-    of_scrub = {name: kind for name, kind in every.items() if name.startswith("weir_scrub_")}
-    assert of_scrub and "A manager exports all of the metrics above except those of the scrub." in text
-    of_manager = {name: kind for name, kind in every.items() if name not in of_scrub}
+    of_data = {name: kind for name, kind in every.items() if name.startswith(("weir_scrub_", "weir_recent_"))}
+    assert of_data and "A manager exports all of the metrics above except those of the scrub and of recently written data." in text
+    of_manager = {name: kind for name, kind in every.items() if name not in of_data}
     assert told(cluster.manager) == of_manager | of_role["manager"]
     for disk in cluster.disks:
         assert told(disk) == {name: kind for name, kind in every.items() if name not in left_out} | of_role["disk server"]

@@ -14,6 +14,8 @@ from harness import READY_SECONDS, remove, until, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of
 from test_metrics import named, samples
 
+WITHOUT_RECENT = True
+
 PAGE = 4096
 REPAIRED_SECONDS = 60
 
@@ -73,7 +75,7 @@ def make(base, request):
         home = base / request.node.name
         home.mkdir()
         config = home / "weir.toml"
-        config.write_text(settings)
+        config.write_text(f'limits.recent = "0B"\n{settings}')
         made.append(Cluster(home, disks, ("--config", str(config), "--grace-seconds", "5")).start())
         if disks > 1:
             made[-1].policy("/two", "replica(2)")

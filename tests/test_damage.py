@@ -9,6 +9,8 @@ from harness import StartFailed, Weir, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+WITHOUT_RECENT = True
+
 CHECKSUM_ERROR, FINDINGS, DAMAGED = 3019, 1, 5
 PAGE = 4096
 

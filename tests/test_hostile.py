@@ -14,6 +14,8 @@ from clients import Xrdfs, xrdcp
 from content import KIB, MIB, content, write
 from raw import Closed, Raw
 
+WITHOUT_RECENT = True
+
 I63 = 2**63 - 1
 REFUSALS = range(3000, 3036)
 peer_ok = pytest.mark.peer_ok

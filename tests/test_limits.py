@@ -15,6 +15,8 @@ from content import KIB, MIB, content, write
 from harness import Weir
 from raw import Closed, Raw
 
+WITHOUT_RECENT = True
+
 OVERLOADED = 3024
 NO_MEMORY = 3008
 

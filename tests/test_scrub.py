@@ -13,6 +13,8 @@ from content import KIB, MIB, content, write
 from harness import Weir, until, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of, put
 
+WITHOUT_RECENT = True
+
 PAGE = 4096
 
 

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 import crowds  # noqa: E402
 import fairness  # noqa: E402
 
+WITHOUT_RECENT = True
+
 
 @pytest.fixture
 def hasty(own_node, tmp_path):

@@ -28,6 +28,8 @@ from test_damage import flip, places_of, put
 from test_metrics import fetch, metrics_port, named, samples
 from test_scrub import ended, scrub, settled
 
+WITHOUT_RECENT = True
+
 RULES = ROOT / "packaging/weir-alerts.yml"
 DASHBOARD = ROOT / "packaging/weir-dashboard.json"
 DAY_SECONDS = 86_400

@@ -11,7 +11,7 @@ from harness import remove, until
 from kills import Users, amiss, kill_at_random, settle, with_more
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
-from test_cluster_faults import SECONDS, SEED, Recording, fetched, in_session, zeroed_on
+from test_cluster_faults import SECONDS, SEED, Recording, fetched, in_session, restarted, zeroed_on
 from XRootD import client
 
 CHUNK = 256 << 10
@@ -181,6 +181,7 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     may_be = with_more(cluster, users.may_be, [path], tmp_path)
     body = cluster.file(path)["object"]["units"][1]["id"]
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, body))
+    restarted(cluster)
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {path}, found
     assert {problem.partition(":")[0] for problem in found[path]} - {"xrdcp"} == {f"unit 1 at {spoiled.home.name}"}, found

@@ -222,11 +222,12 @@ def data_place(home: Path, stack: ExitStack) -> tuple[Path, Path | None]:
 
 
 def configuration(home: Path, plan: Plan) -> tuple[str, ...]:
-    """Short time limits, and small journal segments, so that each round trims the journal and makes checkpoints, as hours do otherwise."""
+    """Short time limits, and small journal segments, so that each round trims the journal and makes checkpoints, as hours do otherwise.
+    Little memory for recently written data: readers get most from the disk, and the first round fills it."""
     path = home / "weir.toml"
     patience = f'"{plan.patience_seconds}s"'
     path.write_text(
-        f"grace_seconds = {GRACE_SECONDS}\n[journal]\nsegment_size = \"{SEGMENT}\"\n"
+        f"grace_seconds = {GRACE_SECONDS}\nlimits.recent = \"4MiB\"\n[journal]\nsegment_size = \"{SEGMENT}\"\n"
         f"[times]\nrequest = {patience}\nanswer = {patience}\nlogin = {patience}\n"
     )
     return ("--config", str(path))

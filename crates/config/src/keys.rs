@@ -223,6 +223,16 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
+        name: "limits.recent",
+        default: Some(Given::Text("auto")),
+        set: |c, v| {
+            c.recent = if v == Given::Text("auto") { None } else { Some(size(v, 0, 1 << 44)?) };
+            Ok(())
+        },
+        same: |a, b| a.recent == b.recent,
+        live: false,
+    },
+    Key {
         name: "limits.transfers",
         default: Some(Given::Text("auto")),
         set: |c, v| {

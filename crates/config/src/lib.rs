@@ -3,6 +3,7 @@
 
 mod file;
 pub mod keys;
+mod memory;
 mod store_table;
 pub use types::units;
 
@@ -49,6 +50,7 @@ pub struct Config {
     pub unfinished: UnfinishedPolicy,
     pub connections: u64,
     pub writers_memory: u64,
+    pub recent: Option<u64>,
     pub transfers: Option<u64>,
     pub request_time: Duration,
     pub answer_time: Duration,
@@ -77,7 +79,15 @@ impl Config {
             cache: self.cache,
             floor: self.floor,
             uploads_kept: self.uploads_kept,
+            recent: None,
         }
+    }
+
+    /// The same for a node that serves. All stores that are opened with the result share memory for recently written pages; each call makes another
+    /// such memory.
+    #[must_use]
+    pub fn foundation_to_serve(&self) -> foundation::Settings {
+        self.foundation().with_recent(self.recent.unwrap_or_else(|| memory::usable() / 8))
     }
 
     /// The default configuration: each key's default, read by the same code that reads the file.
@@ -105,6 +115,7 @@ impl Config {
             unfinished: UnfinishedPolicy::default(),
             connections: 0,
             writers_memory: 0,
+            recent: None,
             transfers: None,
             request_time: Duration::ZERO,
             answer_time: Duration::ZERO,
@@ -173,7 +184,7 @@ mod tests {
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\njoin_file = \"/t\"\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
-            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\nlimits.recent = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\

@@ -178,7 +178,7 @@ impl Foundation {
             Runs { last: namespace.session().0, ..runs }.write(&**disk)?;
         }
         let was_repaired = storage_base.was_repaired || runs.older_accepted || is_older;
-        let (store, found) = storage_base.store(&store_index, settings.floor, was_repaired)?;
+        let (store, found) = storage_base.store(&store_index, settings.floor, settings.recent.clone(), was_repaired)?;
         let names = Names { index: namespace_index, embedded, namespace, recovery: namespace_recovery };
         storage_base.keep_journal();
         let id = data.format.store;
@@ -237,7 +237,12 @@ impl StoreFoundation {
         let open = || -> Result<_, OpenError> {
             let storage_base = StorageBase::open(disk_of(&data), settings, Purpose::Serve, &STORE_STREAMS)?;
             let (index, recovery) = storage_base.store_index(&data, settings)?;
-            let (store, found) = storage_base.store(&index, reserve.or(settings.floor), storage_base.was_repaired)?;
+            let (store, found) = storage_base.store(
+                &index,
+                reserve.or(settings.floor),
+                settings.recent.clone(),
+                storage_base.was_repaired,
+            )?;
             storage_base.keep_journal();
             Ok(Foundation::of(
                 storage_base,

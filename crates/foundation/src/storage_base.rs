@@ -6,7 +6,7 @@ use disk::{Disk, DiskError, RealDisk};
 use journal::{Ballast, Journal, JournalConfig, Opened, StreamId};
 use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, KvError, Recovery};
 use namespace::{Namespace, NamespaceConfig};
-use store::{Store, StoreConfig, StoreRecovery};
+use store::{RecentPages, Store, StoreConfig, StoreRecovery};
 use types::Timestamp;
 
 use crate::datadir::DataDir;
@@ -119,10 +119,12 @@ impl StorageBase {
         &self,
         index: &Arc<JournaledIndex>,
         floor: Option<u64>,
+        recent: Option<Arc<RecentPages>>,
         was_repaired: bool,
     ) -> Result<(Arc<Store>, StoreRecovery), OpenError> {
         let store_config = StoreConfig {
             floor,
+            recent,
             // After a clean stop there are no orphans. After a repair of the journal the store may have forgotten objects. Their files may be the
             // only replicas, so it deletes none. A command that only looks deletes none either.
             find_orphans: (self.purpose != Purpose::Serve || !self.opened.clean) && !was_repaired,

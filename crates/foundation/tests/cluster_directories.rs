@@ -23,6 +23,7 @@ fn small() -> Settings {
         cache: 32 << 20,
         floor: Some(0),
         uploads_kept: Duration::from_secs(86_400),
+        recent: None,
     }
 }
 

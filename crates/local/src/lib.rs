@@ -34,6 +34,8 @@ use process::Process;
 const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1094));
 /// Default number of disk servers.
 const DISKS: u16 = 4;
+/// The nodes' settings, if none are given: by default, each would take an eighth of the machine's memory.
+const SETTINGS: &str = "# The nodes of this cluster share one machine.\nlimits.recent = \"256MiB\"\n";
 /// The lock that lets one command at a time start nodes in a folder.
 const LOCK: &str = "lock";
 
@@ -108,7 +110,9 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     let _lock = lock(&args.dir)?;
     let dir = args.dir.canonicalize().map_err(|source| io("find", &args.dir, source))?;
     let mut ports = Ports::new(rand::random());
-    let plan = match Plan::read(&dir)? {
+    let before = Plan::read(&dir)?;
+    let is_new = before.is_none();
+    let plan = match before {
         Some(plan) => resumed(plan, listen, args.disks, &dir, &mut ports)?,
         None => {
             let mut plan = Plan::new(listen.unwrap_or(LISTEN), &mut ports)?;
@@ -117,8 +121,11 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
         }
     };
     drop(ports);
-    if let Some(config) = &args.config {
-        fs::copy(config, dir.join(nodes::CONFIG)).map_err(|source| io("copy", config, source))?;
+    let settings = dir.join(nodes::CONFIG);
+    match &args.config {
+        Some(config) => _ = fs::copy(config, &settings).map_err(|source| io("copy", config, source))?,
+        None if is_new => fs::write(&settings, SETTINGS).map_err(|source| io("write", &settings, source))?,
+        None => {}
     }
     plan.write(&dir)?;
     let mut nodes = Nodes { dir, plan: plan.clone() };

@@ -38,6 +38,10 @@ pub struct Rates {
     pub space_refusing: bool,
     pub deletions_waiting: Option<f64>,
     pub memory_bytes: f64,
+    /// The part of the memory that is for recently written data.
+    pub recent_memory_bytes: f64,
+    /// How much of what was read of large files came from there, from 0 to 1; absent if nothing was read.
+    pub recent_share_of_reads: Option<f64>,
     /// Processors in use: 1 is one processor all of the time.
     pub processors: f64,
     pub threads: f64,
@@ -83,6 +87,11 @@ impl Rates {
         requests.sort_by(|a, b| b.times.per_second.total_cmp(&a.times.per_second));
         let syncs = times(before, now, "weir_journal_sync_seconds", None, seconds);
         let rounds = grown("weir_journal_sync_records_count");
+        let read_from = |from: &str| {
+            let of = |page: &Page| page.labelled("weir_recent_read_bytes_total", "from", from).unwrap_or(0.0);
+            (of(now) - of(before)).max(0.0)
+        };
+        let (recent, of_disk) = (read_from("memory"), read_from("disk"));
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self {
             seconds,
@@ -114,6 +123,8 @@ impl Rates {
             space_refusing: now.sum("weir_space_refusing") > 0.0,
             deletions_waiting: now.one("weir_deletions_waiting"),
             memory_bytes: now.sum("process_resident_memory_bytes"),
+            recent_memory_bytes: now.sum("weir_recent_memory_bytes"),
+            recent_share_of_reads: (recent + of_disk > 0.0).then(|| recent / (recent + of_disk)),
             processors: rate("process_cpu_seconds_total"),
             threads: now.sum("process_threads"),
             descriptors: now.sum("process_open_fds"),
@@ -175,10 +186,12 @@ mod tests {
     use super::*;
 
     const BEFORE: &str = "weir_start_time_seconds 100\nweir_read_bytes_total 1000\nweir_connections 3\n\
+        weir_recent_read_bytes_total{from=\"memory\"} 50\nweir_recent_read_bytes_total{from=\"disk\"} 70\n\
         weir_request_seconds_bucket{request=\"stat\",le=\"0.001\"} 10\nweir_request_seconds_bucket{request=\"stat\",le=\"0.002\"} 10\n\
         weir_request_seconds_bucket{request=\"stat\",le=\"+Inf\"} 10\nweir_request_seconds_sum{request=\"stat\"} 1\n\
         weir_request_seconds_count{request=\"stat\"} 10\nweir_request_seconds_count{request=\"open\"} 7\n";
     const NOW: &str = "weir_start_time_seconds 100\nweir_read_bytes_total 5000\nweir_connections 4\n\
+        weir_recent_read_bytes_total{from=\"memory\"} 350\nweir_recent_read_bytes_total{from=\"disk\"} 170\n\
         weir_request_seconds_bucket{request=\"stat\",le=\"0.001\"} 60\nweir_request_seconds_bucket{request=\"stat\",le=\"0.002\"} 109\n\
         weir_request_seconds_bucket{request=\"stat\",le=\"+Inf\"} 110\nweir_request_seconds_sum{request=\"stat\"} 3\n\
         weir_request_seconds_count{request=\"stat\"} 110\nweir_request_seconds_count{request=\"open\"} 7\n";
@@ -187,6 +200,7 @@ mod tests {
     fn rates_are_increases_divided_by_the_time() {
         let rates = Rates::between(&Page::parse(BEFORE), &Page::parse(NOW), Duration::from_secs(2));
         assert_eq!((rates.read_bytes_per_second, rates.connections, rates.requests_per_second), (2000.0, 4.0, 50.0));
+        assert_eq!(rates.recent_share_of_reads, Some(0.75));
         assert_eq!(rates.requests.len(), 1, "what did not happen is not shown");
         let stat = rates.requests[0].times;
         assert_eq!((stat.per_second, stat.mean_seconds), (50.0, Some(0.02)));

@@ -40,8 +40,9 @@ pub fn lines(node: &str, rates: &Rates, size: Option<Size>) -> Vec<String> {
     ));
     lines.push(space(rates));
     lines.push(format!(
-        "memory {}   processors {:.2}   threads {}   descriptors {} of {}",
+        "memory {}{}   processors {:.2}   threads {}   descriptors {} of {}",
         bytes(rates.memory_bytes),
+        recent(rates),
         rates.processors,
         rates.threads,
         rates.descriptors,
@@ -83,6 +84,16 @@ pub fn fitted(mut lines: Vec<String>, size: Size, bold: &[usize]) -> Vec<String>
 fn row(name: &str, cells: [String; 4]) -> String {
     let [rate, mean, p50, p99] = cells;
     format!("{name:<10} {rate:>11} {mean:>9} {p50:>9} {p99:>9}")
+}
+
+/// The memory for recently written data, and what readers got from it.
+fn recent(rates: &Rates) -> String {
+    if rates.recent_memory_bytes <= 0.0 {
+        return String::new();
+    }
+    let share =
+        rates.recent_share_of_reads.map_or_else(String::new, |share| format!(": {:.0} % of reads", share * 100.0));
+    format!(" ({} for recent data{share})", bytes(rates.recent_memory_bytes))
 }
 
 fn space(rates: &Rates) -> String {
@@ -157,6 +168,8 @@ mod tests {
             space_free_bytes: Some(1e11),
             space_floor_bytes: Some(1e9),
             space_refusing: true,
+            recent_memory_bytes: f64::from(64 << 20),
+            recent_share_of_reads: Some(0.974),
             ..Rates::default()
         }
     }
@@ -167,6 +180,11 @@ mod tests {
         assert_eq!(lines[0], "weir 1 at node:1, up 2 h");
         assert!(lines[1].starts_with("requests 49,380/s   read 0 B/s"), "{}", lines[1]);
         assert!(lines[4].contains("REFUSED"), "{}", lines[4]);
+        assert!(
+            lines[5].starts_with("memory 0 B (64.0 MiB for recent data: 97 % of reads)   processors"),
+            "{}",
+            lines[5]
+        );
         assert_eq!(lines[8], "stat            12,345      8 µs      7 µs     12 ms");
         assert_eq!(lines.len(), 12);
     }

@@ -183,7 +183,7 @@ impl OpenWrites {
         }
     }
 
-    /// The same for an open write that this server does not lead any more: it waits for nobody.
+    /// The same for an open write that this server does not lead any more: nobody comes back to it here, so clients that were lost are forgotten.
     pub(crate) fn withdraw(&self, entered: &Entered) {
         let mut writers = self.lock();
         if take_back(&writers, entered) {

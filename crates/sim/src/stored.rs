@@ -7,7 +7,7 @@ use disk::{Access, Disk, OpenOptions, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, JournaledIndex, MemoryEngine};
 use namespace::AtRest;
-use store::{ReplicaState, Scrubbed, Scrubber, Store, StoreConfig};
+use store::{FreshMemory, RecentPages, ReplicaState, Scrubbed, Scrubber, Store, StoreConfig};
 use types::{BootId, ErrorCode, ReplicaId};
 
 pub(crate) struct Stored {
@@ -39,6 +39,7 @@ impl Stored {
             redo_bytes_max: 40 << 10,
             snapshot_after_bytes: 128 << 10,
             settle_step_bytes: 8 << 10,
+            recent: Some(Arc::new(RecentPages::new(8 << 20, FreshMemory::AtOnce))),
             ..StoreConfig::default()
         };
         let (store, _) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)

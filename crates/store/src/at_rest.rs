@@ -1,5 +1,6 @@
 //! Many short reads of one state of a large replica. They share one lookup.
 
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use types::{Crc32c, PAGE_SIZE, ReplicaId};
@@ -45,13 +46,17 @@ impl AtRest {
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
-        let stretch = ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check };
+        let stretch =
+            ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check, from_disk: false };
         let crcs = known_crcs(&self.files, stretch, self.table.as_deref())?;
         // Read whole pages in one call: their checksums need no parts, and moving the requested bytes costs less than a
         // list of parts.
         let first = stretch.first_page() * PAGE;
         let whole = index((first + (stretch.pages() * PAGE_SIZE) as u64).min(self.len) - first);
-        self.files.read_padded(&mut room[..whole], first)?;
+        let recent = self.files.recent.as_ref();
+        if !recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first)) {
+            self.files.read_padded(&mut room[..whole], first)?;
+        }
         let matches = room[..whole].chunks(PAGE_SIZE).zip(&*crcs).all(|(page, crc)| Crc32c::of(page) == *crc);
         if !matches && self.check {
             return Ok(false);

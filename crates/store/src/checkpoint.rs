@@ -232,7 +232,7 @@ impl Inner {
             while first < end {
                 let count = (end - first).min(UNDO_PAGES);
                 let mut bytes = vec![0; index(count * PAGE)];
-                self.read_write_state(replica, state, first * PAGE, &mut bytes)?;
+                self.read_write_state(replica, state, first * PAGE, &mut bytes, false)?;
                 let Some(write_state) = &mut state.write_state else { return Err(StoreError::NotFound { replica }) };
                 let record = JournalRecord::Undo { first_page: first, bytes: &bytes };
                 let appended = self.log(write_state.subject(replica), &record)?;

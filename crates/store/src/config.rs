@@ -1,5 +1,9 @@
 //! How to keep a store.
 
+use std::sync::Arc;
+
+use crate::RecentPages;
+
 /// Longest replica in bytes: a little less than 16 TiB, the limit of ext4. If a length turned out to be too long only
 /// when the file must get it, the replica could neither be completed nor go back.
 pub const REPLICA_LEN_MAX: u64 = (1 << 44) - (1 << 16);
@@ -37,6 +41,8 @@ pub struct StoreConfig {
     pub buffers_max: usize,
     /// Total bytes of memory for page checksums of open large replicas, for random reads; 4 bytes for each page.
     pub known_sums_bytes_max: usize,
+    /// Memory for recently written pages, which the stores of a node share. `None`: there is none.
+    pub recent: Option<Arc<RecentPages>>,
     /// Whether opening looks for files of unfinished or removed replicas (and removes them, with `clear_away`). This
     /// lists all directories of large replicas, so it is skipped after a clean stop.
     pub find_orphans: bool,
@@ -63,6 +69,7 @@ impl Default for StoreConfig {
             settle_step_bytes: 8 << 20,
             buffers_max: 16,
             known_sums_bytes_max: 32 << 20,
+            recent: None,
             find_orphans: true,
             clear_away: true,
             #[cfg(any(test, feature = "planted"))]
@@ -105,6 +112,8 @@ pub enum PlantedBug {
     ForgetLoss,
     /// Recovery trusts the page cache instead of the device.
     BelieveCache,
+    /// Recently written pages are neither compared nor forgotten.
+    BelieveRecent,
 }
 
 impl StoreConfig {

@@ -174,8 +174,12 @@ impl Inner {
         let sum = whole_sum(&files, &write_state.in_file, len)?;
         // Leave the bytes after the end of an interrupted replica: its record is not durable yet, and the journal may
         // still need them.
-        if ended == Ended::Complete || files.data.len()? < len {
+        let before = files.data.len()?;
+        if ended == Ended::Complete || before < len {
             files.data.set_len(len)?;
+            if before > pages_of(len) * PAGE {
+                files.forget_recent();
+            }
         }
         let record = record_of(write_state, ended, sum, ByteLocation::Object);
         files.write_header(&Header {
@@ -220,6 +224,7 @@ impl Inner {
                     let zeros = &mut buffer[..found.len()];
                     zeros.fill(0);
                     direct.write_at(zeros, start * PAGE)?;
+                    files.forget_recent();
                 }
                 files.write_sums(start, &vec![PageSum::zero_page(); index(pages)])?;
             }

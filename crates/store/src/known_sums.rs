@@ -139,6 +139,7 @@ mod tests {
     use types::{Incarnation, ObjectId, ReplicaId};
 
     use super::*;
+    use crate::StoreConfig;
     use crate::object::Objects;
     use crate::sidecar::Header;
     use crate::sums::PageSum;
@@ -155,7 +156,8 @@ mod tests {
             crc32c: Crc32c::EMPTY,
             path_hint: Vec::new(),
         };
-        let files = Objects::new(disk, "store", false, room).create(&header).unwrap();
+        let config = StoreConfig { direct: false, known_sums_bytes_max: room, ..StoreConfig::default() };
+        let files = Objects::new(disk, "store", &config).create(&header).unwrap();
         for block in 0..blocks {
             let sums: Vec<PageSum> = (0..BLOCK_PAGES).map(|page| sum(block, page)).collect();
             files.write_sums(u64::from(block) * BLOCK_PAGES as u64, &sums).unwrap();

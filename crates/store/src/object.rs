@@ -7,11 +7,12 @@ use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use parking_lot::Mutex;
 use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
-use crate::StoreError;
 use crate::known_sums::{KnownSums, SumsRoom};
+use crate::recent::{ReplicaPages, StorePages};
 use crate::sidecar::{Header, SUMS_AT, sum_offset};
 use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
 use crate::writer::index;
+use crate::{PlantedBug, StoreConfig, StoreError};
 
 /// The paths of large replicas, and the directories known to be durable.
 pub(crate) struct Objects {
@@ -21,6 +22,8 @@ pub(crate) struct Objects {
     /// Directories whose own names were synced since the store was opened.
     known: Mutex<HashSet<String>>,
     sums_room: Arc<SumsRoom>,
+    recent: Option<StorePages>,
+    believes_recent: bool,
 }
 
 /// The open files of one large replica.
@@ -35,12 +38,24 @@ pub(crate) struct ObjectFiles {
     /// Whether the names are known to be durable.
     named: Mutex<bool>,
     pub(crate) known: KnownSums,
+    /// Its recently written pages in memory.
+    pub(crate) recent: Option<ReplicaPages>,
+    /// [`PlantedBug::BelieveRecent`].
+    pub(crate) believes_recent: bool,
 }
 
 impl Objects {
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &str, direct: bool, known_sums_bytes_max: usize) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &str, config: &StoreConfig) -> Self {
         let root = if dir.is_empty() { "objects".to_owned() } else { format!("{dir}/objects") };
-        Self { disk, root, direct, known: Mutex::default(), sums_room: SumsRoom::new(known_sums_bytes_max) }
+        Self {
+            disk,
+            root,
+            direct: config.direct,
+            known: Mutex::default(),
+            sums_room: SumsRoom::new(config.known_sums_bytes_max),
+            recent: StorePages::of(config.recent.as_ref()),
+            believes_recent: config.has(PlantedBug::BelieveRecent),
+        }
     }
 
     pub(crate) fn root(&self) -> &str {
@@ -70,12 +85,29 @@ impl Objects {
         };
         let Some(data) = open(&path)? else { return Ok(None) };
         let Some(side) = open(&format!("{path}.crc"))? else { return Ok(None) };
-        Ok(Some(self.files(data, side, folder, path)))
+        Ok(Some(self.files(replica, (data, side), folder, path)))
     }
 
-    fn files(&self, data: Arc<dyn DiskFile>, side: Arc<dyn DiskFile>, folder: String, path: String) -> ObjectFiles {
+    fn files(
+        &self,
+        replica: ReplicaId,
+        (data, side): (Arc<dyn DiskFile>, Arc<dyn DiskFile>),
+        folder: String,
+        path: String,
+    ) -> ObjectFiles {
         let known = KnownSums::new(&self.sums_room);
-        ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false), known }
+        let recent = self.recent.as_ref().map(|recent| recent.of_replica(replica));
+        ObjectFiles {
+            data,
+            direct: Mutex::new(None),
+            side,
+            folder,
+            path,
+            named: Mutex::new(false),
+            known,
+            recent,
+            believes_recent: self.believes_recent,
+        }
     }
 
     /// Whether a file of a finished replica (complete or interrupted) exists.
@@ -123,7 +155,9 @@ impl Objects {
         let side = make(&format!("{path}.crc"))?;
         let data = make(&path)?;
         side.write_at(&header.encode(), header.offset())?;
-        Ok(self.files(data, side, folder, path))
+        let files = self.files(header.replica, (data, side), folder, path);
+        files.forget_recent();
+        Ok(files)
     }
 
     /// The handle for writes of whole pages.
@@ -155,6 +189,9 @@ impl Objects {
 
     /// Removes a replica's files. Returns the directory to sync, if any file existed.
     pub(crate) fn remove(&self, replica: ReplicaId) -> Result<Option<String>, StoreError> {
+        if let Some(recent) = self.recent.as_ref().filter(|_| !self.believes_recent) {
+            recent.of_replica(replica).forget();
+        }
         let path = self.path(replica);
         let mut found = false;
         // The sidecar first: bytes without one are known to belong to nothing.
@@ -170,6 +207,27 @@ impl Objects {
 }
 
 impl ObjectFiles {
+    /// Whole pages have been written at `start`.
+    pub(crate) fn keep_recent(&self, start: u64, data: &[u8]) {
+        if let Some(recent) = &self.recent {
+            recent.put(start, data);
+        }
+    }
+
+    /// These pages in memory differ from the file.
+    pub(crate) fn forget_recent_pages(&self, first: u64, count: u64) {
+        if let Some(recent) = &self.recent {
+            recent.forget_pages(first, count);
+        }
+    }
+
+    /// Pages in memory may differ from the file.
+    pub(crate) fn forget_recent(&self) {
+        if let Some(recent) = self.recent.as_ref().filter(|_| !self.believes_recent) {
+            recent.forget();
+        }
+    }
+
     /// The checksums of `count` pages from `first` on; those of zero pages after the end of the sidecar.
     pub(crate) fn sums(&self, first: u64, count: usize) -> Result<Vec<PageSum>, StoreError> {
         let mut bytes = vec![0; count * index(PAGE_SUM_BYTES)];

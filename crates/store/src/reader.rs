@@ -29,6 +29,8 @@ pub struct Reader {
     sees: ReadView,
     /// The number of its present start, and its length, when the reader was opened.
     opened: (u64, u64),
+    /// Reads the disk even if recently written pages are in memory.
+    from_disk: bool,
 }
 
 /// Which bytes of a new, unfinished replica a reader sees.
@@ -63,7 +65,7 @@ impl View {
 impl Reader {
     /// Reads a small replica's bytes at once, so that later changes do not affect this reader.
     pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
-        let mut reader = Self { inner, replica, sees, opened: (0, 0) };
+        let mut reader = Self { inner, replica, sees, opened: (0, 0), from_disk: false };
         let opened = {
             let mut state = reader.replica.lock();
             if state.removed {
@@ -74,6 +76,12 @@ impl Reader {
         };
         reader.opened = opened;
         Ok(reader)
+    }
+
+    /// The same, but it reads the disk alone.
+    pub(crate) fn past_memory(mut self) -> Self {
+        self.from_disk = true;
+        self
     }
 
     /// Whether the replica was started over since this reader was opened ([`crate::Store::recreate`]). What it reads then, and what it has just read, may be parts of
@@ -150,6 +158,7 @@ impl Reader {
             if step == 0 {
                 break;
             }
+            let step = self.one_source(&view, at, step);
             let got = self.read_step(view, at, &mut buf[done..done + step])?;
             done += got;
             if got < step {
@@ -157,6 +166,15 @@ impl Reader {
             }
         }
         Ok(done)
+    }
+
+    /// Shortens a step to the part that is in memory. If its first page is not there, the whole step comes from the disk.
+    fn one_source(&self, view: &View, at: u64, step: usize) -> usize {
+        let (View::Still { files, .. } | View::Moving { files: Some(files), .. }) = view else { return step };
+        match files.recent.as_ref().filter(|_| !self.from_disk).map(|recent| recent.run(at, step)) {
+            None | Some(0) => step,
+            Some(run) => run,
+        }
     }
 
     /// Reads the bytes that `view` promises. Returns fewer only if the replica was truncated meanwhile.
@@ -202,7 +220,7 @@ impl Reader {
         let left = index(view.len().saturating_sub(at)).min(buf.len());
         let buf = &mut buf[..left];
         match view {
-            View::Moving { .. } => self.inner.read_write_state(self.replica.id, &mut state, at, buf)?,
+            View::Moving { .. } => self.inner.read_write_state(self.replica.id, &mut state, at, buf, self.from_disk)?,
             View::Content(content) if left > 0 => buf.copy_from_slice(&content[index(at)..][..left]),
             View::Still { files, len, .. } if left > 0 => {
                 let stretch = self.stretch(at, left, len);
@@ -237,7 +255,8 @@ impl Reader {
     }
 
     fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange {
-        ReadRange { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(PlantedBug::SkipCrc) }
+        let check = !self.inner.config.has(PlantedBug::SkipCrc);
+        ReadRange { replica: self.replica.id, offset, len, end, check, from_disk: self.from_disk }
     }
 
     /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
@@ -275,6 +294,7 @@ impl Reader {
             if step == 0 {
                 break;
             }
+            let step = self.one_source(&view, at, step);
             let (frames, next) = std::mem::take(&mut rest).split_at_mut(framed_len(at, step));
             let got = self.read_pages_step(view, at, step, frames)?;
             rest = next;
@@ -331,6 +351,7 @@ impl Inner {
         state: &mut State,
         offset: u64,
         buf: &mut [u8],
+        from_disk: bool,
     ) -> Result<(), StoreError> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -349,7 +370,7 @@ impl Inner {
                 while at < stop {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(PlantedBug::SkipCrc);
-                    let stretch = ReadRange { replica, offset: at, len: index(step), end: u64::MAX, check };
+                    let stretch = ReadRange { replica, offset: at, len: index(step), end: u64::MAX, check, from_disk };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;

@@ -36,7 +36,7 @@ pub(crate) fn inner(
 ) -> Arc<Inner> {
     config.small_max = config.small_max.min(crate::record::SMALL_LIMIT);
     Arc::new(Inner {
-        objects: Objects::new(Arc::clone(&disk), dir, config.direct, config.known_sums_bytes_max),
+        objects: Objects::new(Arc::clone(&disk), dir, &config),
         segments: SegmentFiles::new(Arc::clone(&disk), dir),
         buffers: Buffers::new(config.buffers_max),
         floor: Floor::new(&config),

@@ -23,7 +23,10 @@ use crate::replica::OpenReplica;
 use crate::segments::SegmentFiles;
 use crate::sidecar::PATH_HINT_MAX;
 use crate::write_state::WriteState;
-use crate::{Kept, NewReplica, Reader, ReplicaStatus, Space, StoreConfig, StoreError, StoreRecovery, Verified, Writer};
+use crate::{
+    Kept, NewReplica, Reader, RecentStats, ReplicaStatus, Space, StoreConfig, StoreError, StoreRecovery, Verified,
+    Writer,
+};
 
 /// The map of records that the store keeps: `kv::JournaledIndex` on the stream `STORE_INDEX`.
 pub trait RecordIndex: Send + Sync {
@@ -281,6 +284,12 @@ impl Store {
         Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::AllWritten)?))
     }
 
+    /// The memory for recently written pages, which other stores may share. `None`: there is none.
+    #[must_use]
+    pub fn recent(&self) -> Option<RecentStats> {
+        self.inner.config.recent.as_ref().map(|recent| recent.stats())
+    }
+
     /// The status of a replica; `None` if it does not exist.
     pub fn status(&self, replica: ReplicaId) -> Result<Option<ReplicaStatus>, StoreError> {
         let open = self.inner.table.lock().get(&replica).cloned();
@@ -356,7 +365,9 @@ impl Store {
     /// Reads all bytes and compares them. `progress` gets the bytes read so far. If it returns false, the call fails
     /// with [`StoreError::Stopped`], because the result for the whole is unknown.
     pub fn verify(&self, replica: ReplicaId, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, StoreError> {
-        crate::verify::verify(&*self.open_read(replica)?, self.status(replica)?, progress)
+        let open = self.inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
+        let reader = Reader::open(Arc::clone(&self.inner), open, ReadView::DurablePrefix)?.past_memory();
+        crate::verify::verify(&reader, self.status(replica)?, progress)
     }
 
     /// Replicas in order after `after`, at most `limit`.

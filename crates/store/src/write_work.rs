@@ -147,8 +147,10 @@ impl Inner {
                 let covered = end.map_or(PAGE, |end| end.saturating_sub(number * PAGE).min(PAGE));
                 sums.push(PageSum::of(&into[..index(covered)]));
             }
-            direct.write_at(&buffer[..pages.len() * PAGE_SIZE], first * PAGE)?;
+            let bytes = &buffer[..pages.len() * PAGE_SIZE];
+            direct.write_at(bytes, first * PAGE)?;
             files.write_sums(first, &sums)?;
+            files.keep_recent(first * PAGE, bytes);
         }
         Ok(())
     }
@@ -347,6 +349,7 @@ impl Inner {
         let end = pages_of(len) * PAGE;
         if files.data.len()? > end {
             files.data.set_len(end)?;
+            files.forget_recent();
         }
         Ok(self.sync_files(&files)?)
     }

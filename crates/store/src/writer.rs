@@ -217,6 +217,7 @@ impl Writer {
         let first_page = start / PAGE;
         let sums = crate::stream::write_pages(&*direct, &inner.buffers, start, data, sums)?;
         files.write_sums(first_page, &sums)?;
+        files.keep_recent(start, data);
         let crcs = sums.iter().map(|sum| sum.crc32c.0).collect();
         let count = sums.len() as u64;
         let seq = if inner.config.has(PlantedBug::ForgetRange) {
@@ -274,7 +275,7 @@ impl Writer {
         let len = self.replica.write_state(&mut state, self.generation)?.len;
         let wanted = index(len.saturating_sub(offset)).min(buf.len());
         let buf = &mut buf[..wanted];
-        self.inner.read_write_state(self.replica.id, &mut state, offset, buf)?;
+        self.inner.read_write_state(self.replica.id, &mut state, offset, buf, false)?;
         Ok(wanted)
     }
 

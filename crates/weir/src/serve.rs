@@ -70,7 +70,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
-    let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
+    let foundation = Foundation::open(&data, &config.foundation_to_serve(), Purpose::Serve, now())
         .map_err(|error| refused(&data, error))
         .map_err(|error| Failure::new(error.exit(), error))?;
     let mut server_config = xrootd::ServerConfig::new(address, foundation.journal.boot(boot));
@@ -167,6 +167,7 @@ fn sources(foundation: &Foundation, server: &xrootd::Server, node_services: &Nod
         server: server.watch(),
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
+        store: Some(Arc::clone(&foundation.objects.store)),
         cluster: None,
         scrub: ScrubSource::Node(Arc::clone(node_services.scrub())),
         health: Arc::clone(node_services.health()),

@@ -276,6 +276,7 @@ fn sources(
         server: started.server.watch(),
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
+        store: None,
         cluster: Some(ClusterSource::Manager { manager: Arc::clone(manager), space: own_space(foundation, config) }),
         scrub: ScrubSource::None,
         health,

@@ -87,12 +87,13 @@ pub(crate) fn open(
     let mut stores = Vec::with_capacity(tables.len());
     let key = |dir: &Path| stores_file::key(&data.path, dir);
     let mut found = Stores::new();
+    let settings = config.foundation_to_serve();
     for table in tables {
         let was = known.get(&key(&table.dir));
         let if_new = if was.is_some() { IfNew::Refuse } else { if_new };
         let (lock, foundation) =
-            StoreFoundation::open_store(&table.dir, cluster, table.reserve, &config.foundation(), if_new, now())
-                .map_err(|error| match (error, was) {
+            StoreFoundation::open_store(&table.dir, cluster, table.reserve, &settings, if_new, now()).map_err(
+                |error| match (error, was) {
                     (StoreOpenError::Directory(DataDirError::Missing { path }), Some(was)) => {
                         missing(&path, *was, data)
                     }
@@ -102,7 +103,8 @@ pub(crate) fn open(
                         Failure::message(error.exit(), what)
                     }
                     (error, _) => Failure::new(error.exit(), error),
-                })?;
+                },
+            )?;
         found.insert(key(&table.dir), foundation.objects.id);
         let (id, dir) = (foundation.objects.id, table.dir.clone());
         if let Some(other) = seen.insert(id, dir) {

@@ -280,7 +280,8 @@ impl Primary {
         self.is_fenced() || self.broken.is_some()
     }
 
-    /// Whether the manager has been asked to record the end of the open write, and has not answered.
+    /// Whether the manager has been asked to record the end of the open write, and has not answered. The primary asks again until it does, so this
+    /// ends at the latest when the manager can be reached or the session ends.
     #[must_use]
     pub fn is_committing(&self) -> bool {
         self.barriers.front().is_some_and(|barrier| matches!(barrier.step, Step::Committing { .. }))

@@ -58,7 +58,7 @@ impl<C: Copy, B> PrimaryReplica<C, B> {
         Epoch(self.writer.epoch)
     }
 
-    /// Answers everybody who waits until it is open.
+    /// Refuses everybody who waits for it to open.
     pub(super) fn refuse(self, why: ErrorCode, at: &mut StepContext<'_, C, B>) {
         let waiting = self.latecomers.into_iter().map(|late| late.by);
         [self.opener].into_iter().chain(waiting).for_each(|to| at.answer(to, Err(why)));
@@ -72,7 +72,7 @@ impl<C: Copy, B> PrimaryReplica<C, B> {
         }
     }
 
-    /// Answers those who have waited for too long.
+    /// Answers those who have waited for too long. One that waits for a commit, and then for its own replica to open, does so for each.
     pub(super) fn tick(&mut self, patience: Duration, at: &mut StepContext<'_, C, B>) {
         let now = at.now;
         for late in self.latecomers.extract_if(.., |late| now.since(late.since) >= patience) {

@@ -414,6 +414,7 @@ mod tests {
             cache: 1 << 20,
             floor: None,
             uploads_kept: std::time::Duration::ZERO,
+            recent: None,
         };
         let opened = foundation::Foundation::open(&data, &settings, foundation::Purpose::Check, now).unwrap();
         let owner = data.format.clone();

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use disk::{CrashFaults, CrashReport, DiskOp, SimDisk};
 use rand::rngs::SmallRng;
@@ -512,9 +513,10 @@ impl Run {
     }
 }
 
-/// Segments so small that they are often compacted.
+/// Segments so small that they are often compacted, and memory for recently written pages.
 fn config(planted: Option<PlantedBug>) -> crate::StoreConfig {
-    crate::StoreConfig { segment_bytes: 12 << 10, ..with(planted) }
+    let recent = Some(Arc::new(crate::RecentPages::new(6 << 20, crate::FreshMemory::AtOnce)));
+    crate::StoreConfig { segment_bytes: 12 << 10, recent, ..with(planted) }
 }
 
 fn seeds(default: u64) -> u64 {

@@ -9,6 +9,7 @@ mod leftovers;
 mod model;
 mod moving;
 mod rebuilt;
+mod recent;
 mod restart;
 mod scrubbed;
 mod together;

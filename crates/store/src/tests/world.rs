@@ -34,6 +34,7 @@ pub(crate) fn small_config() -> StoreConfig {
         settle_step_bytes: 8 << 10,
         buffers_max: 2,
         known_sums_bytes_max: 1 << 20,
+        recent: None,
         find_orphans: true,
         clear_away: true,
         planted: None,

@@ -6,6 +6,7 @@ use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, JournaledIndex};
 use monitor::Process;
 use monitor::exposition::{Exposition, Kind, Scale};
+use store::{RecentStats, Store};
 use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
@@ -20,6 +21,8 @@ pub struct Sources {
     pub logs: Vec<JournalSource>,
     /// The committer, on a node with a namespace.
     pub embedded: Option<Arc<Embedded>>,
+    /// One of the node's stores. All share the memory for recently written pages.
+    pub store: Option<Arc<Store>>,
     /// Further metrics of a cluster's node.
     pub cluster: Option<ClusterSource>,
     /// The scrubs.
@@ -67,6 +70,9 @@ pub fn page(sources: &Sources) -> String {
         figures.space = cluster.own_space(figures.space);
     }
     of_server(&mut out, &figures);
+    if let Some(recent) = sources.store.as_ref().and_then(|store| store.recent()) {
+        of_recent(&mut out, &recent);
+    }
     of_journals(&mut out, &sources.logs);
     if let Some(embedded) = &sources.embedded {
         of_committer(&mut out, embedded);
@@ -149,6 +155,20 @@ fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
         out.family("weir_space_refusing", Gauge, "1 while new data is refused for want of space")
             .sample(u8::from(space.floor_reached));
     }
+}
+
+fn of_recent(out: &mut Exposition, recent: &RecentStats) {
+    use Kind::{Counter, Gauge};
+    out.family("weir_recent_memory_bytes", Gauge, "Memory taken for recently written data").sample(recent.bytes);
+    out.family("weir_recent_memory_limit_bytes", Gauge, "Memory available for recently written data")
+        .sample(recent.bytes_max);
+    out.family(
+        "weir_recent_read_bytes_total",
+        Counter,
+        "Bytes of whole pages of large files, by where reads found them",
+    )
+    .labelled(&[("from", "memory")], recent.served_bytes)
+    .labelled(&[("from", "disk")], recent.missed_bytes);
 }
 
 fn of_store(store: &Option<String>) -> Option<(&str, &str)> {

@@ -1,0 +1,568 @@
+//! The pages that the stores of a node have written last. Direct writes leave nothing in the page cache, so without these pages each first reader
+//! would read the disk.
+//!
+//! Nobody trusts this memory: a reader compares each page with its checksum in the sidecar, as if it came from the disk, and reads the disk if they
+//! differ. So a page that is out of date costs time and nothing else. Scrub and verification read the disk alone.
+//!
+//! # What is kept
+//! Memory is in blocks of [`BLOCK`] bytes, each for one aligned range of one replica.
+//! - Every page that is written to a file gets into a block, if one can be had. After any other change of a file its pages are forgotten.
+//! - If no block is free, the replica that nobody has read or written for the longest time loses its oldest block. So what is being recorded, and
+//!   what has readers, stays.
+//! - One replica has at most half of the blocks: a long write takes them from itself, and does not drive out the rest.
+//! - A replica gives its blocks back when its files are removed.
+//!
+//! # Fresh memory
+//! The system clears memory before its first use, which takes longer than the write of the same bytes on some virtual machines. So no write waits for
+//! that: a thread at nice 19 prepares as many blocks as are in use, at least one and at most [`AHEAD`]. Until a block is ready, a write takes one
+//! from what is kept, or leaves nothing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use disk::AlignedBuf;
+use parking_lot::{Mutex, RwLock};
+use types::ReplicaId;
+
+use crate::sums::PAGE;
+use crate::writer::index;
+
+/// Bytes of a block: those of a huge page.
+const BLOCK: u64 = 2 << 20;
+const PAGES: u64 = BLOCK / PAGE;
+const WORDS: usize = (PAGES / 64) as usize;
+
+/// The most blocks that are prepared ahead: 128 MiB.
+const AHEAD: usize = 64;
+
+/// The recently written pages of all stores of a node. See the module.
+pub struct RecentPages {
+    state: Mutex<State>,
+    most: usize,
+    memory: FreshMemory,
+    stores: AtomicU64,
+    served: AtomicU64,
+    missed: AtomicU64,
+}
+
+/// Who takes fresh memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreshMemory {
+    /// The write that needs it.
+    AtOnce,
+    /// A thread at nice 19, ahead of the writes.
+    Prepared,
+}
+
+/// What [`RecentPages`] has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecentStats {
+    /// Bytes of memory taken, in use or not.
+    pub bytes: u64,
+    /// Bytes of memory that it may use.
+    pub bytes_max: u64,
+    /// Bytes of whole pages that readers of large replicas got from here.
+    pub served_bytes: u64,
+    /// Bytes that they looked for here, and got from files.
+    pub missed_bytes: u64,
+}
+
+/// A replica of one of the stores.
+type Key = (u64, ReplicaId);
+
+#[derive(Default)]
+struct State {
+    replicas: HashMap<Key, Replica>,
+    /// The replicas by the turn in which they were used last.
+    by_use: BTreeMap<u64, Key>,
+    turn: u64,
+    free: Vec<AlignedBuf>,
+    /// The blocks in use, free, or being prepared.
+    made: usize,
+    /// The blocks that a thread prepares. The thread takes no lock, because it may lose the processor for long.
+    coming: Option<(Receiver<AlignedBuf>, usize)>,
+}
+
+struct Replica {
+    used: u64,
+    /// By their number in the replica's file.
+    blocks: HashMap<u64, Arc<Block>>,
+    /// Their numbers, the oldest first.
+    order: VecDeque<u64>,
+}
+
+struct Block {
+    contents: RwLock<Contents>,
+}
+
+struct Contents {
+    bytes: AlignedBuf,
+    /// A bit for each page that is there.
+    pages: [u64; WORDS],
+}
+
+impl RecentPages {
+    /// Keeps at most about `bytes` of memory. The memory is taken when it is first needed.
+    #[must_use]
+    pub fn new(bytes: u64, memory: FreshMemory) -> Self {
+        Self {
+            state: Mutex::default(),
+            most: index(bytes / BLOCK),
+            memory,
+            stores: AtomicU64::new(0),
+            served: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+        }
+    }
+
+    /// Has memory prepared if there should be more.
+    fn prepare(&self) {
+        if self.memory == FreshMemory::AtOnce {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.take_prepared();
+        let count = state.needed(self.most);
+        if state.coming.is_some() || count == 0 {
+            return;
+        }
+        let (sender, receiver) = channel();
+        let thread = std::thread::Builder::new().name("recent-memory".into()).spawn(move || {
+            // Without the lower priority it only takes time from others.
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+            for _ in 0..count {
+                let mut bytes = AlignedBuf::new(index(BLOCK));
+                bytes.fill(0);
+                if sender.send(bytes).is_err() {
+                    return;
+                }
+            }
+        });
+        // Without a thread, a later write tries again.
+        if thread.is_ok() {
+            state.made += count;
+            state.coming = Some((receiver, count));
+        }
+    }
+
+    /// Its memory, and how many bytes it has served.
+    #[must_use]
+    pub fn stats(&self) -> RecentStats {
+        let made = self.state.lock().made;
+        RecentStats {
+            bytes: made as u64 * BLOCK,
+            bytes_max: self.most as u64 * BLOCK,
+            served_bytes: self.served.load(Ordering::Relaxed),
+            missed_bytes: self.missed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl std::fmt::Debug for RecentPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecentPages").field("stats", &self.stats()).finish()
+    }
+}
+
+impl State {
+    /// How many blocks should be prepared.
+    fn needed(&self, most: usize) -> usize {
+        let in_use = self.made.saturating_sub(self.free.len());
+        in_use.clamp(1, AHEAD).saturating_sub(self.free.len()).min(most.saturating_sub(self.made))
+    }
+
+    /// Takes over what has been prepared.
+    fn take_prepared(&mut self) {
+        let Some((receiver, count)) = &mut self.coming else { return };
+        let before = self.free.len();
+        self.free.extend(receiver.try_iter());
+        *count = count.saturating_sub(self.free.len() - before);
+        if *count == 0 {
+            self.coming = None;
+        }
+    }
+
+    /// Notes that the replica is used now.
+    fn touch(&mut self, key: Key) -> Option<&mut Replica> {
+        let Self { replicas, by_use, turn, .. } = self;
+        let replica = replicas.get_mut(&key)?;
+        if replica.used == *turn {
+            return Some(replica);
+        }
+        *turn += 1;
+        by_use.remove(&replica.used);
+        by_use.insert(*turn, key);
+        replica.used = *turn;
+        Some(replica)
+    }
+
+    fn block(&mut self, key: Key, number: u64) -> Option<Arc<Block>> {
+        self.touch(key)?.blocks.get(&number).map(Arc::clone)
+    }
+
+    /// The block for a write. `None`: there is no memory for it at this moment.
+    fn block_to_fill(&mut self, key: Key, number: u64, of: &RecentPages) -> Option<Arc<Block>> {
+        let most = of.most;
+        if let Some(block) = self.block(key, number) {
+            return Some(block);
+        }
+        self.take_prepared();
+        let own = self.replicas.get(&key).map_or(0, |replica| replica.blocks.len());
+        let bytes = if own >= (most / 2).max(1) {
+            self.take_from(key)?
+        } else if let Some(free) = self.free.pop() {
+            free
+        } else if self.made < most && of.memory == FreshMemory::AtOnce {
+            self.made += 1;
+            AlignedBuf::new(index(BLOCK))
+        } else {
+            let idle = *self.by_use.first_key_value()?.1;
+            self.take_from(idle)?
+        };
+        let block = Arc::new(Block { contents: RwLock::new(Contents { bytes, pages: [0; WORDS] }) });
+        let turn = self.turn + 1;
+        let replica = self.replicas.entry(key).or_insert_with(|| Replica {
+            used: turn,
+            blocks: HashMap::new(),
+            order: VecDeque::new(),
+        });
+        replica.blocks.insert(number, Arc::clone(&block));
+        replica.order.push_back(number);
+        self.turn = turn;
+        self.by_use.remove(&replica.used);
+        self.by_use.insert(turn, key);
+        replica.used = turn;
+        Some(block)
+    }
+
+    /// Takes the oldest block of a replica. `None`: a reader uses it at this moment, so its memory is freed when that has ended.
+    fn take_from(&mut self, key: Key) -> Option<AlignedBuf> {
+        let replica = self.replicas.get_mut(&key)?;
+        let number = replica.order.pop_front()?;
+        let block = replica.blocks.remove(&number)?;
+        if replica.blocks.is_empty() {
+            self.by_use.remove(&replica.used);
+            self.replicas.remove(&key);
+        }
+        self.reclaim(block)
+    }
+
+    fn reclaim(&mut self, block: Arc<Block>) -> Option<AlignedBuf> {
+        match Arc::try_unwrap(block) {
+            Ok(block) => Some(block.contents.into_inner().bytes),
+            Err(_) => {
+                self.made -= 1;
+                None
+            }
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        let Some(replica) = self.replicas.remove(&key) else { return };
+        self.by_use.remove(&replica.used);
+        for block in replica.blocks.into_values() {
+            let bytes = self.reclaim(block);
+            self.free.extend(bytes);
+        }
+    }
+}
+
+impl Contents {
+    /// The first of these pages that is not there.
+    fn gap(&self, mut pages: Range<u64>) -> Option<u64> {
+        pages.find(|page| self.pages[index(page / 64)] & (1 << (page % 64)) == 0)
+    }
+
+    fn set(&mut self, pages: Range<u64>) {
+        for page in pages {
+            self.pages[index(page / 64)] |= 1 << (page % 64);
+        }
+    }
+
+    fn clear(&mut self, pages: Range<u64>) {
+        for page in pages {
+            self.pages[index(page / 64)] &= !(1 << (page % 64));
+        }
+    }
+}
+
+/// The part of one store.
+#[derive(Clone)]
+pub(crate) struct StorePages {
+    shared: Arc<RecentPages>,
+    store: u64,
+}
+
+impl StorePages {
+    /// `None`: there is no memory for recent pages.
+    pub(crate) fn of(shared: Option<&Arc<RecentPages>>) -> Option<Self> {
+        let shared = shared.filter(|shared| shared.most > 0)?;
+        Some(Self { shared: Arc::clone(shared), store: shared.stores.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    /// The part of one replica.
+    pub(crate) fn of_replica(&self, replica: ReplicaId) -> ReplicaPages {
+        ReplicaPages { shared: Arc::clone(&self.shared), key: (self.store, replica) }
+    }
+}
+
+/// The part of one replica: what is here equals what was written to its file.
+pub(crate) struct ReplicaPages {
+    shared: Arc<RecentPages>,
+    key: Key,
+}
+
+/// A part of a range that lies in one block.
+struct Piece {
+    block: u64,
+    /// Its bytes in the block.
+    at: Range<u64>,
+}
+
+impl Piece {
+    fn pages(&self) -> Range<u64> {
+        self.at.start / PAGE..self.at.end.div_ceil(PAGE)
+    }
+
+    fn bytes(&self) -> Range<usize> {
+        index(self.at.start)..index(self.at.end)
+    }
+}
+
+/// Splits a range at the blocks' borders.
+fn pieces(start: u64, end: u64) -> impl Iterator<Item = Piece> {
+    let blocks = if start < end { start / BLOCK..end.div_ceil(BLOCK) } else { 0..0 };
+    blocks.map(move |block| {
+        let begin = block * BLOCK;
+        Piece { block, at: start.max(begin) - begin..end.min(begin + BLOCK) - begin }
+    })
+}
+
+impl ReplicaPages {
+    /// Whole pages have been written to the file at `start`.
+    pub(crate) fn put(&self, start: u64, data: &[u8]) {
+        let mut rest = data;
+        for piece in pieces(start, start + data.len() as u64) {
+            let (part, next) = rest.split_at(piece.bytes().len());
+            rest = next;
+            let found = self.shared.state.lock().block_to_fill(self.key, piece.block, &self.shared);
+            let Some(block) = found else { continue };
+            let mut contents = block.contents.write();
+            contents.bytes[piece.bytes()].copy_from_slice(part);
+            contents.set(piece.pages());
+        }
+        self.shared.prepare();
+    }
+
+    /// These pages are not those of the file.
+    pub(crate) fn forget_pages(&self, first: u64, count: u64) {
+        for piece in pieces(first * PAGE, (first + count) * PAGE) {
+            let block = self.shared.state.lock().block(self.key, piece.block);
+            if let Some(block) = block {
+                block.contents.write().clear(piece.pages());
+            }
+        }
+    }
+
+    /// The file has changed in another way, or is gone.
+    pub(crate) fn forget(&self) {
+        self.shared.state.lock().forget(self.key);
+    }
+
+    /// How many bytes from `start` on are here without a gap, up to `len`.
+    pub(crate) fn run(&self, start: u64, len: usize) -> usize {
+        let end = start + len as u64;
+        let mut reached = start;
+        for piece in pieces(start, end) {
+            let Some(block) = self.shared.state.lock().block(self.key, piece.block) else { break };
+            let gap = block.contents.read().gap(piece.pages());
+            let stop = piece.block * BLOCK + gap.unwrap_or(piece.pages().end) * PAGE;
+            reached = stop.clamp(reached, end);
+            if gap.is_some() {
+                break;
+            }
+        }
+        index(reached - start)
+    }
+
+    /// Fills `bufs` with the bytes from `offset` on. Returns `false` if some are not here: `bufs` are useless then.
+    pub(crate) fn fill(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> bool {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        let filled = self.fill_all(bufs, offset, offset + len);
+        let counter = if filled { &self.shared.served } else { &self.shared.missed };
+        counter.fetch_add(len, Ordering::Relaxed);
+        filled
+    }
+
+    fn fill_all(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, end: u64) -> bool {
+        let mut bufs = bufs.iter_mut().map(|buf| &mut **buf);
+        let mut room: &mut [u8] = &mut [];
+        for piece in pieces(offset, end) {
+            let Some(block) = self.shared.state.lock().block(self.key, piece.block) else { return false };
+            let contents = block.contents.read();
+            if contents.gap(piece.pages()).is_some() {
+                return false;
+            }
+            let mut bytes = &contents.bytes[piece.bytes()];
+            while !bytes.is_empty() {
+                while room.is_empty() {
+                    let Some(next) = bufs.next() else { return false };
+                    room = next;
+                }
+                let count = room.len().min(bytes.len());
+                let (part, left) = room.split_at_mut(count);
+                part.copy_from_slice(&bytes[..count]);
+                (room, bytes) = (left, &bytes[count..]);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng as _, SeedableRng as _};
+    use types::ObjectId;
+
+    use super::*;
+
+    fn of(recent: &Arc<RecentPages>) -> StorePages {
+        StorePages::of(Some(recent)).unwrap()
+    }
+
+    fn pages(store: &StorePages, object: u64) -> ReplicaPages {
+        store.of_replica(ReplicaId::first(ObjectId(object)))
+    }
+
+    fn block(pages: &ReplicaPages, number: u64) -> bool {
+        pages.run(number * BLOCK, index(BLOCK)) == index(BLOCK)
+    }
+
+    fn put_block(pages: &ReplicaPages, number: u64) {
+        pages.put(number * BLOCK, &vec![1; index(BLOCK)]);
+    }
+
+    #[test]
+    fn without_memory_there_is_nothing() {
+        assert!(StorePages::of(None).is_none());
+        assert!(StorePages::of(Some(&Arc::new(RecentPages::new(BLOCK - 1, FreshMemory::AtOnce)))).is_none());
+    }
+
+    #[test]
+    fn the_replica_that_was_idle_the_longest_loses_its_oldest_block() {
+        let recent = Arc::new(RecentPages::new(4 * BLOCK, FreshMemory::AtOnce));
+        let store = of(&recent);
+        let (one, two, three) = (pages(&store, 1), pages(&store, 2), pages(&store, 3));
+        for number in 0..2 {
+            put_block(&one, number);
+            put_block(&two, number);
+        }
+        assert!(block(&one, 1), "it has a reader");
+        put_block(&three, 0);
+        assert!(!block(&two, 0) && block(&two, 1) && block(&one, 0) && block(&one, 1));
+        assert_eq!(recent.stats().bytes, 4 * BLOCK);
+    }
+
+    #[test]
+    fn a_long_write_takes_its_own_memory() {
+        let recent = Arc::new(RecentPages::new(4 * BLOCK, FreshMemory::AtOnce));
+        let store = of(&recent);
+        let (one, long) = (pages(&store, 1), pages(&store, 2));
+        put_block(&one, 0);
+        for number in 0..50 {
+            put_block(&long, number);
+        }
+        assert!(block(&one, 0) && block(&long, 48) && block(&long, 49) && !block(&long, 47));
+        assert_eq!(recent.stats().bytes, 3 * BLOCK);
+    }
+
+    #[test]
+    fn a_forgotten_replica_gives_its_memory_back() {
+        let recent = Arc::new(RecentPages::new(2 * BLOCK, FreshMemory::AtOnce));
+        let store = of(&recent);
+        let (one, two) = (pages(&store, 1), pages(&store, 2));
+        put_block(&one, 0);
+        one.forget();
+        put_block(&two, 0);
+        assert!(!block(&one, 0) && block(&two, 0));
+        assert_eq!(recent.stats().bytes, BLOCK);
+    }
+
+    #[test]
+    fn memory_is_prepared_as_it_is_used_and_no_more() {
+        let recent = Arc::new(RecentPages::new(1000 * BLOCK, FreshMemory::Prepared));
+        let pages = pages(&of(&recent), 1);
+        let settled = || {
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while recent.state.lock().coming.is_some() {
+                recent.state.lock().take_prepared();
+                assert!(std::time::Instant::now() < until, "{:?}", recent.stats());
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            recent.stats().bytes / BLOCK
+        };
+        put_block(&pages, 0);
+        assert!(!block(&pages, 0), "no memory was ready");
+        assert_eq!(settled(), 1);
+        for (number, made) in [(0, 2), (1, 4), (2, 6), (3, 8)] {
+            put_block(&pages, number);
+            assert_eq!((block(&pages, number), settled()), (true, made), "block {number}");
+        }
+    }
+
+    /// Random operations beside a plain model: what is there is what was put last.
+    #[test]
+    fn what_is_there_is_what_was_put_last() {
+        for seed in 0..40 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let recent = Arc::new(RecentPages::new(rng.random_range(1..6) * BLOCK, FreshMemory::AtOnce));
+            let stores = [of(&recent), of(&recent)];
+            let mut model: HashMap<(usize, u64, u64), u8> = HashMap::new();
+            let (mut served, mut last) = (0, (0, 1, 0));
+            for turn in 0..300_u32 {
+                let anywhere = (rng.random_range(0..2), rng.random_range(1..4), rng.random_range(0..3 * PAGES));
+                let (store, object, first) = if rng.random_bool(0.5) { last } else { anywhere };
+                let pages = pages(&stores[store], object);
+                let count = if rng.random_bool(0.2) { rng.random_range(1..PAGES + 9) } else { rng.random_range(1..5) };
+                match rng.random_range(0..20) {
+                    0 => {
+                        pages.forget();
+                        model.retain(|(of, replica, _), _| (*of, *replica) != (store, object));
+                    }
+                    1..9 => {
+                        let value = turn.to_le_bytes()[0];
+                        last = (store, object, first);
+                        pages.put(first * PAGE, &vec![value; index(count * PAGE)]);
+                        model.extend((first..first + count).map(|page| ((store, object, page), value)));
+                    }
+                    _ => {
+                        let (cut, end) = (rng.random_range(0..PAGE), rng.random_range(0..PAGE));
+                        let (start, stop) = (first * PAGE + cut, (first + count) * PAGE - end);
+                        let len = index(stop.saturating_sub(start));
+                        let run = pages.run(start, len);
+                        let mut bytes = vec![0; len];
+                        let (head, rest) = bytes.split_at_mut(len.min(3));
+                        let filled = pages.fill(&mut [IoSliceMut::new(head), IoSliceMut::new(rest)], start);
+                        assert_eq!(filled, run == len, "seed {seed}");
+                        if !filled {
+                            bytes.truncate(run);
+                            assert!(pages.fill(&mut [IoSliceMut::new(&mut bytes)], start), "seed {seed}");
+                        }
+                        for (at, byte) in (start..).zip(&bytes) {
+                            assert_eq!(Some(byte), model.get(&(store, object, at / PAGE)), "seed {seed}, byte {at}");
+                        }
+                        served += bytes.len();
+                    }
+                }
+                let stats = recent.stats();
+                assert!(stats.bytes <= stats.bytes_max);
+            }
+            assert!(served > 0, "seed {seed}");
+        }
+    }
+}

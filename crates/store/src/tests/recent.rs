@@ -1,0 +1,259 @@
+//! Recently written pages in memory: readers get them without the disk, and never an outdated byte.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::PAGE_SIZE;
+
+use super::world::{World, bytes, replica, small_config, with};
+use crate::{FreshMemory, PlantedBug, RecentPages, RecentStats, Scrubbed, Scrubber, StoreConfig, Writer};
+
+const MIB: usize = 1 << 20;
+const LEN: usize = 3 * MIB + 5000;
+
+fn world(recent: &Arc<RecentPages>) -> World {
+    let config = StoreConfig { recent: Some(Arc::clone(recent)), ..small_config() };
+    World::open(disk::SimDisk::new(1), config).unwrap()
+}
+
+fn path(world: &World, object: u64) -> String {
+    world.store.inner.objects.path(replica(object))
+}
+
+/// Served from memory, and read from files, since `before`.
+fn since(recent: &RecentPages, before: RecentStats) -> (u64, u64) {
+    let now = recent.stats();
+    (now.served_bytes - before.served_bytes, now.missed_bytes - before.missed_bytes)
+}
+
+#[test]
+fn a_reader_after_the_writer_needs_no_disk() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    let data = bytes(1, LEN);
+    let writer = world.create(1, None);
+    for (at, part) in (0..).step_by(70_000).zip(data.chunks(70_000)) {
+        writer.write(at, part).unwrap();
+    }
+    writer.sync().unwrap();
+    // A follower of what is still being written; its last page is not in the file yet.
+    let follower = world.store.open_read(replica(1)).unwrap();
+    let mut back = vec![0; LEN];
+    let before = recent.stats();
+    assert_eq!(follower.read(0, &mut back[..3 * MIB]).unwrap(), 3 * MIB);
+    assert_eq!(back[..3 * MIB], data[..3 * MIB]);
+    assert_eq!(since(&recent, before).1, 0, "nothing came from the disk");
+    writer.complete().unwrap();
+    // All of it, in several ways.
+    let before = recent.stats();
+    assert_eq!(world.read_all(1), data);
+    let reader = world.store.open_read(replica(1)).unwrap();
+    let mut framed = Vec::new();
+    assert_eq!(reader.read_pages(0, LEN as u32, &mut framed).unwrap(), LEN);
+    let at_rest = reader.at_rest().unwrap().unwrap();
+    let mut room = vec![0; 9000 + crate::AtRest::MARGIN];
+    for offset in [0, 2 * MIB - 100, LEN - 9000] {
+        assert!(at_rest.read(offset as u64, 9000, &mut room).unwrap());
+        assert_eq!(room[..9000], data[offset..offset + 9000]);
+    }
+    let (served, missed) = since(&recent, before);
+    assert!(served >= 2 * LEN as u64 && missed == 0, "{served} from memory, {missed} from the disk");
+}
+
+#[test]
+fn what_only_the_disk_has_lost_is_read_from_memory_and_found_by_the_scrub() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    world.put(1, &bytes(1, LEN));
+    assert!(world.disk.rot(&path(&world, 1), 2 * MIB as u64));
+    assert_eq!(world.read_all(1), bytes(1, LEN));
+    assert!(world.store.scrub(replica(1), &mut Scrubber::default(), &mut |_| true).is_err());
+    assert!(world.store.verify(replica(1), &mut |_| true).is_err());
+    assert!(world.disk.rot(&path(&world, 1), 2 * MIB as u64));
+    let scrubbed = world.store.scrub(replica(1), &mut Scrubber::default(), &mut |_| true).unwrap();
+    assert_eq!(scrubbed, Scrubbed::Whole(LEN as u64));
+    world.store.verify(replica(1), &mut |_| true).unwrap();
+}
+
+#[test]
+fn an_outdated_page_is_recognized_and_forgotten() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    world.put(1, &bytes(1, LEN));
+    let files = world.store.inner.objects.open(replica(1), disk::Access::Read).unwrap().unwrap();
+    files.keep_recent(MIB as u64, &bytes(7, PAGE_SIZE));
+    assert_eq!(world.read_all(1), bytes(1, LEN));
+    let before = recent.stats();
+    assert_eq!(world.read_all(1), bytes(1, LEN));
+    assert!(since(&recent, before).1 > 0, "the pages around it were forgotten");
+    // The same for short reads.
+    files.keep_recent(0, &bytes(7, PAGE_SIZE));
+    let reader = world.store.open_read(replica(1)).unwrap();
+    let at_rest = reader.at_rest().unwrap().unwrap();
+    let mut room = vec![0; 100 + crate::AtRest::MARGIN];
+    assert!(!at_rest.read(5, 100, &mut room).unwrap(), "the caller reads it again");
+    let mut back = [0; 100];
+    assert_eq!(reader.read(5, &mut back).unwrap(), 100);
+    assert_eq!(back, bytes(1, LEN)[5..105]);
+}
+
+#[test]
+fn changes_in_place_and_truncations_are_seen() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    let mut data = bytes(1, LEN);
+    world.put(1, &data);
+    let writer = world.store.reopen(replica(1)).unwrap();
+    for (at, len) in [(100, 50), (MIB, 2 * PAGE_SIZE), (2 * MIB - 10, 20)] {
+        data[at..at + len].copy_from_slice(&bytes(9, len));
+        writer.write(at as u64, &bytes(9, len)).unwrap();
+        assert_eq!(world.read_all(1), data);
+    }
+    writer.truncate(MIB as u64 + 100).unwrap();
+    writer.truncate(LEN as u64).unwrap();
+    data[MIB + 100..].fill(0);
+    assert_eq!(world.read_all(1), data);
+    let completed = writer.complete().unwrap();
+    world.journal.sync_to(completed.seq).unwrap();
+    assert_eq!(world.read_all(1), data);
+    world.store.delete(replica(1)).unwrap();
+    for _ in 0..20 {
+        world.store.tick().unwrap();
+    }
+    world.put(2, &bytes(2, LEN));
+    assert_eq!(world.read_all(2), bytes(2, LEN));
+}
+
+#[test]
+fn stores_share_the_memory_and_not_the_pages() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let (one, two) = (world(&recent), world(&recent));
+    one.put(1, &bytes(1, LEN));
+    two.put(1, &bytes(2, LEN));
+    let before = recent.stats();
+    assert_eq!((one.read_all(1), two.read_all(1)), (bytes(1, LEN), bytes(2, LEN)));
+    assert_eq!(since(&recent, before).1, 0);
+    assert_eq!(recent.stats().bytes, 8 << 20);
+}
+
+/// A replica of a random run, with the bytes that it must have.
+struct Replica {
+    content: Vec<u8>,
+    writer: Option<Arc<Writer>>,
+    /// The bytes at the beginning of the open checkpoint.
+    before: Option<Vec<u8>>,
+}
+
+/// Random changes of a few replicas, and a comparison with all bytes after each. Returns the bytes that came from memory, or the first difference.
+fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<u64, String> {
+    const MOST: usize = 200_000;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let recent = Arc::new(RecentPages::new(rng.random_range(1..4) * (2 << 20), FreshMemory::AtOnce));
+    let config = || StoreConfig { recent: Some(Arc::clone(&recent)), ..with(planted) };
+    let mut world = World::open(disk::SimDisk::new(seed), config()).unwrap();
+    let (mut replicas, mut next) = (BTreeMap::<u64, Replica>::new(), 1);
+    for turn in 0..120 {
+        let picked = replicas.keys().copied().nth(rng.random_range(0..4));
+        let kind = rng.random_range(0..24);
+        match (picked, kind) {
+            (None, _) => {
+                let writer = Some(world.create(next, None));
+                replicas.insert(next, Replica { content: Vec::new(), writer, before: None });
+                next += 1;
+            }
+            (Some(object), 0) => {
+                replicas.remove(&object);
+                world.store.delete(replica(object)).unwrap();
+                world.journal.sync_to(world.journal.appended()).unwrap();
+                world.store.tick().unwrap();
+            }
+            // A stop of the process: what is there is complete, or written again.
+            (Some(_), 1) => {
+                for object in replicas.iter().filter(|(_, it)| it.writer.is_some()).map(|(object, _)| *object) {
+                    world.store.delete(replica(object)).unwrap();
+                }
+                replicas.retain(|_, it| it.writer.is_none());
+                world.journal.sync_to(world.journal.appended()).unwrap();
+                world = World::open(world.disk.kill(), config()).unwrap();
+            }
+            (Some(_), 2) => world.store.tick().unwrap(),
+            (Some(object), _) => {
+                let it = replicas.get_mut(&object).unwrap();
+                let Some(writer) = it.writer.clone() else {
+                    it.writer = Some(world.store.reopen(replica(object)).unwrap());
+                    continue;
+                };
+                let at = rng.random_range(0..MOST);
+                match kind {
+                    3 | 4 if it.before.is_none() => {
+                        let completed = writer.complete().unwrap();
+                        world.journal.sync_to(completed.seq).unwrap();
+                        it.writer = None;
+                    }
+                    5 => drop(writer.sync().unwrap()),
+                    6..9 => {
+                        let len = if rng.random_bool(0.5) { at } else { it.content.len() / 2 };
+                        it.content.resize(len, 0);
+                        if writer.truncate(len as u64).is_err() {
+                            // The checkpoint has no room for what is cut off.
+                            replicas.remove(&object);
+                            world.store.delete(replica(object)).unwrap();
+                        }
+                    }
+                    9 if it.before.is_none() => {
+                        if writer.begin_checkpoint().is_ok() {
+                            it.before = Some(it.content.clone());
+                        }
+                    }
+                    10 if it.before.is_some() => {
+                        writer.commit_checkpoint().unwrap();
+                        it.before = None;
+                    }
+                    11 if it.before.is_some() => {
+                        writer.roll_back().unwrap();
+                        it.content = it.before.take().unwrap();
+                    }
+                    _ => {
+                        let at = if rng.random_bool(0.6) { at / PAGE_SIZE * PAGE_SIZE } else { at };
+                        let len = rng.random_range(1..60_000);
+                        let data = bytes(seed + turn, len);
+                        if writer.write(at as u64, &data).is_ok() {
+                            it.content.resize(it.content.len().max(at + len), 0);
+                            it.content[at..at + len].copy_from_slice(&data);
+                        } else {
+                            // Too many ranges, or too much in a checkpoint.
+                            replicas.remove(&object);
+                            world.store.delete(replica(object)).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+        for (object, it) in &replicas {
+            let reader = match it.writer {
+                Some(_) => world.store.open_read_of_writer(replica(*object)).unwrap(),
+                None => world.store.open_read(replica(*object)).unwrap(),
+            };
+            let mut back = vec![0; it.content.len()];
+            let got = reader.read(0, &mut back).map_err(|error| format!("turn {turn}: {error}"))?;
+            if got != back.len() || back != it.content {
+                return Err(format!("turn {turn}, object {object}: {got} bytes, which differ"));
+            }
+        }
+    }
+    Ok(recent.stats().served_bytes)
+}
+
+#[test]
+fn no_reader_gets_an_outdated_byte() {
+    let served: u64 =
+        (0..60).map(|seed| random_run(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"))).sum();
+    assert!(served > 1 << 20, "{served}");
+}
+
+#[test]
+fn believing_the_memory_is_found() {
+    assert!((0..60).any(|seed| random_run(seed, Some(PlantedBug::BelieveRecent)).is_err()));
+}

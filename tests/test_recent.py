@@ -1,0 +1,133 @@
+"""Recently written data is read from the node's memory: right after the write, while it is recorded, and by other servers. The disk is the
+truth: what it has lost is found, and a restart reads it."""
+
+import time
+from pathlib import Path
+
+import pytest
+from clients import xrdcp
+from cluster import Cluster
+from content import MIB, content, write
+from harness import Weir, until
+from test_damage import flip, places_of
+from test_metrics import named, samples
+from test_scrub import ended, settled
+
+LIMIT = 64 * MIB
+
+
+def configured(tmp_path: Path, limit: str) -> tuple[str, ...]:
+    config = tmp_path / "weir.toml"
+    config.write_text(f'limits.recent = "{limit}"\n')
+    return "--config", str(config), "--metrics", "127.0.0.1:0"
+
+
+@pytest.fixture
+def node(own_node, tmp_path) -> Weir:
+    return own_node(*configured(tmp_path, "64MiB"))
+
+
+def memory(server) -> float:
+    return named(samples(server), "weir_recent_memory_bytes")
+
+
+def reads(server) -> tuple[float, float]:
+    """Bytes that readers got from memory, and from the disk."""
+    found = samples(server)
+    return tuple(named(found, "weir_recent_read_bytes_total", **{"from": source}) for source in ("memory", "disk"))
+
+
+def prepared(server, tmp_path, bytes_at_least: int) -> None:
+    """Writes until so much memory is ready."""
+    source, end = write(tmp_path / "early", "early", 16 * MIB), time.monotonic() + 60
+    while memory(server) < bytes_at_least:
+        xrdcp("-f", source, f"{server.url}/early").ok()
+        assert time.monotonic() < end, memory(server)
+
+
+def back(server, path: str, tmp_path) -> bytes:
+    xrdcp("-f", f"{server.url}{path}", tmp_path / "back").ok()
+    return (tmp_path / "back").read_bytes()
+
+
+def test_the_first_reader_needs_no_disk(node, tmp_path):
+    prepared(node, tmp_path, 48 * MIB)
+    data = content("first", 12 * MIB + 4711)
+    xrdcp(write(tmp_path / "source", "first", len(data)), f"{node.url}/file").ok()
+    before = reads(node)
+    assert back(node, "/file", tmp_path) == data
+    after = reads(node)
+    assert after[0] - before[0] >= len(data) and after[1] == before[1], (before, after)
+    # The memory is bounded, and a long file does not take all of it.
+    xrdcp(write(tmp_path / "long", "long", 200 * MIB), f"{node.url}/long").ok()
+    assert memory(node) <= LIMIT
+    before = reads(node)
+    assert back(node, "/file", tmp_path) == data
+    assert reads(node)[1] == before[1], "the long write has left it alone"
+    assert named(samples(node), "weir_recent_memory_limit_bytes") == LIMIT
+
+
+def test_a_killed_node_reads_the_disk(node, tmp_path):
+    prepared(node, tmp_path, 32 * MIB)
+    data = content("killed", 5 * MIB)
+    xrdcp(write(tmp_path / "source", "killed", len(data)), f"{node.url}/file").ok()
+    node.kill()
+    node.start()
+    assert memory(node) == 0
+    assert back(node, "/file", tmp_path) == data
+    assert reads(node)[0] == 0
+
+
+def test_what_the_disk_has_lost_is_found_below_the_memory(node, tmp_path):
+    prepared(node, tmp_path, 32 * MIB)
+    data = content("lost", 5 * MIB)
+    xrdcp(write(tmp_path / "source", "lost", len(data)), f"{node.url}/file").ok()
+    settled(node)
+    (place,) = places_of(node.data / "store", data[3 * MIB : 3 * MIB + 4096])
+    flip(place[0], place[1] + 100)
+    assert back(node, "/file", tmp_path) == data, "the memory has it"
+    assert ended(node, "--rate", "1GiB")["last"]["damaged"] == 1
+
+
+def test_replaced_changed_and_removed_files(node, tmp_path):
+    prepared(node, tmp_path, 32 * MIB)
+    for turn in range(6):
+        data = content(f"turn {turn}", (turn % 3 + 1) * MIB + turn)
+        xrdcp("-f", write(tmp_path / "source", f"turn {turn}", len(data)), f"{node.url}/file").ok()
+        assert back(node, "/file", tmp_path) == data
+
+
+def test_without_memory_all_comes_from_the_disk(own_node, tmp_path):
+    node = own_node(*configured(tmp_path, "0B"))
+    data = content("none", 5 * MIB)
+    xrdcp(write(tmp_path / "source", "none", len(data)), f"{node.url}/file").ok()
+    assert back(node, "/file", tmp_path) == data
+    found = samples(node)
+    assert named(found, "weir_recent_memory_bytes") == named(found, "weir_recent_memory_limit_bytes") == 0
+
+
+def test_another_server_copies_from_memory(base, tmp_path):
+    """A file gets its second replica after its close: the source's disk is not read."""
+    with Cluster(base / "recent", 2, configured(tmp_path, "64MiB")) as cluster:
+        cluster.policy("/", "replica(2) sync=1")
+        prepared_by(cluster, tmp_path)
+        before = [reads(disk) for disk in cluster.disks]
+        data = content("copied", 10 * MIB)
+        xrdcp(write(tmp_path / "source", "copied", len(data)), f"{cluster.url}/file").ok()
+        cluster.until(lambda: len(cluster.whole_on("/file")) == 2)
+        grown = [(now[0] - then[0], now[1] - then[1]) for now, then in zip(map(reads, cluster.disks), before, strict=True)]
+        assert sum(memory for memory, _ in grown) >= len(data), grown
+        assert sum(disk for _, disk in grown) == 0, grown
+
+
+def prepared_by(cluster: Cluster, tmp_path) -> None:
+    number = 0
+
+    def enough() -> bool:
+        nonlocal number
+        number += 1
+        xrdcp("-f", write(tmp_path / "early", "early", 16 * MIB), f"{cluster.url}/early{number}").ok()
+        return all(memory(disk) >= 48 * MIB for disk in cluster.disks)
+
+    until(enough, 60)
+    cluster.until(lambda: len(cluster.whole_on(f"/early{number}")) == 2)
