@@ -246,9 +246,14 @@ impl Error {
     }
 
     /// The service is stopping.
-    #[must_use]
-    pub fn going_down() -> Self {
+    pub(crate) fn going_down() -> Self {
         Self::new(ErrorCode::Unavailable, "The server is going down")
+    }
+
+    /// Answers an open while the service is stopping. The client comes again: to this server after its restart, or by the manager to another one.
+    #[must_use]
+    pub fn wait_for_restart() -> Self {
+        Error::Wait { seconds: 1, text: "The server is going down".into() }
     }
 
     pub(crate) fn busy() -> Self {

@@ -235,7 +235,7 @@ impl Connection {
         }
         // Before anything is looked up for it: a cluster's disk server must not redirect it to the manager either.
         if self.front.service.is_stopping() && header.kind == RequestKind::Open {
-            self.refuse(stream, &service::Error::going_down().into());
+            self.refuse(stream, &service::Error::wait_for_restart().into());
             return Ok(());
         }
         self.dispatch(stream, request)

@@ -168,7 +168,7 @@ impl Service {
     pub fn open(self: &Arc<Self>, session: &Arc<Session>, open: Open, answer: impl Answer<Opened>) {
         let caller = session.caller();
         if self.is_stopping() {
-            return answer.give(Err(Error::going_down()));
+            return answer.give(Err(Error::wait_for_restart()));
         }
         // A client that returns to the manager still presents its old capability, so ignore it there.
         if let (Role::Disk(disk), true) = (&self.role, open.hints.capability.is_some()) {
