@@ -287,11 +287,10 @@ def test_what_was_copied_of_a_file_stays_if_one_says_so(node, place, tmp_path, k
     ok("cp", tmp_path / "f", f"{place}/whole")
     options = ["--partial"] if keeps else []
     with Proxy(node.port) as proxy:
-        for arguments in ([f"{proxy.url}{place.removeprefix(node.url)}/whole", str(tmp_path / "down")],
-                          [str(tmp_path / "f"), f"{proxy.url}{place.removeprefix(node.url)}/up"]):
+        there = f"{proxy.url}{place.removeprefix(node.url)}"
+        for way, arguments in ((DOWN, [f"{there}/whole", tmp_path / "down"]), (UP, [tmp_path / "f", f"{there}/up"])):
             half = threading.Event()
-            for way in (UP, DOWN):
-                proxy.at(way, proxy.count[way] + 30 * MIB, lambda event=half: (proxy.stall(), event.set()))
+            proxy.at(way, proxy.count[way] + 30 * MIB, lambda event=half: (proxy.stall(), event.set()))
             copy = subprocess.Popen([WEIR_BIN, "cp", *options, *arguments], stderr=subprocess.DEVNULL)
             assert half.wait(60)
             time.sleep(1.5)
