@@ -416,6 +416,7 @@ fn a_failed_truncation_leaves_a_usable_file() {
 fn an_open_during_a_stop_is_put_off_before_anything_is_looked_up_for_it() {
     let world = World::new();
     let mut me = world.connect();
+    me.patient = false;
     assert_eq!(me.try_open("not/absolute", READ).number(), E::NOT_AUTHORIZED);
     world.server().service().begin_stop();
     for path in ["not/absolute", "/nothing"] {
