@@ -225,20 +225,14 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "limits.recent",
         default: Some(Given::Text("auto")),
-        set: |c, v| {
-            c.recent = if v == Given::Text("auto") { None } else { Some(size(v, 0, 1 << 44)?) };
-            Ok(())
-        },
+        set: |c, v| auto_or(v, |v| size(v, 0, 1 << 44)).map(|v| c.recent = v),
         same: |a, b| a.recent == b.recent,
         live: false,
     },
     Key {
         name: "limits.transfers",
         default: Some(Given::Text("auto")),
-        set: |c, v| {
-            c.transfers = if v == Given::Text("auto") { None } else { Some(number(v, 1, 4096)?) };
-            Ok(())
-        },
+        set: |c, v| auto_or(v, |v| number(v, 1, 4096)).map(|v| c.transfers = v),
         same: |a, b| a.transfers == b.transfers,
         live: true,
     },
@@ -294,10 +288,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "space.floor",
         default: Some(Given::Text("auto")),
-        set: |c, v| {
-            c.floor = if v == Given::Text("auto") { None } else { Some(size(v, 0, 1 << 50)?) };
-            Ok(())
-        },
+        set: |c, v| auto_or(v, |v| size(v, 0, 1 << 50)).map(|v| c.floor = v),
         same: |a, b| a.floor == b.floor,
         live: false,
     },
@@ -463,6 +454,11 @@ fn time(given: Given<'_>) -> Result<Duration, String> {
     let time = duration(given)?;
     let fits = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
     if fits { Ok(time) } else { Err("must be from 100 ms to 1 d".into()) }
+}
+
+/// `None` for `"auto"`, otherwise what `read` makes of it.
+fn auto_or<'a, T>(given: Given<'a>, read: impl FnOnce(Given<'a>) -> Result<T, String>) -> Result<Option<T>, String> {
+    if given == Given::Text("auto") { Ok(None) } else { read(given).map(Some) }
 }
 
 fn size(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {

@@ -23,7 +23,6 @@ pub(crate) struct Objects {
     known: Mutex<HashSet<String>>,
     sums_room: Arc<SumsRoom>,
     recent: Option<StorePages>,
-    believes_recent: bool,
 }
 
 /// The open files of one large replica.
@@ -40,8 +39,6 @@ pub(crate) struct ObjectFiles {
     pub(crate) known: KnownSums,
     /// Its recently written pages in memory.
     pub(crate) recent: Option<ReplicaPages>,
-    /// [`PlantedBug::BelieveRecent`].
-    pub(crate) believes_recent: bool,
 }
 
 impl Objects {
@@ -53,8 +50,7 @@ impl Objects {
             direct: config.direct,
             known: Mutex::default(),
             sums_room: SumsRoom::new(config.known_sums_bytes_max),
-            recent: StorePages::of(config.recent.as_ref()),
-            believes_recent: config.has(PlantedBug::BelieveRecent),
+            recent: StorePages::of(config.recent.as_ref(), config.has(PlantedBug::BelieveRecent)),
         }
     }
 
@@ -97,17 +93,7 @@ impl Objects {
     ) -> ObjectFiles {
         let known = KnownSums::new(&self.sums_room);
         let recent = self.recent.as_ref().map(|recent| recent.of_replica(replica));
-        ObjectFiles {
-            data,
-            direct: Mutex::new(None),
-            side,
-            folder,
-            path,
-            named: Mutex::new(false),
-            known,
-            recent,
-            believes_recent: self.believes_recent,
-        }
+        ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false), known, recent }
     }
 
     /// Whether a file of a finished replica (complete or interrupted) exists.
@@ -189,7 +175,7 @@ impl Objects {
 
     /// Removes a replica's files. Returns the directory to sync, if any file existed.
     pub(crate) fn remove(&self, replica: ReplicaId) -> Result<Option<String>, StoreError> {
-        if let Some(recent) = self.recent.as_ref().filter(|_| !self.believes_recent) {
+        if let Some(recent) = &self.recent {
             recent.of_replica(replica).forget();
         }
         let path = self.path(replica);
@@ -223,7 +209,7 @@ impl ObjectFiles {
 
     /// Pages in memory may differ from the file.
     pub(crate) fn forget_recent(&self) {
-        if let Some(recent) = self.recent.as_ref().filter(|_| !self.believes_recent) {
+        if let Some(recent) = &self.recent {
             recent.forget();
         }
     }

@@ -8,6 +8,7 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 use crate::StoreError;
 use crate::known_sums::Table;
 use crate::object::ObjectFiles;
+use crate::recent::ReplicaPages;
 use crate::sums::{PAGE, pages_of};
 use crate::writer::index;
 
@@ -138,7 +139,8 @@ fn read_with_disk_as_fallback(
     at: ReadRange,
     mut read: impl FnMut(ReadRange) -> Result<Mismatch, StoreError>,
 ) -> Result<(), StoreError> {
-    let is_wrong = |mismatch: &(Source, u64)| at.check && !(mismatch.0 == Source::Memory && files.believes_recent);
+    let is_believed = files.recent.as_ref().is_some_and(ReplicaPages::is_believed);
+    let is_wrong = |mismatch: &(Source, u64)| !(mismatch.0 == Source::Memory && is_believed);
     let page = match read(at)?.filter(is_wrong) {
         None => return Ok(()),
         Some((Source::Disk, page)) => page,
@@ -174,7 +176,6 @@ fn read_into_once(files: &ObjectFiles, at: ReadRange, sums: &[Crc32c], buf: &mut
         let tail: &[u8] = if page == last { tail } else { &[] };
         let (part, next) = rest.split_at(rest.len().min(PAGE_SIZE - head.len()));
         let found = if head.is_empty() && tail.is_empty() { Crc32c::of(part) } else { sum_of([head, part, tail]) };
-        // What nobody compares (a planted bug) is shown whole.
         if found != sum && at.check {
             return Ok(Some((source, page)));
         }

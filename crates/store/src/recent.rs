@@ -87,7 +87,9 @@ struct State {
     coming: Option<(Receiver<AlignedBuf>, usize)>,
 }
 
+#[derive(Default)]
 struct Replica {
+    /// The turn; 0 before the first.
     used: u64,
     /// By their number in the replica's file.
     blocks: HashMap<u64, Arc<Block>>,
@@ -95,9 +97,7 @@ struct Replica {
     order: VecDeque<u64>,
 }
 
-struct Block {
-    contents: RwLock<Contents>,
-}
+type Block = RwLock<Contents>;
 
 struct Contents {
     bytes: AlignedBuf,
@@ -110,7 +110,7 @@ impl RecentPages {
     #[must_use]
     pub fn new(bytes: u64, memory: FreshMemory) -> Self {
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(State { turn: 1, ..State::default() }),
             most: index(bytes / BLOCK),
             memory,
             stores: AtomicU64::new(0),
@@ -223,19 +223,11 @@ impl State {
             let idle = *self.by_use.first_key_value()?.1;
             self.take_from(idle)?
         };
-        let block = Arc::new(Block { contents: RwLock::new(Contents { bytes, pages: [0; WORDS] }) });
-        let turn = self.turn + 1;
-        let replica = self.replicas.entry(key).or_insert_with(|| Replica {
-            used: turn,
-            blocks: HashMap::new(),
-            order: VecDeque::new(),
-        });
+        let block = Arc::new(Block::new(Contents { bytes, pages: [0; WORDS] }));
+        let replica = self.replicas.entry(key).or_default();
         replica.blocks.insert(number, Arc::clone(&block));
         replica.order.push_back(number);
-        self.turn = turn;
-        self.by_use.remove(&replica.used);
-        self.by_use.insert(turn, key);
-        replica.used = turn;
+        self.touch(key);
         Some(block)
     }
 
@@ -253,7 +245,7 @@ impl State {
 
     fn reclaim(&mut self, block: Arc<Block>) -> Option<AlignedBuf> {
         match Arc::try_unwrap(block) {
-            Ok(block) => Some(block.contents.into_inner().bytes),
+            Ok(block) => Some(block.into_inner().bytes),
             Err(_) => {
                 self.made -= 1;
                 None
@@ -295,18 +287,20 @@ impl Contents {
 pub(crate) struct StorePages {
     shared: Arc<RecentPages>,
     store: u64,
+    is_believed: bool,
 }
 
 impl StorePages {
-    /// `None`: there is no memory for recent pages.
-    pub(crate) fn of(shared: Option<&Arc<RecentPages>>) -> Option<Self> {
-        let shared = shared.filter(|shared| shared.most > 0)?;
-        Some(Self { shared: Arc::clone(shared), store: shared.stores.fetch_add(1, Ordering::Relaxed) })
+    /// `None`: there is no memory for recent pages. `is_believed`: see [`crate::PlantedBug::BelieveRecent`].
+    pub(crate) fn of(shared: Option<&Arc<RecentPages>>, is_believed: bool) -> Option<Self> {
+        let shared = Arc::clone(shared.filter(|shared| shared.most > 0)?);
+        let store = shared.stores.fetch_add(1, Ordering::Relaxed);
+        Some(Self { shared, store, is_believed })
     }
 
     /// The part of one replica.
     pub(crate) fn of_replica(&self, replica: ReplicaId) -> ReplicaPages {
-        ReplicaPages { shared: Arc::clone(&self.shared), key: (self.store, replica) }
+        ReplicaPages { shared: Arc::clone(&self.shared), key: (self.store, replica), is_believed: self.is_believed }
     }
 }
 
@@ -314,6 +308,7 @@ impl StorePages {
 pub(crate) struct ReplicaPages {
     shared: Arc<RecentPages>,
     key: Key,
+    is_believed: bool,
 }
 
 /// A part of a range that lies in one block.
@@ -351,7 +346,7 @@ impl ReplicaPages {
             rest = next;
             let found = self.shared.state.lock().block_to_fill(self.key, piece.block, &self.shared);
             let Some(block) = found else { continue };
-            let mut contents = block.contents.write();
+            let mut contents = block.write();
             contents.bytes[piece.bytes()].copy_from_slice(part);
             contents.set(piece.pages());
         }
@@ -363,14 +358,21 @@ impl ReplicaPages {
         for piece in pieces(first * PAGE, (first + count) * PAGE) {
             let block = self.shared.state.lock().block(self.key, piece.block);
             if let Some(block) = block {
-                block.contents.write().clear(piece.pages());
+                block.write().clear(piece.pages());
             }
         }
     }
 
     /// The file has changed in another way, or is gone.
     pub(crate) fn forget(&self) {
-        self.shared.state.lock().forget(self.key);
+        if !self.is_believed {
+            self.shared.state.lock().forget(self.key);
+        }
+    }
+
+    /// Whether pages from here count without a comparison (a planted bug).
+    pub(crate) fn is_believed(&self) -> bool {
+        self.is_believed
     }
 
     /// How many bytes from `start` on are here without a gap, up to `len`.
@@ -379,7 +381,7 @@ impl ReplicaPages {
         let mut reached = start;
         for piece in pieces(start, end) {
             let Some(block) = self.shared.state.lock().block(self.key, piece.block) else { break };
-            let gap = block.contents.read().gap(piece.pages());
+            let gap = block.read().gap(piece.pages());
             let stop = piece.block * BLOCK + gap.unwrap_or(piece.pages().end) * PAGE;
             reached = stop.clamp(reached, end);
             if gap.is_some() {
@@ -403,7 +405,7 @@ impl ReplicaPages {
         let mut room: &mut [u8] = &mut [];
         for piece in pieces(offset, end) {
             let Some(block) = self.shared.state.lock().block(self.key, piece.block) else { return false };
-            let contents = block.contents.read();
+            let contents = block.read();
             if contents.gap(piece.pages()).is_some() {
                 return false;
             }
@@ -432,7 +434,14 @@ mod tests {
     use super::*;
 
     fn of(recent: &Arc<RecentPages>) -> StorePages {
-        StorePages::of(Some(recent)).unwrap()
+        StorePages::of(Some(recent), false).unwrap()
+    }
+
+    /// Memory of so many blocks, and a store that has it to itself.
+    fn memory(blocks: u64) -> (Arc<RecentPages>, StorePages) {
+        let recent = Arc::new(RecentPages::new(blocks * BLOCK, FreshMemory::AtOnce));
+        let store = of(&recent);
+        (recent, store)
     }
 
     fn pages(store: &StorePages, object: u64) -> ReplicaPages {
@@ -449,14 +458,13 @@ mod tests {
 
     #[test]
     fn without_memory_there_is_nothing() {
-        assert!(StorePages::of(None).is_none());
-        assert!(StorePages::of(Some(&Arc::new(RecentPages::new(BLOCK - 1, FreshMemory::AtOnce)))).is_none());
+        assert!(StorePages::of(None, false).is_none());
+        assert!(StorePages::of(Some(&Arc::new(RecentPages::new(BLOCK - 1, FreshMemory::AtOnce))), false).is_none());
     }
 
     #[test]
     fn the_replica_that_was_idle_the_longest_loses_its_oldest_block() {
-        let recent = Arc::new(RecentPages::new(4 * BLOCK, FreshMemory::AtOnce));
-        let store = of(&recent);
+        let (recent, store) = memory(4);
         let (one, two, three) = (pages(&store, 1), pages(&store, 2), pages(&store, 3));
         for number in 0..2 {
             put_block(&one, number);
@@ -470,8 +478,7 @@ mod tests {
 
     #[test]
     fn a_long_write_takes_its_own_memory() {
-        let recent = Arc::new(RecentPages::new(4 * BLOCK, FreshMemory::AtOnce));
-        let store = of(&recent);
+        let (recent, store) = memory(4);
         let (one, long) = (pages(&store, 1), pages(&store, 2));
         put_block(&one, 0);
         for number in 0..50 {
@@ -483,8 +490,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_replica_gives_its_memory_back() {
-        let recent = Arc::new(RecentPages::new(2 * BLOCK, FreshMemory::AtOnce));
-        let store = of(&recent);
+        let (recent, store) = memory(2);
         let (one, two) = (pages(&store, 1), pages(&store, 2));
         put_block(&one, 0);
         one.forget();
