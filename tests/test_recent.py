@@ -1,14 +1,17 @@
 """Recently written data is read from the node's memory: right after the write, while it is recorded, and by other servers. The disk is the
 truth: what it has lost is found, and a restart reads it."""
 
+import struct
 import time
 from pathlib import Path
 
 import pytest
+import raw
 from clients import xrdcp
 from cluster import Cluster
 from content import MIB, content, write
 from harness import Weir, until
+from raw import Raw
 from test_damage import flip, places_of
 from test_metrics import named, samples
 from test_scrub import ended, settled
@@ -65,6 +68,63 @@ def test_the_first_reader_needs_no_disk(node, tmp_path):
     assert back(node, "/file", tmp_path) == data
     assert reads(node)[1] == before[1], "the long write has left it alone"
     assert named(samples(node), "weir_recent_memory_limit_bytes") == LIMIT
+
+
+SEGMENTS = [(4096 * at + at % 7, 5000 + at) for at in range(0, 2000, 9)]
+SEGMENTS += [(3, 10), (2 * MIB - 7, 14), (0, 70_000), (5 * MIB, MIB), (MIB, 0)]
+
+
+def vector(handle: bytes, segments: list[tuple[int, int]]) -> bytes:
+    return b"".join(struct.pack(">4siq", handle, length, at) for at, length in segments)
+
+
+def segments_of(answer: bytes) -> list[tuple[int, bytes]]:
+    """The offsets and the bytes of a readv's answer."""
+    found, at = [], 0
+    while at < len(answer):
+        _, length, offset = struct.unpack_from(">4siq", answer, at)
+        found.append((offset, answer[at + 16 : at + 16 + length]))
+        at += 16 + length
+    return found
+
+
+def test_vectors_come_from_memory_and_have_every_byte(node, tmp_path):
+    prepared(node, tmp_path, 48 * MIB)
+    data = content("vector", 12 * MIB)
+    xrdcp(write(tmp_path / "source", "vector", len(data)), f"{node.url}/file").ok()
+    before = reads(node)
+    with Raw(node.port) as me:
+        handle = me.open("/file", raw.OPEN_READ)
+        answer = me.request(raw.READV, b"", vector(handle, SEGMENTS))
+    assert answer.status == raw.OK and segments_of(answer.body) == [(at, data[at : at + length]) for at, length in SEGMENTS]
+    after = reads(node)
+    assert after[0] > before[0] and after[1] == before[1], (before, after)
+
+
+def test_a_reader_that_takes_nothing_does_not_stop_a_writer_of_the_same_pages(node, tmp_path):
+    """What a slow client was to get is copied before the server waits for it: it has the bytes of the time of its read."""
+    prepared(node, tmp_path, 48 * MIB)
+    data = content("slow", 12 * MIB)
+    xrdcp(write(tmp_path / "source", "slow", len(data)), f"{node.url}/file").ok()
+    segments = [(8192 * at, 8192) for at in range(1024)]
+    with Raw(node.port) as slow:
+        handle = slow.open("/file", raw.OPEN_READ)
+        # More than the sockets hold.
+        asked = [slow.send(raw.READV, b"", vector(handle, segments)) for _ in range(4)]
+        time.sleep(0.5)
+        with Raw(node.port) as writer:
+            own = writer.open("/file", raw.OPEN_UPDATE)
+            begin = time.monotonic()
+            for at in range(0, 8 * MIB, MIB):
+                assert writer.write(own, at, bytes(MIB)).status == raw.OK
+            assert time.monotonic() - begin < 3
+            assert writer.close(own).status == raw.OK
+        answers = [slow.answer(stream).body for stream in asked]
+        now = bytes(8 * MIB) + data[8 * MIB :]
+        for number, answer in enumerate(answers):
+            for offset, segment in segments_of(answer):
+                assert segment in (data[offset : offset + 8192], now[offset : offset + 8192]), (number, offset)
+        assert segments_of(answers[0])[0][1] == data[:8192], "it was read before the change"
 
 
 def test_a_killed_node_reads_the_disk(node, tmp_path):

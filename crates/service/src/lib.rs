@@ -162,7 +162,7 @@ pub use fair::Class;
 pub use new_files::{NewFile, NewFiles, OpenAtOnce};
 pub use part::{Judged, Part as WritePart, lead_of, pages_in};
 pub use reading::{Vectored, framed_len};
-pub use store::PageSum;
+pub use store::{Lent, PageSum};
 pub use transfers::{Sharer, TransferSlot, Transfers, UserKey};
 pub use writer_memory::Room;
 

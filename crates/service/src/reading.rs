@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::AtRest;
+use store::{AtRest, Lent};
 use types::PAGE_SIZE;
 
 use crate::error::Error;
@@ -105,6 +105,16 @@ impl Vectored {
             Some(at_rest) => within(at_rest.len(), offset, len),
             None => self.file.bounded(offset, len),
         }
+    }
+
+    /// Lends `len` bytes out of the memory for recently written data. `None`: [`Vectored::read`] has them. Do not wait for a client with what is lent
+    /// ([`Lent`]).
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
+        let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) else { return Ok(None) };
+        shown.checked(at_rest.lend(offset, len)).map_err(|error| self.file.not_read(&error))
     }
 
     /// Reads `len` bytes to the beginning of `room`, which must have [`Vectored::MARGIN`] bytes more.

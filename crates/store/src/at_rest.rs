@@ -9,6 +9,7 @@ use crate::StoreError;
 use crate::known_sums::Table;
 use crate::object::ObjectFiles;
 use crate::pages::{FEW_PAGES, ReadRange, known_crcs};
+use crate::recent::LentPages;
 use crate::sums::PAGE;
 use crate::writer::index;
 
@@ -19,6 +20,17 @@ pub struct AtRest {
     pub(crate) table: Option<Arc<Table>>,
     pub(crate) len: u64,
     pub(crate) check: bool,
+}
+
+/// Verified bytes of a replica, lent from memory by [`AtRest::lend`]. They stay as they are while this exists. A writer may wait for that, so hand
+/// the bytes on at once, and do not wait for a client with them.
+pub struct Lent(LentPages);
+
+impl Lent {
+    /// The bytes, in a few parts.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.parts()
+    }
 }
 
 #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
@@ -34,6 +46,41 @@ impl AtRest {
         self.len
     }
 
+    /// Lends `len` bytes at `offset` out of the memory for recently written pages, verified. `None` if they are not all there or do not match:
+    /// [`AtRest::read`] or [`crate::Reader::read`] has them then.
+    ///
+    /// # Errors
+    /// Errors of the disk, from which checksums may have to be read.
+    pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, StoreError> {
+        let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
+        let Some(recent) = self.files.recent.as_ref().filter(|_| len > 0 && within) else { return Ok(None) };
+        let range = self.range(offset, len);
+        let (first, whole) = self.whole_pages(range);
+        let Some(mut pages) = recent.lend(first, whole) else { return Ok(None) };
+        let table = self.table.as_deref().filter(|_| range.pages() <= FEW_PAGES);
+        let crcs = known_crcs(&self.files, range, table)?;
+        let matches = pages
+            .parts()
+            .flat_map(|part| part.chunks(PAGE_SIZE))
+            .zip(&*crcs)
+            .all(|(page, crc)| Crc32c::of(page) == *crc);
+        if !matches && self.check {
+            return Ok(None);
+        }
+        pages.cut(index(offset - first), len);
+        Ok(Some(Lent(pages)))
+    }
+
+    fn range(&self, offset: u64, len: usize) -> ReadRange {
+        ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check, from_disk: false }
+    }
+
+    /// The beginning of a range's first page, and the bytes from there to the end of its last one.
+    fn whole_pages(&self, range: ReadRange) -> (u64, usize) {
+        let first = range.first_page() * PAGE;
+        (first, index((first + (range.pages() * PAGE_SIZE) as u64).min(self.len) - first))
+    }
+
     /// Reads `len` bytes at `offset`, which must lie inside the replica, and puts them at the beginning of `room`,
     /// verified. `room` must have `len` plus [`AtRest::MARGIN`] bytes. Returns false if the range is too long or fails
     /// verification, perhaps because of a new writer; [`crate::Reader::read`] gives the answer then. The contents of
@@ -46,13 +93,11 @@ impl AtRest {
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
-        let stretch =
-            ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check, from_disk: false };
-        let crcs = known_crcs(&self.files, stretch, self.table.as_deref())?;
+        let range = self.range(offset, len);
+        let crcs = known_crcs(&self.files, range, self.table.as_deref())?;
         // Read whole pages in one call: their checksums need no parts, and moving the requested bytes costs less than a
         // list of parts.
-        let first = stretch.first_page() * PAGE;
-        let whole = index((first + (stretch.pages() * PAGE_SIZE) as u64).min(self.len) - first);
+        let (first, whole) = self.whole_pages(range);
         let recent = self.files.recent.as_ref();
         if !recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first)) {
             self.files.read_padded(&mut room[..whole], first)?;

@@ -73,7 +73,7 @@ mod writer;
 /// Memory from which [`Writer::write`] writes without another copy.
 pub use disk::AlignedBuf;
 
-pub use at_rest::AtRest;
+pub use at_rest::{AtRest, Lent};
 pub use checkpoint::CheckpointSize;
 pub use config::{PlantedBug, REPLICA_LEN_MAX, StoreConfig};
 pub use error::StoreError;

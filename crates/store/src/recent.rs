@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use disk::AlignedBuf;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use types::ReplicaId;
 
 use crate::sums::PAGE;
@@ -311,6 +311,31 @@ pub(crate) struct ReplicaPages {
     is_believed: bool,
 }
 
+/// Bytes of one replica in this memory. They stay as they are while this exists: whoever writes to the same 2 MiB waits. So this must not live
+/// longer than it takes to hand the bytes on.
+pub(crate) struct LentPages {
+    parts: Vec<(ArcRwLockReadGuard<RawRwLock, Contents>, Range<usize>)>,
+}
+
+impl LentPages {
+    /// The bytes, in at most one part for each block.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|(contents, bytes)| &contents.bytes[bytes.clone()])
+    }
+
+    /// Keeps `len` bytes from `skip` on.
+    pub(crate) fn cut(&mut self, mut skip: usize, mut len: usize) {
+        self.parts.retain_mut(|(_, bytes)| {
+            let begin = bytes.end.min(bytes.start + skip);
+            let end = bytes.end.min(begin + len);
+            skip -= begin - bytes.start;
+            len -= end - begin;
+            *bytes = begin..end;
+            begin < end
+        });
+    }
+}
+
 /// A part of a range that lies in one block.
 struct Piece {
     block: u64,
@@ -398,6 +423,22 @@ impl ReplicaPages {
         let counter = if filled { &self.shared.served } else { &self.shared.missed };
         counter.fetch_add(len, Ordering::Relaxed);
         filled
+    }
+
+    /// Lends the bytes from `start` on. `None`: some are not here, or are being changed.
+    pub(crate) fn lend(&self, start: u64, len: usize) -> Option<LentPages> {
+        let mut lent = LentPages { parts: Vec::with_capacity(2) };
+        for piece in pieces(start, start + len as u64) {
+            let block = self.shared.state.lock().block(self.key, piece.block)?;
+            // Not behind a writer that waits: this thread may hold the same block already.
+            let contents = block.try_read_recursive_arc()?;
+            if contents.gap(piece.pages()).is_some() {
+                return None;
+            }
+            lent.parts.push((contents, piece.bytes()));
+        }
+        self.shared.served.fetch_add(len as u64, Ordering::Relaxed);
+        Some(lent)
     }
 
     fn fill_all(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, end: u64) -> bool {
@@ -500,6 +541,47 @@ mod tests {
     }
 
     #[test]
+    fn lent_bytes_stay_while_their_memory_is_taken_and_writes_to_them_wait() {
+        let (recent, store) = memory(4);
+        let (one, two, three) = (pages(&store, 1), pages(&store, 2), pages(&store, 3));
+        for number in 0..2 {
+            put_block(&one, number);
+            put_block(&two, number);
+        }
+        // Two parts of the same block, as two segments of a read have them.
+        let lent = [one.lend(0, 3 * 4096).unwrap(), one.lend(4096, 4096).unwrap()];
+        let are_old = |lent: &[LentPages]| lent.iter().flat_map(LentPages::parts).flatten().all(|byte| *byte == 1);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| one.put(4096, &[2; 4096]));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!writer.is_finished() && are_old(&lent), "it waits");
+            assert!(one.lend(0, 4096).is_some(), "not behind the writer");
+            // Another replica needs memory: it gets none that is in use.
+            assert!(block(&two, 0) && block(&two, 1));
+            put_block(&three, 0);
+            assert!(are_old(&lent) && one.lend(0, 4096).is_none());
+            drop(lent);
+        });
+        put_block(&three, 0);
+        assert!(block(&three, 0) && recent.stats().bytes == 4 * BLOCK);
+    }
+
+    #[test]
+    fn lent_parts_are_cut_to_the_bytes_that_were_asked_for() {
+        let (_recent, store) = memory(4);
+        let one = pages(&store, 1);
+        let data: Vec<u8> = (0..2 * BLOCK).map(|at| (at / 7).to_le_bytes()[0]).collect();
+        one.put(0, &data);
+        for (skip, len) in [(0, data.len()), (5, 100), (index(BLOCK) - 3, 6), (index(BLOCK), 9), (3, index(BLOCK) - 3)]
+        {
+            let mut lent = one.lend(0, data.len()).unwrap();
+            lent.cut(skip, len);
+            assert!(lent.parts().flatten().eq(&data[skip..skip + len]), "{len} after {skip}");
+            assert!(lent.parts().all(|part| !part.is_empty()));
+        }
+    }
+
+    #[test]
     fn memory_is_prepared_as_it_is_used_and_no_more() {
         let recent = Arc::new(RecentPages::new(1000 * BLOCK, FreshMemory::Prepared));
         let pages = pages(&of(&recent), 1);
@@ -559,6 +641,9 @@ mod tests {
                             bytes.truncate(run);
                             assert!(pages.fill(&mut [IoSliceMut::new(&mut bytes)], start), "seed {seed}");
                         }
+                        let lent = pages.lend(start, bytes.len()).unwrap();
+                        assert!(lent.parts().flatten().eq(&bytes), "seed {seed}");
+                        assert!(filled || pages.lend(start, len).is_none(), "seed {seed}");
                         for (at, byte) in (start..).zip(&bytes) {
                             assert_eq!(Some(byte), model.get(&(store, object, at / PAGE)), "seed {seed}, byte {at}");
                         }

@@ -217,12 +217,37 @@ impl Outgoing {
 
     /// Sends all pending answers and then `parts`, blocking. Only the connection's thread calls this. It returns the
     /// slot in `turn` if it must wait.
-    pub(crate) fn send_now(
+    pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>], turn: Option<&mut TransferSlot<'_>>) -> Result<(), Gone> {
+        let is_empty = parts.is_empty();
+        let send = |pending: &[u8], turn: Option<&mut TransferSlot<'_>>| send_all(&self.socket, pending, parts, turn);
+        self.send_first((!is_empty).then_some(send), turn)
+    }
+
+    /// Like [`Outgoing::send_now`], but it drops `parts` before it waits for the client: what the socket does not take
+    /// at once is copied.
+    pub(crate) fn send_lent(&self, parts: impl Parts, turn: Option<&mut TransferSlot<'_>>) -> Result<(), Gone> {
+        let send = |pending: &[u8], turn: Option<&mut TransferSlot<'_>>| {
+            let mut slices = Vec::new();
+            if !pending.is_empty() {
+                slices.push(IoSlice::new(pending));
+            }
+            parts.append_to(&mut slices);
+            let left = send_at_once(&self.socket, &mut slices)?;
+            let rest = left.iter().map(|part| &**part).collect::<Vec<_>>().concat();
+            drop(slices);
+            drop(parts);
+            if rest.is_empty() { Ok(()) } else { send_all(&self.socket, &rest, &mut [], turn) }
+        };
+        self.send_first(Some(send), turn)
+    }
+
+    /// Sends by `first`, which gets the pending answers that go before, and then what other threads have appended meanwhile.
+    fn send_first(
         &self,
-        parts: &mut [IoSlice<'_>],
+        first: Option<impl FnOnce(&[u8], Option<&mut TransferSlot<'_>>) -> Result<(), Unsent>>,
         mut turn: Option<&mut TransferSlot<'_>>,
     ) -> Result<(), Gone> {
-        let mut parts = parts;
+        let mut first = first;
         let mut state = self.state.lock();
         // The drainer stops when it is no longer the holder.
         state.holder = Holder::Thread;
@@ -233,15 +258,17 @@ impl Outgoing {
             }
             let pending = std::mem::take(&mut state.pending);
             let sent = std::mem::take(&mut state.sent);
-            if pending.len() == sent && parts.is_empty() {
+            if pending.len() == sent && first.is_none() {
                 state.holder = Holder::Nobody;
                 state.pending = pending;
                 state.pending.clear();
                 return Ok(());
             }
             drop(state);
-            let result = send_all(&self.socket, &pending[sent..], parts, turn.as_deref_mut());
-            parts = &mut [];
+            let result = match first.take() {
+                Some(first) => first(&pending[sent..], turn.as_deref_mut()),
+                None => send_all(&self.socket, &pending[sent..], &mut [], turn.as_deref_mut()),
+            };
             state = self.state.lock();
             if let Err(why) = result {
                 state.dead = true;
@@ -391,13 +418,41 @@ enum Unsent {
     Slow,
 }
 
+/// What is sent together, and may be dropped as soon as it is sent or copied.
+pub(crate) trait Parts {
+    /// Appends the parts in their order.
+    fn append_to<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>);
+}
+
+/// The most parts of one call (`IOV_MAX`).
+const PARTS_MAX: usize = 1024;
+
+/// Writes what the socket takes without waiting. Returns what is left.
+fn send_at_once<'a, 'b>(socket: &TcpStream, slices: &'b mut [IoSlice<'a>]) -> Result<&'b mut [IoSlice<'a>], Unsent> {
+    let mut rest = slices;
+    while !rest.is_empty() {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut none = rustix::net::SendAncillaryBuffer::default();
+        match rustix::net::sendmsg(socket, &rest[..rest.len().min(PARTS_MAX)], &mut none, flags) {
+            Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(_) => {
+                let _ = socket.shutdown(Shutdown::Both);
+                return Err(Unsent::Gone);
+            }
+        }
+    }
+    Ok(rest)
+}
+
 /// Writes `head` and `parts`: first in the transfer slot as far as the socket takes it, then blocking without the
 /// slot.
 fn send_all(
     socket: &TcpStream,
     head: &[u8],
     parts: &mut [IoSlice<'_>],
-    mut turn: Option<&mut TransferSlot<'_>>,
+    turn: Option<&mut TransferSlot<'_>>,
 ) -> Result<(), Unsent> {
     let mut all: Vec<IoSlice<'_>> = Vec::with_capacity(parts.len() + 1);
     if !head.is_empty() {
@@ -405,27 +460,26 @@ fn send_all(
     }
     all.extend(parts.iter().map(|part| IoSlice::new(part)));
     let mut rest: &mut [IoSlice<'_>] = &mut all;
+    if let Some(turn) = turn {
+        rest = send_at_once(socket, rest)?;
+        if !rest.is_empty() {
+            turn.end();
+        }
+    }
     while !rest.is_empty() {
-        let batch = rest.len().min(1024);
+        let batch = rest.len().min(PARTS_MAX);
         let wanted: usize = rest[..batch].iter().map(|part| part.len()).sum();
-        let flags = if turn.is_some() { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
         let mut none = rustix::net::SendAncillaryBuffer::default();
         let began = Instant::now();
-        let why = match rustix::net::sendmsg(socket, &rest[..batch], &mut none, flags) {
+        let why = match rustix::net::sendmsg(socket, &rest[..batch], &mut none, SendFlags::NOSIGNAL) {
             // A blocking send returns early after the timeout, or because of a signal.
-            Ok(n) if n < wanted.min(PACE_BYTES) && turn.is_none() && is_over(socket, began) => Unsent::Slow,
+            Ok(n) if n < wanted.min(PACE_BYTES) && is_over(socket, began) => Unsent::Slow,
             Ok(n) => {
                 IoSlice::advance_slices(&mut rest, n);
                 continue;
             }
             Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => match turn.take() {
-                Some(turn) => {
-                    turn.end();
-                    continue;
-                }
-                None => Unsent::Slow,
-            },
+            Err(Errno::AGAIN) => Unsent::Slow,
             Err(_) => Unsent::Gone,
         };
         let _ = socket.shutdown(Shutdown::Both);

@@ -99,6 +99,53 @@ fn an_outdated_page_is_recognized_and_forgotten() {
     assert_eq!(back, bytes(1, LEN)[5..105]);
 }
 
+/// What is lent of a range; `None` if it must be read.
+fn lent(at_rest: &crate::AtRest, offset: usize, len: usize) -> Option<Vec<u8>> {
+    let lent = at_rest.lend(offset as u64, len).unwrap()?;
+    assert!(lent.parts().all(|part| !part.is_empty()));
+    Some(lent.parts().collect::<Vec<_>>().concat())
+}
+
+#[test]
+fn ranges_are_lent_as_written_or_not_at_all() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    let data = bytes(1, LEN);
+    world.put(1, &data);
+    let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
+    let before = recent.stats();
+    // Inside a page, over the border of two blocks, over three of them, at the end.
+    for offset in [0, 1, 4095, 4096, 8191, 2 * MIB - 4097, 2 * MIB - 1, 2 * MIB, LEN - 4097, LEN - 1] {
+        for len in [1, 2, 4096, 8192, 65_000, 3 * MIB].into_iter().filter(|len| offset + len <= LEN) {
+            assert_eq!(lent(&at_rest, offset, len).as_deref(), Some(&data[offset..offset + len]), "{len} at {offset}");
+        }
+    }
+    assert!(since(&recent, before).0 > 0 && since(&recent, before).1 == 0);
+    assert_eq!((lent(&at_rest, LEN - 10, 11), lent(&at_rest, usize::MAX, 1), lent(&at_rest, 0, 0)), (None, None, None));
+    // A page that is out of date, beside the requested bytes.
+    let files = world.store.inner.objects.open(replica(1), disk::Access::Read).unwrap().unwrap();
+    files.keep_recent(MIB as u64, &bytes(7, PAGE_SIZE));
+    assert_eq!(lent(&at_rest, MIB + PAGE_SIZE - 1, 2), None);
+    assert_eq!(lent(&at_rest, MIB + PAGE_SIZE, 2).as_deref(), Some(&data[MIB + PAGE_SIZE..][..2]));
+    // Pages that are not there.
+    files.forget_recent_pages(0, 1);
+    assert_eq!(lent(&at_rest, 10, 10), None);
+    files.forget_recent();
+    assert_eq!(lent(&at_rest, 3 * MIB, 10), None);
+}
+
+#[test]
+fn only_the_comparison_keeps_an_outdated_page_from_being_lent() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let careless = StoreConfig { recent: Some(Arc::clone(&recent)), ..with(Some(PlantedBug::SkipCrc)) };
+    let world = World::open(disk::SimDisk::new(1), careless).unwrap();
+    world.put(1, &bytes(1, LEN));
+    let files = world.store.inner.objects.open(replica(1), disk::Access::Read).unwrap().unwrap();
+    files.keep_recent(MIB as u64, &bytes(7, PAGE_SIZE));
+    let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
+    assert_eq!(lent(&at_rest, MIB, PAGE_SIZE), Some(bytes(7, PAGE_SIZE)));
+}
+
 #[test]
 fn changes_in_place_and_truncations_are_seen() {
     let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
@@ -146,14 +193,15 @@ struct Replica {
     before: Option<Vec<u8>>,
 }
 
-/// Random changes of a few replicas, and a comparison with all bytes after each. Returns the bytes that came from memory, or the first difference.
-fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<u64, String> {
+/// Random changes of a few replicas, and a comparison with all bytes after each. Returns the bytes that came from memory and how often some were
+/// lent, or the first difference.
+fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), String> {
     const MOST: usize = 200_000;
     let mut rng = SmallRng::seed_from_u64(seed);
     let recent = Arc::new(RecentPages::new(rng.random_range(1..4) * (2 << 20), FreshMemory::AtOnce));
     let config = || StoreConfig { recent: Some(Arc::clone(&recent)), ..with(planted) };
     let mut world = World::open(disk::SimDisk::new(seed), config()).unwrap();
-    let (mut replicas, mut next) = (BTreeMap::<u64, Replica>::new(), 1);
+    let (mut replicas, mut next, mut lends) = (BTreeMap::<u64, Replica>::new(), 1, 0);
     for turn in 0..120 {
         let picked = replicas.keys().copied().nth(rng.random_range(0..4));
         let kind = rng.random_range(0..24);
@@ -241,16 +289,26 @@ fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<u64, String> {
             if got != back.len() || back != it.content {
                 return Err(format!("turn {turn}, object {object}: {got} bytes, which differ"));
             }
+            let Some(at_rest) = reader.at_rest().unwrap() else { continue };
+            for _ in 0..5 {
+                let at = rng.random_range(0..it.content.len());
+                let len = rng.random_range(1..=it.content.len() - at);
+                let found = lent(&at_rest, at, len);
+                lends += usize::from(found.is_some());
+                if found.is_some_and(|found| found != it.content[at..at + len]) {
+                    return Err(format!("turn {turn}, object {object}: what was lent at {at} differs"));
+                }
+            }
         }
     }
-    Ok(recent.stats().served_bytes)
+    Ok((recent.stats().served_bytes, lends))
 }
 
 #[test]
 fn no_reader_gets_an_outdated_byte() {
-    let served: u64 =
-        (0..60).map(|seed| random_run(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"))).sum();
-    assert!(served > 1 << 20, "{served}");
+    let runs = (0..60).map(|seed| random_run(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    let (served, lends) = runs.fold((0, 0), |(served, lends), run| (served + run.0, lends + run.1));
+    assert!(served > 1 << 20 && lends > 100, "{served} bytes, {lends} lends");
 }
 
 #[test]

@@ -15,5 +15,6 @@ mod own;
 mod prepare;
 pub(crate) mod query;
 mod read;
+mod readv;
 mod session;
 mod write;

@@ -9,7 +9,7 @@ use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
 use wire::{ErrorNumber, PathArg, StreamId};
 
 use super::elsewhere::names_a_handle;
-use super::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
+use super::readv::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 use crate::batch;
 use crate::connection::{Connection, Stop};
 use crate::data_streams::STREAMS_MAX;

@@ -1,24 +1,17 @@
-//! read, pgread, readv: verified data from the store. Large answers are sent in steps, so that a connection needs
-//! only one transfer buffer.
+//! read, pgread: verified data from the store. Large answers are sent in steps, so that a connection needs only one
+//! transfer buffer.
 
 use std::io::IoSlice;
 
-use service::{Class, GrowingBuffer, OpenFile, SMALL_TRANSFER_BYTES, TransferSlot, Vectored, framed_len};
+use service::{OpenFile, SMALL_TRANSFER_BYTES, framed_len};
 use types::PAGE_SIZE;
-use wire::request::{Pgread, Read, Readv, Segment};
-use wire::response::{ReadvSegment, ResultKind};
-use wire::{ErrorNumber, FileHandle, ResponseHeader, ResponseStatus, StreamId, reply};
+use wire::request::{Pgread, Read};
+use wire::response::ResultKind;
+use wire::{FileHandle, ResponseHeader, ResponseStatus, StreamId, reply};
 
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
 use crate::to_wire::RequestError;
-
-/// Maximum length of a readv segment, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
-pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
-/// Maximum number of segments of a readv (`readv_iov_max`).
-pub(crate) const READV_SEGMENTS_MAX: usize = 1024;
-/// Bytes of a segment's header in the answer.
-const SEGMENT_HEADER: usize = 16;
 
 /// How the answer to a read contains the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,87 +135,5 @@ impl Connection {
             }
             at += n as u64;
         }
-    }
-
-    /// kXR_readv. Every segment must lie within its file; a segment is never answered in part.
-    pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), RequestError>, Stop> {
-        if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Readv(r.clone())) {
-            return Ok(handed);
-        }
-        let total: u64 = r.reply_len();
-        let wanted = usize::try_from(total).unwrap_or(usize::MAX);
-        let mut answer = self.front.service.buffers().take_growing(wanted);
-        // A single striped file among them is enough to need no slot.
-        let in_turns = |segment: &Segment| self.file(segment.handle).map_or(wanted, |file| file.in_turns(wanted));
-        let in_turns = r.segments.iter().map(in_turns).min().unwrap_or(0);
-        let mut turn = self.front.service.transfers().of(&*self.session.open, self.number, Class::Read, in_turns);
-        self.out.leave()?;
-        let mut known: Option<(FileHandle, Vectored)> = None;
-        for segment in &r.segments {
-            let from = match known.take().filter(|(handle, _)| *handle == segment.handle) {
-                Some((_, from)) => from,
-                None => match self.file(segment.handle).and_then(|file| Ok(Vectored::new(file)?)) {
-                    Ok(from) => from,
-                    Err(request_error) => {
-                        self.out.back();
-                        return Ok(Err(request_error));
-                    }
-                },
-            };
-            let from = &known.insert((segment.handle, from)).1;
-            if let Err(request_error) = self.read_segment(stream, from, segment, &mut answer, &mut turn)? {
-                self.out.back();
-                return Ok(Err(request_error));
-            }
-            self.front.service.counters().read(u64::from(segment.len));
-        }
-        self.send_frame(stream, ResponseStatus::Ok, answer.filled(), Some(&mut turn))?;
-        self.out.back();
-        Ok(Ok(()))
-    }
-
-    /// Appends a segment. If the segment does not fit, the data before it is sent first. Clients expect each segment
-    /// whole in one frame. A segment that is longer than the step needs a larger buffer, which may be refused.
-    fn read_segment(
-        &self,
-        stream: StreamId,
-        from: &Vectored,
-        segment: &Segment,
-        answer: &mut GrowingBuffer,
-        turn: &mut TransferSlot<'_>,
-    ) -> Result<Result<(), RequestError>, Stop> {
-        if segment.len > READV_SEGMENT_MAX {
-            let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
-            // as the stock server
-            return Ok(Err(RequestError::new(ErrorNumber::NO_MEMORY, text)));
-        }
-        let len = segment.len as usize;
-        let past_end = || {
-            let text =
-                format!("Cannot read {}: {len} bytes at {} reach past its end", from.file().path, segment.offset);
-            // as the stock server
-            RequestError::new(ErrorNumber::FS_ERROR, text)
-        };
-        if from.bounded(segment.offset, segment.len) < len {
-            return Ok(Err(past_end()));
-        }
-        if !answer.filled().is_empty() && answer.filled().len() + SEGMENT_HEADER + len > answer.step {
-            self.send_frame(stream, ResponseStatus::OkSoFar, answer.filled(), Some(&mut *turn))?;
-            answer.clear();
-            turn.let_others();
-        }
-        let block = answer.step.max(len) as u64;
-        turn.take(|| block);
-        if SEGMENT_HEADER + len > answer.step && !self.front.service.buffers().may_grow(answer) {
-            let text = "Too many long reads are under way at the moment".into();
-            return Ok(Err(RequestError::Wait { seconds: 1, text }));
-        }
-        let (header, data) = answer.more(SEGMENT_HEADER + len, Vectored::MARGIN).split_at_mut(SEGMENT_HEADER);
-        header.copy_from_slice(&ReadvSegment(*segment).to_bytes());
-        Ok(match from.read(segment.offset, len, data) {
-            Ok(n) if n == len => Ok(()),
-            Ok(_) => Err(past_end()),
-            Err(error) => Err(error.into()),
-        })
     }
 }
