@@ -1,6 +1,7 @@
 """Recently written data is read from the node's memory: right after the write, while it is recorded, and by other servers. The disk is the
 truth: what it has lost is found, and a restart reads it."""
 
+import os
 import struct
 import time
 from pathlib import Path
@@ -99,6 +100,23 @@ def test_vectors_come_from_memory_and_have_every_byte(node, tmp_path):
     assert answer.status == raw.OK and segments_of(answer.body) == [(at, data[at : at + length]) for at, length in SEGMENTS]
     after = reads(node)
     assert after[0] > before[0] and after[1] == before[1], (before, after)
+
+
+def test_vectors_of_a_cold_file_have_every_byte(own_node, tmp_path):
+    node = own_node(*configured(tmp_path, "0B"))
+    data = content("cold", 12 * MIB)
+    xrdcp(write(tmp_path / "source", "cold", len(data)), f"{node.url}/file").ok()
+    for turn in range(2):
+        node.restart()
+        os.sync()
+        if os.geteuid() == 0:
+            Path("/proc/sys/vm/drop_caches").write_text("3")
+        with Raw(node.port) as me:
+            handle = me.open("/file", raw.OPEN_READ)
+            # From the last to the first, too: the order of the answer is that of the request.
+            asked = SEGMENTS if turn == 0 else SEGMENTS[::-1]
+            answer = me.request(raw.READV, b"", vector(handle, asked))
+        assert answer.status == raw.OK and segments_of(answer.body) == [(at, data[at : at + length]) for at, length in asked]
 
 
 def test_a_reader_that_takes_nothing_does_not_stop_a_writer_of_the_same_pages(node, tmp_path):

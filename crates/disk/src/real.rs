@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::{Access, Directory, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
 
@@ -188,6 +189,31 @@ impl DiskFile for RealFile {
         Ok(done)
     }
 
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<Option<usize>, DiskError> {
+        if self.direct {
+            return Ok(None);
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            let mut rest = [io::IoSliceMut::new(&mut buf[done..])];
+            match rustix::io::preadv2(&self.file, &mut rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                // Not cached, or the file system cannot tell.
+                Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => return Ok(None),
+                Err(e) => return Err(self.failed(DiskOp::Read, e)),
+            }
+        }
+        Ok(Some(done))
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        if let (false, Some(len)) = (self.direct, NonZero::new(len)) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+        }
+    }
+
     fn read_vectored_at(&self, bufs: &mut [io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
         let mut rest = bufs;
         let mut done = 0;
@@ -265,6 +291,6 @@ impl DiskFile for RealFile {
 
     fn drop_cache(&self, offset: u64, len: u64) {
         // Best effort: nothing depends on it.
-        let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZero::new(len), Advice::DontNeed);
     }
 }

@@ -72,6 +72,16 @@ pub trait DiskFile: Send + Sync {
     /// Fills `bufs` in order from `offset` (preadv); fewer bytes only at the end of the file. Returns the number of
     /// bytes.
     fn read_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError>;
+    /// Reads like [`DiskFile::read_at`] if the bytes are cached; `None` if that may need the disk. A disk that cannot
+    /// tell says `None`.
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<Option<usize>, DiskError> {
+        let _ = (buf, offset);
+        Ok(None)
+    }
+    /// Tells the kernel to begin to read the range into its cache, without waiting for it (best effort).
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
     /// Writes all of `buf` at `offset`. On return the kernel has the bytes: they survive SIGKILL, but a power failure
     /// can undo them until a sync.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError>;

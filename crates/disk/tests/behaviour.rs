@@ -94,6 +94,34 @@ fn vectored_reads_fill_one_buffer_after_the_other() {
 }
 
 #[test]
+fn what_is_cached_is_read_without_the_disk() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disks: [(bool, Box<dyn Disk>); 2] =
+        [(true, Box::new(RealDisk::open(folder.path()).unwrap())), (false, Box::new(SimDisk::new(1)))];
+    for (is_real, disk) in disks {
+        let disk = &*disk;
+        let file = open(disk, "cached", Access::CreateNew);
+        let data: Vec<u8> = (0..100_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
+        file.write_at(&data, 0).unwrap();
+        // A simulated disk cannot tell.
+        let mut buf = vec![0; 9000];
+        let cached = file.read_cached_at(&mut buf, 95_000).unwrap();
+        assert!(cached == Some(5000) || !is_real && cached.is_none(), "{cached:?}");
+        assert!(cached.is_none() || buf[..5000] == data[95_000..]);
+        file.sync_data().unwrap();
+        file.drop_cache(0, 0);
+        assert_eq!(file.read_cached_at(&mut buf, 5000).unwrap(), None);
+        file.will_read(5000, 9000);
+        file.will_read(1 << 50, u64::MAX);
+        file.will_read(0, 0);
+        assert_eq!(file.read_at(&mut buf, 5000).unwrap(), 9000);
+        assert_eq!(buf, data[5000..14_000]);
+        let cached = file.read_cached_at(&mut buf, 5000).unwrap();
+        assert!(cached == Some(9000) || !is_real && cached.is_none(), "{cached:?}");
+    }
+}
+
+#[test]
 fn direct_files_take_aligned_calls_only() {
     on_both(|disk| {
         let file = open_direct(disk, "d", Access::CreateNew);

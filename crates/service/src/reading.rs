@@ -117,18 +117,30 @@ impl Vectored {
         shown.checked(at_rest.lend(offset, len)).map_err(|error| self.file.not_read(&error))
     }
 
-    /// Reads `len` bytes to the beginning of `room`, which must have [`Vectored::MARGIN`] bytes more.
+    /// Reads `len` bytes to the beginning of `room`, which must have [`Vectored::MARGIN`] bytes more. Calls
+    /// `before_disk` if it is about to wait for the disk ([`Vectored::will_read`]).
     ///
     /// # Errors
     /// The read failed. The contents of `room` are invalid.
-    pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Error> {
+    pub fn read(&self, offset: u64, len: usize, room: &mut [u8], before_disk: impl FnOnce()) -> Result<usize, Error> {
         if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
-            let read = shown.checked(at_rest.read(offset, len, room));
-            if read.map_err(|error| self.file.not_read(&error))? {
-                return Ok(len);
+            if len > AtRest::READ_MAX {
+                before_disk();
+            } else {
+                let read = shown.checked(at_rest.read(offset, len, room, before_disk));
+                if read.map_err(|error| self.file.not_read(&error))? {
+                    return Ok(len);
+                }
             }
         }
         self.file.read(offset, &mut room[..len])
+    }
+
+    /// Has the disk begin to read these ranges of bytes, which will be read next.
+    pub fn will_read(&self, ranges: impl Iterator<Item = (u64, usize)>) {
+        if let Some(at_rest) = &self.at_rest {
+            at_rest.will_read(ranges);
+        }
     }
 }
 

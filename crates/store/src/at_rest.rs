@@ -10,7 +10,7 @@ use crate::known_sums::Table;
 use crate::object::ObjectFiles;
 use crate::pages::{FEW_PAGES, ReadRange, known_crcs};
 use crate::recent::LentPages;
-use crate::sums::PAGE;
+use crate::sums::{PAGE, pages_of};
 use crate::writer::index;
 
 /// A large replica without a writer, from [`crate::Reader::at_rest`].
@@ -82,26 +82,34 @@ impl AtRest {
     }
 
     /// Reads `len` bytes at `offset`, which must lie inside the replica, and puts them at the beginning of `room`,
-    /// verified. `room` must have `len` plus [`AtRest::MARGIN`] bytes. Returns false if the range is too long or fails
-    /// verification, perhaps because of a new writer; [`crate::Reader::read`] gives the answer then. The contents of
-    /// `room` are useless in that case.
+    /// verified. `room` must have `len` plus [`AtRest::MARGIN`] bytes. Calls `before_disk` if it is about to wait for
+    /// the disk. Returns false if the range is too long or fails verification, perhaps because of a new writer;
+    /// [`crate::Reader::read`] gives the answer then. The contents of `room` are useless in that case.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<bool, StoreError> {
+    pub fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        room: &mut [u8],
+        before_disk: impl FnOnce(),
+    ) -> Result<bool, StoreError> {
         let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
         let range = self.range(offset, len);
-        let crcs = known_crcs(&self.files, range, self.table.as_deref())?;
         // Read whole pages in one call: their checksums need no parts, and moving the requested bytes costs less than a
         // list of parts.
         let (first, whole) = self.whole_pages(range);
         let recent = self.files.recent.as_ref();
-        if !recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first)) {
+        let is_recent = recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first));
+        if !is_recent && !self.files.read_padded_cached(&mut room[..whole], first)? {
+            before_disk();
             self.files.read_padded(&mut room[..whole], first)?;
         }
+        let crcs = known_crcs(&self.files, range, self.table.as_deref())?;
         let matches = room[..whole].chunks(PAGE_SIZE).zip(&*crcs).all(|(page, crc)| Crc32c::of(page) == *crc);
         if !matches && self.check {
             return Ok(false);
@@ -109,5 +117,20 @@ impl AtRest {
         let begin = index(offset - first);
         room.copy_within(begin..begin + len, 0);
         Ok(true)
+    }
+
+    /// Has the kernel begin to read these ranges of bytes, unless they are in the memory for recently written pages.
+    /// Later reads of them wait less: the disk works on many at once, and in the order that suits it.
+    pub fn will_read(&self, ranges: impl Iterator<Item = (u64, usize)>) {
+        let recent = self.files.recent.as_ref();
+        let is_recent = |&(offset, len): &(u64, usize)| recent.is_some_and(|recent| recent.run(offset, len) == len);
+        let pages = |(offset, len): (u64, usize)| {
+            let end = offset.saturating_add(len as u64).min(self.len);
+            offset / PAGE..pages_of(end)
+        };
+        let mut pages: Vec<_> =
+            ranges.filter(|range| !is_recent(range)).map(pages).filter(|pages| !pages.is_empty()).collect();
+        pages.sort_unstable_by_key(|pages| pages.start);
+        self.files.will_read(&pages);
     }
 }

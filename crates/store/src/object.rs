@@ -1,6 +1,7 @@
 //! The files of a large replica: the plain file with its bytes, and the sidecar with its pages' checksums.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
@@ -286,6 +287,23 @@ impl ObjectFiles {
         Ok(())
     }
 
+    /// The same if the bytes are in the page cache. Returns `false` if not: `buf` is useless then.
+    pub(crate) fn read_padded_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool, StoreError> {
+        let Some(got) = self.data.read_cached_at(buf, offset)? else { return Ok(false) };
+        buf[got..].fill(0);
+        Ok(true)
+    }
+
+    /// Has the kernel begin to read these pages and their checksums. They are in ascending order.
+    pub(crate) fn will_read(&self, pages: &[Range<u64>]) {
+        for range in near(pages, DATA_GAP_PAGES) {
+            self.data.will_read(range.start * PAGE, (range.end - range.start) * PAGE);
+        }
+        for range in near(pages, SUMS_GAP_PAGES) {
+            self.side.will_read(sum_offset(range.start), sum_offset(range.end) - sum_offset(range.start));
+        }
+    }
+
     /// One whole page, checked.
     pub(crate) fn page(&self, replica: ReplicaId, page: u64) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; PAGE_SIZE];
@@ -294,5 +312,32 @@ impl ObjectFiles {
             Some(sum) if sum.crc32c == types::Crc32c::of(&bytes) => Ok(bytes),
             _ => Err(StoreError::Checksum { replica, page }),
         }
+    }
+}
+
+/// Pages of 32 KiB between two ranges are read with them: one longer request of a disk costs less than two.
+const DATA_GAP_PAGES: u64 = 8;
+/// The same for the checksums of pages, of which 128 KiB belong to these.
+const SUMS_GAP_PAGES: u64 = 16_384;
+
+/// Puts ranges together that are at most `gap` apart. They are in ascending order.
+fn near(ranges: &[Range<u64>], gap: u64) -> impl Iterator<Item = Range<u64>> {
+    ranges
+        .chunk_by(move |one, next| next.start <= one.end.saturating_add(gap))
+        .filter_map(|chunk| Some(chunk.first()?.start..chunk.iter().map(|range| range.end).max()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_ranges_are_read_together() {
+        let together = |ranges: &[Range<u64>], gap| near(ranges, gap).collect::<Vec<_>>();
+        assert_eq!(together(&[], 8), []);
+        assert_eq!(together(&[0..3, 3..5, 13..14, 23..24], 8), [0..14, 23..24]);
+        // Ranges inside others, and the same one twice.
+        assert_eq!(together(&[0..100, 5..6, 5..6, 14..15, 200..201], 8), [0..100, 200..201]);
+        assert_eq!(together(&[0..1, u64::MAX - 1..u64::MAX], 8), [0..1, u64::MAX - 1..u64::MAX]);
     }
 }

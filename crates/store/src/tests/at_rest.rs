@@ -8,7 +8,7 @@ const LEN: usize = 300_001;
 /// The result of a short read; `None` if the reader must be used.
 fn read(at_rest: &AtRest, offset: usize, len: usize) -> Option<Vec<u8>> {
     let mut room = vec![0xaa; len + AtRest::MARGIN];
-    let there = at_rest.read(offset as u64, len, &mut room).unwrap();
+    let there = at_rest.read(offset as u64, len, &mut room, || ()).unwrap();
     room.truncate(len);
     there.then_some(room)
 }
@@ -39,8 +39,26 @@ fn ranges_at_any_offset_read_as_written() {
         assert_eq!(read(&at_rest, LEN - 10, 10).as_deref(), Some(&content[LEN - 10..]));
         // After the end, or too long: not supported.
         assert_eq!((read(&at_rest, LEN - 10, 11), read(&at_rest, 0, AtRest::READ_MAX + 1)), (None, None));
-        assert!(!at_rest.read(u64::MAX, 1, &mut [0; 1 + AtRest::MARGIN]).unwrap());
+        assert!(!at_rest.read(u64::MAX, 1, &mut [0; 1 + AtRest::MARGIN], || ()).unwrap());
     }
+}
+
+#[test]
+fn who_waits_for_the_disk_is_told_before() {
+    let world = World::new(1);
+    let content = bytes(1, LEN);
+    world.put(1, &content);
+    let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
+    let mut told = 0;
+    let mut room = vec![0; 100 + AtRest::MARGIN];
+    // What is announced may be anything.
+    let announced = [(5000, 100), (0, 0), (LEN as u64 - 1, 9000), (u64::MAX, usize::MAX), (5000, 8192), (0, LEN)];
+    assert!(
+        at_rest.read(5000, 100, &mut room, || at_rest.will_read(announced.into_iter().inspect(|_| told += 1))).unwrap()
+    );
+    assert_eq!(told, announced.len());
+    assert_eq!(room[..100], content[5000..5100]);
+    assert!(!at_rest.read(0, AtRest::READ_MAX + 1, &mut room, || panic!("it reads nothing")).unwrap());
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn a_reader_after_the_writer_needs_no_disk() {
     let at_rest = reader.at_rest().unwrap().unwrap();
     let mut room = vec![0; 9000 + crate::AtRest::MARGIN];
     for offset in [0, 2 * MIB - 100, LEN - 9000] {
-        assert!(at_rest.read(offset as u64, 9000, &mut room).unwrap());
+        assert!(at_rest.read(offset as u64, 9000, &mut room, || panic!("it needs no disk")).unwrap());
         assert_eq!(room[..9000], data[offset..offset + 9000]);
     }
     let (served, missed) = since(&recent, before);
@@ -93,7 +93,7 @@ fn an_outdated_page_is_recognized_and_forgotten() {
     let reader = world.store.open_read(replica(1)).unwrap();
     let at_rest = reader.at_rest().unwrap().unwrap();
     let mut room = vec![0; 100 + crate::AtRest::MARGIN];
-    assert!(!at_rest.read(5, 100, &mut room).unwrap(), "the caller reads it again");
+    assert!(!at_rest.read(5, 100, &mut room, || ()).unwrap(), "the caller reads it again");
     let mut back = [0; 100];
     assert_eq!(reader.read(5, &mut back).unwrap(), 100);
     assert_eq!(back, bytes(1, LEN)[5..105]);

@@ -28,6 +28,25 @@ const LENT_MIN: usize = 2048;
 /// time, with four times the step no less.
 const LENT_STEPS: usize = 2;
 
+/// Bytes that the disk is asked for ahead.
+const AHEAD_BYTES: usize = 4 << 20;
+
+/// Has the disk begin to read these segments, as far as they are of the same file, and of [`AHEAD_BYTES`] together.
+/// Returns how many it are.
+fn announce(from: &Vectored, segments: &[Segment]) -> usize {
+    let Some(first) = segments.first() else { return 0 };
+    let mut bytes = 0;
+    let is_near = |segment: &&Segment| {
+        let has_room = bytes < AHEAD_BYTES;
+        bytes += segment.len as usize;
+        has_room && segment.handle == first.handle
+    };
+    let near: Vec<_> =
+        segments.iter().take_while(is_near).map(|segment| (segment.offset, segment.len as usize)).collect();
+    from.will_read(near.iter().copied());
+    near.len()
+}
+
 /// Segments that are sent together.
 struct Frame {
     /// Headers, and the segments that are not lent. Its step is the most that a frame should have.
@@ -113,7 +132,8 @@ impl Connection {
         let mut turn = self.front.service.transfers().of(&*self.session.open, self.number, Class::Read, in_turns);
         self.out.leave()?;
         let mut known: Option<(FileHandle, Vectored)> = None;
-        for segment in &r.segments {
+        let mut announced = 0;
+        for (number, segment) in r.segments.iter().enumerate() {
             let from = match known.take().filter(|(handle, _)| *handle == segment.handle) {
                 Some((_, from)) => from,
                 None => match self.file(segment.handle).and_then(|file| Ok(Vectored::new(file)?)) {
@@ -125,7 +145,14 @@ impl Connection {
                 },
             };
             let from = &known.insert((segment.handle, from)).1;
-            if let Err(request_error) = self.read_segment(stream, from, segment, &mut frame, &mut turn)? {
+            let before_disk = || {
+                if announced <= number {
+                    announced = number + announce(from, &r.segments[number..]);
+                }
+            };
+            if let Err(request_error) =
+                self.read_segment(stream, (from, before_disk), segment, &mut frame, &mut turn)?
+            {
                 self.out.back();
                 return Ok(Err(request_error));
             }
@@ -141,7 +168,7 @@ impl Connection {
     fn read_segment(
         &self,
         stream: StreamId,
-        from: &Vectored,
+        (from, before_disk): (&Vectored, impl FnOnce()),
         segment: &Segment,
         frame: &mut Frame,
         turn: &mut TransferSlot<'_>,
@@ -187,7 +214,7 @@ impl Connection {
         }
         let (head, data) = frame.more(SEGMENT_HEADER + len, Vectored::MARGIN).split_at_mut(SEGMENT_HEADER);
         head.copy_from_slice(&header);
-        Ok(match from.read(segment.offset, len, data) {
+        Ok(match from.read(segment.offset, len, data, before_disk) {
             Ok(n) if n == len => Ok(()),
             Ok(_) => Err(past_end()),
             Err(error) => Err(error.into()),
