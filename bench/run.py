@@ -81,11 +81,12 @@ def big_files(servers: dict[str, Server], runs: int, source: Path, figures: rows
             os.sync()
             url = f"{server.url}/big"
             copy("put", system, server, str(source), url)
-            how = machine.drop_caches(server.data)
+            copy("after", system, server, "-f", url, "/dev/null")
+            how = machine.drop_caches(server)
             copy("cold", system, server, "-f", url, "/dev/null")
             copy("warm", system, server, "-f", url, "/dev/null")
             run(["xrdfs", server.url, "rm", "/big"])
-    figures.notes["cold reads"] = f"page cache emptied by {how}"
+    figures.notes["cold reads"] = f"page cache emptied by {how}, and the memory of weir by `weir drop-caches`"
     figures.notes["xrdcp writes"] = f"the source lies in {source.parent}"
 
 

@@ -58,6 +58,46 @@ def cells(summary: dict) -> dict[tuple[str, str, str], dict]:
     return {(row["work"], row["phase"], cell["system"]): cell for row in summary["rows"] for cell in row["cells"]}
 
 
+COLD = """
+name = "cold"
+repeats = 1
+[[system]]
+name = "weir"
+place = "{url}"
+empty_caches = {command}
+[[streams]]
+name = "large"
+phases = ["write", "after-write", "read"]
+file = "8MiB"
+block = "256KiB"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can empty the page cache")
+def test_a_command_empties_the_caches_of_a_server_before_cold_reads(own_node, tmp_path):
+    config = tmp_path / "weir.toml"
+    config.write_text('limits.recent = "64MiB"\n')
+    node = own_node("--config", str(config), "--metrics", "127.0.0.1:0")
+    file = tmp_path / "campaign.toml"
+
+    def measured(command: list[str], code: int) -> tuple[dict, str]:
+        file.write_text(COLD.format(url=node.url, command=json.dumps(command)))
+        done = bench("run", file, "--results", tmp_path / "-".join(command).replace("/", "_"), "--json", code=code)
+        return cells(json.loads(done.stdout)), done.stdout
+
+    def from_disk() -> float:
+        return named(samples(node), "weir_recent_read_bytes_total", **{"from": "disk"})
+
+    before = from_disk()
+    found, _ = measured([str(WEIR_BIN), "drop-caches", "--data", str(node.data)], 0)
+    assert "maybe-cached" not in found["large", "read", "weir"]["flags"]
+    assert "maybe-cached" in found["large", "after-write", "weir"]["flags"]
+    assert from_disk() - before >= 8 << 20, "the read of the disk"
+    found, said = measured(["false"], 1)
+    assert "ended-early" in found["large", "read", "weir"]["flags"] or ("large", "read", "weir") not in found, found
+    assert "the command `false` of `empty_caches` failed" in said
+
+
 def test_a_campaign_measures_both_and_leaves_nothing_behind(campaign, tmp_path, place, fs):
     done = bench("run", campaign, "--results", tmp_path / "results", "--json")
     found = cells(json.loads(done.stdout))

@@ -11,7 +11,7 @@ import raw
 from clients import xrdcp
 from cluster import Cluster
 from content import MIB, content, write
-from harness import Weir, until
+from harness import Weir, until, weir
 from raw import Raw
 from test_damage import flip, places_of
 from test_metrics import named, samples
@@ -165,6 +165,29 @@ def test_what_the_disk_has_lost_is_found_below_the_memory(node, tmp_path):
     flip(place[0], place[1] + 100)
     assert back(node, "/file", tmp_path) == data, "the memory has it"
     assert ended(node, "--rate", "1GiB")["last"]["damaged"] == 1
+
+
+def test_caches_that_were_dropped_are_filled_from_the_disk(node, tmp_path):
+    prepared(node, tmp_path, 32 * MIB)
+    data = content("dropped", 5 * MIB)
+    xrdcp(write(tmp_path / "source", "dropped", len(data)), f"{node.url}/file").ok()
+    dropped = weir("drop-caches", "--data", str(node.data))
+    if os.geteuid() != 0:
+        assert dropped.returncode == 1 and "cannot empty this machine's page cache" in dropped.stderr
+    else:
+        assert dropped.returncode == 0 and "are empty" in dropped.stdout, dropped
+    before = reads(node)
+    assert back(node, "/file", tmp_path) == data
+    after = reads(node)
+    assert after[0] == before[0] and after[1] - before[1] >= len(data), (before, after)
+    # What is written from now on is kept again.
+    xrdcp("-f", tmp_path / "source", f"{node.url}/file").ok()
+    before = reads(node)
+    assert back(node, "/file", tmp_path) == data
+    assert reads(node)[1] == before[1]
+    node.stop()
+    refused = weir("drop-caches", "--data", str(node.data))
+    assert refused.returncode == 6 and "no node is running" in refused.stderr, refused
 
 
 def test_replaced_changed_and_removed_files(node, tmp_path):

@@ -129,6 +129,7 @@ pub(crate) fn do_campaign(
             client_processes: &system.client_processes,
             places,
             faults: &faults,
+            empty_caches: &system.empty_caches,
             copies: copies.as_ref(),
             peers: peers.of(work, trial.system),
             settings: &settings,

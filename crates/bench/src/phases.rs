@@ -1,6 +1,7 @@
 //! The phases of a trial, one after the other, done by this machine or by all agents.
 
 use std::mem::discriminant;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
@@ -85,6 +86,7 @@ fn do_phases(
         if !record.phases.is_empty() {
             std::thread::sleep(PAUSE);
         }
+        let servers_emptied = empty_servers(context, phase).map_err(|why| (number, format!("{title}: {why}")))?;
         let began = now_secs();
         let mut faults = Faults::new(context.faults);
         let mut watch = |progress: Progress| {
@@ -116,7 +118,10 @@ fn do_phases(
             // The machines are recorded once. The missing ones are recorded with each role.
             let machines =
                 machines.take().unwrap_or_else(|| Machines { missing: missing.clone(), ..Machines::default() });
-            let (caches, faults) = (done.caches, std::mem::take(&mut faults));
+            // A mount has a cache on this machine as well.
+            let is_mount = context.places.iter().any(|place| matches!(place, TargetDir::Path(_)));
+            let caches = if servers_emptied && !is_mount { Caches::Dropped } else { done.caches };
+            let faults = std::mem::take(&mut faults);
             record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured, machines });
         }
         if let Some((command, error)) = broken {
@@ -228,6 +233,20 @@ fn helpers<'a>(context: &Context<'a>, phase: &Phase) -> &'a [String] {
 fn keep_own_servers(machines: &mut Machines, context: &Context<'_>, phase: &Phase) {
     let is_own = |system: &str| phase.workload().needs_system() && system == context.system;
     machines.servers.retain(|server| is_own(&server.system));
+}
+
+/// Has the system's own command empty the caches of its servers before a cold read. Returns whether it has one.
+fn empty_servers(context: &Context<'_>, phase: &Phase) -> Result<bool, String> {
+    let Some((program, arguments)) = context.empty_caches.split_first().filter(|_| phase.workload().is_cold()) else {
+        return Ok(false);
+    };
+    let command = context.empty_caches.join(" ");
+    let ran = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match ran {
+        Ok(status) if status.success() => Ok(true),
+        Ok(status) => Err(format!("the command `{command}` of `empty_caches` failed: {status}")),
+        Err(error) => Err(format!("cannot run the command `{command}` of `empty_caches`: {error}")),
+    }
 }
 
 /// Empties this machine's page cache before a cold read. A server's cache cannot be emptied from here.

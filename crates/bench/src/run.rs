@@ -70,6 +70,8 @@ pub struct Context<'a> {
     pub client_processes: &'a [String],
     /// The commands that break and restore something during the measurement.
     pub faults: &'a [Fault],
+    /// The command that empties the caches of the system's servers, if there is one.
+    pub empty_caches: &'a [String],
     /// The directory for copies, if the work makes any.
     pub copies: Option<&'a TargetDir>,
     /// The network-test servers, if the work needs any.

@@ -42,6 +42,8 @@ pub enum ControlRequest {
     },
     /// End the pass in progress. The next one starts when it is due.
     ScrubStop,
+    /// Forget the recently written data that the node keeps in memory.
+    ForgetRecent,
     /// Make a token with which nodes can join the cluster. The answer is its text.
     MakeToken {
         /// The role of the node.

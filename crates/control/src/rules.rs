@@ -55,6 +55,7 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             change(Operator, format!("begin a scrub pass at {rate} bytes per second"))
         }
         ControlRequest::ScrubStop => change(Operator, "end the scrub pass"),
+        ControlRequest::ForgetRecent => change(Operator, "forget the recently written data in memory"),
         ControlRequest::StoreReadOnly { store, read_only: true } => {
             change(Operator, format!("make store {store} read-only"))
         }

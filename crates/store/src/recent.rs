@@ -149,6 +149,15 @@ impl RecentPages {
         }
     }
 
+    /// Forgets all pages: the next reads come from the disk. The memory is kept for what is written next.
+    pub fn forget_all(&self) {
+        let mut state = self.state.lock();
+        let keys: Vec<Key> = state.replicas.keys().copied().collect();
+        for key in keys {
+            state.forget(key);
+        }
+    }
+
     /// Its memory, and how many bytes it has served.
     #[must_use]
     pub fn stats(&self) -> RecentStats {
@@ -538,6 +547,10 @@ mod tests {
         put_block(&two, 0);
         assert!(!block(&one, 0) && block(&two, 0));
         assert_eq!(recent.stats().bytes, BLOCK);
+        recent.forget_all();
+        assert!(!block(&two, 0));
+        put_block(&one, 1);
+        assert_eq!((block(&one, 1), recent.stats().bytes), (true, BLOCK));
     }
 
     #[test]

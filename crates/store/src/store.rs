@@ -284,6 +284,13 @@ impl Store {
         Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::AllWritten)?))
     }
 
+    /// Forgets the recently written pages, and those of the other stores that share the memory.
+    pub fn forget_recent(&self) {
+        if let Some(recent) = &self.inner.config.recent {
+            recent.forget_all();
+        }
+    }
+
     /// The memory for recently written pages, which other stores may share. `None`: there is none.
     #[must_use]
     pub fn recent(&self) -> Option<RecentStats> {

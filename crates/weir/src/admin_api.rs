@@ -8,6 +8,7 @@ use control::{ControlRequest, Reply};
 use manager::{ApplyOptions, CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
+use store::Store;
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
 use crate::serve::now;
@@ -83,6 +84,12 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
 }
 
 /// The answer, or why there is none.
+/// Forgets the recently written data of a node with this store, or with several that share the memory.
+pub(crate) fn forget_recent(store: Option<&Arc<Store>>) -> Reply {
+    store.inspect(|store| store.forget_recent());
+    Reply::Done(serde_json::Value::Null)
+}
+
 pub(crate) fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
     match result {
         Ok(answer) => Reply::long(&answer),

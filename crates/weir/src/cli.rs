@@ -60,6 +60,11 @@ pub enum Command {
     /// First checks the settings, with the flags with which the node was started. If something is wrong, the node
     /// goes on with the settings that it has.
     Reload(ReloadArgs),
+    /// Make a running node forget what it and this machine keep of its data in memory, for measurements.
+    ///
+    /// The next reads come from the disks. Nothing is lost: only copies of what the disks have are forgotten. Needs
+    /// root, as it empties the page cache of the whole machine.
+    DropCaches(DropCachesArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
     /// Invite administrators of a cluster, list and revoke them.
@@ -294,6 +299,15 @@ pub struct ReloadArgs {
     /// The process id of the node, instead of its data directory.
     #[arg(long, value_name = "PID", conflicts_with = "data")]
     pub pid: Option<i32>,
+}
+
+/// Arguments of `weir drop-caches`.
+#[derive(Args, Debug, Clone)]
+pub struct DropCachesArgs {
+    /// The data directory of the running node. Without it, the environment variable WEIR_DATA names it, else it is the
+    /// one that the package serves.
+    #[arg(long, value_name = "DIR", default_value_os_t = usual_data())]
+    pub data: PathBuf,
 }
 
 /// A token to join with, as it was given. Whoever reads it can join, so it is not shown.

@@ -16,6 +16,7 @@ mod cluster_role;
 mod cluster_views;
 mod context;
 mod copy;
+mod drop_caches;
 mod end;
 mod fetch;
 pub mod files;
@@ -77,6 +78,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),
+        cli::Command::DropCaches(args) => drop_caches::run(&args),
         cli::Command::Init(args) => init::run(&args),
         cli::Command::Demo(args) => local::demo::run(&args),
         cli::Command::Fsck(args) if args.cluster => cluster_views::fsck(&args),

@@ -8,6 +8,7 @@ use control::{Caller, Control, ControlRequest, Reply};
 use foundation::Foundation;
 use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
+use store::Store;
 
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
@@ -45,7 +46,8 @@ impl NodeServices {
         let indexes = vec![Arc::clone(&foundation.names.index), Arc::clone(&foundation.objects.index)];
         let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
         let namespace = Arc::clone(&foundation.names.index);
-        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace };
+        let store = Arc::clone(&foundation.objects.store);
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store };
         let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
         let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
@@ -77,6 +79,7 @@ struct AdminApi {
     scrub: Arc<Scrub>,
     health: Arc<NodeHealth>,
     namespace: Arc<JournaledIndex>,
+    store: Arc<Store>,
 }
 
 impl AdminApi {
@@ -92,6 +95,7 @@ impl AdminApi {
                 self.scrub.give_up();
                 self.scrub_status()
             }
+            ControlRequest::ForgetRecent => admin_api::forget_recent(Some(&self.store)),
             ControlRequest::MakeToken { .. }
             | ControlRequest::Tokens
             | ControlRequest::RevokeToken { .. }

@@ -144,7 +144,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
-    let answer = move |_: &_, ask| asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask));
+    let first = stores.first().map(|store| Arc::clone(&store.foundation.objects.store));
+    let answer = move |_: &_, ask| match ask {
+        ControlRequest::ForgetRecent => admin_api::forget_recent(first.as_ref()),
+        ask => asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask)),
+    };
     let mut control =
         Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));

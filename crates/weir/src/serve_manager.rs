@@ -430,6 +430,9 @@ impl AdminApi {
                  with its --data; without --now, --rate and --stop it lists the damage here"
                     .into(),
             ),
+            ControlRequest::ForgetRecent => {
+                Reply::Refused("this is a cluster's manager, which has no data: run the command on a disk server, with its --data".into())
+            }
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, *since),
             ControlRequest::Tokens => self.listed(),
             ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {

@@ -124,6 +124,9 @@ pub struct System {
     /// A command that restores it.
     #[serde(default)]
     pub restore: Vec<String>,
+    /// A command that empties the caches of its servers before each cold read.
+    #[serde(default)]
+    pub empty_caches: Vec<String>,
     /// The site names of servers, by their `HOST` or `HOST:PORT`.
     #[serde(default)]
     pub sites: BTreeMap<String, String>,
@@ -458,6 +461,25 @@ mod tests {
         assert!(wrong(peer, "block = \"2MiB\"").contains("blocks above 1048576 bytes"));
         let twice = format!("{peer}\n[[system]]\nname = \"b\"\nplace = \"/b\"\n{peer}");
         assert!(wrong(&twice, "at_once = [false, true]").contains("iperf3 does not support `at_once"));
+    }
+
+    #[test]
+    fn after_write_stands_behind_a_phase_that_writes() {
+        let with = |phases: &str| {
+            Campaign::parse(&format!(
+                "name = 'b'\nrepeats = 1\n[[system]]\nname = 'a'\nplace = '/a'\n[[streams]]\nname = 's'\nphases = [{phases}]\n\
+                 file = '1MiB'\nblock = '64KiB'\nbeside = ['fio']\n"
+            ))
+        };
+        for good in ["'write', 'after-write'", "'write', 'read', 'rewrite', 'after-write', 'reread'"] {
+            let campaign = with(good).unwrap();
+            assert!(campaign.works()[0].phases.iter().any(|phase| phase.workload().title() == "after-write by fio"));
+        }
+        for wrong in ["'write', 'read', 'after-write'", "'write', 'after-write', 'after-write'"] {
+            let error = with(wrong).unwrap_err().to_string();
+            assert!(error.contains("put it right behind one that writes"), "{error}");
+        }
+        assert!(with("'after-write'").unwrap_err().to_string().contains("put `write` before it"));
     }
 
     #[test]

@@ -148,13 +148,17 @@ impl Work {
     /// Checks each phase and the files that it needs.
     pub(super) fn check(&self) -> Result<(), CampaignError> {
         let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
-        let mut made = false;
+        let (mut made, mut has_written) = (false, false);
         for phase in self.workloads() {
             phase.check().map_err(wrong)?;
             if phase.needs_files() && !made {
                 return Err(wrong(WorkError::NoFiles(phase.title())));
             }
+            if phase.must_follow_write() && !has_written {
+                return Err(wrong(WorkError::NotAfterWrite(phase.title())));
+            }
             made |= phase.makes_files();
+            has_written = phase.writes();
         }
         if self.phases.is_empty() { Err(CampaignError::Nothing("phases in one of its works")) } else { Ok(()) }
     }

@@ -169,7 +169,7 @@ pub(super) fn put(rows: &mut [PlacedRow<'_>], trials: &[TrialRecord], campaign: 
             if fits && !emptied && is_path(&cell.system) {
                 cell.flags.insert(Flag::FitsMemory);
             }
-            if reads && !is_path(&cell.system) && may_be_held(&cell.system) {
+            if reads && !emptied && !is_path(&cell.system) && may_be_held(&cell.system) {
                 cell.flags.insert(Flag::MaybeCached);
             }
             if unequal || unlike {

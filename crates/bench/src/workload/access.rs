@@ -14,6 +14,8 @@ pub enum Access {
     Read,
     /// The same once more, with filled caches.
     Reread,
+    /// Read from start to end right after the write, with the caches as the write has left them.
+    AfterWrite,
     /// Read from start to end what another stream has written: the stream half of all further on.
     ReadOthers,
     /// Read each block once, in random order.
@@ -153,7 +155,7 @@ impl Operations {
 
     fn block_at(&self, place: u64) -> u64 {
         match self.access {
-            Access::Write | Access::Rewrite | Access::Read | Access::Reread => place,
+            Access::Write | Access::Rewrite | Access::Read | Access::Reread | Access::AfterWrite => place,
             Access::Fwrite | Access::Frewrite | Access::Fread | Access::Freread | Access::ReadOthers => place,
             Access::RandomRead | Access::RandomWrite | Access::Mixed => self.permutation.at(place),
             Access::StrideRead => strided(place, self.blocks),

@@ -52,6 +52,9 @@ pub enum WorkError {
     /// There are no files to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
+    /// What it reads must have been written just before.
+    #[error("{0} reads what the phase before it has written; put it right behind one that writes")]
+    NotAfterWrite(String),
     /// There is no system to work on.
     #[error("{0} needs a system")]
     NoSystem(String),
@@ -172,6 +175,11 @@ pub trait Workload {
 
     /// Whether it creates the files of later phases.
     fn makes_files(&self) -> bool {
+        false
+    }
+
+    /// Whether the phase before it must write.
+    fn must_follow_write(&self) -> bool {
         false
     }
 

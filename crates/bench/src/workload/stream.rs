@@ -232,6 +232,10 @@ impl Workload for StreamSpec {
         self.access.makes_files()
     }
 
+    fn must_follow_write(&self) -> bool {
+        self.access == Access::AfterWrite
+    }
+
     fn is_cold(&self) -> bool {
         self.access.is_cold() && !self.io_options.direct
     }

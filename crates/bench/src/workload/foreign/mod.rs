@@ -76,9 +76,9 @@ impl ForeignSpec {
         match self.tool {
             Tool::Fio => matches!(
                 self.work.access,
-                A::Write | A::Rewrite | A::Read | A::Reread | A::RandomRead | A::RandomWrite | A::Mixed
+                A::Write | A::Rewrite | A::Read | A::Reread | A::AfterWrite | A::RandomRead | A::RandomWrite | A::Mixed
             ),
-            Tool::Xrdcp => matches!(self.work.access, A::Write | A::Read | A::Reread),
+            Tool::Xrdcp => matches!(self.work.access, A::Write | A::Read | A::Reread | A::AfterWrite),
         }
     }
 
@@ -142,6 +142,10 @@ impl Workload for ForeignSpec {
 
     fn writes(&self) -> bool {
         self.work.access.writes()
+    }
+
+    fn must_follow_write(&self) -> bool {
+        self.work.must_follow_write()
     }
 
     fn is_cold(&self) -> bool {
