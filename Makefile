@@ -6,7 +6,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb image clean
+.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb wheel image clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,9 @@ soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full 
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
 	scripts/deb.sh $(WEIR)
+
+wheel: ## the Python package, build/weir-VERSION-cp39-abi3-PLATFORM.whl
+	scripts/wheel.sh
 
 image: deb ## a container image of the package, weir:latest, with podman, buildah or docker
 	scripts/image.sh "$$(ls -t build/weir_*.deb | head -1)"

@@ -27,6 +27,14 @@ pub struct Span {
     pub len: usize,
 }
 
+impl Span {
+    /// Returns the offset behind its last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len as u64)
+    }
+}
+
 /// The number of requests that a read took.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RoundTrips {

@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("disk-server", &["cluster", "link", "node", "store"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
+    ("python", &["client", "wire"]),
     ("console", &[]),
     ("status-page", &["console"]),
     ("monitor", &["console"]),

@@ -1,0 +1,37 @@
+//! Python's exception for each error. Python chooses the class by the number: `ENOENT` becomes a `FileNotFoundError`.
+
+use client::{ClientError, Kind};
+use pyo3::PyErr;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use rustix::io::Errno;
+use wire::ErrorNumber;
+
+/// Makes the exception, with the client's own text: what was tried, where, and what went wrong.
+pub fn to_python(error: ClientError) -> PyErr {
+    if let ClientError::Url(_) = &error {
+        return PyValueError::new_err(error.to_string());
+    }
+    PyOSError::new_err((number(&error).raw_os_error(), error.to_string()))
+}
+
+fn number(error: &ClientError) -> Errno {
+    match error {
+        ClientError::Connect { source, .. } if source.kind() != std::io::ErrorKind::TimedOut => {
+            source.raw_os_error().map_or(Errno::HOSTUNREACH, Errno::from_raw_os_error)
+        }
+        ClientError::Lost { .. } | ClientError::Moved { .. } => Errno::CONNRESET,
+        ClientError::Stopped => Errno::CANCELED,
+        ClientError::Refused { number: ErrorNumber::IS_DIRECTORY, .. } => Errno::ISDIR,
+        _ => match error.kind() {
+            Kind::NotFound => Errno::NOENT,
+            Kind::Exists => Errno::EXIST,
+            Kind::Denied => Errno::ACCESS,
+            Kind::WrongKind => Errno::NOTDIR,
+            Kind::NoSpace => Errno::NOSPC,
+            Kind::Unsupported => Errno::OPNOTSUPP,
+            Kind::Connection => Errno::TIMEDOUT,
+            Kind::Usage => Errno::INVAL,
+            Kind::Checksum | Kind::Other => Errno::IO,
+        },
+    }
+}

@@ -1,0 +1,185 @@
+//! Connections and open files, shared by all threads of a process.
+//!
+//! One thread uses a connection at a time. A file that was read stays open for a while, so that the next read costs one
+//! round trip. See [`OpenFile`] for the bytes that a reader may see.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, Settings, Stop, Url};
+use parking_lot::Mutex;
+
+use crate::open_file::{OpenFile, Piece, Version};
+
+/// How many idle clients are kept. Each has a connection to each server that it has asked.
+const CLIENTS_MAX: usize = 4;
+/// How often unused files are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a user chooses, beside the client's settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections with which one file is read.
+    pub connections: usize,
+    /// Files that stay open.
+    pub files: usize,
+    /// How long a file stays open without a read.
+    pub idle: Duration,
+    /// Two ranges with at most this many bytes between them are read as one.
+    pub gap: usize,
+    /// Bytes that are kept for one file because they will probably be asked for.
+    pub ahead: usize,
+}
+
+/// A requested range as Python's slices have it: open ends, and negative numbers that count from the end.
+pub type Asked = (Option<i64>, Option<i64>);
+
+/// The connections and open files.
+pub struct State {
+    pub settings: Settings,
+    pub limits: Limits,
+    stop: Arc<AtomicBool>,
+    clients: Mutex<Vec<Client>>,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    by_url: HashMap<String, Arc<OpenFile>>,
+    watched: bool,
+}
+
+impl State {
+    pub fn new(mut settings: Settings, limits: Limits) -> Arc<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        settings.stop = Stop::when(move || asked.load(Ordering::Relaxed));
+        let (clients, files) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { settings, limits, stop, clients, files })
+    }
+
+    /// Ends what is under way.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no thread was inside when the process was forked, so that its parts can be dropped in the child.
+    pub fn is_at_rest(&self) -> bool {
+        let Some(files) = self.files.try_lock() else { return false };
+        self.clients.try_lock().is_some() && files.by_url.values().all(|file| file.is_at_rest())
+    }
+
+    /// Calls `ask` with a client for this thread alone.
+    pub fn with_client<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
+        let kept = self.clients.lock().pop();
+        let mut client = kept.unwrap_or_else(|| Client::new(self.settings.clone()));
+        let answer = ask(&mut client);
+        let mut clients = self.clients.lock();
+        if clients.len() < CLIENTS_MAX {
+            clients.push(client);
+        }
+        answer
+    }
+
+    /// Reads ranges of one file. If the file has changed since it was opened, reads all of them again from the new one:
+    /// the bytes of one call are those of one open. With a `version`, only that one is read.
+    pub fn read(
+        self: &Arc<Self>,
+        url: &str,
+        asked: &[Asked],
+        version: Option<Version>,
+    ) -> Result<Vec<Piece>, ClientError> {
+        let (file, fresh) = self.open(url)?;
+        let failed = match file.read_version(self, asked, version) {
+            Ok(pieces) => return Ok(pieces),
+            Err(failed) => failed,
+        };
+        self.forget(url, Some(&file));
+        if fresh || matches!(failed, ClientError::Stopped | ClientError::GaveUp { .. }) {
+            return Err(failed);
+        }
+        self.open(url)?.0.read_version(self, asked, version)
+    }
+
+    /// Returns the open file, and whether it was opened for this call.
+    pub fn open(self: &Arc<Self>, url: &str) -> Result<(Arc<OpenFile>, bool), ClientError> {
+        if let Some(file) = self.known(url) {
+            return Ok((file, false));
+        }
+        let parsed = Url::parse(url)?;
+        let file = Arc::new(self.with_client(|client| OpenFile::open(client, &parsed))?);
+        let mut files = self.files.lock();
+        // Another thread may have been faster. Then its file counts, so that all readers share one.
+        if let Some(other) = files.by_url.get(url).filter(|other| !other.is_outdated()) {
+            return Ok((Arc::clone(other), true));
+        }
+        if files.by_url.len() >= self.limits.files.max(1) {
+            let oldest = files.by_url.iter().min_by_key(|(_, file)| file.used()).map(|(url, _)| url.clone());
+            oldest.and_then(|url| files.by_url.remove(&url));
+        }
+        files.by_url.insert(url.to_owned(), Arc::clone(&file));
+        if !files.watched {
+            files.watched = true;
+            let state = Arc::downgrade(self);
+            std::thread::spawn(move || close_unused(&state));
+        }
+        Ok((file, true))
+    }
+
+    /// Returns the file if it is open.
+    pub fn known(&self, url: &str) -> Option<Arc<OpenFile>> {
+        self.files.lock().by_url.get(url).filter(|file| !file.is_outdated()).map(Arc::clone)
+    }
+
+    /// The file is opened again for the next read; only if it is still `file`, if that is given.
+    pub fn forget(&self, url: &str, file: Option<&Arc<OpenFile>>) {
+        let mut files = self.files.lock();
+        let is_it = |found: &Arc<OpenFile>| file.is_none_or(|file| Arc::ptr_eq(found, file));
+        let found = if files.by_url.get(url).is_some_and(is_it) { files.by_url.remove(url) } else { None };
+        drop(files);
+        if let Some(found) = found {
+            found.set_outdated();
+        }
+    }
+
+    /// Forgets all files.
+    pub fn forget_all(&self) {
+        let files = std::mem::take(&mut self.files.lock().by_url);
+        files.values().for_each(|file| file.set_outdated());
+    }
+
+    /// Ends the idle connections.
+    pub fn forget_clients(&self) {
+        self.clients.lock().clear();
+    }
+
+    /// Closes files that were not used for a while. Returns whether others are open.
+    fn close_unused(&self) -> bool {
+        let (now, idle) = (Instant::now(), self.limits.idle);
+        let mut files = self.files.lock();
+        let is_unused = |file: &OpenFile| now.saturating_duration_since(file.used()) >= idle;
+        let unused: Vec<String> =
+            files.by_url.iter().filter(|(_, file)| is_unused(file)).map(|(url, _)| url.clone()).collect();
+        let unused: Vec<_> = unused.iter().filter_map(|url| files.by_url.remove(url)).collect();
+        let more = !files.by_url.is_empty();
+        files.watched = more;
+        drop(files);
+        for file in unused {
+            for session in file.close() {
+                self.with_client(|client| client.give_back(session, file.url()));
+            }
+        }
+        more
+    }
+}
+
+fn close_unused(state: &Weak<State>) {
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        if !state.upgrade().is_some_and(|state| state.close_unused()) {
+            return;
+        }
+    }
+}

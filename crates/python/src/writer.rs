@@ -1,0 +1,128 @@
+//! A file that is being written.
+
+use std::sync::Arc;
+
+use client::{Chunk, ClientError, Kind, Url};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use wire::request::OpenOptions;
+
+use crate::error::to_python;
+use crate::pool::State;
+
+/// The most bytes of one request.
+const REQUEST_MAX: usize = 4 << 20;
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// It is replaced, or made.
+    Replace,
+    /// It must not exist.
+    New,
+    /// It is continued at its end, or made.
+    Append,
+}
+
+/// A file that is being written. Several requests are under way at a time. `close` says whether all of them succeeded.
+#[pyclass(frozen, weakref, module = "weir._weir")]
+pub struct Writer {
+    pid: u32,
+    state: Arc<State>,
+    url: String,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    writer: client::Writer<Vec<u8>>,
+    at: u64,
+}
+
+impl Writer {
+    pub fn open(state: &Arc<State>, url: &str, mode: Mode, permissions: u16) -> Result<Self, ClientError> {
+        let parsed = Url::parse(url)?;
+        let file = state.with_client(|client| {
+            let mut open = |options| client.open(&parsed, options | OpenOptions::UPDATE, permissions);
+            let new = OpenOptions::NEW | OpenOptions::MKPATH;
+            match mode {
+                Mode::Replace => open(OpenOptions::DELETE | OpenOptions::MKPATH),
+                Mode::New => open(new),
+                Mode::Append => match open(OpenOptions::NONE) {
+                    Err(error) if error.kind() == Kind::NotFound => open(new),
+                    opened => opened,
+                },
+            }
+        })?;
+        let at = if mode == Mode::Append { file.stat().size } else { 0 };
+        state.forget(url, None);
+        let open = Mutex::new(Some(Open { writer: client::Writer::new(file), at }));
+        Ok(Self { pid: std::process::id(), state: Arc::clone(state), url: url.to_owned(), open })
+    }
+
+    fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Open) -> Result<T, ClientError> + Send) -> PyResult<T>
+    where
+        T: Send,
+    {
+        if self.pid != std::process::id() {
+            return Err(PyValueError::new_err("this file was opened for writing before the process was forked"));
+        }
+        let answer = py.detach(|| {
+            let mut open = self.open.lock();
+            let answer = ask(open.as_mut()?);
+            if answer.is_err() {
+                // What the server has is not what the caller wanted, so the file must not become complete.
+                *open = None;
+            }
+            Some(answer)
+        });
+        match answer {
+            Some(answer) => answer.map_err(to_python),
+            None => Err(PyValueError::new_err("write to a closed file")),
+        }
+    }
+}
+
+#[pymethods]
+impl Writer {
+    /// The number of bytes before the next one that is written.
+    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |open| Ok(open.at))
+    }
+
+    /// Writes bytes. They may still be on their way when this returns.
+    fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<usize> {
+        self.with(py, |open| {
+            for part in data.chunks(REQUEST_MAX) {
+                let chunk = Chunk { offset: open.at, len: part.len(), buffer: part.to_vec() };
+                open.writer.put(chunk)?;
+                open.at += part.len() as u64;
+            }
+            Ok(data.len())
+        })
+    }
+
+    /// Makes the bytes written so far durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |open| open.writer.sync())
+    }
+
+    /// Waits for all answers, and closes the file. It is complete then.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |_| Ok(()))?;
+        let closed = py.detach(|| {
+            let open = self.open.lock().take();
+            let closed = open.map_or(Ok(()), |open| open.writer.finish().map(drop));
+            self.state.forget(&self.url, None);
+            closed
+        });
+        closed.map_err(to_python)
+    }
+
+    /// Gives the file up: it does not become complete.
+    fn abandon(&self, py: Python<'_>) {
+        if self.pid == std::process::id() {
+            py.detach(|| drop(self.open.lock().take()));
+        }
+    }
+}

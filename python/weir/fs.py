@@ -1,0 +1,480 @@
+"""The file system for `fsspec`, asynchronous and synchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
+from fsspec.callbacks import DEFAULT_CALLBACK
+
+from . import _weir, threads
+from .address import PROTOCOLS, join, split
+from .file import AsyncWeirFile, WeirFile
+
+IS_DIRECTORY, OTHER = 2, 4
+# The size of a file that was opened so recently is taken from its open: one round trip less.
+FRESH_SECONDS = 5.0
+# Bytes of one step of a copy.
+STEP = 32 << 20
+
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for pool in list(_pools):
+        pool.stop()
+
+
+class WeirFileSystem(AsyncFileSystem):
+    """The files of one XRootD server or weir cluster.
+
+    Parameters
+    ----------
+    hostid:
+        The server: `HOST[:PORT]`. `fsspec` takes it from an address.
+    timeout:
+        How many seconds the server may be silent before a request fails.
+    connect_timeout:
+        How many seconds making a connection may take.
+    recovery:
+        For how many seconds a lost connection is restored, at another server if there is one.
+    wait:
+        For how many seconds in all a server may ask to wait.
+    connections:
+        How many connections read one file.
+    open_files, idle:
+        How many files stay open after a read, and for how many seconds without another one.
+    gap:
+        Two ranges with at most this many bytes between them are read as one.
+    read_ahead:
+        How many bytes of one file are kept because they will probably be asked for. 0 turns this off.
+    user:
+        The user name for servers that ask for none better.
+    """
+
+    protocol = PROTOCOLS
+    root_marker = "/"
+    async_impl = True
+
+    def __init__(
+        self,
+        hostid: str | None = None,
+        *,
+        timeout: float = 300.0,
+        connect_timeout: float = 10.0,
+        recovery: float = 60.0,
+        wait: float = 600.0,
+        connections: int = 4,
+        open_files: int = 64,
+        idle: float = 30.0,
+        gap: int = 16 << 10,
+        read_ahead: int = 64 << 20,
+        user: str | None = None,
+        asynchronous: bool = False,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(asynchronous=asynchronous, loop=loop, **options)
+        if not hostid:
+            raise ValueError("which server? Give hostid='HOST[:PORT]', or open an address such as weir://HOST//PATH")
+        self.hostid = hostid
+        self._options = {
+            "connect_timeout": connect_timeout,
+            "silence": timeout,
+            "recovery": recovery,
+            "wait": wait,
+            "connections": connections,
+            "files": open_files,
+            "idle": idle,
+            "gap": gap,
+            "ahead": read_ahead,
+            "user": user,
+        }
+        self._connections = max(1, connections)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What belongs to one process."""
+        self._pool_pid = os.getpid()
+        self._lock = threading.Lock()
+        self._native = _weir.Pool(**self._options)
+        self._batches: dict[tuple[int, str], _Batches] = {}
+        _pools.add(self._native)
+
+    @property
+    def pool(self) -> Any:
+        """The connections of this process. After a fork, the child makes its own."""
+        if self._pool_pid != os.getpid():
+            before = self._native
+            self._begin()
+            before.drop_after_fork()
+        return self._native
+
+    @property
+    def loop(self) -> Any:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._loop = None if self.asynchronous else get_loop()
+        return self._loop
+
+    # Names
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return split(os.fspath(path))[1]
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        server, _ = split(path)
+        return {"hostid": server} if server else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The whole address of a path."""
+        return join(self.hostid, self._strip_protocol(name))
+
+    def _url(self, path: str) -> str:
+        return join(self.hostid, self._strip_protocol(path))
+
+    async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
+        return await threads.start(asyncio.get_running_loop(), call, *args)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Close files that are open for reading, so that the next read sees the present ones."""
+        self.pool.forget(None if path is None else self._url(path))
+        super().invalidate_cache(path)
+
+    # Attributes and listings
+
+    def _attributes(self, path: str, found: Any) -> dict[str, Any]:
+        if found is None:
+            return {"name": path, "size": None, "type": "other"}
+        size, flags, mtime, mode, number, owner, group = found
+        kind = "directory" if flags & IS_DIRECTORY else "other" if flags & OTHER else "file"
+        size = 0 if kind == "directory" else size
+        info = {"name": path, "size": size, "type": kind, "mtime": mtime, "id": number}
+        if mode is not None:
+            info |= {"mode": mode, "owner": owner, "group": group}
+        return info
+
+    def _info_now(self, path: str) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        url = self._url(path)
+        found = self.pool.stat_of_open(url, FRESH_SECONDS)
+        if found is None:
+            found = self.pool.stat(url)
+        return self._attributes(path.partition("?")[0], found)
+
+    async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        found = self.pool.stat_of_open(self._url(path), FRESH_SECONDS)
+        if found is not None:
+            return self._attributes(self._strip_protocol(path).partition("?")[0], found)
+        return await self._run(self._info_now, path)
+
+    async def _exists(self, path: str, **kwargs: Any) -> bool:
+        try:
+            await self._info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def _ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        try:
+            found = await self._run(self.pool.list, self._url(path))
+        except FileNotFoundError:
+            raise
+        except OSError:
+            info = await self._info(path)
+            if info["type"] == "directory":
+                raise
+            return [info] if detail else [info["name"]]
+        folder = path.partition("?")[0].rstrip("/")
+        entries = [self._attributes(f"{folder}/{name}", attributes) for name, attributes in found]
+        entries.sort(key=lambda entry: entry["name"])
+        return entries if detail else [entry["name"] for entry in entries]
+
+    async def _modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp((await self._info(path))["mtime"], tz=timezone.utc)  # noqa: UP017 (Python 3.9 has no `UTC`)
+
+    modified = sync_wrapper(_modified)
+
+    async def _checksum(self, path: str, algorithm: str | None = None) -> tuple[str, str]:
+        """The name and the value (in hexadecimal) of a checksum that the server keeps or computes."""
+        return await self._run(self.pool.checksum, self._url(path), algorithm)
+
+    checksum = sync_wrapper(_checksum)
+
+    async def _space(self, path: str = "/") -> dict[str, int]:
+        """Total, free and used bytes of the server."""
+        total, free, used = await self._run(self.pool.space, self._url(path))
+        return {"total": total, "free": free, "used": used}
+
+    space = sync_wrapper(_space)
+
+    # Reads
+
+    def _ask(self, path: str, start: int | None, end: int | None) -> asyncio.Future[bytes]:
+        """Asks for a range. Ranges of one file that are asked for in the same step of the loop become few requests."""
+        pool, loop, url = self.pool, asyncio.get_running_loop(), self._url(path)
+        key = (id(loop), url)
+        with self._lock:
+            batches = self._batches.get(key)
+            if batches is None or batches.loop is not loop:
+                batches = self._batches[key] = _Batches(self, pool, loop, url)
+        return batches.ask(start, end)
+
+    def _forget_batches(self, batches: _Batches) -> None:
+        with self._lock:
+            if self._batches.get((id(batches.loop), batches.url)) is batches:
+                del self._batches[(id(batches.loop), batches.url)]
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        return await self._ask(path, start, end)
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        if not isinstance(paths, list):
+            raise TypeError("paths must be a list")
+        starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends")
+        asked = [self._ask(*one) for one in zip(paths, starts, ends)]  # noqa: B905 (Python 3.9 has no `strict`)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        if on_error != "return":
+            for one in found:
+                if isinstance(one, BaseException):
+                    raise one
+        return list(found)
+
+    async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **kwargs: Any) -> None:
+        if (await self._info(rpath))["type"] == "directory":
+            os.makedirs(lpath, exist_ok=True)
+            return
+
+        def get() -> None:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+            with open(lpath, "wb") as out:
+                self._each_step(rpath, out.write, callback)
+
+        await self._run(get)
+
+    def _each_step(self, path: str, write: Callable[[bytes], Any], callback: Any) -> None:
+        """Reads a whole file in steps, all of one version of it."""
+        url = self._url(path)
+        version = self.pool.version(url)
+        size = version[1]
+        callback.set_size(size)
+        for at in range(0, size, STEP):
+            data = self.pool.read_ranges(url, [(at, min(at + STEP, size))], version)[0]
+            write(data)
+            callback.relative_update(len(data))
+
+    # Changes
+
+    async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        def pipe() -> None:
+            writer = self.pool.write(self._url(path), "x" if mode == "create" else "w", 0o644)
+            _write_all(writer, lambda write: write(bytes(value)))
+
+        await self._run(pipe)
+
+    async def _put_file(
+        self, lpath: str, rpath: str, mode: str = "overwrite", callback: Any = DEFAULT_CALLBACK, **kwargs: Any
+    ) -> None:
+        if os.path.isdir(lpath):
+            await self._makedirs(rpath, exist_ok=True)
+            return
+
+        def put() -> None:
+            with open(lpath, "rb") as source:
+                callback.set_size(os.fstat(source.fileno()).st_size)
+                writer = self.pool.write(self._url(rpath), "x" if mode == "create" else "w", 0o644)
+
+                def copy(write: Callable[[bytes], Any]) -> None:
+                    while part := source.read(4 << 20):
+                        write(part)
+                        callback.relative_update(len(part))
+
+                _write_all(writer, copy)
+
+        await self._run(put)
+
+    async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Copies a file through this process."""
+        if (await self._info(path1))["type"] == "directory":
+            await self._makedirs(path2, exist_ok=True)
+            return
+
+        def copy() -> None:
+            writer = self.pool.write(self._url(path2), "w", 0o644)
+            _write_all(writer, lambda write: self._each_step(path1, write, DEFAULT_CALLBACK))
+
+        await self._run(copy)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        try:
+            await self._run(self.pool.mkdir, self._url(path), 0o755, False)
+        except FileNotFoundError:
+            if not create_parents:
+                raise
+            await self._run(self.pool.mkdir, self._url(path), 0o755, True)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        try:
+            await self._mkdir(path)
+        except FileExistsError:
+            if not exist_ok or (await self._info(path))["type"] != "directory":
+                raise
+
+    async def _rm_file(self, path: str, **kwargs: Any) -> None:
+        await self._run(self.pool.rm, self._url(path))
+
+    async def _rmdir(self, path: str) -> None:
+        """Removes an empty directory."""
+        await self._run(self.pool.rmdir, self._url(path))
+
+    rmdir = sync_wrapper(_rmdir)
+
+    async def _rm(
+        self,
+        path: Any,
+        recursive: bool = False,
+        batch_size: int | None = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for one in await self._expand_path(path):
+            if (await self._info(one))["type"] != "directory":
+                await self._rm_file(one)
+                continue
+            if not recursive:
+                raise IsADirectoryError(f"{self._url(one)} is a directory; give recursive=True to remove all below it")
+            found = await self._find(one, withdirs=True, detail=True)
+            folders = [name for name, info in found.items() if info["type"] == "directory" and name != one]
+            await asyncio.gather(*(self._rm_file(name) for name, info in found.items() if info["type"] != "directory"))
+            for folder in sorted(folders, key=len, reverse=True):
+                await self._rmdir(folder)
+            await self._rmdir(one)
+
+    async def _mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: Any = None, **kwargs: Any) -> None:
+        """Renames a file or a directory. Replaces a file."""
+        await self._run(self.pool.mv, self._url(path1), self._url(path2))
+
+    mv = sync_wrapper(_mv)
+
+    async def _mv_file(self, path1: str, path2: str) -> None:
+        await self._mv(path1, path2)
+
+    async def _chmod(self, path: str, mode: int) -> None:
+        """Sets permission bits."""
+        await self._run(self.pool.chmod, self._url(path), mode)
+
+    chmod = sync_wrapper(_chmod)
+
+    async def _truncate(self, path: str, size: int) -> None:
+        """Sets the length of a file."""
+        await self._run(self.pool.truncate, self._url(path), size)
+
+    truncate = sync_wrapper(_truncate)
+
+    # Open files
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> WeirFile:
+        return WeirFile(
+            self, path, mode, block_size or "default", autocommit=autocommit, cache_options=cache_options, **kwargs
+        )
+
+    async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> AsyncWeirFile:
+        """Opens a file whose methods are coroutines."""
+        if "b" not in mode or kwargs.pop("compression", None):
+            raise ValueError("only binary modes without compression")
+        return AsyncWeirFile(await self._run(lambda: self._open(path, mode, **kwargs)))
+
+
+def _write_all(writer: Any, copy: Callable[[Callable[[bytes], Any]], Any]) -> None:
+    """Writes a file. If that fails, the file does not become complete."""
+    try:
+        copy(writer.write)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+class _Batches:
+    """The ranges of one file that are asked for by one event loop."""
+
+    def __init__(self, fs: WeirFileSystem, pool: Any, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        self.fs, self.pool, self.loop, self.url = fs, pool, loop, url
+        self._waiting: list[tuple[int | None, int | None, asyncio.Future[bytes]]] = []
+        self._under_way = 0
+        self._due = False
+
+    def ask(self, start: int | None, end: int | None) -> asyncio.Future[bytes]:
+        future = self.loop.create_future()
+        self._waiting.append((start, end, future))
+        if not self._due and self._under_way < self.fs._connections:
+            self._due = True
+            self.loop.call_soon(self._send)
+        return future
+
+    def _send(self) -> None:
+        """Sends all that wait as one read. While each connection has a read, further ranges gather."""
+        self._due = False
+        batch = [one for one in self._waiting if not one[2].done()]
+        self._waiting = []
+        if not batch:
+            self._end()
+            return
+        self._under_way += 1
+        ranges = [(start, end) for start, end, _ in batch]
+        read = threads.start(self.loop, self.pool.read_ranges, self.url, ranges)
+        read.add_done_callback(lambda done: self._answer(batch, done))
+
+    def _answer(self, batch: list[Any], done: asyncio.Future[list[bytes]]) -> None:
+        self._under_way -= 1
+        error = None if done.cancelled() else done.exception()
+        for index, (_, _, future) in enumerate(batch):
+            if future.done():
+                continue
+            if done.cancelled():
+                future.cancel()
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result()[index])
+        if self._waiting and not self._due:
+            self._due = True
+            self.loop.call_soon(self._send)
+        self._end()
+
+    def _end(self) -> None:
+        if not self._waiting and not self._under_way:
+            self.fs._forget_batches(self)
