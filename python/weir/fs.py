@@ -453,8 +453,14 @@ class _Batches:
         if not batch:
             self._end()
             return
-        self._under_way += 1
         ranges = [(start, end) for start, end, _ in batch]
+        kept = self.pool.read_kept(self.url, ranges)
+        if kept is not None:
+            for (_, _, future), data in zip(batch, kept):  # noqa: B905 (Python 3.9 has no `strict`)
+                future.set_result(data)
+            self._end()
+            return
+        self._under_way += 1
         read = threads.start(self.loop, self.pool.read_ranges, self.url, ranges)
         read.add_done_callback(lambda done: self._answer(batch, done))
 

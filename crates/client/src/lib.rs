@@ -24,6 +24,7 @@
 //!
 //! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
+mod ahead;
 mod connect;
 mod copying;
 mod deadline;
@@ -51,6 +52,7 @@ mod watch;
 mod writer;
 mod written;
 
+pub use ahead::Pattern;
 pub use direct::{Opened, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;

@@ -11,10 +11,18 @@ use parking_lot::{Condvar, Mutex};
 use wire::request::OpenOptions;
 use wire::response::StatReply;
 
+use crate::kept::{self, Found, Kept};
 use crate::pool::{Asked, State};
 
-/// A read of more bytes than this uses several connections, each for at least so many.
+/// A large read uses several connections, each for at least so many bytes.
 const SHARE_MIN: usize = 4 << 20;
+/// It opens more connections only for so many bytes each: opening one takes some round trips.
+const SHARE_OF_NEW: usize = 16 << 20;
+/// Where a read takes less time than this, reading ahead would only cost.
+const NEAR: Duration = Duration::from_millis(1);
+/// A single range up to this length is read with what is around it: a reader of a file's structure asks for that next.
+const SMALL: usize = 16 << 10;
+const AROUND: u64 = 64 << 10;
 /// How often a thread that waits for a connection looks whether it must stop.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -29,6 +37,10 @@ pub struct Piece {
 }
 
 impl Piece {
+    pub fn new(buffer: Arc<Vec<u8>>, begin: usize, len: usize) -> Self {
+        Self { buffer, begin, len }
+    }
+
     /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.get(self.begin..self.begin + self.len).unwrap_or_default()
@@ -42,6 +54,8 @@ pub struct OpenFile {
     opened: Instant,
     handles: Mutex<Handles>,
     changed: Condvar,
+    kept: Mutex<Kept>,
+    came: Condvar,
 }
 
 struct Handles {
@@ -51,6 +65,8 @@ struct Handles {
     /// A thread opens another one.
     opening: bool,
     used: Instant,
+    /// The shortest time of a read.
+    fastest: Duration,
     outdated: bool,
 }
 
@@ -58,8 +74,16 @@ impl OpenFile {
     pub fn open(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
         let file = client.open(url, OpenOptions::READ, 0)?;
         let (stat, now) = (file.stat().clone(), Instant::now());
-        let handles = Handles { idle: vec![file], open: 1, opening: false, used: now, outdated: false };
-        Ok(Self { url: url.clone(), stat, opened: now, handles: Mutex::new(handles), changed: Condvar::new() })
+        let handles = Handles { idle: vec![file], open: 1, opening: false, used: now, fastest: Duration::MAX, outdated: false };
+        Ok(Self {
+            url: url.clone(),
+            stat,
+            opened: now,
+            handles: Mutex::new(handles),
+            changed: Condvar::new(),
+            kept: Mutex::default(),
+            came: Condvar::new(),
+        })
     }
 
     pub fn url(&self) -> &Url {
@@ -87,7 +111,7 @@ impl OpenFile {
 
     /// Whether no thread holds its lock.
     pub fn is_at_rest(&self) -> bool {
-        self.handles.try_lock().is_some()
+        self.handles.try_lock().is_some() && self.kept.try_lock().is_some()
     }
 
     /// New readers open it again. Those that are reading end with this version.
@@ -131,16 +155,115 @@ impl OpenFile {
     /// Reads ranges as Python's slices have them: what is behind the end is left out.
     fn read(self: &Arc<Self>, state: &Arc<State>, asked: &[Asked]) -> Result<Vec<Piece>, ClientError> {
         let spans: Vec<Span> = asked.iter().map(|asked| span(*asked, self.stat.size)).collect();
-        let plan = ReadPlan::new(&spans, state.limits.gap);
+        if state.limits.ahead == 0 {
+            return self.read_now(state, &spans);
+        }
+        let mut found = self.look(state, &spans);
+        let mut missing: Vec<usize> =
+            (0..spans.len()).filter(|index| matches!(found[*index], Found::Missing)).collect();
+        loop {
+            let wanted: Vec<Span> = missing.iter().map(|index| spans[*index]).collect();
+            for (index, piece) in missing.iter().zip(self.read_missing(state, &wanted)?) {
+                found[*index] = Found::Here(piece);
+            }
+            // Waits for what another thread reads, unless that fails.
+            missing =
+                (0..spans.len()).filter(|index| !self.await_coming(state, spans[*index], &mut found[*index])).collect();
+            if missing.is_empty() {
+                break;
+            }
+            if state.settings.stop.is_asked() {
+                return Err(ClientError::Stopped);
+            }
+        }
+        Ok(found
+            .into_iter()
+            .filter_map(|found| if let Found::Here(piece) = found { Some(piece) } else { None })
+            .collect())
+    }
+
+    /// Reads ranges if all of them are here already. Does not wait.
+    pub fn read_kept(self: &Arc<Self>, state: &Arc<State>, asked: &[Asked]) -> Option<Vec<Piece>> {
+        if state.limits.ahead == 0 {
+            return None;
+        }
+        let spans: Vec<Span> = asked.iter().map(|asked| span(*asked, self.stat.size)).collect();
+        let now = Instant::now();
+        let mut kept = self.kept.lock();
+        let all_here = spans.iter().all(|span| matches!(kept.find(*span, now, state.limits.idle), Found::Here(_)));
+        drop(kept);
+        if !all_here {
+            return None;
+        }
+        self.handles.lock().used = now;
+        let found = self.look(state, &spans);
+        let pieces = found.into_iter().map(|found| if let Found::Here(piece) = found { Some(piece) } else { None });
+        pieces.collect()
+    }
+
+    /// Looks for ranges that were read before, and begins to read ahead.
+    fn look(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Vec<Found> {
+        let limits = state.limits;
+        // Before its first read, a file may be near.
+        let is_far = (NEAR..Duration::MAX).contains(&self.handles.lock().fastest);
+        let reads = if is_far { limits.connections.saturating_sub(1).min(2) } else { 0 };
+        let ahead = kept::Limits { reads, bytes: limits.ahead, gap: limits.gap };
+        let now = Instant::now();
+        let mut kept = self.kept.lock();
+        let found: Vec<Found> = spans.iter().map(|span| kept.find(*span, now, limits.idle)).collect();
+        let late = found.iter().any(|found| matches!(found, Found::Coming(_)));
+        if let Some((number, plan)) = kept.asked(spans, late, self.stat.size, ahead) {
+            let (file, state) = (Arc::clone(self), Arc::clone(state));
+            std::thread::spawn(move || {
+                let buffer = file.read_plan(&state, &plan).ok();
+                file.kept.lock().came(number, buffer);
+                file.came.notify_all();
+            });
+        }
+        found
+    }
+
+    /// Returns whether the range is there, after a wait for a read that is under way.
+    fn await_coming(&self, state: &State, span: Span, found: &mut Found) -> bool {
+        let mut kept = self.kept.lock();
+        while let Found::Coming(number) = found {
+            *found = kept.find_in(*number, span);
+            if matches!(found, Found::Coming(_)) {
+                self.came.wait_for(&mut kept, TICK);
+                if state.settings.stop.is_asked() {
+                    *found = Found::Missing;
+                }
+            }
+        }
+        matches!(found, Found::Here(_))
+    }
+
+    fn read_missing(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ClientError> {
+        let [small] = spans else { return self.read_now(state, spans) };
+        if small.len == 0 || small.len > SMALL {
+            return self.read_now(state, spans);
+        }
+        let begin = small.offset.min(self.stat.size.saturating_sub(AROUND));
+        let len = usize::try_from(AROUND.min(self.stat.size - begin)).unwrap_or(SMALL);
+        let around = Span { offset: begin, len };
+        let buffer = Arc::new(self.read_plan(state, &ReadPlan::new(&[around], 0))?);
+        self.kept.lock().keep(around, Arc::clone(&buffer), state.limits.ahead);
+        let at = usize::try_from(small.offset - begin).unwrap_or(usize::MAX);
+        Ok(vec![Piece::new(buffer, at, small.len)])
+    }
+
+    fn read_now(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ClientError> {
+        let plan = ReadPlan::new(spans, state.limits.gap);
         let buffer = Arc::new(self.read_plan(state, &plan)?);
-        let piece =
-            |(span, place): (&Span, &usize)| Piece { buffer: Arc::clone(&buffer), begin: *place, len: span.len };
+        let piece = |(span, place): (&Span, &usize)| Piece::new(Arc::clone(&buffer), *place, span.len);
         Ok(spans.iter().zip(plan.places()).map(piece).collect())
     }
 
     fn read_plan(self: &Arc<Self>, state: &Arc<State>, plan: &ReadPlan) -> Result<Vec<u8>, ClientError> {
         let mut buffer = vec![0; plan.len()];
-        let shares = plan.shares(state.limits.connections, SHARE_MIN);
+        let free = self.handles.lock().idle.len();
+        let connections = free.max(plan.len() / SHARE_OF_NEW).min(state.limits.connections);
+        let shares = plan.shares(connections, SHARE_MIN);
         match shares.as_slice() {
             [] => {}
             [only] => self.read_share(state, only, &mut buffer)?,
@@ -161,9 +284,11 @@ impl OpenFile {
 
     fn read_share(self: &Arc<Self>, state: &Arc<State>, share: &Share, into: &mut [u8]) -> Result<(), ClientError> {
         let mut file = self.take(state)?;
+        let begin = Instant::now();
         let read = file.read_spans(&share.spans, into).map(drop);
         let mut handles = self.handles.lock();
         handles.used = Instant::now();
+        handles.fastest = handles.fastest.min(begin.elapsed());
         // After an error, answers may still be on their way over the connection.
         if read.is_ok() && !handles.outdated {
             handles.idle.push(file);

@@ -152,6 +152,12 @@ impl Pool {
         Ok(pieces.iter().map(|piece| PyBytes::new(py, piece.bytes())).collect())
     }
 
+    /// The same, if all bytes are here already. It does not wait for a server; then it returns `None`.
+    fn read_kept<'py>(&self, py: Python<'py>, url: &str, ranges: Vec<Asked>) -> Option<Vec<Bound<'py, PyBytes>>> {
+        let pieces = py.detach(|| self.state.known(url)?.read_kept(&self.state, &ranges))?;
+        Some(pieces.iter().map(|piece| PyBytes::new(py, piece.bytes())).collect())
+    }
+
     /// Opens a file for writing. `mode`: `w` replaces it, `x` needs a new one, `a` continues it.
     fn write(&self, py: Python<'_>, url: &str, mode: &str, permissions: u16) -> PyResult<Writer> {
         let mode = match mode {

@@ -1,0 +1,171 @@
+//! Bytes of an open file that were read before they were asked for.
+//!
+//! They belong to one open of the file and go with it. They are few, and none is older than the time that a file stays
+//! open without a read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Pattern, ReadPlan, Span};
+
+use crate::open_file::Piece;
+
+/// The ranges that are read ahead at first, and at most.
+const RANGES: usize = 32;
+const RANGES_MAX: usize = 512;
+/// The most bytes of one read ahead.
+const READ_MAX: usize = 16 << 20;
+
+/// What is known about a range.
+pub enum Found {
+    Here(Piece),
+    /// A thread is reading it.
+    Coming(u64),
+    Missing,
+}
+
+/// The bytes that are kept.
+#[derive(Default)]
+pub struct Kept {
+    pattern: Pattern,
+    reads: VecDeque<Read>,
+    bytes: usize,
+    last: u64,
+    /// How many ranges are read ahead; 0 before the first time.
+    ranges: usize,
+    under_way: usize,
+}
+
+struct Read {
+    number: u64,
+    at: Instant,
+    spans: Vec<Span>,
+    len: usize,
+    /// `None`: it is under way.
+    buffer: Option<Arc<Vec<u8>>>,
+}
+
+impl Kept {
+    /// Looks for a range.
+    pub fn find(&mut self, span: Span, now: Instant, age_max: Duration) -> Found {
+        while self.reads.front().is_some_and(|read| read.buffer.is_some() && now.duration_since(read.at) > age_max) {
+            self.drop_oldest();
+        }
+        let mut coming = Found::Missing;
+        for read in self.reads.iter().rev() {
+            let mut begin = 0;
+            for kept in &read.spans {
+                if kept.offset <= span.offset && span.end() <= kept.end() {
+                    let Some(buffer) = &read.buffer else {
+                        coming = Found::Coming(read.number);
+                        break;
+                    };
+                    let begin = begin + usize::try_from(span.offset - kept.offset).unwrap_or(usize::MAX);
+                    return Found::Here(Piece::new(Arc::clone(buffer), begin, span.len));
+                }
+                begin += kept.len;
+            }
+        }
+        coming
+    }
+
+    /// Returns what became of a read that was under way.
+    pub fn find_in(&self, number: u64, span: Span) -> Found {
+        let Some(read) = self.reads.iter().find(|read| read.number == number) else { return Found::Missing };
+        let Some(buffer) = &read.buffer else { return Found::Coming(number) };
+        let mut begin = 0;
+        for kept in &read.spans {
+            if kept.offset <= span.offset && span.end() <= kept.end() {
+                let begin = begin + usize::try_from(span.offset - kept.offset).unwrap_or(usize::MAX);
+                return Found::Here(Piece::new(Arc::clone(buffer), begin, span.len));
+            }
+            begin += kept.len;
+        }
+        Found::Missing
+    }
+
+    /// Notes ranges that are asked for. Returns what should be read ahead now, with its number.
+    pub fn asked(&mut self, spans: &[Span], late: bool, size: u64, limits: Limits) -> Option<(u64, ReadPlan)> {
+        self.pattern.asked(spans);
+        self.ranges = if late { (self.ranges * 2).min(RANGES_MAX) } else { self.ranges.max(RANGES) };
+        if self.under_way >= limits.reads {
+            return None;
+        }
+        let windows = self.pattern.next(self.ranges, size);
+        let is_kept = |window: &Span| {
+            self.reads
+                .iter()
+                .any(|read| read.spans.iter().any(|kept| kept.offset <= window.offset && window.end() <= kept.end()))
+        };
+        // Few large reads are better than many small ones.
+        let kept = windows.iter().take_while(|window| is_kept(window)).count();
+        if windows.is_empty() || kept * 2 > windows.len() {
+            return None;
+        }
+        let mut room = READ_MAX.min(limits.bytes / 4);
+        let mut wanted = Vec::new();
+        for window in windows.into_iter().filter(|window| !is_kept(window)) {
+            let Some(rest) = room.checked_sub(window.len) else { break };
+            room = rest;
+            wanted.push(window);
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        let plan = ReadPlan::new(&wanted, limits.gap);
+        self.under_way += 1;
+        let number = self.add(plan.reads().to_vec(), None, limits.bytes);
+        Some((number, plan))
+    }
+
+    /// A read ahead has ended.
+    pub fn came(&mut self, number: u64, buffer: Option<Vec<u8>>) {
+        self.under_way -= 1;
+        let Some(place) = self.reads.iter().position(|read| read.number == number) else { return };
+        match buffer {
+            Some(buffer) => {
+                self.reads[place].buffer = Some(Arc::new(buffer));
+                self.reads[place].at = Instant::now();
+            }
+            None => {
+                if let Some(read) = self.reads.remove(place) {
+                    self.bytes -= read.len;
+                }
+            }
+        }
+    }
+
+    /// Keeps bytes that were read.
+    pub fn keep(&mut self, span: Span, buffer: Arc<Vec<u8>>, bytes_max: usize) {
+        self.add(vec![span], Some(buffer), bytes_max);
+    }
+
+    fn add(&mut self, spans: Vec<Span>, buffer: Option<Arc<Vec<u8>>>, bytes_max: usize) -> u64 {
+        let len = spans.iter().map(|span| span.len).sum();
+        self.bytes += len;
+        self.last += 1;
+        self.reads.push_back(Read { number: self.last, at: Instant::now(), spans, len, buffer });
+        while self.bytes > bytes_max && self.reads.len() > 1 {
+            self.drop_oldest();
+        }
+        self.last
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(read) = self.reads.pop_front() {
+            self.bytes -= read.len;
+        }
+    }
+}
+
+/// How much is read ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Reads under way.
+    pub reads: usize,
+    /// Bytes that are kept.
+    pub bytes: usize,
+    /// Two windows with at most this many bytes between them are read as one.
+    pub gap: usize,
+}
