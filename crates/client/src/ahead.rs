@@ -12,41 +12,58 @@ use crate::Span;
 
 /// The ranges that are remembered.
 const SEEN_MAX: usize = 512;
-/// How far back a range may belong that comes late, because several reads are under way at a time.
-const LATE_MAX: usize = 64;
+/// How many calls later a range may come than one behind it, because several reads are under way at a time.
+const LATE_MAX: u64 = 2;
 /// The longest period, in ranges.
 const PERIOD_MAX: usize = 128;
-/// The periods from which gaps are averaged.
-const PERIODS: usize = 4;
+/// The periods from which gaps are averaged, and in which a range's longest length is looked for.
+const PERIODS: usize = 64;
+const PERIODS_OF_LEN: usize = 4;
 /// A window may be this many times as long as its range.
-const WIDER_MAX: u64 = 5;
+const WIDER_MAX: u64 = 4;
 /// A window may be this long, however short its range is.
 const NARROW: u64 = 4 << 10;
+
+/// Where a range will probably be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// What to read to have it almost surely.
+    pub whole: Span,
+    /// What is enough to have it probably, if that was read before.
+    pub likely: Span,
+}
 
 /// The ranges of one file that a reader has asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Pattern {
     seen: VecDeque<Span>,
+    /// The call that each of them came with.
+    calls: VecDeque<u64>,
+    call: u64,
 }
 
 impl Pattern {
     /// Notes ranges that the reader asks for.
     pub fn asked(&mut self, spans: &[Span]) {
+        self.call += 1;
         for span in spans.iter().filter(|span| span.len > 0) {
-            let later = self.seen.iter().rev().take_while(|seen| seen.offset > span.offset).count();
-            if later > LATE_MAX || later > 0 && later == self.seen.len() {
-                // It has gone back, so that what was before says nothing any more.
-                self.seen.clear();
-                self.seen.push_back(*span);
-                continue;
+            let mut later = self.seen.iter().rev().take_while(|seen| seen.offset > span.offset).count();
+            let oldest = self.calls.iter().rev().take(later).min().copied().unwrap_or(self.call);
+            if oldest + LATE_MAX < self.call {
+                // It has gone back, so that what is behind says nothing any more.
+                self.seen.truncate(self.seen.len() - later);
+                self.calls.truncate(self.seen.len());
+                later = 0;
             }
             let place = self.seen.len() - later;
             if place > 0 && self.seen.get(place - 1).is_some_and(|seen| seen.offset == span.offset) {
                 continue;
             }
             self.seen.insert(place, *span);
+            self.calls.insert(place, self.call);
             if self.seen.len() > SEEN_MAX {
                 self.seen.pop_front();
+                self.calls.pop_front();
             }
         }
     }
@@ -54,7 +71,7 @@ impl Pattern {
     /// Returns windows in which the next ranges will probably be, at most `count`, in a file of `size` bytes. Empty: the
     /// ranges have not advanced regularly.
     #[must_use]
-    pub fn next(&self, count: usize, size: u64) -> Vec<Span> {
+    pub fn next(&self, count: usize, size: u64) -> Vec<Window> {
         let gaps: Vec<u64> =
             self.seen.iter().zip(self.seen.iter().skip(1)).map(|(one, next)| next.offset - one.offset).collect();
         let Some(period) = (1..=PERIOD_MAX).find(|period| self.repeats(&gaps, *period)) else { return Vec::new() };
@@ -67,18 +84,23 @@ impl Pattern {
             offset = offset.saturating_add(mean(&gaps, phase, period));
             // The range behind a gap has the gap's index plus one.
             let len = self.longest(phase + 1, period);
-            // Three standard deviations of a sum of so many gaps.
-            let margin = (9.0 * variance * (ahead + 1) as f64).sqrt().ceil();
+            // The sum varies as its gaps do, and as the means that are added up do.
+            let (count, known) = ((ahead + 1) as f64, gaps.len().min(PERIODS * period) as f64);
+            let deviation = (variance * (count + count * count / known)).sqrt().ceil();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative; saturates
-            let margin = margin as u64;
-            let begin = offset.saturating_sub(margin);
-            let longer = if margin > 0 { len / 16 } else { 0 };
-            let end = offset.saturating_add(len + longer + margin).min(size);
-            let is_too_wide = end.saturating_sub(begin) > (len * WIDER_MAX).max(NARROW);
-            if begin >= size || is_too_wide {
+            let deviation = deviation as u64;
+            let longer = if deviation > 0 { len / 16 } else { 0 };
+            let wider_by = |margin: u64, longer: u64| {
+                let begin = offset.saturating_sub(margin).min(size);
+                let end = offset.saturating_add(len + longer + margin).min(size);
+                Span { offset: begin, len: usize::try_from(end - begin).unwrap_or(usize::MAX) }
+            };
+            let window = Window { whole: wider_by(3 * deviation, longer), likely: wider_by(2 * deviation, 0) };
+            let is_too_wide = window.whole.len as u64 > (len * WIDER_MAX).max(NARROW);
+            if window.likely.len == 0 || is_too_wide {
                 break;
             }
-            windows.push(Span { offset: begin, len: usize::try_from(end - begin).unwrap_or(usize::MAX) });
+            windows.push(window);
         }
         windows
     }
@@ -93,15 +115,13 @@ impl Pattern {
         (gaps.len() - compared..gaps.len()).all(|index| {
             let (now, before) = (gaps[index], gaps[index - period]);
             let len = |index: usize| self.seen.get(index + 1).map_or(0, |span| span.len);
-            is_near(now, before)
-                && len(index) <= len(index - period) * 2
-                && len(index - period) <= len(index) * 2
+            is_near(now, before) && len(index) <= len(index - period) * 2 && len(index - period) <= len(index) * 2
         })
     }
 
     /// Returns the longest of the last ranges at this place of the period.
     fn longest(&self, index: usize, period: usize) -> u64 {
-        let same = (0..PERIODS).filter_map(|back| self.seen.get(index.checked_sub(back * period)?));
+        let same = (0..PERIODS_OF_LEN).filter_map(|back| self.seen.get(index.checked_sub(back * period)?));
         same.map(|span| span.len as u64).max().unwrap_or(0)
     }
 }
@@ -123,7 +143,7 @@ fn mean(gaps: &[u64], index: usize, period: usize) -> u64 {
 
 /// Returns the variance of a gap, in square bytes, from the differences of gaps one period apart.
 fn variance(gaps: &[u64], period: usize) -> f64 {
-    let first = gaps.len().saturating_sub((PERIODS * period).max(16)).max(period);
+    let first = gaps.len().saturating_sub(PERIODS * period).max(period);
     let pairs = (first..gaps.len()).map(|index| (gaps[index], gaps[index - period]));
     let near = pairs.filter(|(one, other)| is_near(*one, *other));
     let differences = near.map(|(one, other)| one.abs_diff(other) as f64);
@@ -141,6 +161,10 @@ mod tests {
         Span { offset, len }
     }
 
+    fn next(pattern: &Pattern, count: usize, size: u64) -> Vec<Span> {
+        pattern.next(count, size).into_iter().map(|window| window.whole).collect()
+    }
+
     /// Whether each of `asked` lies in one of the windows.
     fn holds(windows: &[Span], asked: &[Span]) -> bool {
         asked.iter().all(|span| windows.iter().any(|window| window.offset <= span.offset && span.end() <= window.end()))
@@ -152,8 +176,8 @@ mod tests {
         for number in 0..8 {
             pattern.asked(&[span(number * 1000, 1000)]);
         }
-        assert_eq!(pattern.next(3, SIZE), [span(8000, 1000), span(9000, 1000), span(10_000, 1000)]);
-        assert_eq!(pattern.next(3, 9500), [span(8000, 1000), span(9000, 500)]);
+        assert_eq!(next(&pattern, 3, SIZE), [span(8000, 1000), span(9000, 1000), span(10_000, 1000)]);
+        assert_eq!(next(&pattern, 3, 9500), [span(8000, 1000), span(9000, 500)]);
     }
 
     #[test]
@@ -174,7 +198,7 @@ mod tests {
                 }
                 at += len;
             }
-            let windows = pattern.next(8, SIZE);
+            let windows = next(&pattern, 8, SIZE);
             if !windows.is_empty() {
                 total += 1;
                 found += usize::from(holds(&windows, &group));
@@ -196,8 +220,11 @@ mod tests {
         }
         assert!(pattern.next(5, SIZE).is_empty());
         // A reader that goes back begins again.
-        pattern.asked(&[span(1, 10)]);
-        assert_eq!(pattern.seen.len(), 1);
+        for _ in 0..3 {
+            pattern.asked(&[span(60_000, 10)]);
+        }
+        pattern.asked(&[span(1, 10), span(3, 0)]);
+        assert_eq!((pattern.seen.len(), pattern.calls.len()), (1, 1));
         pattern.asked(&[span(1, 10), span(3, 0)]);
         assert_eq!(pattern.seen.len(), 1);
         assert!(Pattern::default().next(5, SIZE).is_empty());

@@ -52,7 +52,7 @@ mod watch;
 mod writer;
 mod written;
 
-pub use ahead::Pattern;
+pub use ahead::{Pattern, Window};
 pub use direct::{Opened, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Pattern, ReadPlan, Span};
+use client::{Pattern, ReadPlan, Span, Window};
 
 use crate::open_file::Piece;
 
@@ -15,7 +15,13 @@ use crate::open_file::Piece;
 const RANGES: usize = 32;
 const RANGES_MAX: usize = 512;
 /// The most bytes of one read ahead.
-const READ_MAX: usize = 16 << 20;
+const READ_MAX: usize = 3 << 20;
+
+/// Two windows with at most this many bytes between them are read as one.
+const GAP: usize = 2 << 10;
+/// In all, so many times the bytes that were asked for are read ahead, and some more.
+const TIMES_MAX: u64 = 4;
+const FREE: u64 = 4 << 20;
 
 /// What is known about a range.
 pub enum Found {
@@ -35,6 +41,9 @@ pub struct Kept {
     /// How many ranges are read ahead; 0 before the first time.
     ranges: usize,
     under_way: usize,
+    /// Bytes that were asked for, and that were read ahead, in all.
+    asked: u64,
+    ahead: u64,
 }
 
 struct Read {
@@ -85,38 +94,46 @@ impl Kept {
         Found::Missing
     }
 
-    /// Notes ranges that are asked for. Returns what should be read ahead now, with its number.
-    pub fn asked(&mut self, spans: &[Span], late: bool, size: u64, limits: Limits) -> Option<(u64, ReadPlan)> {
+    /// Notes ranges that are asked for. Returns what should be read ahead now, each read with its number.
+    pub fn asked(&mut self, spans: &[Span], late: bool, size: u64, limits: Limits) -> Vec<(u64, ReadPlan)> {
         self.pattern.asked(spans);
+        self.asked += spans.iter().map(|span| span.len as u64).sum::<u64>();
         self.ranges = if late { (self.ranges * 2).min(RANGES_MAX) } else { self.ranges.max(RANGES) };
         if self.under_way >= limits.reads {
-            return None;
+            return Vec::new();
         }
         let windows = self.pattern.next(self.ranges, size);
-        let is_kept = |window: &Span| {
+        let is_kept = |window: &Window| {
+            let window = window.likely;
             self.reads
                 .iter()
                 .any(|read| read.spans.iter().any(|kept| kept.offset <= window.offset && window.end() <= kept.end()))
         };
         // Few large reads are better than many small ones.
-        let kept = windows.iter().take_while(|window| is_kept(window)).count();
-        if windows.is_empty() || kept * 2 > windows.len() {
-            return None;
+        if windows.iter().take_while(|window| is_kept(window)).count() * 2 > windows.len() {
+            return Vec::new();
         }
-        let mut room = READ_MAX.min(limits.bytes / 4);
-        let mut wanted = Vec::new();
-        for window in windows.into_iter().filter(|window| !is_kept(window)) {
-            let Some(rest) = room.checked_sub(window.len) else { break };
-            room = rest;
-            wanted.push(window);
+        let wanted = windows.into_iter().filter(|window| !is_kept(window)).map(|window| window.whole);
+        let mut wanted = wanted.collect::<VecDeque<Span>>();
+        let most = READ_MAX.min(limits.bytes / 8);
+        let mut reads = Vec::new();
+        while self.under_way < limits.reads && !wanted.is_empty() {
+            let (mut part, mut len) = (Vec::new(), 0);
+            while let Some(window) = wanted.front()
+                && len + window.len <= most
+            {
+                len += window.len;
+                part.extend(wanted.pop_front());
+            }
+            let plan = ReadPlan::new(&part, GAP);
+            if plan.is_empty() || self.ahead + plan.len() as u64 > self.asked * TIMES_MAX + FREE {
+                break;
+            }
+            self.ahead += plan.len() as u64;
+            self.under_way += 1;
+            reads.push((self.add(plan.reads().to_vec(), None, limits.bytes), plan));
         }
-        if wanted.is_empty() {
-            return None;
-        }
-        let plan = ReadPlan::new(&wanted, limits.gap);
-        self.under_way += 1;
-        let number = self.add(plan.reads().to_vec(), None, limits.bytes);
-        Some((number, plan))
+        reads
     }
 
     /// A read ahead has ended.
@@ -166,6 +183,4 @@ pub struct Limits {
     pub reads: usize,
     /// Bytes that are kept.
     pub bytes: usize,
-    /// Two windows with at most this many bytes between them are read as one.
-    pub gap: usize,
 }

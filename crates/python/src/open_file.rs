@@ -74,7 +74,8 @@ impl OpenFile {
     pub fn open(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
         let file = client.open(url, OpenOptions::READ, 0)?;
         let (stat, now) = (file.stat().clone(), Instant::now());
-        let handles = Handles { idle: vec![file], open: 1, opening: false, used: now, fastest: Duration::MAX, outdated: false };
+        let handles =
+            Handles { idle: vec![file], open: 1, opening: false, used: now, fastest: Duration::MAX, outdated: false };
         Ok(Self {
             url: url.clone(),
             stat,
@@ -206,13 +207,13 @@ impl OpenFile {
         let limits = state.limits;
         // Before its first read, a file may be near.
         let is_far = (NEAR..Duration::MAX).contains(&self.handles.lock().fastest);
-        let reads = if is_far { limits.connections.saturating_sub(1).min(2) } else { 0 };
-        let ahead = kept::Limits { reads, bytes: limits.ahead, gap: limits.gap };
+        let reads = if is_far { limits.connections.saturating_sub(1) } else { 0 };
+        let ahead = kept::Limits { reads, bytes: limits.ahead };
         let now = Instant::now();
         let mut kept = self.kept.lock();
         let found: Vec<Found> = spans.iter().map(|span| kept.find(*span, now, limits.idle)).collect();
         let late = found.iter().any(|found| matches!(found, Found::Coming(_)));
-        if let Some((number, plan)) = kept.asked(spans, late, self.stat.size, ahead) {
+        for (number, plan) in kept.asked(spans, late, self.stat.size, ahead) {
             let (file, state) = (Arc::clone(self), Arc::clone(state));
             std::thread::spawn(move || {
                 let buffer = file.read_plan(&state, &plan).ok();
