@@ -79,6 +79,7 @@ crates >"$logs/beside" 2>&1 &
 beside=$!
 set +m
 part build one cargo build --release --locked -p weir
+part wheel one scripts/wheel.sh
 # Most of these tests wait nearly all of their time.
 part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
 wait "$beside"

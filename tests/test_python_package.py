@@ -1,0 +1,625 @@
+"""The Python package `weir`: its wheel in a fresh environment, and its file system against weir, a stock xrootd and a cluster, whatever
+happens to servers meanwhile."""
+
+import asyncio
+import base64
+import csv
+import hashlib
+import io
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import sys
+import threading
+import time
+import zipfile
+import zlib
+from types import SimpleNamespace
+
+import fsspec
+import numpy as np
+import pytest
+import uproot
+from cluster import Cluster
+from content import content
+from harness import ROOT, Weir, Xrootd, remove
+from proxy import Proxy
+from recorder import acknowledged, start_writer
+from test_cluster_failover import connected_to
+from wheel import Environment, make_wheel
+
+KIB, MIB = 1 << 10, 1 << 20
+GRACE = 3
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    return Environment(tmp_path_factory.mktemp("python") / "venv", make_wheel())
+
+
+@pytest.fixture(scope="module")
+def package(environment):
+    """The installed package, imported here."""
+    sys.path.insert(0, str(environment.packages))
+    try:
+        import weir
+
+        assert weir.__file__.startswith(str(environment.packages))
+        yield weir
+    finally:
+        sys.path.remove(str(environment.packages))
+
+
+@pytest.fixture(scope="module")
+def short(base):
+    """A node that ends what a gone writer has left after a few seconds."""
+    with Weir(base / "python-node", flags=("--grace-seconds", str(GRACE))) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def stock(base):
+    with Xrootd(base / "python-xrootd") as server:
+        yield server
+
+
+@pytest.fixture(params=["short", "stock"])
+def server(request):
+    """Weir, and a stock xrootd."""
+    return request.getfixturevalue(request.param)
+
+
+def host(server) -> str:
+    return server.url.removeprefix("root://").rstrip("/")
+
+
+def file_system(package, server, **options):
+    """A file system with connections of its own."""
+    return package.WeirFileSystem(hostid=host(server), skip_instance_cache=True, **options)
+
+
+@pytest.fixture
+def fs(package, server):
+    return file_system(package, server)
+
+
+@pytest.fixture
+def place(fs, request) -> str:
+    path = "/" + re.sub(r"\W+", "_", request.node.name)
+    fs.makedirs(path)
+    return path
+
+
+class Counted:
+    """The native pool, with the number of its reads and what they asked for."""
+
+    def __init__(self, fs):
+        self.native, self.reads, self.kept = fs.pool, [], 0
+        fs._native = self
+
+    def read_ranges(self, url, ranges, version=None):
+        self.reads.append(len(ranges))
+        return self.native.read_ranges(url, ranges, version)
+
+    def read_kept(self, url, ranges):
+        found = self.native.read_kept(url, ranges)
+        self.kept += found is not None
+        return found
+
+    def __getattr__(self, name):
+        return getattr(self.native, name)
+
+
+class Slow(Proxy):
+    """A proxy that delays what goes through it by some milliseconds each way."""
+
+    def _awaited(self, direction, data):
+        time.sleep(0.003)
+        return super()._awaited(direction, data)
+
+
+# The wheel
+
+
+def test_the_wheel_is_complete_and_the_same_each_time(environment):
+    wheel = make_wheel()
+    before = wheel.read_bytes()
+    assert make_wheel().read_bytes() == before
+    assert re.fullmatch(r"weir-[0-9.]+-cp39-abi3-(many)?linux_[a-z0-9_]+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [record] = [name for name in names if name.endswith(".dist-info/RECORD")]
+        listed = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode()))}
+        assert set(listed) == set(names)
+        for name, (digest, length) in listed.items():
+            data = archive.read(name)
+            if name != record:
+                found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                assert (digest, length) == (f"sha256={found}", str(len(data))), name
+        assert {"weir/_weir.abi3.so", "weir/_weir.pyi", "weir/py.typed", "weir/fs.py"} <= set(names)
+    # Installed alone, it serves `weir://` without being imported first, and nothing else.
+    program = """
+import fsspec
+assert fsspec.get_filesystem_class("weir").__module__ == "weir.fs"
+assert fsspec.get_filesystem_class("root").__module__.startswith("fsspec_xrootd")
+import weir
+weir.register()
+assert fsspec.get_filesystem_class("root") is weir.WeirFileSystem
+"""
+    environment.run(program)
+
+
+def test_the_examples_of_the_page_run(environment, short):
+    page = (ROOT / "docs/how-to/python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 9
+    for name in ["pandas", "pyarrow", "dask"]:
+        pytest.importorskip(name)
+    blocks = [block.replace("data.example.org", host(short)) for block in blocks]
+    environment.run(f"for block in {blocks!r}: exec(compile(block, block, 'exec'), {{'__name__': '__main__'}})")
+
+
+# Each operation
+
+
+def test_each_operation_does_what_fsspec_says(fs, place, tmp_path):
+    data = content("python", 3 * MIB + 5)
+    fs.pipe_file(f"{place}/a/b/file", data)
+    assert fs.cat_file(f"{place}/a/b/file") == data and fs.size(f"{place}/a/b/file") == len(data)
+    assert fs.exists(f"{place}/a") and not fs.exists(f"{place}/no") and not fs.exists(f"{place}/no/file")
+    assert fs.isdir(f"{place}/a/b") and fs.isfile(f"{place}/a/b/file") and not fs.isfile(f"{place}/a")
+    assert fs.ls(place, detail=False) == [f"{place}/a"] and fs.find(place) == [f"{place}/a/b/file"]
+    assert [entry["type"] for entry in fs.ls(f"{place}/a/b")] == ["file"]
+    assert fs.ls(f"{place}/a/b/file", detail=False) == [f"{place}/a/b/file"]
+    assert fs.glob(f"{place}/*/b/f*") == [f"{place}/a/b/file"]
+    assert fs.expand_path(f"{place}/*", recursive=True)[-1] == f"{place}/a/b/file"
+    assert abs(fs.modified(f"{place}/a/b/file").timestamp() - time.time()) < 60
+    algorithm, value = fs.checksum(f"{place}/a/b/file", "adler32")
+    assert (algorithm, int(value, 16)) == ("adler32", zlib.adler32(data))
+    fs.mkdir(f"{place}/made/below")
+    fs.makedirs(f"{place}/made", exist_ok=True)
+    fs.rmdir(f"{place}/made/below")
+    (tmp_path / "local").write_bytes(data[:100_000])
+    fs.put_file(str(tmp_path / "local"), f"{place}/put")
+    fs.get_file(f"{place}/put", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == data[:100_000]
+    fs.get(f"{place}/a", str(tmp_path / "tree"), recursive=True)
+    assert (tmp_path / "tree/b/file").read_bytes() == data
+    fs.put(str(tmp_path / "tree"), f"{place}/copies/", recursive=True)
+    assert fs.cat_file(f"{place}/copies/tree/b/file") == data
+    fs.cp_file(f"{place}/put", f"{place}/copy")
+    fs.mv(f"{place}/copy", f"{place}/moved")
+    assert fs.cat([f"{place}/put", f"{place}/moved"]) == {name: data[:100_000] for name in (f"{place}/put", f"{place}/moved")}
+    assert not fs.exists(f"{place}/copy")
+    fs.truncate(f"{place}/moved", 7)
+    assert fs.cat_file(f"{place}/moved") == data[:7]
+    fs.pipe_file(f"{place}/moved", b"new")
+    assert fs.cat_file(f"{place}/moved") == b"new"
+    fs.touch(f"{place}/empty")
+    assert fs.cat_file(f"{place}/empty") == b"" and fs.size(f"{place}/empty") == 0
+    fs.rm_file(f"{place}/empty")
+    fs.rm(place, recursive=True)
+    assert not fs.exists(place)
+
+
+def test_open_files_read_write_and_append(package, fs, server, place):
+    data, path = content("open", 9 * MIB + 1), f"{place}/file"
+    with fs.open(path, "xb") as file:
+        for at in range(0, len(data), MIB):
+            file.write(data[at : at + MIB])
+        assert file.tell() == len(data)
+    with fs.open(path, "rb") as file:
+        assert file.read(10) == data[:10] and file.seek(-3, 2) and file.read() == data[-3:]
+        assert file.seek(4 * MIB) and file.read(MIB) == data[4 * MIB : 5 * MIB]
+        again = pickle.loads(pickle.dumps(file))
+        assert again.read(5) == data[5 * MIB : 5 * MIB + 5]
+    with fs.open(path, "ab") as file:
+        assert file.tell() == len(data)
+        file.write(b"more")
+    assert fs.cat_file(path) == data + b"more"
+    with fs.open(f"{place}/new", "ab") as file:
+        file.write(b"appended to nothing")
+    assert fs.cat_file(f"{place}/new") == b"appended to nothing"
+    with package.open(f"{server.url}{place}/text", "w") as file:
+        file.write("ä\nb\n")
+    assert list(package.open(f"weir://{host(server)}/{place}/text", "r")) == ["ä\n", "b\n"]
+
+    async def later():
+        async with await fs.open_async(path, "rb") as file:
+            await file.seek(3)
+            return await file.read(4)
+
+    assert asyncio.run(later()) == data[3:7]
+
+
+def test_a_write_that_fails_is_not_complete(package, short):
+    fs = file_system(package, short)
+    fs.pipe_file("/kept", b"before")
+    for mode, path in [("wb", "/kept"), ("xb", "/never")]:
+        with pytest.raises(KeyError), fs.open(path, mode) as file:
+            file.write(b"x" * 100)
+            raise KeyError
+    time.sleep(GRACE + 1)
+    assert fs.cat_file("/kept") == b"before"
+    with pytest.raises(OSError):
+        fs.cat_file("/never")
+
+
+def test_errors_say_what_was_tried(package, fs, server, place):
+    fs.pipe_file(f"{place}/file", b"x")
+    cases = [
+        (FileNotFoundError, "open", lambda: fs.cat_file(f"{place}/none")),
+        (FileNotFoundError, "stat", lambda: fs.info(f"{place}/none")),
+        (FileNotFoundError, "list", lambda: fs.ls(f"{place}/none")),
+        (FileNotFoundError, "rm", lambda: fs.rm_file(f"{place}/none")),
+        (FileNotFoundError, "open", lambda: fs.open(f"{place}/none", "rb")),
+        (FileExistsError, "open", lambda: fs.open(f"{place}/file", "xb")),
+        (FileExistsError, "mkdir", lambda: fs.mkdir(place)),
+        (OSError, "rmdir", lambda: fs.rmdir(place)),
+        (IsADirectoryError, "directory", lambda: fs.rm(place)),
+        (IsADirectoryError, "open", lambda: fs.cat_file(place)),
+        (ConnectionRefusedError, "connect", lambda: package.open("root://127.0.0.1:1//x")),
+        (ValueError, "TLS", lambda: package.open("roots://127.0.0.1//x")),
+        (ValueError, "server", lambda: package.WeirFileSystem()),
+        (ValueError, "port", lambda: package.open("root://127.0.0.1:x//y")),
+    ]
+    for kind, word, call in cases:
+        with pytest.raises(kind, match=word) as caught:
+            call()
+        assert word in str(caught.value), caught.value
+    with pytest.raises(FileNotFoundError, match=re.escape(host(server))):
+        fs.cat_file(f"{place}/none")
+    found = fs.cat_ranges([f"{place}/none", f"{place}/file"], [0, 0], [1, 1])
+    assert isinstance(found[0], FileNotFoundError) and found[1] == b"x"
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges([f"{place}/none"], [0], [1], on_error="raise")
+
+
+def test_a_server_that_is_silent_is_given_up(package, short):
+    with Proxy(short.port) as proxy:
+        fs = file_system(package, proxy, timeout=1, recovery=1)
+        fs.pipe_file("/silent", b"x" * 1000)
+        assert fs.cat_file("/silent", 0, 5) == b"x" * 5
+        fs.invalidate_cache()
+        proxy.stall()
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError, match=re.escape(f"127.0.0.1:{proxy.port}")):
+            fs.cat_file("/silent", 0, 5)
+        assert time.monotonic() - begin < 15
+
+
+# Ranges
+
+
+def some_ranges(rng, size: int, count: int):
+    """Ranges of all kinds: within the file, overlapping, empty, reversed, from the end, and beyond it."""
+    ends = [None, 0, 1, -1, size, size + 1, size * 10, -size - 5]
+    for _ in range(count):
+        start = rng.choice([rng.randrange(size), rng.randrange(size), rng.choice(ends)])
+        yield start, rng.choice([rng.choice(ends), *([(start or 0) + rng.randrange(40_000)] * 3)])
+
+
+@pytest.mark.parametrize("options", [{}, {"gap": 0, "connections": 1}, {"gap": MIB, "read_ahead": 0}], ids=["usual", "single", "wide"])
+def test_ranges_have_their_bytes(package, server, options):
+    fs, rng = file_system(package, server, **options), random.Random(7)
+    data = content("ranges", 5 * MIB + 123)
+    fs.pipe_file("/ranges", data)
+    for count in (1, 3, 3000):
+        ranges = list(some_ranges(rng, len(data), count))
+        found = fs.cat_ranges(["/ranges"] * count, [start for start, _ in ranges], [end for _, end in ranges])
+        for (start, end), part in zip(ranges, found, strict=True):
+            assert part == data[start:end], (start, end)
+    assert fs.cat_ranges(["/ranges", "/ranges"], 5, [7, 9]) == [data[5:7], data[5:9]]
+    large = content("large", 70 * MIB) if server.kind == "weir" and not options else data
+    fs.pipe_file("/large", large)
+    assert fs.cat_file("/large") == large
+
+
+def test_ranges_that_are_asked_for_together_are_few_reads(package, short):
+    data = content("together", MIB)
+    file_system(package, short).pipe_file("/together", data)
+
+    async def together():
+        fs = file_system(package, short, asynchronous=True)
+        counted = Counted(fs)
+        parts = await asyncio.gather(*(fs._cat_file("/together", at, at + 100) for at in range(0, 500_000, 500)))
+        assert parts == [data[at : at + 100] for at in range(0, 500_000, 500)]
+        assert counted.reads == [1000]
+        # What comes while each connection has a read gathers.
+        later = [asyncio.ensure_future(fs._cat_file("/together", at, None)) for at in range(1000)]
+        assert [len(part) for part in await asyncio.gather(*later)] == [len(data) - at for at in range(1000)]
+        assert len(counted.reads) <= 3
+
+    asyncio.run(together())
+
+
+def test_what_is_read_ahead_has_its_bytes(package, server):
+    """Columns of groups of rows, whose sizes vary, as uproot asks for them: most are there before they are asked for."""
+    rng, data = random.Random(3), content("ahead", 8 * MIB)
+    file_system(package, server).pipe_file("/ahead", data)
+    with Slow(server.port) as proxy:
+        fs = file_system(package, proxy)
+        counted, at, groups, hits = Counted(fs), 700, 0, []
+        while at < len(data) - 300_000:
+            columns = []
+            for column in range(30):
+                length = 4000 + 50 * column + rng.randrange(80)
+                if column % 7 == 3:
+                    columns.append((at, at + length))
+                at += length
+            before = len(counted.reads)
+            found = fs.cat_ranges(["/ahead"] * len(columns), [one[0] for one in columns], [one[1] for one in columns])
+            assert found == [data[start:end] for start, end in columns]
+            hits.append(len(counted.reads) == before)
+            groups += 1
+        assert groups > 40 and sum(hits) > groups / 3, hits
+        # Then another order, all over the file: nothing from elsewhere is taken for it.
+        for start, end in some_ranges(rng, len(data), 60):
+            assert fs.cat_file("/ahead", start, end) == data[start:end]
+
+
+def test_many_threads_share_a_file_system(package, server):
+    fs, data = file_system(package, server), content("threads", 4 * MIB)
+    fs.pipe_file("/threads", data)
+    failed = []
+
+    def read(seed: int) -> None:
+        rng = random.Random(seed)
+        for start, end in some_ranges(rng, len(data), 60):
+            if fs.cat_file("/threads", start, end) != data[start:end]:
+                failed.append((start, end))
+        with fs.open("/threads", "rb", block_size=64 * KIB) as file:
+            for _ in range(20):
+                at = rng.randrange(len(data))
+                file.seek(at)
+                if file.read(5000) != data[at : at + 5000]:
+                    failed.append(at)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_waiting_for_a_server_lets_other_threads_run(package, short):
+    with Proxy(short.port) as proxy:
+        fs = file_system(package, proxy)
+        fs.pipe_file("/waits", b"x" * 100)
+        fs.cat_file("/waits", 0, 1)
+        fs.invalidate_cache()
+        proxy.stall()
+        reader = threading.Thread(target=lambda: fs.pool.read_ranges(fs.unstrip_protocol("/waits"), [(0, 5)]))
+        reader.start()
+        begin, turns = time.monotonic(), 0
+        while time.monotonic() - begin < 0.3:
+            turns += 1
+        assert turns > 1000 and reader.is_alive()
+        proxy.resume()
+        reader.join(30)
+
+
+# Processes
+
+
+def read_there(fs, path: str, expected: bytes, answers) -> None:
+    """Runs in another process."""
+    try:
+        assert fs.cat_file(path) == expected
+        assert fs.cat_ranges([path] * 3, [0, 5, 9], [4, 8, 20]) == [expected[0:4], expected[5:8], expected[9:20]]
+        with fs.open(path, "rb") as file:
+            assert file.read() == expected
+        fs.pipe_file(f"{path}.{os.getpid()}", expected)
+        answers.put("good")
+    except BaseException as error:
+        answers.put(repr(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_use_it(fs, place, method):
+    path, data = f"{place}/file", content("processes", 100_000)
+    fs.pipe_file(path, data)
+    assert fs.cat_file(path) == data  # it has connections and an open file
+    context = multiprocessing.get_context(method)
+    answers = context.SimpleQueue()
+    children = [context.Process(target=read_there, args=(fs, path, data, answers)) for _ in range(3)]
+    for child in children:
+        child.start()
+    for _ in range(20):  # the parent goes on meanwhile, over the connections that the children have inherited
+        assert fs.cat_file(path, 10, 500) == data[10:500]
+    assert [answers.get() for _ in children] == ["good"] * 3
+    for child in children:
+        child.join(30)
+    assert fs.cat_file(path) == data
+
+
+def test_it_can_be_pickled(package, fs, place):
+    fs.pipe_file(f"{place}/file", b"pickled")
+    again = pickle.loads(pickle.dumps(fs))
+    assert (again.hostid, again.cat_file(f"{place}/file")) == (fs.hostid, b"pickled")
+    other = pickle.loads(pickle.dumps(package.WeirFileSystem(hostid=fs.hostid, timeout=7.5, connections=2)))
+    assert other._options["silence"] == 7.5 and other._connections == 2
+
+
+# What changes meanwhile
+
+
+def test_a_replaced_file_never_gives_mixed_bytes(package, fs, server, place):
+    path, old, new = f"{place}/file", b"o" * (9 * MIB), b"n" * (10 * MIB)
+    fs.pipe_file(path, old)
+    with fs.open(path, "rb") as file:
+        assert file.read(100) == b"o" * 100
+        file_system(package, server).pipe_file(path, new)
+        fs.invalidate_cache(path)
+        with pytest.raises(OSError, match="another file since it was opened"):
+            file.seek(8 * MIB)
+            file.read(10)
+    assert fs.cat_file(path) == new
+    # What this file system changes, it sees at once.
+    fs.pipe_file(path, old)
+    assert fs.cat_file(path, 0, 10) == b"o" * 10 and fs.size(path) == len(old)
+    fs.rm_file(path)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_file(path)
+
+    # Readers of a file that is replaced again and again.
+    end, wrong, reads = time.monotonic() + 2, [], [0]
+    fs.pipe_file(path, old)
+
+    def read() -> None:
+        reader = file_system(package, server, idle=0.05)
+        while time.monotonic() < end:
+            reader.invalidate_cache(path)
+            try:
+                data = reader.cat_file(path)
+            except OSError:
+                continue  # it does not exist, or is being written
+            reads[0] += 1
+            if data not in (old, new):
+                wrong.append((len(data), data[:1], data[-1:]))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < end:
+        for data in (new, old):
+            fs.pipe_file(f"{path}.new", data)
+            fs.mv(f"{path}.new", path)
+            time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    assert reads[0] > 5 and not wrong, wrong
+
+
+def test_reads_go_on_when_the_server_restarts(package, base):
+    data = content("restarted", 20 * MIB)
+    with Weir(base / "python-restarted") as node:
+        fs = file_system(package, node)
+        fs.pipe_file("/file", data)
+        stop, failed, reads = threading.Event(), [], [0]
+
+        def read(seed: int) -> None:
+            rng = random.Random(seed)
+            while not stop.is_set():
+                starts = [rng.randrange(len(data) - 9000) for _ in range(20)]
+                found = fs.cat_ranges(["/file"] * 20, starts, [start + 9000 for start in starts])
+                if found != [data[start : start + 9000] for start in starts]:
+                    failed.append([error for error in found if isinstance(error, Exception)] or "wrong bytes")
+                reads[0] += 1
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        node.kill()
+        time.sleep(0.3)
+        node.start()
+        before = reads[0]
+        end = time.monotonic() + 20
+        while reads[0] < before + 20 and time.monotonic() < end:
+            time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        assert not failed and reads[0] >= before + 20, (failed[:1], reads, before)
+
+
+def test_reads_go_on_at_another_replica_when_a_disk_server_dies(package, base):
+    data = content("replicas", 12 * MIB)
+    with Cluster(base / "python-cluster", 3) as cluster:
+        cluster.policy("/two", "replica(2)")
+        fs = file_system(package, cluster)
+        with fs.open("/two/file", "wb") as file:
+            file.write(data)
+        assert len(cluster.holders("/two/file")) == 2
+        fs.invalidate_cache()
+        with fs.open("/two/file", "rb", block_size=256 * KIB) as file:
+            assert file.read(MIB) == data[:MIB] and fs.cat_file("/two/file", 5, 90) == data[5:90]
+            [victim] = {node.port: node for node in connected_to(SimpleNamespace(pid=os.getpid()), cluster)}.values()
+            victim.kill()
+            begin = time.monotonic()
+            assert fs.cat_file("/two/file", 8 * MIB, 9 * MIB) == data[8 * MIB : 9 * MIB]
+            assert file.read() == data[MIB:]
+            assert time.monotonic() - begin < 15
+    remove(cluster.home)
+
+
+# A file that grows
+
+
+def test_a_recording_is_followed_to_its_end(package, short):
+    fs, data = file_system(package, short), content("followed", 600_000)
+    url, got = f"{short.url}/live", []
+    writer = fs.open("/live", "wb")
+    writer.write(data[:1000])
+    writer.sync()
+    follower = package.follow(url)
+    reader = threading.Thread(target=lambda: got.extend(follower))
+    reader.start()
+    end = time.monotonic() + 20
+    for at in range(1000, len(data), 100_000):
+        while sum(map(len, got)) < at and time.monotonic() < end:
+            time.sleep(0.02)
+        assert b"".join(got) == data[:at], "it has not got what is durable"
+        writer.write(data[at : at + 100_000])
+        writer.sync()
+    time.sleep(0.5)
+    assert reader.is_alive(), "it has ended before its writer"
+    writer.close()
+    reader.join(20)
+    assert b"".join(got) == data and follower.tell() == len(data)
+    # A complete file is read to its end, also by an event loop and by a buffered reader.
+    assert io.BufferedReader(package.follow(url)).read() == data
+
+    async def later() -> bytes:
+        return b"".join([part async for part in package.follow(url)])
+
+    assert asyncio.run(later()) == data
+
+
+def test_a_recording_that_ends_badly_says_so(package, short, stock):
+    fs, url = file_system(package, short), f"{short.url}/silent-recording"
+    with fs.open("/silent-recording", "wb") as writer:
+        writer.write(b"x" * 100)
+        writer.sync()
+        with package.follow(url, timeout=1.5) as follower:
+            assert follower.read(1000) == b"x" * 100
+            with pytest.raises(TimeoutError, match="has not grown for 1.5 s; 100 bytes were read"):
+                follower.read(1)
+    url = f"{short.url}/interrupted-recording"
+    process = start_writer(url, "killed", 1000, 3)
+    acknowledged(process, 3000)
+    follower = package.follow(url, timeout=60)
+    assert len(follower.read(5000)) == 3000
+    process.kill()
+    process.wait()
+    with pytest.raises(BrokenPipeError, match="its writer went away; 3000 bytes were read"):
+        follower.read(1)
+    file_system(package, stock).pipe_file("/stock", b"x")
+    with pytest.raises(OSError, match="is not a weir server"):
+        package.follow(f"{stock.url}/stock")
+
+
+# uproot
+
+
+def test_uproot_reads_what_it_wrote(package, fs, server, place, tmp_path):
+    rng, expected = np.random.default_rng(5), []
+    with uproot.recreate(tmp_path / "events.root") as file:
+        tree = file.mktree("Events", {f"b{number}": np.float32 for number in range(20)})
+        for _ in range(25):
+            rows = {f"b{number}": np.round(rng.normal(size=700), 1 + number % 3).astype(np.float32) for number in range(20)}
+            expected.append(rows["b7"])
+            tree.extend(rows)
+    fs.put_file(str(tmp_path / "events.root"), f"{place}/events.root")
+    with Slow(server.port) as proxy:
+        fsspec.register_implementation("weir", package.WeirFileSystem, clobber=True)
+        with uproot.open(f"weir://{host(proxy)}/{place}/events.root:Events") as events:
+            assert isinstance(events.file.source._fs, package.WeirFileSystem)
+            steps = [step["b7"] for step in events.iterate(["b2", "b7", "b15"], step_size=700, library="np")]
+            whole = events.arrays(["b7"], library="np")["b7"]
+    assert np.array_equal(np.concatenate(steps), np.concatenate(expected)) and np.array_equal(whole, np.concatenate(expected))
