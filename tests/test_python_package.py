@@ -256,7 +256,8 @@ def test_errors_say_what_was_tried(package, fs, server, place):
         (FileNotFoundError, "rm", lambda: fs.rm_file(f"{place}/none")),
         (FileNotFoundError, "open", lambda: fs.open(f"{place}/none", "rb")),
         (FileExistsError, "open", lambda: fs.open(f"{place}/file", "xb")),
-        (FileExistsError, "mkdir", lambda: fs.mkdir(place)),
+        # A stock xrootd says nothing of a directory that exists already.
+        *([(FileExistsError, "mkdir", lambda: fs.mkdir(place))] if server.kind == "weir" else []),
         (OSError, "rmdir", lambda: fs.rmdir(place)),
         (IsADirectoryError, "directory", lambda: fs.rm(place)),
         (IsADirectoryError, "open", lambda: fs.cat_file(place)),
@@ -302,19 +303,19 @@ def some_ranges(rng, size: int, count: int):
 
 
 @pytest.mark.parametrize("options", [{}, {"gap": 0, "connections": 1}, {"gap": MIB, "read_ahead": 0}], ids=["usual", "single", "wide"])
-def test_ranges_have_their_bytes(package, server, options):
+def test_ranges_have_their_bytes(package, server, place, options):
     fs, rng = file_system(package, server, **options), random.Random(7)
-    data = content("ranges", 5 * MIB + 123)
-    fs.pipe_file("/ranges", data)
+    data, path = content("ranges", 5 * MIB + 123), f"{place}/ranges"
+    fs.pipe_file(path, data)
     for count in (1, 3, 3000):
         ranges = list(some_ranges(rng, len(data), count))
-        found = fs.cat_ranges(["/ranges"] * count, [start for start, _ in ranges], [end for _, end in ranges])
+        found = fs.cat_ranges([path] * count, [start for start, _ in ranges], [end for _, end in ranges])
         for (start, end), part in zip(ranges, found, strict=True):
             assert part == data[start:end], (start, end)
-    assert fs.cat_ranges(["/ranges", "/ranges"], 5, [7, 9]) == [data[5:7], data[5:9]]
+    assert fs.cat_ranges([path, path], 5, [7, 9]) == [data[5:7], data[5:9]]
     large = content("large", 70 * MIB) if server.kind == "weir" and not options else data
-    fs.pipe_file("/large", large)
-    assert fs.cat_file("/large") == large
+    fs.pipe_file(path, large)
+    assert fs.cat_file(path) == large
 
 
 def test_ranges_that_are_asked_for_together_are_few_reads(package, short):

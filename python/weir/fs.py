@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 import threading
 import weakref
@@ -11,8 +12,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import Any
 
-from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
+from fsspec.asyn import AsyncFileSystem, get_loop, mirror_sync_methods, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.exceptions import FSTimeoutError
 
 from . import _weir, threads
 from .address import PROTOCOLS, join, split
@@ -24,13 +26,59 @@ FRESH_SECONDS = 5.0
 # Bytes of one step of a copy.
 STEP = 32 << 20
 
-_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+# The connections of this process. File systems with the same options share them.
+_pools: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _pool(options: dict[str, Any]) -> Any:
+    key = (os.getpid(), *options.values())
+    with _lock:
+        pool = _pools.get(key)
+        if pool is None:
+            pool = _pools[key] = _weir.Pool(**options)
+    return pool
+
+
+def _after_fork() -> None:
+    """In the child: forgets the parent's connections. Servers hear nothing of it."""
+    global _lock, _pools
+    _lock = threading.Lock()
+    _parents.append(list(_pools.values()))
+    for pool in _parents[-1]:
+        pool.drop_after_fork()
+    _pools = weakref.WeakValueDictionary()
+
+
+# What threads of the parent were changing at the fork is never touched again.
+_parents: list[Any] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
 def _stop_all() -> None:
-    for pool in list(_pools):
+    for pool in list(_pools.values()):
         pool.stop()
+
+
+def _with_reason(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method. `fsspec` replaces a `TimeoutError` by one without a text; this raises the original."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except FSTimeoutError as error:
+            if isinstance(error.__cause__, TimeoutError) and error.__cause__.args:
+                raise error.__cause__ from None
+            raise
+
+    return call
+
+
+def _synchronous(method: Callable[..., Any]) -> Callable[..., Any]:
+    return _with_reason(sync_wrapper(method))
 
 
 class WeirFileSystem(AsyncFileSystem):
@@ -63,6 +111,7 @@ class WeirFileSystem(AsyncFileSystem):
     protocol = PROTOCOLS
     root_marker = "/"
     async_impl = True
+    mirror_sync_methods = False  # `__init__` does it
 
     def __init__(
         self,
@@ -83,6 +132,11 @@ class WeirFileSystem(AsyncFileSystem):
         **options: Any,
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
+        # `fsspec` makes synchronous methods from coroutines.
+        mirror_sync_methods(self)
+        for name, method in list(vars(self).items()):
+            if callable(method) and asyncio.iscoroutinefunction(getattr(self, f"_{name}", None)):
+                setattr(self, name, _with_reason(method))
         if not hostid:
             raise ValueError("which server? Give hostid='HOST[:PORT]', or open an address such as weir://HOST//PATH")
         self.hostid = hostid
@@ -105,17 +159,14 @@ class WeirFileSystem(AsyncFileSystem):
         """What belongs to one process."""
         self._pool_pid = os.getpid()
         self._lock = threading.Lock()
-        self._native = _weir.Pool(**self._options)
+        self._native = _pool(self._options)
         self._batches: dict[tuple[int, str], _Batches] = {}
-        _pools.add(self._native)
 
     @property
     def pool(self) -> Any:
         """The connections of this process. After a fork, the child makes its own."""
         if self._pool_pid != os.getpid():
-            before = self._native
             self._begin()
-            before.drop_after_fork()
         return self._native
 
     @property
@@ -206,20 +257,20 @@ class WeirFileSystem(AsyncFileSystem):
     async def _modified(self, path: str) -> datetime:
         return datetime.fromtimestamp((await self._info(path))["mtime"], tz=timezone.utc)  # noqa: UP017 (Python 3.9 has no `UTC`)
 
-    modified = sync_wrapper(_modified)
+    modified = _synchronous(_modified)
 
     async def _checksum(self, path: str, algorithm: str | None = None) -> tuple[str, str]:
         """The name and the value (in hexadecimal) of a checksum that the server keeps or computes."""
         return await self._run(self.pool.checksum, self._url(path), algorithm)
 
-    checksum = sync_wrapper(_checksum)
+    checksum = _synchronous(_checksum)
 
     async def _space(self, path: str = "/") -> dict[str, int]:
         """Total, free and used bytes of the server."""
         total, free, used = await self._run(self.pool.space, self._url(path))
         return {"total": total, "free": free, "used": used}
 
-    space = sync_wrapper(_space)
+    space = _synchronous(_space)
 
     # Reads
 
@@ -352,7 +403,7 @@ class WeirFileSystem(AsyncFileSystem):
         """Removes an empty directory."""
         await self._run(self.pool.rmdir, self._url(path))
 
-    rmdir = sync_wrapper(_rmdir)
+    rmdir = _synchronous(_rmdir)
 
     async def _rm(
         self,
@@ -379,7 +430,7 @@ class WeirFileSystem(AsyncFileSystem):
         """Renames a file or a directory. Replaces a file."""
         await self._run(self.pool.mv, self._url(path1), self._url(path2))
 
-    mv = sync_wrapper(_mv)
+    mv = _synchronous(_mv)
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         await self._mv(path1, path2)
@@ -388,13 +439,13 @@ class WeirFileSystem(AsyncFileSystem):
         """Sets permission bits."""
         await self._run(self.pool.chmod, self._url(path), mode)
 
-    chmod = sync_wrapper(_chmod)
+    chmod = _synchronous(_chmod)
 
     async def _truncate(self, path: str, size: int) -> None:
         """Sets the length of a file."""
         await self._run(self.pool.truncate, self._url(path), size)
 
-    truncate = sync_wrapper(_truncate)
+    truncate = _synchronous(_truncate)
 
     # Open files
 

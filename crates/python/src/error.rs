@@ -22,6 +22,7 @@ fn number(error: &ClientError) -> Errno {
         ClientError::Lost { .. } | ClientError::Moved { .. } => Errno::CONNRESET,
         ClientError::Stopped => Errno::CANCELED,
         ClientError::Refused { number: ErrorNumber::IS_DIRECTORY, .. } => Errno::ISDIR,
+        ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. } => Errno::BUSY,
         _ => match error.kind() {
             Kind::NotFound => Errno::NOENT,
             Kind::Exists => Errno::EXIST,

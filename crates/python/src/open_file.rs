@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, ReadPlan, RemoteFile, Session, Share, Span, Url};
+use client::{Client, ClientError, ReadPlan, Reader, RemoteFile, Session, Share, Span, Url};
 use parking_lot::{Condvar, Mutex};
 use wire::request::OpenOptions;
 use wire::response::StatReply;
@@ -126,14 +126,14 @@ impl OpenFile {
         self.changed.notify_all();
     }
 
-    /// Closes what no thread uses. Returns the connections.
+    /// Closes what no thread uses. Returns the connections. A server that does not answer is not waited for long.
     pub fn close(&self) -> Vec<Session> {
         let mut handles = self.handles.lock();
         handles.outdated = true;
         let idle = std::mem::take(&mut handles.idle);
         handles.open -= idle.len();
         drop(handles);
-        idle.into_iter().filter_map(|file| file.close().ok()).collect()
+        idle.into_iter().filter_map(|file| Reader::<Vec<u8>>::new(file).give_up()).collect()
     }
 
     pub fn version(&self) -> Version {

@@ -18,6 +18,9 @@ const CLIENTS_MAX: usize = 4;
 /// How often unused files are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a read begins again, because its file was replaced meanwhile.
+const ATTEMPTS: u32 = 5;
+
 /// What a user chooses, beside the client's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -91,16 +94,21 @@ impl State {
         asked: &[Asked],
         version: Option<Version>,
     ) -> Result<Vec<Piece>, ClientError> {
-        let (file, fresh) = self.open(url)?;
-        let failed = match file.read_version(self, asked, version) {
-            Ok(pieces) => return Ok(pieces),
-            Err(failed) => failed,
-        };
-        self.forget(url, Some(&file));
-        if fresh || matches!(failed, ClientError::Stopped | ClientError::GaveUp { .. }) {
-            return Err(failed);
+        let mut attempts = 1..=ATTEMPTS;
+        loop {
+            let (file, fresh) = self.open(url)?;
+            let failed = match file.read_version(self, asked, version) {
+                Ok(pieces) => return Ok(pieces),
+                Err(failed) => failed,
+            };
+            // Another thread may have made it outdated.
+            let may_help = !fresh || file.is_outdated();
+            self.forget(url, Some(&file));
+            let is_last = attempts.next().is_none_or(|attempt| attempt == ATTEMPTS);
+            if !may_help || is_last || matches!(failed, ClientError::Stopped | ClientError::GaveUp { .. }) {
+                return Err(failed);
+            }
         }
-        self.open(url)?.0.read_version(self, asked, version)
     }
 
     /// Returns the open file, and whether it was opened for this call.
@@ -117,7 +125,8 @@ impl State {
         }
         if files.by_url.len() >= self.limits.files.max(1) {
             let oldest = files.by_url.iter().min_by_key(|(_, file)| file.used()).map(|(url, _)| url.clone());
-            oldest.and_then(|url| files.by_url.remove(&url));
+            // Its connections end when its readers do.
+            oldest.and_then(|url| files.by_url.remove(&url)).iter().for_each(|file| file.set_outdated());
         }
         files.by_url.insert(url.to_owned(), Arc::clone(&file));
         if !files.watched {
@@ -133,26 +142,33 @@ impl State {
         self.files.lock().by_url.get(url).filter(|file| !file.is_outdated()).map(Arc::clone)
     }
 
-    /// The file is opened again for the next read; only if it is still `file`, if that is given.
+    /// The file is opened again for the next read; only if it is still `file`, if that is given. Waits until the server
+    /// has closed it: some servers let nobody write a file that is open.
     pub fn forget(&self, url: &str, file: Option<&Arc<OpenFile>>) {
         let mut files = self.files.lock();
         let is_it = |found: &Arc<OpenFile>| file.is_none_or(|file| Arc::ptr_eq(found, file));
         let found = if files.by_url.get(url).is_some_and(is_it) { files.by_url.remove(url) } else { None };
         drop(files);
-        if let Some(found) = found {
-            found.set_outdated();
-        }
+        found.iter().for_each(|file| self.close(file));
     }
 
     /// Forgets all files.
     pub fn forget_all(&self) {
         let files = std::mem::take(&mut self.files.lock().by_url);
-        files.values().for_each(|file| file.set_outdated());
+        files.values().for_each(|file| self.close(file));
     }
 
-    /// Ends the idle connections.
-    pub fn forget_clients(&self) {
+    /// After a fork: ends all connections of this process to the servers, without a word to them.
+    pub fn drop_all(&self) {
+        let files = std::mem::take(&mut self.files.lock().by_url);
+        files.values().for_each(|file| file.set_outdated());
         self.clients.lock().clear();
+    }
+
+    fn close(&self, file: &OpenFile) {
+        for session in file.close() {
+            self.with_client(|client| client.give_back(session, file.url()));
+        }
     }
 
     /// Closes files that were not used for a while. Returns whether others are open.
@@ -166,11 +182,7 @@ impl State {
         let more = !files.by_url.is_empty();
         files.watched = more;
         drop(files);
-        for file in unused {
-            for session in file.close() {
-                self.with_client(|client| client.give_back(session, file.url()));
-            }
-        }
+        unused.iter().for_each(|file| self.close(file));
         more
     }
 }

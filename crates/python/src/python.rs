@@ -58,6 +58,7 @@ impl Pool {
         url: &str,
         ask: impl FnOnce(&mut Client, &Url) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
+        py.detach(|| self.state.forget(url, None));
         let changed = self.ask(py, url, ask);
         py.detach(|| self.state.forget(url, None));
         changed
@@ -105,8 +106,7 @@ impl Pool {
     fn drop_after_fork(&self) {
         // A thread of the parent may have been in the middle of a change. Then nothing here may be touched.
         if self.state.is_at_rest() {
-            self.state.forget_all();
-            self.state.forget_clients();
+            self.state.drop_all();
         }
     }
 
@@ -200,6 +200,7 @@ impl Pool {
 
     /// Renames within one server.
     fn mv(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
+        py.detach(|| self.state.forget(to, None));
         let moved = self.change(py, from, |client, from| client.mv(from, &Url::parse(to)?));
         py.detach(|| self.state.forget(to, None));
         moved

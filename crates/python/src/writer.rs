@@ -42,6 +42,7 @@ struct Open {
 impl Writer {
     pub fn open(state: &Arc<State>, url: &str, mode: Mode, permissions: u16) -> Result<Self, ClientError> {
         let parsed = Url::parse(url)?;
+        state.forget(url, None);
         let file = state.with_client(|client| {
             let mut open = |options| client.open(&parsed, options | OpenOptions::UPDATE, permissions);
             let new = OpenOptions::NEW | OpenOptions::MKPATH;
