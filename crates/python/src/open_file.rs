@@ -23,6 +23,9 @@ const NEAR: Duration = Duration::from_millis(1);
 /// A single range up to this length is read with what is around it: a reader of a file's structure asks for that next.
 const SMALL: usize = 16 << 10;
 const AROUND: u64 = 64 << 10;
+/// How many connections are opened at a time, and how many before they are needed.
+const OPENING_MAX: usize = 2;
+const CONNECTIONS_AHEAD: usize = 3;
 /// How often a thread that waits for a connection looks whether it must stop.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -62,8 +65,8 @@ struct Handles {
     idle: Vec<RemoteFile>,
     /// All that are open, with those in use.
     open: usize,
-    /// A thread opens another one.
-    opening: bool,
+    /// Threads that open another one.
+    opening: usize,
     used: Instant,
     /// The shortest time of a read.
     fastest: Duration,
@@ -75,7 +78,7 @@ impl OpenFile {
         let file = client.open(url, OpenOptions::READ, 0)?;
         let (stat, now) = (file.stat().clone(), Instant::now());
         let handles =
-            Handles { idle: vec![file], open: 1, opening: false, used: now, fastest: Duration::MAX, outdated: false };
+            Handles { idle: vec![file], open: 1, opening: 0, used: now, fastest: Duration::MAX, outdated: false };
         Ok(Self {
             url: url.clone(),
             stat,
@@ -205,9 +208,15 @@ impl OpenFile {
     /// Looks for ranges that were read before, and begins to read ahead.
     fn look(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Vec<Found> {
         let limits = state.limits;
+        let mut handles = self.handles.lock();
         // Before its first read, a file may be near.
-        let is_far = (NEAR..Duration::MAX).contains(&self.handles.lock().fastest);
+        let is_far = (NEAR..Duration::MAX).contains(&handles.fastest);
         let reads = if is_far { limits.connections.saturating_sub(1) } else { 0 };
+        if is_far {
+            // They will be needed, and opening them takes some round trips.
+            self.open_more(state, &mut handles, limits.connections.min(CONNECTIONS_AHEAD));
+        }
+        drop(handles);
         let ahead = kept::Limits { reads, bytes: limits.ahead };
         let now = Instant::now();
         let mut kept = self.kept.lock();
@@ -313,7 +322,7 @@ impl OpenFile {
             if let Some(file) = handles.idle.pop() {
                 return Ok(file);
             }
-            if handles.open == 0 && !handles.opening {
+            if handles.open == 0 && handles.opening == 0 {
                 handles.open = 1;
                 drop(handles);
                 return self.open_again(state).inspect_err(|_| {
@@ -321,11 +330,7 @@ impl OpenFile {
                     self.changed.notify_all();
                 });
             }
-            if handles.open < state.limits.connections.max(1) && !handles.opening {
-                handles.opening = true;
-                let (file, state) = (Arc::clone(self), Arc::clone(state));
-                std::thread::spawn(move || file.open_one_more(&state));
-            }
+            self.open_more(state, &mut handles, state.limits.connections);
             self.changed.wait_for(&mut handles, TICK);
             if state.settings.stop.is_asked() {
                 return Err(ClientError::Stopped);
@@ -333,10 +338,19 @@ impl OpenFile {
         }
     }
 
+    /// Lets a thread open another connection, if there are fewer than `most`.
+    fn open_more(self: &Arc<Self>, state: &Arc<State>, handles: &mut Handles, most: usize) {
+        if handles.open + handles.opening < most && handles.opening < OPENING_MAX {
+            handles.opening += 1;
+            let (file, state) = (Arc::clone(self), Arc::clone(state));
+            std::thread::spawn(move || file.open_one_more(&state));
+        }
+    }
+
     fn open_one_more(&self, state: &State) {
         let opened = self.open_again(state);
         let mut handles = self.handles.lock();
-        handles.opening = false;
+        handles.opening -= 1;
         // If it failed, whoever waits has another connection, or opens one and gets the reason.
         if let Ok(file) = opened
             && !handles.outdated
