@@ -3,6 +3,7 @@ happens to servers meanwhile."""
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import csv
 import hashlib
@@ -26,7 +27,7 @@ import pytest
 import uproot
 from cluster import Cluster
 from content import content
-from harness import ROOT, Weir, Xrootd, remove
+from harness import ROOT, Weir, Xrootd, remove, weir
 from proxy import Proxy
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
@@ -547,19 +548,30 @@ def test_reads_go_on_when_the_server_restarts(package, base):
         assert not failed and reads[0] >= before + 20, (failed[:1], reads, before)
 
 
-def test_reads_go_on_at_another_replica_when_a_disk_server_dies(package, base):
+def test_reads_go_on_at_another_replica_when_a_disk_server_dies(package, base, tmp_path):
     data = content("replicas", 12 * MIB)
     with Cluster(base / "python-cluster", 3) as cluster:
         cluster.policy("/two", "replica(2)")
-        fs = file_system(package, cluster)
-        with fs.open("/two/file", "wb") as file:
-            file.write(data)
+        (tmp_path / "source").write_bytes(data)
+        assert weir("cp", str(tmp_path / "source"), f"{cluster.url}/two/file").returncode == 0
         assert len(cluster.holders("/two/file")) == 2
-        fs.invalidate_cache()
+        fs = file_system(package, cluster, connections=1)
         with fs.open("/two/file", "rb", block_size=256 * KIB) as file:
             assert file.read(MIB) == data[:MIB] and fs.cat_file("/two/file", 5, 90) == data[5:90]
             [victim] = {node.port: node for node in connected_to(SimpleNamespace(pid=os.getpid()), cluster)}.values()
-            victim.kill()
+            # Others read over several connections, perhaps from both.
+            many = file_system(package, cluster)
+            starts = list(range(0, 11 * MIB, 300_000))
+
+            def read_all() -> bool:
+                found = many.cat_ranges(["/two/file"] * len(starts), starts, [start + 100_000 for start in starts])
+                return found == [data[start : start + 100_000] for start in starts]
+
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                before = [pool.submit(read_all) for _ in range(20)]
+                victim.kill()
+                after = [pool.submit(read_all) for _ in range(20)]
+                assert all(one.result() for one in before + after)
             begin = time.monotonic()
             assert fs.cat_file("/two/file", 8 * MIB, 9 * MIB) == data[8 * MIB : 9 * MIB]
             assert file.read() == data[MIB:]
