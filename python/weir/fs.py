@@ -103,7 +103,7 @@ class WeirFileSystem(AsyncFileSystem):
     gap:
         Two ranges with at most this many bytes between them are read as one.
     read_ahead:
-        How many bytes of one file are kept because they will probably be asked for. 0 turns this off.
+        How many bytes are kept because they will probably be asked for. The open files share them. 0 turns this off.
     user:
         The user name for servers that ask for none better.
     """

@@ -217,7 +217,7 @@ impl OpenFile {
             self.open_more(state, &mut handles, limits.connections.min(CONNECTIONS_AHEAD));
         }
         drop(handles);
-        let ahead = kept::Limits { reads, bytes: limits.ahead };
+        let ahead = kept::Limits { reads, bytes: state.ahead_of_each() };
         let now = Instant::now();
         let mut kept = self.kept.lock();
         let found: Vec<Found> = spans.iter().map(|span| kept.find(*span, now, limits.idle)).collect();
@@ -257,7 +257,8 @@ impl OpenFile {
         let len = usize::try_from(AROUND.min(self.stat.size - begin)).unwrap_or(SMALL);
         let around = Span { offset: begin, len };
         let buffer = Arc::new(self.read_plan(state, &ReadPlan::new(&[around], 0))?);
-        self.kept.lock().keep(around, Arc::clone(&buffer), state.limits.ahead);
+        let bytes_max = state.ahead_of_each();
+        self.kept.lock().keep(around, Arc::clone(&buffer), bytes_max);
         let at = usize::try_from(small.offset - begin).unwrap_or(usize::MAX);
         Ok(vec![Piece::new(buffer, at, small.len)])
     }

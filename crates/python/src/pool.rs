@@ -32,7 +32,7 @@ pub struct Limits {
     pub idle: Duration,
     /// Two ranges with at most this many bytes between them are read as one.
     pub gap: usize,
-    /// Bytes that are kept for one file because they will probably be asked for.
+    /// Bytes that are kept because they will probably be asked for. The open files share them.
     pub ahead: usize,
 }
 
@@ -135,6 +135,11 @@ impl State {
             std::thread::spawn(move || close_unused(&state));
         }
         Ok((file, true))
+    }
+
+    /// Returns how many bytes may be kept for one of the open files: they share the memory.
+    pub fn ahead_of_each(&self) -> usize {
+        self.limits.ahead / self.files.lock().by_url.len().max(1)
     }
 
     /// Returns the file if it is open.
