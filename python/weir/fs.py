@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import AsyncFileSystem, get_loop, mirror_sync_methods, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
@@ -19,6 +19,10 @@ from fsspec.exceptions import FSTimeoutError
 from . import _weir, threads
 from .address import PROTOCOLS, join, split
 from .file import AsyncWeirFile, WeirFile
+
+if TYPE_CHECKING:
+    # The first byte and the one behind the last, as in a slice.
+    Range = tuple[int | None, int | None]
 
 IS_DIRECTORY, OTHER = 2, 4
 # The size of a file that was opened so recently is taken from its open: one round trip less.
@@ -274,15 +278,15 @@ class WeirFileSystem(AsyncFileSystem):
 
     # Reads
 
-    def _ask(self, path: str, start: int | None, end: int | None) -> asyncio.Future[bytes]:
-        """Asks for a range. Ranges of one file that are asked for in the same step of the loop become few requests."""
+    def _ask(self, path: str, ranges: list[Range]) -> asyncio.Future[list[bytes]]:
+        """Asks for ranges. Those of one file that are asked for in the same step of the loop become few requests."""
         pool, loop, url = self.pool, asyncio.get_running_loop(), self._url(path)
         key = (id(loop), url)
         with self._lock:
             batches = self._batches.get(key)
             if batches is None or batches.loop is not loop:
                 batches = self._batches[key] = _Batches(self, pool, loop, url)
-        return batches.ask(start, end)
+        return batches.ask(ranges)
 
     def _forget_batches(self, batches: _Batches) -> None:
         with self._lock:
@@ -290,7 +294,7 @@ class WeirFileSystem(AsyncFileSystem):
                 del self._batches[(id(batches.loop), batches.url)]
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        return await self._ask(path, start, end)
+        return (await self._ask(path, [(start, end)]))[0]
 
     async def _cat_ranges(
         self,
@@ -308,13 +312,19 @@ class WeirFileSystem(AsyncFileSystem):
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if len(starts) != len(paths) or len(ends) != len(paths):
             raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends")
-        asked = [self._ask(*one) for one in zip(paths, starts, ends)]  # noqa: B905 (Python 3.9 has no `strict`)
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        if on_error != "return":
-            for one in found:
-                if isinstance(one, BaseException):
-                    raise one
-        return list(found)
+        places: dict[str, list[int]] = {}
+        for place, path in enumerate(paths):
+            places.setdefault(path, []).append(place)
+        asked = [self._ask(path, [(starts[place], ends[place]) for place in of]) for path, of in places.items()]
+        found: list[Any] = [None] * len(paths)
+        for of, parts in zip(places.values(), await asyncio.gather(*asked, return_exceptions=True)):  # noqa: B905
+            if isinstance(parts, BaseException):
+                if on_error != "return":
+                    raise parts
+                parts = [parts] * len(of)
+            for place, part in zip(of, parts):  # noqa: B905
+                found[place] = part
+        return found
 
     async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **kwargs: Any) -> None:
         if (await self._info(rpath))["type"] == "directory":
@@ -484,13 +494,13 @@ class _Batches:
 
     def __init__(self, fs: WeirFileSystem, pool: Any, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.fs, self.pool, self.loop, self.url = fs, pool, loop, url
-        self._waiting: list[tuple[int | None, int | None, asyncio.Future[bytes]]] = []
+        self._waiting: list[tuple[list[Range], asyncio.Future[list[bytes]]]] = []
         self._under_way = 0
         self._due = False
 
-    def ask(self, start: int | None, end: int | None) -> asyncio.Future[bytes]:
+    def ask(self, ranges: list[Range]) -> asyncio.Future[list[bytes]]:
         future = self.loop.create_future()
-        self._waiting.append((start, end, future))
+        self._waiting.append((ranges, future))
         if not self._due and self._under_way < self.fs._connections:
             self._due = True
             self.loop.call_soon(self._send)
@@ -499,34 +509,41 @@ class _Batches:
     def _send(self) -> None:
         """Sends all that wait as one read. While each connection has a read, further ranges gather."""
         self._due = False
-        batch = [one for one in self._waiting if not one[2].done()]
+        batch = [one for one in self._waiting if not one[1].done()]
         self._waiting = []
         if not batch:
             self._end()
             return
-        ranges = [(start, end) for start, end, _ in batch]
+        ranges = [one for ranges, _ in batch for one in ranges]
         kept = self.pool.read_kept(self.url, ranges)
         if kept is not None:
-            for (_, _, future), data in zip(batch, kept):  # noqa: B905 (Python 3.9 has no `strict`)
-                future.set_result(data)
+            self._give(batch, kept)
             self._end()
             return
         self._under_way += 1
         read = threads.start(self.loop, self.pool.read_ranges, self.url, ranges)
         read.add_done_callback(lambda done: self._answer(batch, done))
 
+    def _give(self, batch: list[Any], parts: list[bytes]) -> None:
+        begin = 0
+        for ranges, future in batch:
+            end = begin + len(ranges)
+            if not future.done():
+                future.set_result(parts[begin:end])
+            begin = end
+
     def _answer(self, batch: list[Any], done: asyncio.Future[list[bytes]]) -> None:
         self._under_way -= 1
         error = None if done.cancelled() else done.exception()
-        for index, (_, _, future) in enumerate(batch):
+        if error is None and not done.cancelled():
+            self._give(batch, done.result())
+        for _, future in batch:
             if future.done():
                 continue
-            if done.cancelled():
+            if error is None:
                 future.cancel()
-            elif error is not None:
-                future.set_exception(error)
             else:
-                future.set_result(done.result()[index])
+                future.set_exception(error)
         if self._waiting and not self._due:
             self._due = True
             self.loop.call_soon(self._send)
