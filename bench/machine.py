@@ -70,7 +70,7 @@ def drop_caches(server: Server) -> str:
     if server.kind == "weir":
         done = subprocess.run([str(WEIR_BIN), "drop-caches", "--data", str(folder)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            print(f"weir keeps what it has in memory: {done.stderr.strip()}", flush=True)
+            print(f"`weir drop-caches` failed: {done.stderr.strip()}", flush=True)
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3\n")

@@ -86,7 +86,7 @@ def big_files(servers: dict[str, Server], runs: int, source: Path, figures: rows
             copy("cold", system, server, "-f", url, "/dev/null")
             copy("warm", system, server, "-f", url, "/dev/null")
             run(["xrdfs", server.url, "rm", "/big"])
-    figures.notes["cold reads"] = f"page cache emptied by {how}, and the memory of weir by `weir drop-caches`"
+    figures.notes["cold reads"] = f"page cache emptied by {how}, after `weir drop-caches` on weir"
     figures.notes["xrdcp writes"] = f"the source lies in {source.parent}"
 
 

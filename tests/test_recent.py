@@ -3,6 +3,7 @@ truth: what it has lost is found, and a restart reads it."""
 
 import os
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -89,17 +90,65 @@ def segments_of(answer: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
+def lent(server) -> float:
+    return named(samples(server), "weir_recent_lent_bytes_total")
+
+
 def test_vectors_come_from_memory_and_have_every_byte(node, tmp_path):
     prepared(node, tmp_path, 48 * MIB)
     data = content("vector", 12 * MIB)
     xrdcp(write(tmp_path / "source", "vector", len(data)), f"{node.url}/file").ok()
-    before = reads(node)
+    before, lent_before = reads(node), lent(node)
     with Raw(node.port) as me:
         handle = me.open("/file", raw.OPEN_READ)
         answer = me.request(raw.READV, b"", vector(handle, SEGMENTS))
     assert answer.status == raw.OK and segments_of(answer.body) == [(at, data[at : at + length]) for at, length in SEGMENTS]
     after = reads(node)
     assert after[0] > before[0] and after[1] == before[1], (before, after)
+    assert lent(node) - lent_before > 1_000_000, "most of them without a copy"
+
+
+def test_vectors_beside_changes_in_place_end_and_have_whole_pages(node, tmp_path):
+    """Short and long segments of the same memory, while another client opens, changes and closes the file."""
+    prepared(node, tmp_path, 48 * MIB)
+    xrdcp(write(tmp_path / "source", "beside", 4 * MIB), f"{node.url}/file").ok()
+    pages, end = 512, time.monotonic() + 3
+    values = [(tmp_path / "source").read_bytes()[at * 4096 : at * 4096 + 4096] for at in range(pages)]
+    seen: list[set[bytes]] = [{value} for value in values]
+    failed: list[BaseException] = []
+
+    def change() -> None:
+        try:
+            turn = 0
+            with Raw(node.port) as writer:
+                while time.monotonic() < end:
+                    turn += 1
+                    own = writer.open("/file", raw.OPEN_UPDATE)
+                    for page in range(turn % 7, pages, 41):
+                        value = bytes([turn % 256]) * 4096
+                        seen[page].add(value)
+                        assert writer.write(own, page * 4096, value).status == raw.OK
+                    assert writer.close(own).status == raw.OK
+        except BaseException as error:
+            failed.append(error)
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    lent_before, rounds = lent(node), 0
+    with Raw(node.port) as me:
+        while time.monotonic() < end:
+            answer = me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_READ), b"/file")
+            if answer.status != raw.OK:  # somebody writes to it
+                continue
+            asked = [(page * 4096, 4096) for page in range(0, pages, 3)] + [(page * 4096 + 7, 100) for page in range(0, pages, 5)]
+            answer = me.request(raw.READV, b"", vector(answer.body[:4], sorted(asked)))
+            for offset, segment in segments_of(answer.body) if answer.status == raw.OK else []:
+                page, at = divmod(offset, 4096)
+                assert any(value[at : at + len(segment)] == segment for value in tuple(seen[page])), offset
+            rounds += answer.status == raw.OK
+    changer.join(30)
+    assert not changer.is_alive() and not failed, failed
+    assert rounds > 10 and lent(node) > lent_before, rounds
 
 
 def test_vectors_of_a_cold_file_have_every_byte(own_node, tmp_path):

@@ -22,6 +22,9 @@ fn failed(op: DiskOp, path: &str, errno: Errno) -> DiskError {
     DiskError { op, path: path.to_owned(), source: io::Error::from(errno) }
 }
 
+/// Bytes of one announcement to the kernel, which every disk takes as one request.
+const WILL_READ_STEP: u64 = 128 << 10;
+
 impl RealDisk {
     /// Opens the directory `root`, which must exist.
     pub fn open(root: &Path) -> Result<RealDisk, DiskError> {
@@ -197,6 +200,8 @@ impl DiskFile for RealFile {
         while done < buf.len() {
             let mut rest = [io::IoSliceMut::new(&mut buf[done..])];
             match rustix::io::preadv2(&self.file, &mut rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+                // Some kernels say so before the end as well (preadv2(2), BUGS).
+                Ok(0) if offset + (done as u64) < self.len()? => return Ok(None),
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -209,8 +214,16 @@ impl DiskFile for RealFile {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        if let (false, Some(len)) = (self.direct, NonZero::new(len)) {
-            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+        if self.direct {
+            return;
+        }
+        // The kernel reads no more of each call than the disk takes as one request.
+        let mut at = offset;
+        let end = offset.saturating_add(len);
+        while at < end {
+            let step = WILL_READ_STEP.min(end - at);
+            let _ = rustix::fs::fadvise(&self.file, at, NonZero::new(step), Advice::WillNeed);
+            at += step;
         }
     }
 

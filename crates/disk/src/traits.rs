@@ -78,7 +78,8 @@ pub trait DiskFile: Send + Sync {
         let _ = (buf, offset);
         Ok(None)
     }
-    /// Tells the kernel to begin to read the range into its cache, without waiting for it (best effort).
+    /// Tells the kernel to begin to read the range into its cache, without waiting for it (best effort). The range should
+    /// be at most some MiB long.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }

@@ -118,7 +118,7 @@ impl Vectored {
     }
 
     /// Reads `len` bytes to the beginning of `room`, which must have [`Vectored::MARGIN`] bytes more. Calls
-    /// `before_disk` if it is about to wait for the disk ([`Vectored::will_read`]).
+    /// `before_disk` if it may be about to wait for the disk ([`Vectored::will_read`]).
     ///
     /// # Errors
     /// The read failed. The contents of `room` are invalid.

@@ -22,8 +22,8 @@ pub struct AtRest {
     pub(crate) check: bool,
 }
 
-/// Verified bytes of a replica, lent from memory by [`AtRest::lend`]. They stay as they are while this exists. A writer may wait for that, so hand
-/// the bytes on at once, and do not wait for a client with them.
+/// Verified bytes of a replica, lent from memory by [`AtRest::lend`]. They stay as they are while this exists, and so does their memory, 2 MiB for each
+/// part: do not wait for a client with them.
 pub struct Lent(LentPages);
 
 impl Lent {
@@ -67,6 +67,7 @@ impl AtRest {
         if !matches && self.check {
             return Ok(None);
         }
+        recent.count_lent(whole);
         pages.cut(index(offset - first), len);
         Ok(Some(Lent(pages)))
     }

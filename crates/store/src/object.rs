@@ -317,8 +317,8 @@ impl ObjectFiles {
 
 /// Pages of 32 KiB between two ranges are read with them: one longer request of a disk costs less than two.
 const DATA_GAP_PAGES: u64 = 8;
-/// The same for the checksums of pages, of which 128 KiB belong to these.
-const SUMS_GAP_PAGES: u64 = 16_384;
+/// The same for the checksums of pages, of which 16 KiB belong to these.
+const SUMS_GAP_PAGES: u64 = 2048;
 
 /// Puts ranges together that are at most `gap` apart. They are in ascending order.
 fn near(ranges: &[Range<u64>], gap: u64) -> impl Iterator<Item = Range<u64>> {

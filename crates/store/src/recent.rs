@@ -12,6 +12,9 @@
 //! - One replica has at most half of the blocks: a long write takes them from itself, and does not drive out the rest.
 //! - A replica gives its blocks back when its files are removed.
 //!
+//! A reader can borrow pages ([`LentPages`]). Nobody waits for that: a write to a block that is lent out changes nothing in it, and forgets the pages
+//! that it would have changed. A lent block that is taken from its replica counts as memory in use until it is given back.
+//!
 //! # Fresh memory
 //! The system clears memory before its first use, which takes longer than the write of the same bytes on some virtual machines. So no write waits for
 //! that: a thread at nice 19 prepares as many blocks as are in use, at least one and at most [`AHEAD`]. Until a block is ready, a write takes one
@@ -25,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use disk::AlignedBuf;
-use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
+use parking_lot::{Mutex, RwLock};
 use types::ReplicaId;
 
 use crate::sums::PAGE;
@@ -46,6 +49,7 @@ pub struct RecentPages {
     memory: FreshMemory,
     stores: AtomicU64,
     served: AtomicU64,
+    lent: AtomicU64,
     missed: AtomicU64,
 }
 
@@ -67,6 +71,8 @@ pub struct RecentStats {
     pub bytes_max: u64,
     /// Bytes of whole pages that readers of large replicas got from here.
     pub served_bytes: u64,
+    /// Of these, the bytes that readers got without a copy.
+    pub lent_bytes: u64,
     /// Bytes that they looked for here, and got from files.
     pub missed_bytes: u64,
 }
@@ -81,7 +87,9 @@ struct State {
     by_use: BTreeMap<u64, Key>,
     turn: u64,
     free: Vec<AlignedBuf>,
-    /// The blocks in use, free, or being prepared.
+    /// Taken from replicas while they were lent out.
+    lent: Vec<Arc<AlignedBuf>>,
+    /// The blocks in use, free, lent out, or being prepared.
     made: usize,
     /// The blocks that a thread prepares. The thread takes no lock, because it may lose the processor for long.
     coming: Option<(Receiver<AlignedBuf>, usize)>,
@@ -100,7 +108,8 @@ struct Replica {
 type Block = RwLock<Contents>;
 
 struct Contents {
-    bytes: AlignedBuf,
+    /// A reader that borrows them has them as well.
+    bytes: Arc<AlignedBuf>,
     /// A bit for each page that is there.
     pages: [u64; WORDS],
 }
@@ -115,6 +124,7 @@ impl RecentPages {
             memory,
             stores: AtomicU64::new(0),
             served: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             missed: AtomicU64::new(0),
         }
     }
@@ -166,6 +176,7 @@ impl RecentPages {
             bytes: made as u64 * BLOCK,
             bytes_max: self.most as u64 * BLOCK,
             served_bytes: self.served.load(Ordering::Relaxed),
+            lent_bytes: self.lent.load(Ordering::Relaxed),
             missed_bytes: self.missed.load(Ordering::Relaxed),
         }
     }
@@ -184,8 +195,11 @@ impl State {
         in_use.clamp(1, AHEAD).saturating_sub(self.free.len()).min(most.saturating_sub(self.made))
     }
 
-    /// Takes over what has been prepared.
+    /// Takes over what has been prepared, and what was lent out and is back.
     fn take_prepared(&mut self) {
+        for bytes in std::mem::take(&mut self.lent) {
+            self.take_back(bytes);
+        }
         let Some((receiver, count)) = &mut self.coming else { return };
         let before = self.free.len();
         self.free.extend(receiver.try_iter());
@@ -232,7 +246,7 @@ impl State {
             let idle = *self.by_use.first_key_value()?.1;
             self.take_from(idle)?
         };
-        let block = Arc::new(Block::new(Contents { bytes, pages: [0; WORDS] }));
+        let block = Arc::new(Block::new(Contents { bytes: Arc::new(bytes), pages: [0; WORDS] }));
         let replica = self.replicas.entry(key).or_default();
         replica.blocks.insert(number, Arc::clone(&block));
         replica.order.push_back(number);
@@ -240,7 +254,7 @@ impl State {
         Some(block)
     }
 
-    /// Takes the oldest block of a replica. `None`: a reader uses it at this moment, so its memory is freed when that has ended.
+    /// Takes the oldest block of a replica. `None`: a reader uses it at this moment.
     fn take_from(&mut self, key: Key) -> Option<AlignedBuf> {
         let replica = self.replicas.get_mut(&key)?;
         let number = replica.order.pop_front()?;
@@ -249,16 +263,22 @@ impl State {
             self.by_use.remove(&replica.used);
             self.replicas.remove(&key);
         }
-        self.reclaim(block)
+        self.reclaim(block);
+        self.free.pop()
     }
 
-    fn reclaim(&mut self, block: Arc<Block>) -> Option<AlignedBuf> {
+    fn reclaim(&mut self, block: Arc<Block>) {
         match Arc::try_unwrap(block) {
-            Ok(block) => Some(block.into_inner().bytes),
-            Err(_) => {
-                self.made -= 1;
-                None
-            }
+            Ok(block) => self.take_back(block.into_inner().bytes),
+            // Somebody copies from it at this moment. The memory is freed when that has ended.
+            Err(_) => self.made -= 1,
+        }
+    }
+
+    fn take_back(&mut self, bytes: Arc<AlignedBuf>) {
+        match Arc::try_unwrap(bytes) {
+            Ok(bytes) => self.free.push(bytes),
+            Err(bytes) => self.lent.push(bytes),
         }
     }
 
@@ -266,8 +286,7 @@ impl State {
         let Some(replica) = self.replicas.remove(&key) else { return };
         self.by_use.remove(&replica.used);
         for block in replica.blocks.into_values() {
-            let bytes = self.reclaim(block);
-            self.free.extend(bytes);
+            self.reclaim(block);
         }
     }
 }
@@ -320,16 +339,15 @@ pub(crate) struct ReplicaPages {
     is_believed: bool,
 }
 
-/// Bytes of one replica in this memory. They stay as they are while this exists: whoever writes to the same 2 MiB waits. So this must not live
-/// longer than it takes to hand the bytes on.
+/// Bytes of one replica in this memory. They stay as they are while this exists.
 pub(crate) struct LentPages {
-    parts: Vec<(ArcRwLockReadGuard<RawRwLock, Contents>, Range<usize>)>,
+    parts: Vec<(Arc<AlignedBuf>, Range<usize>)>,
 }
 
 impl LentPages {
     /// The bytes, in at most one part for each block.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        self.parts.iter().map(|(contents, bytes)| &contents.bytes[bytes.clone()])
+        self.parts.iter().map(|(block, bytes)| &block[bytes.clone()])
     }
 
     /// Keeps `len` bytes from `skip` on.
@@ -380,9 +398,15 @@ impl ReplicaPages {
             rest = next;
             let found = self.shared.state.lock().block_to_fill(self.key, piece.block, &self.shared);
             let Some(block) = found else { continue };
-            let mut contents = block.write();
-            contents.bytes[piece.bytes()].copy_from_slice(part);
-            contents.set(piece.pages());
+            let contents = &mut *block.write();
+            match Arc::get_mut(&mut contents.bytes) {
+                Some(bytes) => {
+                    bytes[piece.bytes()].copy_from_slice(part);
+                    contents.set(piece.pages());
+                }
+                // Lent out: the reader keeps what it has, and these pages are not here any more.
+                None => contents.clear(piece.pages()),
+            }
         }
         self.shared.prepare();
     }
@@ -411,7 +435,7 @@ impl ReplicaPages {
 
     /// How many bytes from `start` on are here without a gap, up to `len`.
     pub(crate) fn run(&self, start: u64, len: usize) -> usize {
-        let end = start + len as u64;
+        let end = start.saturating_add(len as u64);
         let mut reached = start;
         for piece in pieces(start, end) {
             let Some(block) = self.shared.state.lock().block(self.key, piece.block) else { break };
@@ -434,20 +458,24 @@ impl ReplicaPages {
         filled
     }
 
-    /// Lends the bytes from `start` on. `None`: some are not here, or are being changed.
+    /// Lends the bytes from `start` on. `None`: some are not here.
     pub(crate) fn lend(&self, start: u64, len: usize) -> Option<LentPages> {
-        let mut lent = LentPages { parts: Vec::with_capacity(2) };
-        for piece in pieces(start, start + len as u64) {
+        let mut parts = Vec::with_capacity(2);
+        for piece in pieces(start, start.saturating_add(len as u64)) {
             let block = self.shared.state.lock().block(self.key, piece.block)?;
-            // Not behind a writer that waits: this thread may hold the same block already.
-            let contents = block.try_read_recursive_arc()?;
+            let contents = block.read();
             if contents.gap(piece.pages()).is_some() {
                 return None;
             }
-            lent.parts.push((contents, piece.bytes()));
+            parts.push((Arc::clone(&contents.bytes), piece.bytes()));
         }
+        Some(LentPages { parts })
+    }
+
+    /// Counts bytes that were lent and used.
+    pub(crate) fn count_lent(&self, len: usize) {
         self.shared.served.fetch_add(len as u64, Ordering::Relaxed);
-        Some(lent)
+        self.shared.lent.fetch_add(len as u64, Ordering::Relaxed);
     }
 
     fn fill_all(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, end: u64) -> bool {
@@ -554,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_bytes_stay_while_their_memory_is_taken_and_writes_to_them_wait() {
+    fn lent_bytes_stay_and_nobody_waits_for_them() {
         let (recent, store) = memory(4);
         let (one, two, three) = (pages(&store, 1), pages(&store, 2), pages(&store, 3));
         for number in 0..2 {
@@ -563,20 +591,21 @@ mod tests {
         }
         // Two parts of the same block, as two segments of a read have them.
         let lent = [one.lend(0, 3 * 4096).unwrap(), one.lend(4096, 4096).unwrap()];
-        let are_old = |lent: &[LentPages]| lent.iter().flat_map(LentPages::parts).flatten().all(|byte| *byte == 1);
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| one.put(4096, &[2; 4096]));
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            assert!(!writer.is_finished() && are_old(&lent), "it waits");
-            assert!(one.lend(0, 4096).is_some(), "not behind the writer");
-            // Another replica needs memory: it gets none that is in use.
-            assert!(block(&two, 0) && block(&two, 1));
-            put_block(&three, 0);
-            assert!(are_old(&lent) && one.lend(0, 4096).is_none());
-            drop(lent);
-        });
+        let are_old = || lent.iter().flat_map(LentPages::parts).flatten().all(|byte| *byte == 1);
+        one.put(4096, &[2; 4096]);
+        assert!(are_old() && one.lend(4096, 4096).is_none(), "what was changed is not here any more");
+        assert!(one.lend(0, 4096).is_some() && one.run(0, 9000) == 4096);
+        // Another replica needs memory: it gets none that is lent out.
+        assert!(block(&two, 0) && block(&two, 1));
         put_block(&three, 0);
-        assert!(block(&three, 0) && recent.stats().bytes == 4 * BLOCK);
+        assert!(are_old() && one.lend(0, 4096).is_none() && !block(&three, 0));
+        assert_eq!(recent.stats().bytes, 4 * BLOCK, "it counts as in use");
+        drop(lent);
+        put_block(&three, 0);
+        assert!(block(&three, 0) && block(&one, 1) && recent.stats().bytes == 4 * BLOCK);
+        // A write to a block that is back stays.
+        one.put(BLOCK, &[3; 4096]);
+        assert!(one.lend(BLOCK, 4096).unwrap().parts().flatten().all(|byte| *byte == 3));
     }
 
     #[test]

@@ -84,18 +84,18 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
 }
 
 /// The answer, or why there is none.
-/// Forgets the recently written data of a node with this store, or with several that share the memory.
-pub(crate) fn forget_recent(store: Option<&Arc<Store>>) -> Reply {
-    store.inspect(|store| store.forget_recent());
-    Reply::Done(serde_json::Value::Null)
-}
-
 pub(crate) fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
     match result {
         Ok(answer) => Reply::long(&answer),
         Err(error) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
         Err(error) => Reply::Refused(error.to_string()),
     }
+}
+
+/// Forgets the recently written data of a node with this store, or with several that share the memory.
+pub(crate) fn forget_recent(store: Option<&Arc<Store>>) -> Reply {
+    store.inspect(|store| store.forget_recent());
+    Reply::Done(serde_json::Value::Null)
 }
 
 fn with_path(path: &str, then: impl FnOnce(NsPath) -> Reply) -> Reply {

@@ -1,7 +1,9 @@
 //! Short reads of one state of a large replica.
 
+use std::sync::Arc;
+
 use super::world::{World, bytes, replica, small_config, with};
-use crate::{AtRest, PlantedBug, StoreConfig, StoreError};
+use crate::{AtRest, FreshMemory, PlantedBug, RecentPages, StoreConfig, StoreError};
 
 const LEN: usize = 300_001;
 
@@ -45,9 +47,12 @@ fn ranges_at_any_offset_read_as_written() {
 
 #[test]
 fn who_waits_for_the_disk_is_told_before() {
-    let world = World::new(1);
+    let recent = Arc::new(RecentPages::new(2 << 20, FreshMemory::AtOnce));
+    let config = StoreConfig { recent: Some(Arc::clone(&recent)), ..small_config() };
+    let world = World::open(disk::SimDisk::new(1), config).unwrap();
     let content = bytes(1, LEN);
     world.put(1, &content);
+    recent.forget_all();
     let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
     let mut told = 0;
     let mut room = vec![0; 100 + AtRest::MARGIN];

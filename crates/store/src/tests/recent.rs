@@ -135,6 +135,26 @@ fn ranges_are_lent_as_written_or_not_at_all() {
 }
 
 #[test]
+fn a_page_beside_lent_ones_is_mended_without_waiting_for_them() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    let data = bytes(1, LEN);
+    world.put(1, &data);
+    let files = world.store.inner.objects.open(replica(1), disk::Access::Read).unwrap().unwrap();
+    files.keep_recent(PAGE_SIZE as u64, &bytes(7, PAGE_SIZE));
+    let reader = world.store.open_read(replica(1)).unwrap();
+    let at_rest = reader.at_rest().unwrap().unwrap();
+    let held = at_rest.lend(0, PAGE_SIZE).unwrap().unwrap();
+    // The same thread finds that the next page is out of date, forgets it, and writes to the same block.
+    let mut back = vec![0; PAGE_SIZE];
+    assert_eq!(reader.read(PAGE_SIZE as u64, &mut back).unwrap(), PAGE_SIZE);
+    assert_eq!(back, data[PAGE_SIZE..2 * PAGE_SIZE]);
+    files.keep_recent(0, &bytes(8, PAGE_SIZE));
+    assert_eq!(held.parts().collect::<Vec<_>>().concat(), data[..PAGE_SIZE]);
+    assert_eq!(lent(&at_rest, 0, 10), None);
+}
+
+#[test]
 fn only_the_comparison_keeps_an_outdated_page_from_being_lent() {
     let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
     let careless = StoreConfig { recent: Some(Arc::clone(&recent)), ..with(Some(PlantedBug::SkipCrc)) };

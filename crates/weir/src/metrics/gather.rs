@@ -169,6 +169,12 @@ fn of_recent(out: &mut Exposition, recent: &RecentStats) {
     )
     .labelled(&[("from", "memory")], recent.served_bytes)
     .labelled(&[("from", "disk")], recent.missed_bytes);
+    out.family(
+        "weir_recent_lent_bytes_total",
+        Counter,
+        "Of the bytes from memory, those that were sent without a copy",
+    )
+    .sample(recent.lent_bytes);
 }
 
 fn of_store(store: &Option<String>) -> Option<(&str, &str)> {

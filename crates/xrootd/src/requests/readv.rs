@@ -32,14 +32,14 @@ const LENT_STEPS: usize = 2;
 const AHEAD_BYTES: usize = 4 << 20;
 
 /// Has the disk begin to read these segments, as far as they are of the same file, and of [`AHEAD_BYTES`] together.
-/// Returns how many it are.
+/// Returns their number.
 fn announce(from: &Vectored, segments: &[Segment]) -> usize {
     let Some(first) = segments.first() else { return 0 };
     let mut bytes = 0;
     let is_near = |segment: &&Segment| {
         let has_room = bytes < AHEAD_BYTES;
         bytes += segment.len as usize;
-        has_room && segment.handle == first.handle
+        has_room && segment.handle == first.handle && segment.len <= READV_SEGMENT_MAX
     };
     let near: Vec<_> =
         segments.iter().take_while(is_near).map(|segment| (segment.offset, segment.len as usize)).collect();
@@ -196,7 +196,7 @@ impl Connection {
         let block = step.max(len) as u64;
         turn.take(|| block);
         let header = ReadvSegment(*segment).to_bytes();
-        // If the client is slow, what is lent is copied. So it has a bound as well.
+        // Shorter than a step: it is copied if the client is slow, and that copy must be bounded.
         if (LENT_MIN..step).contains(&len) {
             match from.lend(segment.offset, len) {
                 Ok(Some(lent)) => {
@@ -228,6 +228,11 @@ impl Connection {
         frame: &mut Frame,
         turn: &mut TransferSlot<'_>,
     ) -> Result<(), Stop> {
+        if !frame.parts.iter().any(|part| matches!(part, Part::Lent(_))) {
+            self.send_frame(stream, status, frame.copied.filled(), Some(turn))?;
+            frame.clear();
+            return Ok(());
+        }
         let dlen = u32::try_from(frame.len).unwrap_or(u32::MAX);
         let header = ResponseHeader { stream, status, dlen }.to_bytes();
         let parts = frame.parts.drain(..);
