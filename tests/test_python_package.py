@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import contextlib
 import csv
+import gc
 import hashlib
 import io
 import multiprocessing
@@ -13,6 +14,8 @@ import os
 import pickle
 import random
 import re
+import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fsspec
+import fsspec.core
 import numpy as np
 import pytest
 import uproot
@@ -250,6 +254,177 @@ def test_a_write_that_fails_is_not_complete(package, short):
         fs.cat_file("/never")
 
 
+ERRORS_IN_WITH = {
+    "bytes": {"mode": "wb"},
+    "text": {"mode": "w", "encoding": "utf-8"},
+    "gzip": {"mode": "wb", "compression": "gzip"},
+    "text in gzip": {"mode": "wt", "compression": "infer"},
+}
+
+
+@pytest.mark.parametrize("options", ERRORS_IN_WITH.values(), ids=ERRORS_IN_WITH)
+def test_an_error_in_a_with_block_keeps_what_was_there(package, short, options, recwarn):
+    fs, path = file_system(package, short), f"/in-with-{options['mode']}-{len(options)}.gz"
+    some = (lambda size: b"x" * size) if "b" in options["mode"] else (lambda size: "x" * size)
+    with fs.open(path, **options) as file:
+        file.write(some(10))
+    with fs.open(path, **{**options, "mode": options["mode"].replace("w", "r")}) as file:
+        assert file.read() == some(10)
+    before = fs.cat_file(path)
+    with pytest.raises(KeyError), fs.open(path, **options) as file:
+        file.write(some(100))
+        raise KeyError
+    # Nobody has closed this one.
+    file = fs.open(path, **options)
+    file.write(some(100))
+    del file
+    gc.collect()
+    assert [str(one.message) for one in recwarn if one.category is ResourceWarning and path in str(one.message)]
+    time.sleep(GRACE + 1)
+    assert fs.cat_file(path) == before
+
+
+def test_a_writer_that_is_left_open_does_not_keep_python_from_ending(package, environment, short):
+    opened = """
+import fsspec, sys, weir
+def write():
+    file = weir.open(sys.argv[1], "wb")
+    file.write(b"x" * 100)
+    file.flush()
+    return file
+"""
+    programs = {
+        "in-function": "def main():\n    file = write()\n    raise SystemExit('left')\nmain()",
+        "in-module": "file = write()\nraise SystemExit('left')",
+        "in-traceback": "def main():\n    file = write()\n    print(1 / 0)\nmain()",
+        "in-text": "import io\nfile = io.TextIOWrapper(write())\nfile.write('y')\nraise SystemExit('left')",
+        "of-fsspec": "file = fsspec.open(sys.argv[1], 'w').open()\nfile.write('y')\nraise SystemExit('left')",
+    }
+    for name, program in programs.items():
+        command = [environment.python, "-c", opened + program, f"weir://{host(short)}//left-{name}"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1 and ("left" in done.stderr or "ZeroDivisionError" in done.stderr), done.stderr
+    time.sleep(GRACE + 1)
+    for name in programs:
+        with pytest.raises(OSError):
+            file_system(package, short).cat_file(f"/left-{name}")
+
+
+def test_a_file_that_was_given_up_takes_nothing_more(package, fs, place):
+    fs.pipe_file(f"{place}/read", b"x")
+    with fs.open(f"{place}/read", "rb") as file, pytest.raises(ValueError, match="open for reading"):
+        file.sync()
+    file = fs.open(f"{place}/file", "wb")
+    file.write(b"x")
+    file.discard()
+    for call in (file.flush, file.sync):
+        with pytest.raises(ValueError, match="given up"):
+            call()
+    file.close()
+    assert file.closed
+
+
+def test_giving_up_does_not_wait_for_the_thread_that_writes(package, short):
+    with Proxy(short.port) as proxy:
+        fs = file_system(package, proxy)
+        writer = fs.pool.write(fs._url("/given-up"), "w", 0o644)
+        writer.write(b"x" * 1000)
+        proxy.stall()
+        failed = []
+
+        def sync() -> None:
+            try:
+                writer.sync()
+                writer.write(b"y")
+            except ValueError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=sync, daemon=True)
+        thread.start()
+        time.sleep(0.3)
+        assert thread.is_alive()
+        begin = time.monotonic()
+        writer.abandon()
+        assert time.monotonic() - begin < 1
+        proxy.resume()
+        thread.join(30)
+        assert failed, "the thread has not given the file up"
+        with pytest.raises(ValueError):
+            writer.close()
+
+
+def test_copies_look_for_the_source_before_they_empty_the_target(package, fs, place, tmp_path):
+    fs.pipe_file(f"{place}/good", b"good")
+    (tmp_path / "good").write_bytes(b"good")
+    # `info` knows the file, and the open then fails.
+    fs.cat_file(f"{place}/good")
+    fs._info = no_info
+    with pytest.raises(OSError):
+        fs.cp_file(f"{place}/none", f"{place}/good")
+    with pytest.raises(OSError):
+        fs.get_file(f"{place}/none", str(tmp_path / "good"))
+    for same in (f"{place}/good", f"{place}//good", f"{place}/./good"):
+        with pytest.raises(shutil.SameFileError):
+            fs.cp_file(f"{place}/good", same)
+    assert fs.cat_file(f"{place}/good") == b"good" == (tmp_path / "good").read_bytes()
+
+
+async def no_info(path):
+    return {"type": "file"}
+
+
+def test_names_and_patterns_with_a_question_mark(package, fs, server, place):
+    for name in ("a.root", "b.root", "ab.root"):
+        fs.pipe_file(f"{place}/{name}", b"x")
+    assert fs.glob(f"{place}/?.root") == [f"{place}/a.root", f"{place}/b.root"]
+    assert fs.glob(f"weir://{host(server)}/{place}/a?.roo?") == [f"{place}/ab.root"]
+    fs.rm(f"{place}/?.root")
+    assert fs.ls(place, detail=False) == [f"{place}/ab.root"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{place}/?.root")
+    with pytest.raises(ValueError, match="cannot be sent"):
+        fs.rm_file(f"{place}/?.root")
+    # Words behind an address still go to the server.
+    address = f"weir://{host(server)}/{place}/ab.root?weir.test=1&b=2"
+    assert package.open(address).read() == b"x" and fs.cat_file(address) == b"x"
+    assert fs._url(address) == f"root://{host(server)}/{place}/ab.root?weir.test=1&b=2"
+
+
+def test_rm_takes_no_depth(fs, place):
+    fs.pipe_file(f"{place}/a/b/file", b"x")
+    with pytest.raises(NotImplementedError):
+        fs.rm(f"{place}/a", recursive=True, maxdepth=1)
+    assert fs.exists(f"{place}/a/b/file")
+
+
+def test_nothing_exists_below_a_file(fs, place):
+    fs.pipe_file(f"{place}/file", b"x")
+    assert not fs.exists(f"{place}/file/below") and not fs.exists(f"{place}/file/far/below")
+
+
+def test_an_address_leads_back_to_the_file_system(package, fs, server, place):
+    fsspec.register_implementation("weir", package.WeirFileSystem, clobber=True)
+    again, path = fsspec.core.url_to_fs(fs.unstrip_protocol(f"{place}/file"))
+    assert isinstance(again, package.WeirFileSystem) and (again.hostid, path) == (host(server), f"{place}/file")
+
+
+def test_a_server_that_lists_what_is_no_name_is_not_believed(package, short):
+    fs = file_system(package, short)
+
+    class Lying:
+        def list(self, url):
+            return [(listed[-1], None)]
+
+        def __getattr__(self, attribute):
+            return getattr(native, attribute)
+
+    native, fs._native, listed = fs.pool, Lying(), []
+    for name in ("..", "../up", "a/b", ""):
+        listed.append(name)
+        with pytest.raises(OSError, match="no name of an entry"):
+            fs.ls("/")
+
+
 def test_errors_say_what_was_tried(package, fs, server, place):
     fs.pipe_file(f"{place}/file", b"x")
     cases = [
@@ -319,6 +494,50 @@ def test_ranges_have_their_bytes(package, server, place, options):
     large = content("large", 70 * MIB) if server.kind == "weir" and not options else data
     fs.pipe_file(path, large)
     assert fs.cat_file(path) == large
+
+
+def test_a_range_that_is_none_fails_alone(package, short):
+    file_system(package, short).pipe_file("/range", b"0123456789")
+
+    async def together():
+        fs = file_system(package, short, asynchronous=True)
+        calls = [fs._cat_file("/range", 0, end) for end in (3, 1e6, 1 << 63, -1 << 64, np.int64(4), None)]
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+
+    good, wrong, large, small, numpy, whole = asyncio.run(together())
+    assert (good, numpy, whole) == (b"012", b"0123", b"0123456789")
+    assert isinstance(wrong, TypeError) and isinstance(large, ValueError) and isinstance(small, ValueError)
+
+    async def broken():
+        fs = file_system(package, short, asynchronous=True)
+
+        class Broken:
+            def read_kept(self, url, ranges):
+                raise MemoryError
+
+        fs._native = Broken()
+        return await asyncio.wait_for(asyncio.gather(*(fs._cat_file("/range") for _ in range(3)), return_exceptions=True), 20)
+
+    assert [type(error) for error in asyncio.run(broken())] == [MemoryError] * 3
+
+
+def test_a_read_for_which_there_is_no_memory_fails_alone(package, environment, short):
+    file_system(package, short).pipe_file("/huge", b"x")
+    file_system(package, short).truncate("/huge", 1 << 40)
+    program = """
+import resource, sys, weir
+fs = weir.WeirFileSystem(hostid=sys.argv[1])
+assert fs.cat_file("/huge", 0, 2) == b"x\\0"
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+for call in (lambda: fs.cat_file("/huge"), lambda: weir.follow(f"weir://{sys.argv[1]}//huge").read(1 << 40)):
+    try:
+        call()
+    except MemoryError:
+        continue
+    raise SystemExit("no error")
+assert fs.cat_file("/huge", 0, 2) == b"x\\0"
+"""
+    environment.run(program, host(short))
 
 
 def test_ranges_that_are_asked_for_together_are_few_reads(package, short):
@@ -396,7 +615,7 @@ def test_waiting_for_a_server_lets_other_threads_run(package, short):
         fs.cat_file("/waits", 0, 1)
         fs.invalidate_cache()
         proxy.stall()
-        reader = threading.Thread(target=lambda: fs.pool.read_ranges(fs.unstrip_protocol("/waits"), [(0, 5)]))
+        reader = threading.Thread(target=lambda: fs.pool.read_ranges(fs._url("/waits"), [(0, 5)]))
         reader.start()
         begin, turns = time.monotonic(), 0
         while time.monotonic() - begin < 0.3:
@@ -513,6 +732,43 @@ def test_a_replaced_file_never_gives_mixed_bytes(package, fs, server, place):
     for thread in threads:
         thread.join()
     assert reads[0] > 5 and not wrong, wrong
+
+
+def test_directories_that_change_places_do_not_mix_their_files(fs, place):
+    for name in ("a", "b"):
+        fs.pipe_file(f"{place}/{name}/below/file", name.encode() * 100)
+        assert fs.cat_file(f"{place}/{name}/below/file", 0, 5) == name.encode() * 5
+    fs.mv(f"{place}/a", f"{place}/c")
+    fs.mv(f"{place}/b", f"{place}/a")
+    fs.mv(f"{place}/c", f"{place}/b")
+    assert fs.cat_file(f"{place}/a/below/file", 0, 5) == b"bbbbb"
+    assert fs.cat_file(f"{place}/b/below/file", 0, 5) == b"aaaaa"
+
+
+def test_an_open_file_begins_with_the_present_version(package, short, monkeypatch):
+    fs, path = file_system(package, short), "/present"
+    fs.pipe_file(path, b"old")
+    assert fs.cat_file(path) == b"old"
+    file_system(package, short, idle=29).pipe_file(path, b"newer")  # over connections of its own
+    with fs.open(path, "rb") as file:
+        assert file.read() == b"old"  # opened a moment ago
+    monkeypatch.setattr(package.file, "FRESH_SECONDS", 0.1)
+    time.sleep(0.2)
+    with fs.open(path, "rb") as file:
+        assert file.read() == b"newer"
+
+
+def test_calls_of_one_asynchronous_file_take_turns(package, short):
+    data = content("turns", MIB)
+    fs = file_system(package, short)
+    fs.pipe_file("/turns", data)
+
+    async def read() -> list[bytes]:
+        async with await fs.open_async("/turns", "rb", block_size=1000) as file:
+            return await asyncio.gather(*(file.read(1000) for _ in range(1048)))
+
+    parts = asyncio.run(read())
+    assert sorted(parts) == sorted(data[at : at + 1000] for at in range(0, 1048 * 1000, 1000))
 
 
 def test_reads_go_on_when_the_server_restarts(package, base):
@@ -633,6 +889,56 @@ def test_a_recording_that_ends_badly_says_so(package, short, stock):
     file_system(package, stock).pipe_file("/stock", b"x")
     with pytest.raises(OSError, match="is not a weir server"):
         package.follow(f"{stock.url}/stock")
+
+
+def test_a_read_of_a_recording_that_is_interrupted_loses_nothing(package, short, monkeypatch):
+    data = content("interrupted-read", 5000)
+    file_system(package, short).pipe_file("/interrupted-read", data)
+    follower = package.follow(f"{short.url}/interrupted-read")
+    assert follower.read(1000) == data[:1000]
+    wait_for, calls = package.threads.wait_for, []
+
+    def interrupted(call, *args):
+        found = wait_for(call, *args)
+        calls.append(call)
+        if len(calls) in (1, 3):
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(package.threads, "wait_for", interrupted)
+    monkeypatch.setattr(sys.modules["weir.follow"], "PART", 1000)
+    with pytest.raises(KeyboardInterrupt):
+        follower.read(1000)
+    with pytest.raises(KeyboardInterrupt):
+        follower.read()  # in its second part
+    assert follower.tell() == 1000 and follower.read() == data[1000:] and follower.tell() == 5000
+
+
+# Threads
+
+
+def test_a_thread_that_cannot_be_made_is_not_counted(package, monkeypatch):
+    threads, begin, done = package.threads.Threads(), threading.Thread.start, threading.Semaphore(0)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(package.threads.THREADS_MAX + 1):
+        with pytest.raises(RuntimeError):
+            threads.start(done.release)
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    threads.start(done.release)
+    assert done.acquire(timeout=10)
+    # With one thread already, calls wait for it.
+    held = threading.Event()
+    threads.start(held.wait)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(3):
+        threads.start(done.release)
+    held.set()
+    for _ in range(3):
+        assert done.acquire(timeout=10)
 
 
 # uproot

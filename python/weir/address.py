@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 PROTOCOLS = ("weir", "root", "xroot", "roots", "xroots")
+WORDS = re.compile(r"\?(?=[\w.-]+=)", re.ASCII)
 
 
 def split(url: str) -> tuple[str | None, str]:
@@ -20,12 +23,17 @@ def split(url: str) -> tuple[str | None, str]:
     return server, _path(rest[end:])
 
 
+def cut(path: str) -> tuple[str, str]:
+    """The name in a path, and the words behind it (`?KEY=VALUE&...`). Any other `?` belongs to the name, or to a pattern."""
+    words = WORDS.search(path)
+    return (path[: words.start()], path[words.start() :]) if words else (path, "")
+
+
 def _path(text: str) -> str:
-    path, mark, words = text.partition("?")
-    path = "/" + path.strip("/")
-    return path + mark + words
+    name, words = cut(text)
+    return "/" + name.strip("/") + words
 
 
-def join(server: str, path: str) -> str:
-    """The address that the client sends."""
-    return f"root://{server}/{_path(path)}"
+def join(server: str, path: str, protocol: str = "root") -> str:
+    """The address of a path. The client sends those with `root`."""
+    return f"{protocol}://{server}/{_path(path)}"

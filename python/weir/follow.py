@@ -33,26 +33,38 @@ class Follower(io.RawIOBase):
         self.url, self.timeout = join(server, path), timeout
         fs = WeirFileSystem(hostid=server, **options)
         self._native = threads.wait_for(fs.pool.follow, self.url)
+        self._at = 0
 
     def readable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._native.tell()
+        return self._at
 
     def read(self, size: int | None = -1) -> bytes:  # type: ignore[override]
         """Wait for more bytes and return at most `size` of them. Empty: the file is complete. -1: read to its end."""
         if size is None or size < 0:
-            return b"".join(self)
+            begin = self._at
+            try:
+                return b"".join(self)
+            except BaseException:
+                self._at = begin  # nobody has seen the bytes
+                raise
+        data = self._read_at(self._at, size)
+        self._at += len(data)
+        return data
+
+    def _read_at(self, at: int, size: int) -> bytes:
+        """Read from a position. An interrupt or a cancellation loses nothing: only the caller moves on."""
         if size == 0:
             return b""
         end = time.monotonic() + self.timeout
         while True:
-            data = threads.wait_for(self._native.read, size, min(SLICE_SECONDS, max(0.0, end - time.monotonic())))
+            seconds = min(SLICE_SECONDS, max(0.0, end - time.monotonic()))
+            data = threads.wait_for(self._native.read, at, size, seconds)
             if data is not None:
                 return data
             if time.monotonic() >= end:
-                at = self.tell()
                 raise TimeoutError(f"{self.url} has not grown for {self.timeout:g} s; {at} bytes were read")
 
     def readinto(self, buffer: Any) -> int:
@@ -69,7 +81,8 @@ class Follower(io.RawIOBase):
             yield data
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while data := await threads.start(asyncio.get_running_loop(), self.read, PART):
+        while data := await threads.start(asyncio.get_running_loop(), self._read_at, self._at, PART):
+            self._at += len(data)
             yield data
 
     def close(self) -> None:

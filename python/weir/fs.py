@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import functools
+import operator
 import os
+import posixpath
+import shutil
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -14,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import AsyncFileSystem, get_loop, mirror_sync_methods, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.exceptions import FSTimeoutError
 
 from . import _weir, threads
-from .address import PROTOCOLS, join, split
-from .file import AsyncWeirFile, WeirFile
+from .address import PROTOCOLS, cut, join, split
+from .file import FRESH_SECONDS, AsyncWeirFile, CompressedFile, TextFile, WeirFile
 
 if TYPE_CHECKING:
     # The first byte and the one behind the last, as in a slice.
     Range = tuple[int | None, int | None]
 
 IS_DIRECTORY, OTHER = 2, 4
-# The size of a file that was opened so recently is taken from its open: one round trip less.
-FRESH_SECONDS = 5.0
 # Bytes of one step of a copy.
 STEP = 32 << 20
 
@@ -195,10 +199,15 @@ class WeirFileSystem(AsyncFileSystem):
 
     def unstrip_protocol(self, name: str) -> str:
         """The whole address of a path."""
-        return join(self.hostid, self._strip_protocol(name))
+        return join(self.hostid, self._strip_protocol(name), self.protocol[0])
 
     def _url(self, path: str) -> str:
-        return join(self.hostid, self._strip_protocol(path))
+        """The address that the client sends."""
+        path = self._strip_protocol(path)
+        if "?" in cut(path)[0]:
+            # Servers take what is behind a `?` for words, so this would mean another file.
+            raise ValueError(f"`{path}`: a name with `?` cannot be sent to a server")
+        return join(self.hostid, path)
 
     async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
         return await threads.start(asyncio.get_running_loop(), call, *args)
@@ -227,20 +236,34 @@ class WeirFileSystem(AsyncFileSystem):
         found = self.pool.stat_of_open(url, FRESH_SECONDS)
         if found is None:
             found = self.pool.stat(url)
-        return self._attributes(path.partition("?")[0], found)
+        return self._attributes(cut(path)[0], found)
 
     async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         found = self.pool.stat_of_open(self._url(path), FRESH_SECONDS)
         if found is not None:
-            return self._attributes(self._strip_protocol(path).partition("?")[0], found)
+            return self._attributes(cut(self._strip_protocol(path))[0], found)
         return await self._run(self._info_now, path)
 
     async def _exists(self, path: str, **kwargs: Any) -> bool:
         try:
             await self._info(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            # The protocol has no number for a name below a file.
+            if error.errno != errno.EIO or not await self._is_below_a_file(path):
+                raise
             return False
         return True
+
+    async def _is_below_a_file(self, path: str) -> bool:
+        path = cut(self._strip_protocol(path))[0]
+        while (path := self._parent(path)) != self.root_marker:
+            try:
+                return (await self._info(path))["type"] == "file"
+            except OSError:  # it is below the file as well
+                continue
+        return False
 
     async def _ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -253,7 +276,11 @@ class WeirFileSystem(AsyncFileSystem):
             if info["type"] == "directory":
                 raise
             return [info] if detail else [info["name"]]
-        folder = path.partition("?")[0].rstrip("/")
+        for name, _ in found:
+            if "/" in name or name in ("", ".", ".."):
+                # It would lead out of the directory, also of a local one below which `get` writes.
+                raise OSError(errno.EBADMSG, f"{self._url(path)}: the server lists `{name}`, which is no name of an entry")
+        folder = cut(path)[0].rstrip("/")
         entries = [self._attributes(f"{folder}/{name}", attributes) for name, attributes in found]
         entries.sort(key=lambda entry: entry["name"])
         return entries if detail else [entry["name"] for entry in entries]
@@ -294,7 +321,7 @@ class WeirFileSystem(AsyncFileSystem):
                 del self._batches[(id(batches.loop), batches.url)]
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        return (await self._ask(path, [(start, end)]))[0]
+        return (await self._ask(path, [_range(start, end)]))[0]
 
     async def _cat_ranges(
         self,
@@ -312,10 +339,11 @@ class WeirFileSystem(AsyncFileSystem):
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if len(starts) != len(paths) or len(ends) != len(paths):
             raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends")
+        ranges = [_range(start, end) for start, end in zip(starts, ends)]  # noqa: B905
         places: dict[str, list[int]] = {}
         for place, path in enumerate(paths):
             places.setdefault(path, []).append(place)
-        asked = [self._ask(path, [(starts[place], ends[place]) for place in of]) for path, of in places.items()]
+        asked = [self._ask(path, [ranges[place] for place in of]) for path, of in places.items()]
         found: list[Any] = [None] * len(paths)
         for of, parts in zip(places.values(), await asyncio.gather(*asked, return_exceptions=True)):  # noqa: B905
             if isinstance(parts, BaseException):
@@ -332,17 +360,19 @@ class WeirFileSystem(AsyncFileSystem):
             return
 
         def get() -> None:
+            version = self._version(rpath)  # before the local file is emptied
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
             with open(lpath, "wb") as out:
-                self._each_step(rpath, out.write, callback)
+                self._each_step(rpath, version, out.write, callback)
 
         await self._run(get)
 
-    def _each_step(self, path: str, write: Callable[[bytes], Any], callback: Any) -> None:
+    def _version(self, path: str) -> Any:
+        return self.pool.version(self._url(path), FRESH_SECONDS)
+
+    def _each_step(self, path: str, version: Any, write: Callable[[bytes], Any], callback: Any) -> None:
         """Reads a whole file in steps, all of one version of it."""
-        url = self._url(path)
-        version = self.pool.version(url)
-        size = version[1]
+        url, size = self._url(path), version[1]
         callback.set_size(size)
         for at in range(0, size, STEP):
             data = self.pool.read_ranges(url, [(at, min(at + STEP, size))], version)[0]
@@ -385,9 +415,14 @@ class WeirFileSystem(AsyncFileSystem):
             await self._makedirs(path2, exist_ok=True)
             return
 
+        source, target = (posixpath.normpath(cut(self._strip_protocol(path))[0]) for path in (path1, path2))
+        if source == target:
+            raise shutil.SameFileError(f"{self._url(path1)} and {self._url(path2)} are the same file")
+
         def copy() -> None:
+            version = self._version(path1)  # before the target is emptied
             writer = self.pool.write(self._url(path2), "w", 0o644)
-            _write_all(writer, lambda write: self._each_step(path1, write, DEFAULT_CALLBACK))
+            _write_all(writer, lambda write: self._each_step(path1, version, write, DEFAULT_CALLBACK))
 
         await self._run(copy)
 
@@ -423,6 +458,8 @@ class WeirFileSystem(AsyncFileSystem):
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
+        if maxdepth is not None:
+            raise NotImplementedError("rm with maxdepth: it would have to leave what is deeper, and the directories above")
         for one in await self._expand_path(path):
             if (await self._info(one))["type"] != "directory":
                 await self._rm_file(one)
@@ -459,6 +496,33 @@ class WeirFileSystem(AsyncFileSystem):
 
     # Open files
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Opens a file.
+
+        If its `with` block ends with an error, the file does not become complete, whatever the mode and the compression.
+        `encoding`, `errors` and `newline` are for text.
+        """
+        if "b" not in mode:
+            text = {name: kwargs.pop(name) for name in ("encoding", "errors", "newline") if name in kwargs}
+            mode = mode.replace("t", "") + "b"
+            file = self.open(path, mode, block_size, cache_options, compression, **kwargs)
+            return _around(file, lambda: TextFile(file, **text))
+        if compression is None or "r" in mode:
+            return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+        name = get_compression(self._strip_protocol(path), compression)
+        file = super().open(path, mode, block_size, cache_options, **kwargs)
+        if name is None:
+            return file
+        return _around(file, lambda: CompressedFile(compr[name](file, mode=mode[0]), file))
+
     def _open(
         self,
         path: str,
@@ -477,6 +541,24 @@ class WeirFileSystem(AsyncFileSystem):
         if "b" not in mode or kwargs.pop("compression", None):
             raise ValueError("only binary modes without compression")
         return AsyncWeirFile(await self._run(lambda: self._open(path, mode, **kwargs)))
+
+
+def _around(file: Any, wrap: Callable[[], Any]) -> Any:
+    """Wraps an open file. If that fails, nobody has the file."""
+    try:
+        return wrap()
+    except BaseException:
+        if file.writable():
+            file.give_up()
+        raise
+
+
+def _range(start: Any, end: Any) -> Range:
+    """The range, if its ends are numbers that the native part takes."""
+    for position in (start, end):
+        if position is not None and not -(1 << 63) <= operator.index(position) < 1 << 63:
+            raise ValueError(f"{position} is no position in a file")
+    return (None if start is None else operator.index(start), None if end is None else operator.index(end))
 
 
 def _write_all(writer: Any, copy: Callable[[Callable[[bytes], Any]], Any]) -> None:
@@ -515,13 +597,19 @@ class _Batches:
             self._end()
             return
         ranges = [one for ranges, _ in batch for one in ranges]
-        kept = self.pool.read_kept(self.url, ranges)
-        if kept is not None:
+        try:
+            kept = self.pool.read_kept(self.url, ranges)
+            read = None if kept is not None else threads.start(self.loop, self.pool.read_ranges, self.url, ranges)
+        except BaseException as error:  # otherwise only the loop would hear of it
+            for _, future in batch:
+                future.set_exception(error)
+            self._end()
+            return
+        if read is None:
             self._give(batch, kept)
             self._end()
             return
         self._under_way += 1
-        read = threads.start(self.loop, self.pool.read_ranges, self.url, ranges)
         read.add_done_callback(lambda done: self._answer(batch, done))
 
     def _give(self, batch: list[Any], parts: list[bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,12 +28,22 @@ class Threads:
             if self._free > 0:
                 self._free -= 1
             elif self._threads < THREADS_MAX:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"weir-{self._threads}", daemon=True).start()
+                self._begin()
             # Otherwise the call waits for the next thread, which then does not count as free.
             else:
                 self._free -= 1
         self._calls.put(call)
+
+    def _begin(self) -> None:
+        """Makes a thread. Without any, it raises why it cannot."""
+        try:
+            threading.Thread(target=self._work, name=f"weir-{self._threads + 1}", daemon=True).start()
+        except RuntimeError:
+            if self._threads == 0:
+                raise
+            self._free -= 1  # as if all were made
+        else:
+            self._threads += 1
 
     def _work(self) -> None:
         while True:
@@ -82,7 +93,8 @@ def start(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any)
 
 def wait_for(call: Callable[..., Any], *args: Any) -> Any:
     """Calls and returns the result. In the main thread, an interrupt (Ctrl-C) ends the wait at once."""
-    if threading.current_thread() is not threading.main_thread():
+    # While Python ends, other threads stand still.
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
         return call(*args)
     done = threading.Event()
     result: list[Any] = [None, None]

@@ -2,9 +2,38 @@
 
 use client::{ClientError, Kind};
 use pyo3::PyErr;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use rustix::io::Errno;
 use wire::ErrorNumber;
+
+/// Why a read has failed.
+pub enum ReadError {
+    Client(ClientError),
+    /// There is no memory for so many bytes.
+    Memory(usize),
+}
+
+impl From<ClientError> for ReadError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<ReadError> for PyErr {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Client(error) => to_python(error),
+            ReadError::Memory(bytes) => PyMemoryError::new_err(format!("no memory for {bytes} bytes of a file")),
+        }
+    }
+}
+
+/// Returns so many zeros, if there is memory for them. `vec!` alone would end the process.
+pub fn zeros(len: usize) -> Result<Vec<u8>, ReadError> {
+    // The trial touches no page, and the pages of `vec!` are zero without being touched.
+    Vec::<u8>::new().try_reserve_exact(len).map_err(|_| ReadError::Memory(len))?;
+    Ok(vec![0; len])
+}
 
 /// Makes the exception, with the client's own text: what was tried, where, and what went wrong.
 pub fn to_python(error: ClientError) -> PyErr {

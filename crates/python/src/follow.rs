@@ -14,7 +14,7 @@ use pyo3::types::PyBytes;
 use rustix::io::Errno;
 use wire::request::OpenOptions;
 
-use crate::error::to_python;
+use crate::error::{ReadError, to_python, zeros};
 use crate::pool::State;
 
 /// The attribute with the state of a file.
@@ -34,7 +34,6 @@ struct Open {
     url: Url,
     client: Client,
     reader: Reader<Vec<u8>>,
-    at: u64,
     id: u64,
     /// Its writer has closed it, so that an empty read is the end.
     complete: bool,
@@ -42,13 +41,19 @@ struct Open {
 
 /// Why a read has returned nothing.
 enum Ended {
-    Client(ClientError),
+    Read(ReadError),
     Interrupted(String),
 }
 
 impl From<ClientError> for Ended {
     fn from(error: ClientError) -> Self {
-        Self::Client(error)
+        Self::Read(error.into())
+    }
+}
+
+impl From<ReadError> for Ended {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
     }
 }
 
@@ -83,28 +88,27 @@ impl Follower {
         let file = client.open(&followed, OpenOptions::READ, 0).map_err(to_python)?;
         let id = file.stat().id;
         let reader = Reader::growing(file);
-        let open = Open { url, client, reader, at: 0, id, complete };
+        let open = Open { url, client, reader, id, complete };
         Ok(Self { pid: std::process::id(), state: Arc::clone(state), open: Mutex::new(Some(open)) })
     }
 }
 
 impl Open {
-    /// Returns the next bytes; empty at the end of the complete file. `None`: there were none in time.
-    fn next(&mut self, state: &State, most: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Ended> {
+    /// Returns the bytes from `at`; empty at the end of the complete file. `None`: there were none in time.
+    fn next(&mut self, state: &State, at: u64, most: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Ended> {
         let begin = Instant::now();
         loop {
-            self.reader.ask(self.at, most, vec![0; most])?;
+            self.reader.ask(at, most, zeros(most)?)?;
             let read = self.reader.wait();
             match read {
                 Ok(Some(chunk)) if chunk.len > 0 => {
                     let mut bytes = chunk.buffer;
                     bytes.truncate(chunk.len);
-                    self.at += chunk.len as u64;
                     return Ok(Some(bytes));
                 }
                 // An interrupted file is no longer shown to those who follow it. Its state says so.
                 Err(error @ ClientError::Refused { .. }) => {
-                    is_complete(&mut self.client, &self.url, self.at)?;
+                    is_complete(&mut self.client, &self.url, at)?;
                     return Err(error.into());
                 }
                 Err(error) => return Err(error.into()),
@@ -112,16 +116,16 @@ impl Open {
             }
             if self.complete {
                 let stat = self.client.stat(&self.url)?;
-                if stat.id != self.id || stat.size < self.at {
-                    let (what, end, expected) = (format!("follow {}", self.url), stat.size, self.at);
+                if stat.id != self.id || stat.size < at {
+                    let (what, end, expected) = (format!("follow {}", self.url), stat.size, at);
                     return Err(ClientError::Shorter { what, end, expected }.into());
                 }
-                if stat.size == self.at {
+                if stat.size == at {
                     return Ok(Some(Vec::new()));
                 }
             }
             // Completed after the empty read: the next one gets the rest.
-            self.complete = is_complete(&mut self.client, &self.url, self.at)?;
+            self.complete = is_complete(&mut self.client, &self.url, at)?;
             if self.complete {
                 continue;
             }
@@ -135,30 +139,33 @@ impl Open {
 
 fn ended(why: Ended) -> PyErr {
     match why {
-        Ended::Client(error) => to_python(error),
+        Ended::Read(error) => error.into(),
         Ended::Interrupted(text) => PyOSError::new_err((Errno::PIPE.raw_os_error(), text)),
     }
 }
 
 #[pymethods]
 impl Follower {
-    /// Returns the next bytes, at most so many, and waits for them. Empty: the writer has closed the file. `None`: there
-    /// were none in time.
-    fn read<'py>(&self, py: Python<'py>, most: usize, timeout_s: f64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    /// Returns the bytes from `at`, at most so many, and waits for them. Empty: the writer has closed the file. `None`:
+    /// there were none in time.
+    ///
+    /// Only the caller knows its position: it may give a read up and never see its bytes.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        at: u64,
+        most: usize,
+        timeout_s: f64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         if self.pid != std::process::id() {
             return Err(PyValueError::new_err("this file was opened before the process was forked"));
         }
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let read = py.detach(|| self.open.lock().as_mut().map(|open| open.next(&self.state, most.max(1), timeout)));
+        let read = py.detach(|| self.open.lock().as_mut().map(|open| open.next(&self.state, at, most.max(1), timeout)));
         match read {
             Some(read) => Ok(read.map_err(ended)?.map(|bytes| PyBytes::new(py, &bytes))),
             None => Err(PyValueError::new_err("read of a closed file")),
         }
-    }
-
-    /// The number of bytes that were returned.
-    fn tell(&self, py: Python<'_>) -> u64 {
-        py.detach(|| self.open.lock().as_ref().map_or(0, |open| open.at))
     }
 
     /// Ends it.

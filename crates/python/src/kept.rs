@@ -85,6 +85,8 @@ impl Kept {
         for read in self.reads.iter().rev() {
             let Some(begin) = read.place(span) else { continue };
             match &read.buffer {
+                // A read that was added earlier may still be under way, so that this one stays.
+                Some(_) if now.duration_since(read.at) > age_max => {}
                 Some(buffer) => return Found::Here(Piece::new(Arc::clone(buffer), begin, span.len)),
                 None => coming = Found::Coming(read.number),
             }

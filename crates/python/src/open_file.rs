@@ -4,6 +4,7 @@
 //! of change makes the file outdated, and its readers start again with a new open. So no answer mixes two versions.
 
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ReadPlan, Reader, RemoteFile, Session, Share, Span, Url};
@@ -11,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use wire::request::OpenOptions;
 use wire::response::StatReply;
 
+use crate::error::{ReadError, zeros};
 use crate::kept::{self, Found, Kept};
 use crate::pool::{Asked, State};
 
@@ -149,15 +151,15 @@ impl OpenFile {
         state: &Arc<State>,
         asked: &[Asked],
         version: Option<Version>,
-    ) -> Result<Vec<Piece>, ClientError> {
+    ) -> Result<Vec<Piece>, ReadError> {
         match version {
-            Some(version) if version != self.version() => Err(self.is_another()),
+            Some(version) if version != self.version() => Err(self.is_another().into()),
             _ => self.read(state, asked),
         }
     }
 
     /// Reads ranges as Python's slices have them: what is behind the end is left out.
-    fn read(self: &Arc<Self>, state: &Arc<State>, asked: &[Asked]) -> Result<Vec<Piece>, ClientError> {
+    fn read(self: &Arc<Self>, state: &Arc<State>, asked: &[Asked]) -> Result<Vec<Piece>, ReadError> {
         let spans: Vec<Span> = asked.iter().map(|asked| span(*asked, self.stat.size)).collect();
         if state.limits.ahead == 0 {
             return self.read_now(state, &spans);
@@ -177,7 +179,7 @@ impl OpenFile {
                 break;
             }
             if state.settings.stop.is_asked() {
-                return Err(ClientError::Stopped);
+                return Err(ClientError::Stopped.into());
             }
         }
         Ok(found
@@ -224,11 +226,14 @@ impl OpenFile {
         let late = found.iter().any(|found| matches!(found, Found::Coming(_)));
         for (number, plan) in kept.asked(spans, late, self.stat.size, ahead) {
             let (file, state) = (Arc::clone(self), Arc::clone(state));
-            std::thread::spawn(move || {
+            let begun = Builder::new().spawn(move || {
                 let buffer = file.read_plan(&state, &plan).ok();
                 file.kept.lock().came(number, buffer);
                 file.came.notify_all();
             });
+            if begun.is_err() {
+                kept.came(number, None);
+            }
         }
         found
     }
@@ -248,7 +253,7 @@ impl OpenFile {
         matches!(found, Found::Here(_))
     }
 
-    fn read_missing(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ClientError> {
+    fn read_missing(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ReadError> {
         let [small] = spans else { return self.read_now(state, spans) };
         if small.len == 0 || small.len > SMALL {
             return self.read_now(state, spans);
@@ -263,32 +268,43 @@ impl OpenFile {
         Ok(vec![Piece::new(buffer, at, small.len)])
     }
 
-    fn read_now(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ClientError> {
+    fn read_now(self: &Arc<Self>, state: &Arc<State>, spans: &[Span]) -> Result<Vec<Piece>, ReadError> {
         let plan = ReadPlan::new(spans, state.limits.gap);
         let buffer = Arc::new(self.read_plan(state, &plan)?);
         let piece = |(span, place): (&Span, &usize)| Piece::new(Arc::clone(&buffer), *place, span.len);
         Ok(spans.iter().zip(plan.places()).map(piece).collect())
     }
 
-    fn read_plan(self: &Arc<Self>, state: &Arc<State>, plan: &ReadPlan) -> Result<Vec<u8>, ClientError> {
-        let mut buffer = vec![0; plan.len()];
+    fn read_plan(self: &Arc<Self>, state: &Arc<State>, plan: &ReadPlan) -> Result<Vec<u8>, ReadError> {
+        let mut buffer = zeros(plan.len())?;
         let free = self.handles.lock().idle.len();
         let connections = free.max(plan.len() / SHARE_OF_NEW).min(state.limits.connections);
         let shares = plan.shares(connections, SHARE_MIN);
         match shares.as_slice() {
             [] => {}
             [only] => self.read_share(state, only, &mut buffer)?,
-            _ => std::thread::scope(|scope| {
-                let mut rest = buffer.as_mut_slice();
-                let mut reads = Vec::new();
-                for share in &shares {
-                    let (into, later) = rest.split_at_mut(share.buffer.len());
-                    rest = later;
-                    reads.push(scope.spawn(move || self.read_share(state, share, into)));
+            _ => {
+                let mut left = Vec::new();
+                std::thread::scope(|scope| {
+                    let mut rest = buffer.as_mut_slice();
+                    let mut reads = Vec::new();
+                    for share in &shares {
+                        let (into, later) = rest.split_at_mut(share.buffer.len());
+                        rest = later;
+                        let read = move || self.read_share(state, share, into);
+                        match Builder::new().spawn_scoped(scope, read) {
+                            Ok(read) => reads.push(read),
+                            Err(_) => left.push(share),
+                        }
+                    }
+                    let stopped = |_| Err(ClientError::Stopped);
+                    reads.into_iter().map(|read| read.join().unwrap_or_else(stopped)).fold(Ok(()), Result::and)
+                })?;
+                // There were no threads for these.
+                for share in left {
+                    self.read_share(state, share, &mut buffer[share.buffer.clone()])?;
                 }
-                let stopped = |_| Err(ClientError::Stopped);
-                reads.into_iter().map(|read| read.join().unwrap_or_else(stopped)).fold(Ok(()), Result::and)
-            })?,
+            }
         }
         Ok(buffer)
     }
@@ -344,7 +360,9 @@ impl OpenFile {
         if handles.open + handles.opening < most && handles.opening < OPENING_MAX {
             handles.opening += 1;
             let (file, state) = (Arc::clone(self), Arc::clone(state));
-            std::thread::spawn(move || file.open_one_more(&state));
+            if Builder::new().spawn(move || file.open_one_more(&state)).is_err() {
+                handles.opening -= 1;
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use client::{Client, ClientError, Settings, Stop, Url};
 use parking_lot::Mutex;
 
+use crate::error::ReadError;
 use crate::open_file::{OpenFile, Piece, Version};
 
 /// How many idle clients are kept. Each has a connection to each server that it has asked.
@@ -93,20 +94,30 @@ impl State {
         url: &str,
         asked: &[Asked],
         version: Option<Version>,
-    ) -> Result<Vec<Piece>, ClientError> {
+    ) -> Result<Vec<Piece>, ReadError> {
         let mut attempts = 1..=ATTEMPTS;
         loop {
             let (file, fresh) = self.open(url)?;
             let failed = match file.read_version(self, asked, version) {
                 Ok(pieces) => return Ok(pieces),
-                Err(failed) => failed,
+                Err(ReadError::Client(failed)) => failed,
+                Err(failed @ ReadError::Memory(_)) => return Err(failed),
             };
             // Another thread may have made it outdated.
             let may_help = !fresh || file.is_outdated();
             self.forget(url, Some(&file));
             let is_last = attempts.next().is_none_or(|attempt| attempt == ATTEMPTS);
-            if !may_help || is_last || matches!(failed, ClientError::Stopped | ClientError::GaveUp { .. }) {
-                return Err(failed);
+            // The time that the user allows is used up.
+            let is_over = matches!(
+                failed,
+                ClientError::Stopped
+                    | ClientError::GaveUp { .. }
+                    | ClientError::Silent { .. }
+                    | ClientError::Stalled { .. }
+                    | ClientError::Waited { .. }
+            );
+            if !may_help || is_last || is_over {
+                return Err(failed.into());
             }
         }
     }
@@ -130,9 +141,9 @@ impl State {
         }
         files.by_url.insert(url.to_owned(), Arc::clone(&file));
         if !files.watched {
-            files.watched = true;
             let state = Arc::downgrade(self);
-            std::thread::spawn(move || close_unused(&state));
+            // Without a thread for it now, the next open tries again.
+            files.watched = std::thread::Builder::new().spawn(move || close_unused(&state)).is_ok();
         }
         Ok((file, true))
     }
@@ -155,6 +166,32 @@ impl State {
         let found = if files.by_url.get(url).is_some_and(is_it) { files.by_url.remove(url) } else { None };
         drop(files);
         found.iter().for_each(|file| self.close(file));
+    }
+
+    /// Forgets a name, with any words behind it, and all names below it.
+    pub fn forget_below(&self, url: &str) {
+        let name = url.split('?').next().unwrap_or(url).trim_end_matches('/');
+        let is_below =
+            |url: &str| url.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+        let mut files = self.files.lock();
+        let below: Vec<String> = files.by_url.keys().filter(|url| is_below(url)).cloned().collect();
+        let below: Vec<_> = below.iter().filter_map(|url| files.by_url.remove(url)).collect();
+        drop(files);
+        below.iter().for_each(|file| self.close(file));
+    }
+
+    /// Returns the version of a file. If it was opened longer ago than `age_max`, asks whether the file is still the same.
+    pub fn version(self: &Arc<Self>, url: &str, age_max: Duration) -> Result<Version, ClientError> {
+        let (file, fresh) = self.open(url)?;
+        if fresh || file.opened().elapsed() <= age_max {
+            return Ok(file.version());
+        }
+        let stat = self.with_client(|client| client.stat(file.url()))?;
+        if (stat.id, stat.size, stat.mtime) == file.version() {
+            return Ok(file.version());
+        }
+        self.forget(url, Some(&file));
+        self.open(url).map(|(file, _)| file.version())
     }
 
     /// Forgets all files.

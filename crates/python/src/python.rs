@@ -51,16 +51,16 @@ impl Pool {
         .map_err(to_python)
     }
 
-    /// Changes something about a name.
+    /// Changes something about a name, and perhaps what is below it.
     fn change<T: Send>(
         &self,
         py: Python<'_>,
         url: &str,
         ask: impl FnOnce(&mut Client, &Url) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| self.state.forget(url, None));
+        py.detach(|| self.state.forget_below(url));
         let changed = self.ask(py, url, ask);
-        py.detach(|| self.state.forget(url, None));
+        py.detach(|| self.state.forget_below(url));
         changed
     }
 }
@@ -134,9 +134,11 @@ impl Pool {
         })
     }
 
-    /// Number, length and time of change of a file that is open for reading. Opens it if necessary.
-    fn version(&self, py: Python<'_>, url: &str) -> PyResult<Version> {
-        py.detach(|| self.state.open(url).map(|(file, _)| file.version())).map_err(to_python)
+    /// Number, length and time of change of a file that is open for reading. Opens it if necessary, and asks the server
+    /// if it was opened more than so many seconds ago.
+    fn version(&self, py: Python<'_>, url: &str, age_max: f64) -> PyResult<Version> {
+        let age_max = seconds(age_max)?;
+        py.detach(|| self.state.version(url, age_max)).map_err(to_python)
     }
 
     /// Reads ranges of a file, each as `(start, end)` of a slice; with a version, only of that one.
@@ -148,7 +150,7 @@ impl Pool {
         ranges: Vec<Asked>,
         version: Option<Version>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let pieces = py.detach(|| self.state.read(url, &ranges, version)).map_err(to_python)?;
+        let pieces = py.detach(|| self.state.read(url, &ranges, version))?;
         Ok(pieces.iter().map(|piece| PyBytes::new(py, piece.bytes())).collect())
     }
 
@@ -200,9 +202,9 @@ impl Pool {
 
     /// Renames within one server.
     fn mv(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
-        py.detach(|| self.state.forget(to, None));
+        py.detach(|| self.state.forget_below(to));
         let moved = self.change(py, from, |client, from| client.mv(from, &Url::parse(to)?));
-        py.detach(|| self.state.forget(to, None));
+        py.detach(|| self.state.forget_below(to));
         moved
     }
 

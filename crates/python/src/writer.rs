@@ -1,6 +1,7 @@
 //! A file that is being written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Chunk, ClientError, Kind, Url};
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ pub struct Writer {
     state: Arc<State>,
     url: String,
     open: Mutex<Option<Open>>,
+    /// It was given up, perhaps while a thread was writing.
+    given_up: AtomicBool,
 }
 
 struct Open {
@@ -58,7 +61,13 @@ impl Writer {
         let at = if mode == Mode::Append { file.stat().size } else { 0 };
         state.forget(url, None);
         let open = Mutex::new(Some(Open { writer: client::Writer::new(file), at }));
-        Ok(Self { pid: std::process::id(), state: Arc::clone(state), url: url.to_owned(), open })
+        Ok(Self {
+            pid: std::process::id(),
+            state: Arc::clone(state),
+            url: url.to_owned(),
+            open,
+            given_up: AtomicBool::new(false),
+        })
     }
 
     fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Open) -> Result<T, ClientError> + Send) -> PyResult<T>
@@ -75,13 +84,34 @@ impl Writer {
                 // What the server has is not what the caller wanted, so the file must not become complete.
                 *open = None;
             }
+            drop(open);
+            // `give_up` may have found the lock taken.
+            if self.is_given_up() {
+                self.give_up();
+            }
             Some(answer)
         });
         match answer {
             Some(answer) => answer.map_err(to_python),
-            None => Err(PyValueError::new_err("write to a closed file")),
+            None => Err(is_closed()),
         }
     }
+
+    fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Gives the file up without waiting: a thread that is writing does it when it has its answer.
+    fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+        if let Some(mut open) = self.open.try_lock() {
+            *open = None;
+        }
+    }
+}
+
+fn is_closed() -> PyErr {
+    PyValueError::new_err("write to a closed file")
 }
 
 #[pymethods]
@@ -95,6 +125,9 @@ impl Writer {
     fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<usize> {
         self.with(py, |open| {
             for part in data.chunks(REQUEST_MAX) {
+                if self.is_given_up() {
+                    return Err(ClientError::Stopped);
+                }
                 let chunk = Chunk { offset: open.at, len: part.len(), buffer: part.to_vec() };
                 open.writer.put(chunk)?;
                 open.at += part.len() as u64;
@@ -112,18 +145,18 @@ impl Writer {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |_| Ok(()))?;
         let closed = py.detach(|| {
-            let open = self.open.lock().take();
-            let closed = open.map_or(Ok(()), |open| open.writer.finish().map(drop));
+            let open = self.open.lock().take().filter(|_| !self.is_given_up());
+            let closed = open.map(|open| open.writer.finish().map(drop));
             self.state.forget(&self.url, None);
             closed
         });
-        closed.map_err(to_python)
+        closed.ok_or_else(is_closed)?.map_err(to_python)
     }
 
-    /// Gives the file up: it does not become complete.
+    /// Gives the file up, without waiting: it does not become complete.
     fn abandon(&self, py: Python<'_>) {
         if self.pid == std::process::id() {
-            py.detach(|| drop(self.open.lock().take()));
+            py.detach(|| self.give_up());
         }
     }
 }
