@@ -469,6 +469,18 @@ def test_a_server_that_is_silent_is_given_up(package, short):
         assert time.monotonic() - begin < 15
 
 
+def test_a_silent_server_is_waited_for_once(package, short):
+    with Proxy(short.port) as proxy:
+        fs = file_system(package, proxy, timeout=2, recovery=0)
+        fs.pipe_file("/silent-once", b"x" * 100_000)
+        assert fs.cat_file("/silent-once", 0, 50_000) == b"x" * 50_000  # now it is open
+        proxy.stall()
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError):
+            fs.cat_file("/silent-once", 0, 50_000)
+        assert time.monotonic() - begin < 3.5
+
+
 # Ranges
 
 
