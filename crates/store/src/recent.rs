@@ -254,7 +254,7 @@ impl State {
         Some(block)
     }
 
-    /// Takes the oldest block of a replica. `None`: a reader uses it at this moment.
+    /// Takes the oldest block of a replica, or another free one. `None`: readers use them at this moment.
     fn take_from(&mut self, key: Key) -> Option<AlignedBuf> {
         let replica = self.replicas.get_mut(&key)?;
         let number = replica.order.pop_front()?;

@@ -15,7 +15,10 @@ const CODE_INDENT: usize = 6;
 const CODES_ARE_IN: &str = "Exit codes: `weir help exit-codes`";
 /// The groups with their commands, in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Server", &["serve", "init", "reload", "status", "top", "scrub", "fsck", "backup", "restore", "export"]),
+    (
+        "Server",
+        &["serve", "init", "reload", "status", "top", "scrub", "fsck", "backup", "restore", "export", "drop-caches"],
+    ),
     (
         "Cluster",
         &[

@@ -172,7 +172,7 @@ fn of_recent(out: &mut Exposition, recent: &RecentStats) {
     out.family(
         "weir_recent_lent_bytes_total",
         Counter,
-        "Of the bytes from memory, those that were sent without a copy",
+        "Of the bytes from memory, those that reads took without a copy",
     )
     .sample(recent.lent_bytes);
 }
