@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::wrap::wrapped_line;
 
 /// Where the descriptions begin.
-const INDENT: usize = 13;
+const INDENT: usize = 15;
 /// Where the meanings of exit codes begin in their table.
 const CODE_INDENT: usize = 6;
 /// What stands below the help of each command.
