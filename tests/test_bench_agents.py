@@ -508,7 +508,8 @@ def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
 def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_path, disk, token, watched, count):
     fs("mkdir", f"{place}/bench").ok()
     campaign = tmp_path / "campaign.toml"
-    text = SLOW.format(disk=disk, repeats=1, file="64MiB").replace('rate = "2MiB"\n', "")
+    # Long enough to read that the server's CPU time, counted in steps of 10 ms, is not 0.
+    text = SLOW.format(disk=disk, repeats=1, file="256MiB").replace('rate = "2MiB"\n', "")
     processes = 'processes = ["weir"]\n' if watched == "here" else ""
     text = text.replace("[[streams]]", f'[[system]]\nname = "weir"\nplace = "{node.url}{place}/bench"\n{processes}[[streams]]')
     campaign.write_text(text)
