@@ -10,6 +10,7 @@ from pathlib import Path
 from harness import WEIR_BIN, Server
 
 HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
+DROP_CACHES = "/proc/sys/vm/drop_caches"
 
 
 def output(*command: str) -> str:
@@ -69,12 +70,13 @@ def drop_caches(server: Server) -> str:
     folder = server.data
     if server.kind == "weir":
         done = subprocess.run([str(WEIR_BIN), "drop-caches", "--data", str(folder)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"`weir drop-caches` failed: {done.stderr.strip()}", flush=True)
+        if done.returncode == 0:
+            return DROP_CACHES
+        print(f"`weir drop-caches` failed: {done.stderr.strip()}", flush=True)
     os.sync()
     try:
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
-        return "/proc/sys/vm/drop_caches"
+        Path(DROP_CACHES).write_text("3\n")
+        return DROP_CACHES
     except OSError:
         for path in folder.rglob("*"):
             if path.is_file():

@@ -33,6 +33,14 @@ pub struct FaultRecord {
     pub error: Option<String>,
 }
 
+/// A user's command, without input and with its output dropped; `None` if it has no words.
+pub(crate) fn quiet_command(words: &[String]) -> Option<Command> {
+    let (program, arguments) = words.split_first()?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    Some(command)
+}
+
 /// The faults of a phase under way.
 #[derive(Debug, Default)]
 pub struct Faults {
@@ -61,19 +69,15 @@ impl Faults {
     }
 
     fn begin(&mut self, fault: Fault, elapsed: Duration) {
-        let error = match fault.command.split_first() {
+        let error = match quiet_command(&fault.command) {
             None => Some("an empty command".to_owned()),
-            Some((program, arguments)) => {
-                let mut command = Command::new(program);
-                command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-                match command.spawn() {
-                    Ok(child) => {
-                        self.running.push((self.records.len(), child));
-                        None
-                    }
-                    Err(error) => Some(format!("cannot run {program}: {error}")),
+            Some(mut command) => match command.spawn() {
+                Ok(child) => {
+                    self.running.push((self.records.len(), child));
+                    None
                 }
-            }
+                Err(error) => Some(format!("cannot run {}: {error}", command.get_program().display())),
+            },
         };
         let at_s = elapsed.as_secs_f64();
         self.records.push(FaultRecord { what: fault.what, at_s, command: fault.command, error });

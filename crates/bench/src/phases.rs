@@ -1,13 +1,12 @@
 //! The phases of a trial, one after the other, done by this machine or by all agents.
 
 use std::mem::discriminant;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
 use crate::coordinate::message::{ServerAddress, TrialFolder};
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
-use crate::fault::Faults;
+use crate::fault::{Faults, quiet_command};
 use crate::load::{Reading, Tally};
 use crate::measure::{Measured, Progress, measure_at};
 use crate::network::NetworkServer;
@@ -112,15 +111,15 @@ fn do_phases(
         let idle = done.roles.iter().find_map(|(_, measured)| measured.idle_workers.first().cloned());
         let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         let missing = done.machines.missing.clone();
+        // A mount has a cache on this machine as well.
+        let is_mount = context.places.iter().any(|place| matches!(place, TargetDir::Path(_)));
+        let caches = if servers_emptied && !is_mount { Caches::Dropped } else { done.caches };
         let mut machines = Some(done.machines);
         for (role, measured) in done.roles {
             let phase = if role.is_empty() { title.clone() } else { role };
             // The machines are recorded once. The missing ones are recorded with each role.
             let machines =
                 machines.take().unwrap_or_else(|| Machines { missing: missing.clone(), ..Machines::default() });
-            // A mount has a cache on this machine as well.
-            let is_mount = context.places.iter().any(|place| matches!(place, TargetDir::Path(_)));
-            let caches = if servers_emptied && !is_mount { Caches::Dropped } else { done.caches };
             let faults = std::mem::take(&mut faults);
             record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured, machines });
         }
@@ -237,12 +236,11 @@ fn keep_own_servers(machines: &mut Machines, context: &Context<'_>, phase: &Phas
 
 /// Has the system's own command empty the caches of its servers before a cold read. Returns whether it has one.
 fn empty_servers(context: &Context<'_>, phase: &Phase) -> Result<bool, String> {
-    let Some((program, arguments)) = context.empty_caches.split_first().filter(|_| phase.workload().is_cold()) else {
+    let Some(mut ran) = quiet_command(context.empty_caches).filter(|_| phase.workload().is_cold()) else {
         return Ok(false);
     };
     let command = context.empty_caches.join(" ");
-    let ran = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match ran {
+    match ran.status() {
         Ok(status) if status.success() => Ok(true),
         Ok(status) => Err(format!("the command `{command}` of `empty_caches` failed: {status}")),
         Err(error) => Err(format!("cannot run the command `{command}` of `empty_caches`: {error}")),

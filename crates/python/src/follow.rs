@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, Kind, Reader, Url};
+use client::{Client, ClientError, FileState, Reader, Url};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -17,8 +17,6 @@ use wire::request::OpenOptions;
 use crate::error::{ReadError, to_python, zeros};
 use crate::pool::State;
 
-/// The attribute with the state of a file.
-const STATE: &str = "weir.state";
 /// How often to look whether the file has grown. A server makes bytes durable once a second.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -58,12 +56,12 @@ impl From<ReadError> for Ended {
 }
 
 fn is_complete(client: &mut Client, url: &Url, at: u64) -> Result<bool, Ended> {
-    match client.xattr(url, STATE)?.as_slice() {
-        b"complete" => Ok(true),
-        b"interrupted" => {
+    match FileState::of(client, url)? {
+        FileState::Complete => Ok(true),
+        FileState::BeingWritten => Ok(false),
+        FileState::Interrupted => {
             Err(Ended::Interrupted(format!("{url} is interrupted: its writer went away; {at} bytes were read")))
         }
-        _ => Ok(false),
     }
 }
 
@@ -71,11 +69,7 @@ impl Follower {
     pub fn open(state: &Arc<State>, url: &str) -> Result<Self, PyErr> {
         let url = Url::parse(url).map_err(|error| to_python(error.into()))?;
         let mut client = Client::new(state.settings.clone());
-        let word = match client.config(&url, &["weir.mtime"]) {
-            Err(error) if !matches!(error.kind(), Kind::Unsupported | Kind::Usage) => return Err(to_python(error)),
-            answer => answer.unwrap_or_default(),
-        };
-        if word.first().is_none_or(|word| word != "1") {
+        if !client.is_weir(&url).map_err(to_python)? {
             let text =
                 format!("cannot follow {url}: {} is not a weir server, and does not say what is durable", url.server);
             return Err(PyOSError::new_err((Errno::OPNOTSUPP.raw_os_error(), text)));

@@ -52,24 +52,29 @@ impl AtRest {
     /// # Errors
     /// Errors of the disk, from which checksums may have to be read.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, StoreError> {
-        let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
-        let Some(recent) = self.files.recent.as_ref().filter(|_| len > 0 && within) else { return Ok(None) };
+        let is_asked = len > 0 && self.has(offset, len);
+        let Some(recent) = self.files.recent.as_ref().filter(|_| is_asked) else { return Ok(None) };
         let range = self.range(offset, len);
         let (first, whole) = self.whole_pages(range);
         let Some(mut pages) = recent.lend(first, whole) else { return Ok(None) };
         let table = self.table.as_deref().filter(|_| range.pages() <= FEW_PAGES);
         let crcs = known_crcs(&self.files, range, table)?;
-        let matches = pages
-            .parts()
-            .flat_map(|part| part.chunks(PAGE_SIZE))
-            .zip(&*crcs)
-            .all(|(page, crc)| Crc32c::of(page) == *crc);
-        if !matches && self.check {
+        if !self.matches(pages.parts().flat_map(|part| part.chunks(PAGE_SIZE)), &crcs) {
             return Ok(None);
         }
         recent.count_lent(whole);
         pages.cut(index(offset - first), len);
         Ok(Some(Lent(pages)))
+    }
+
+    /// Whether the range lies inside the replica.
+    fn has(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.len)
+    }
+
+    /// Whether all pages equal what was written.
+    fn matches<'a>(&self, pages: impl Iterator<Item = &'a [u8]>, crcs: &[Crc32c]) -> bool {
+        !self.check || pages.zip(crcs).all(|(page, crc)| Crc32c::of(page) == *crc)
     }
 
     fn range(&self, offset: u64, len: usize) -> ReadRange {
@@ -96,8 +101,7 @@ impl AtRest {
         room: &mut [u8],
         before_disk: impl FnOnce(),
     ) -> Result<bool, StoreError> {
-        let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
-        if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
+        if len == 0 || len > Self::READ_MAX || !self.has(offset, len) || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
         let range = self.range(offset, len);
@@ -111,8 +115,7 @@ impl AtRest {
             self.files.read_padded(&mut room[..whole], first)?;
         }
         let crcs = known_crcs(&self.files, range, self.table.as_deref())?;
-        let matches = room[..whole].chunks(PAGE_SIZE).zip(&*crcs).all(|(page, crc)| Crc32c::of(page) == *crc);
-        if !matches && self.check {
+        if !self.matches(room[..whole].chunks(PAGE_SIZE), &crcs) {
             return Ok(false);
         }
         let begin = index(offset - first);

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Client, Reader, StripedWriter, Sum, Units, Url};
+use client::{Algorithm, Client, FileState, Reader, StripedWriter, Sum, Units, Url};
 use parking_lot::Mutex;
 use wire::request::OpenOptions;
 use wire::response::StatReply;
@@ -11,7 +11,7 @@ use wire::response::StatReply;
 use crate::context::Context;
 use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
-use crate::follow::{FileState, Growing};
+use crate::follow::Growing;
 use crate::held_back::HeldBack;
 use crate::local::{KeptAttributes, LocalSink, LocalSource, mode_of};
 use crate::place::CopyPath;

@@ -99,13 +99,7 @@ impl Context {
         if let Some(known) = self.weir.lock().get(&url.server) {
             return Ok(*known);
         }
-        let answer = match client.config(url, &["weir.mtime"]) {
-            Err(error) if !matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => {
-                return Err(error);
-            }
-            answer => answer.unwrap_or_default(),
-        };
-        let weir = answer.first().is_some_and(|line| line == "1");
+        let weir = client.is_weir(url)?;
         self.weir.lock().insert(url.server.clone(), weir);
         Ok(weir)
     }

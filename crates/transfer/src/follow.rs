@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use client::{Algorithm, Chunk, Client, ClientError, Reader, Session, Url, Wait, WaitReason};
+use client::{Algorithm, Chunk, Client, ClientError, FileState, Reader, Session, Url, Wait, WaitReason};
 use disk::AlignedBuf;
 use types::Timestamp;
 use wire::request::OpenOptions;
@@ -19,37 +19,6 @@ use crate::times;
 
 /// How often to look whether the file has grown. A server makes what it has got durable once a second.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The attribute with the state of a file.
-const STATE: &str = "weir.state";
-
-/// The state of a file, as far as a reader must know it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FileState {
-    /// Its writer may still add to it.
-    BeingWritten,
-    /// Its writer has closed it.
-    Complete,
-    /// Its writer went away.
-    Interrupted,
-}
-
-impl FileState {
-    pub(crate) fn of(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
-        Self::parse(&client.xattr(url, STATE)?).ok_or_else(|| {
-            let what = format!("a state of {url} that this version of weir does not know");
-            ClientError::Unexpected { server: url.server.clone(), what }
-        })
-    }
-
-    fn parse(word: &[u8]) -> Option<Self> {
-        match word {
-            b"complete" => Some(Self::Complete),
-            b"being written" | b"being changed" => Some(Self::BeingWritten),
-            b"interrupted" => Some(Self::Interrupted),
-            _ => None,
-        }
-    }
-}
 
 /// A file that is being written, open for reading.
 pub struct Growing {
@@ -262,13 +231,5 @@ mod tests {
         assert_eq!(end.at, 5);
         assert_eq!(end.waits(after(18), most).1, Duration::from_secs(1));
         assert!(!end.moved(0, after(19)) && end.waits(after(19), most).1.is_zero());
-    }
-
-    #[test]
-    fn a_file_that_is_being_changed_is_not_complete() {
-        let state = |word: &str| FileState::parse(word.as_bytes());
-        assert_eq!(state("complete"), Some(FileState::Complete));
-        assert_eq!([state("being written"), state("being changed")], [Some(FileState::BeingWritten); 2]);
-        assert_eq!((state("interrupted"), state("Complete")), (Some(FileState::Interrupted), None));
     }
 }

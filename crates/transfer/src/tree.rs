@@ -6,13 +6,12 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use client::{Client, ClientError, Kind as ErrorKind, Settings, Url};
+use client::{Client, ClientError, FileState, Kind as ErrorKind, Settings, Url};
 use serde::Serialize;
 use wire::request::{DirlistOptions, QueryKind};
 use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
-use crate::follow::FileState;
 use crate::place::CopyPath;
 
 /// The kind of a name.

@@ -44,10 +44,9 @@ fn announce(from: &Vectored, segments: &[Segment]) -> usize {
         bytes += segment.len as usize;
         has_room && segment.handle == first.handle && segment.len <= READV_SEGMENT_MAX
     };
-    let near: Vec<_> =
-        segments.iter().take_while(is_near).map(|segment| (segment.offset, segment.len as usize)).collect();
-    from.will_read(near.iter().copied());
-    near.len()
+    let near = segments.iter().take_while(is_near).count();
+    from.will_read(segments[..near].iter().map(|segment| (segment.offset, segment.len as usize)));
+    near
 }
 
 /// Segments that are sent together.
