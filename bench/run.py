@@ -3,8 +3,8 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get readv cp limits streams ls
-                                          namespace store
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove alone put get readv cp limits
+                                          streams ls namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -37,6 +37,9 @@ GIB = 1 << 30
 FIO_HUGE_PAGES = 16  # of 2 MiB: its one buffer of 8 MiB, and room
 # How often over all files: CPU time is counted in steps of 10 ms, so a phase has to take many.
 SMALL = {"create": 1, "stat": 8, "read": 3, "remove": 1}
+# The same for one client that waits for each answer; its phases take a second and more.
+ALONE = {"create": 1, "stat": 8, "read": 4, "remove": 1}
+ALONE_FILES, ALONE_DIRS = 4_000, 20
 BIG = ["put", "get"]
 VECTORS = ["readv"]
 COPIES = ["cp"]  # weir's own client
@@ -61,6 +64,20 @@ def small_files(servers: dict[str, Server], runs: int, files: int, figures: rows
                     f"run {number} {system:8} {phase:7} {result['rate']:8.0f}/s  {cpu.seconds / result['ops'] * 1e6:6.1f} us CPU/op",
                     flush=True,
                 )
+
+
+def alone(servers: dict[str, Server], runs: int, figures: rows.Figures) -> None:
+    """The four phases by one client that waits for each answer."""
+    load = load_program()
+    for number in range(runs):
+        for system, server in alternate(servers, number):
+            for phase, passes in ALONE.items():
+                os.sync()
+                numbers = (1, ALONE_FILES, ALONE_DIRS, BYTES, passes)
+                result = json.loads(run([str(load), f"{server.url}/alone{number}", phase, *map(str, numbers)]))
+                figures.add(f"alone-{phase}", system, 1e6 / result["rate"])
+                figures.commands[f"alone-{phase}"] = f"xrdload root://HOST//aloneN {phase} {' '.join(map(str, numbers))}"
+                print(f"run {number} {system:8} alone {phase:7} {1e6 / result['rate']:8.1f} us", flush=True)
 
 
 def big_files(servers: dict[str, Server], runs: int, source: Path, figures: rows.Figures) -> None:
@@ -167,7 +184,7 @@ def limits(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> 
 
 
 LIBRARIES = {"namespace": namespace, "store": store, "limits": limits, "streams": streams.streams, "ls": listing.listing}
-PARTS = [*SMALL, *BIG, *VECTORS, *COPIES, *LIBRARIES]
+PARTS = [*SMALL, "alone", *BIG, *VECTORS, *COPIES, *LIBRARIES]
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
@@ -241,13 +258,15 @@ def with_clients(wanted: set[str], kinds: dict[str, type[Server]], options: argp
     """The parts that stock clients measure, on servers that live as long as they last."""
     servers: dict[str, Server] = {}
     try:
-        if wanted & {*SMALL, *BIG, *VECTORS, *COPIES}:
+        if wanted & {*SMALL, "alone", *BIG, *VECTORS, *COPIES}:
             for system, kind in kinds.items():
                 home = options.dir / f"server-{system}"
                 shutil.rmtree(home, ignore_errors=True)
                 servers[system] = kind(home).start()
         if wanted & set(SMALL):
             small_files(servers, options.runs, options.files, figures)
+        if "alone" in wanted:
+            alone(servers, options.runs, figures)
         if wanted & {*BIG, *VECTORS, *COPIES}:
             with random_source(options.size) as source:
                 if wanted & set(BIG):

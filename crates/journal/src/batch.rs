@@ -1,10 +1,9 @@
 //! Bytes that wait for their write into a segment.
 
-use std::sync::Arc;
-
-use disk::{ALIGNMENT, AlignedBuf, DiskError, DiskFile};
+use disk::{ALIGNMENT, AlignedBuf, DiskError};
 
 use crate::segment::PAGE_U64;
+use crate::segment_file::SegmentFile;
 
 const ROOM_AT_FIRST: usize = 256 << 10;
 /// A larger buffer is not kept for the next batch.
@@ -48,13 +47,13 @@ impl Buffer {
     }
 }
 
-/// Consecutive unwritten bytes of one segment. The buffer starts at the beginning of their first page, because direct
-/// I/O writes whole pages. The next batch therefore writes a half-full last page a second time. That never changes
+/// Consecutive unwritten bytes of one segment. The buffer starts at the beginning of their first page, because a
+/// write covers whole pages. The next batch therefore writes a half-full last page a second time. That never changes
 /// bytes that are already on the disk: a torn sector holds either the old or the new bytes, and both contain the
 /// durable records.
 pub(crate) struct Batch {
     pub(crate) segment: u64,
-    file: Arc<dyn DiskFile>,
+    file: SegmentFile,
     /// Offset of the buffer in the segment; a multiple of the page size.
     base: u64,
     /// Offset in the segment of the first unwritten byte.
@@ -66,7 +65,7 @@ impl Batch {
     /// An empty batch for a segment that ends at `start`. `page_head` holds the bytes of its last page before `start`.
     pub(crate) fn new(
         segment: u64,
-        file: Arc<dyn DiskFile>,
+        file: SegmentFile,
         start: u64,
         page_head: &[u8],
         recycled: Option<Buffer>,
@@ -77,7 +76,7 @@ impl Batch {
         Self { segment, file, base: start - page_head.len() as u64, start, buffer }
     }
 
-    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
+    pub(crate) fn file(&self) -> &SegmentFile {
         &self.file
     }
 
@@ -109,10 +108,10 @@ impl Batch {
     pub(crate) fn successor(&self, recycled: Option<Buffer>) -> Batch {
         let within = usize::try_from(self.end() % PAGE_U64).unwrap_or(0);
         let head = &self.buffer.bytes()[self.buffer.used - within..];
-        Batch::new(self.segment, Arc::clone(&self.file), self.end(), head, recycled)
+        Batch::new(self.segment, self.file.clone(), self.end(), head, recycled)
     }
 
-    /// Fills the last page with zeros, for direct I/O. Nothing can be pushed afterwards.
+    /// Fills the last page with zeros. Nothing can be pushed afterwards.
     pub(crate) fn finish(&mut self) {
         let used = self.buffer.used;
         let odd = used % ALIGNMENT;
@@ -124,15 +123,9 @@ impl Batch {
 
     /// Writes the unwritten bytes. Returns how many bytes went to the disk.
     pub(crate) fn write(&self) -> Result<u64, DiskError> {
-        if self.file.is_direct() {
-            let whole = self.buffer.used.next_multiple_of(ALIGNMENT);
-            self.file.write_at(&self.buffer.bytes[..whole], self.base)?;
-            Ok(whole as u64)
-        } else {
-            let skip = usize::try_from(self.start - self.base).unwrap_or(0);
-            self.file.write_at(&self.buffer.bytes()[skip..], self.start)?;
-            Ok(self.unwritten())
-        }
+        let whole = self.buffer.used.next_multiple_of(ALIGNMENT);
+        self.file.write_at(&self.buffer.bytes[..whole], self.base)?;
+        Ok(whole as u64)
     }
 
     /// The unwritten bytes from `offset` on, if this batch contains `offset`.

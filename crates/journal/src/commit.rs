@@ -159,7 +159,7 @@ impl Shared {
                 state.stats.writes += batches.len() as u64;
                 state.stats.bytes_written += bytes;
                 for batch in &batches {
-                    state.dirty.insert(batch.segment, Arc::clone(batch.file()));
+                    state.dirty.insert(batch.segment, batch.file().clone());
                 }
                 state.in_flight.clear();
                 for batch in batches {

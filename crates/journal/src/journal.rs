@@ -15,6 +15,7 @@ use crate::losses;
 use crate::recover::{Recovered, complete_len, recover};
 use crate::scan::{ScannedSegment, scan};
 use crate::segment::PAGE_U64;
+use crate::segment_file::SegmentFile;
 use crate::spare_segments::SPARES;
 use crate::state::{Segment, Shared, State};
 use crate::{
@@ -443,6 +444,6 @@ fn continue_after(disk: &dyn Disk, current: &ScannedSegment, direct: bool) -> Re
     let reader = disk.open(&current.path, OpenOptions { access: Access::Read, direct: false })?;
     let n = reader.read_at(&mut head, page)?;
     head[n..].fill(0);
-    let file = disk.open(&current.path, OpenOptions { access: Access::ReadWrite, direct })?;
+    let file = SegmentFile::open(disk, &current.path, direct)?;
     Ok(Batch::new(current.header.segment, file, current.end, &head, None))
 }

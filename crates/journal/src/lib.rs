@@ -42,6 +42,7 @@ mod recover;
 mod repair;
 mod scan;
 mod segment;
+mod segment_file;
 mod spare_segments;
 mod state;
 mod tail;

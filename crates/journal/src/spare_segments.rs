@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::files::{Pace, make};
 use crate::scan::path_of;
 use crate::segment::{PAGE_U64, SegmentHeader};
+use crate::segment_file::SegmentFile;
 use crate::state::{NoSpareSegment, Segment, Shared, SpareSegment, State};
 use crate::{Ballast, JournalError};
 
@@ -83,7 +84,8 @@ impl Shared {
         let made = MutexGuard::unlocked(state, || {
             // A panic would leave `making` set forever, and end the thread unnoticed.
             catch_unwind(AssertUnwindSafe(|| {
-                make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())
+                make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())?;
+                Ok(SegmentFile::open(&*self.disk, &path, self.config.direct)?)
             }))
         });
         let made = made.unwrap_or_else(|_| {
@@ -199,8 +201,7 @@ impl Shared {
         let mut spares = VecDeque::new();
         for number in numbers {
             let path = path_of(&self.dir, *number);
-            let options = disk::OpenOptions { access: disk::Access::ReadWrite, direct: self.config.direct };
-            let file = self.disk.open(&path, options)?;
+            let file = SegmentFile::open(&*self.disk, &path, self.config.direct)?;
             spares.push_back(SpareSegment { number: *number, path, file });
         }
         Ok(spares)

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::batch::{Batch, Buffer};
 use crate::event::Event;
 use crate::losses::Losses;
+use crate::segment_file::SegmentFile;
 use crate::{JournalConfig, JournalError, JournalStats, StreamId};
 
 /// A retained segment.
@@ -39,7 +40,7 @@ pub(crate) struct Trimmed {
 pub(crate) struct SpareSegment {
     pub(crate) number: u64,
     pub(crate) path: String,
-    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) file: SegmentFile,
 }
 
 pub(crate) struct State {
@@ -57,7 +58,7 @@ pub(crate) struct State {
     pub(crate) in_flight: Vec<Arc<Batch>>,
     pub(crate) recycled: Option<Buffer>,
     /// Files written since the last sync began, by segment number (oldest first).
-    pub(crate) dirty: BTreeMap<u64, Arc<dyn DiskFile>>,
+    pub(crate) dirty: BTreeMap<u64, SegmentFile>,
     pub(crate) writing: bool,
     pub(crate) syncing: bool,
     /// The number of sync rounds begun.

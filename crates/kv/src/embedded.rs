@@ -86,7 +86,7 @@ impl Embedded {
         let committer = commit::Committer::new(
             Arc::clone(&index),
             Arc::clone(&queue),
-            responder.sender(),
+            responder.answers(),
             Arc::clone(&stats),
             config,
         );

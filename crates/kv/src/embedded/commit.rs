@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use journal::Seq;
 use parking_lot::Mutex;
 
 use super::queue::{Queue, Request, enter_engine};
-use super::responder::Completions;
+use super::responder::{Answers, Completions};
 use super::{EmbeddedConfig, EmbeddedStats};
 use crate::batch::BATCH_MAX;
 use crate::index::from_journal;
@@ -19,7 +18,7 @@ use crate::{Durability, JournaledIndex, KvError, OpOutcome, Read};
 pub(super) struct Committer {
     index: Arc<JournaledIndex>,
     queue: Arc<Queue>,
-    answers: Option<SyncSender<Completions>>,
+    answers: Option<Answers>,
     stats: Arc<Mutex<EmbeddedStats>>,
     config: EmbeddedConfig,
     /// The last record that this committer appended.
@@ -38,7 +37,7 @@ impl Committer {
     pub(super) fn new(
         index: Arc<JournaledIndex>,
         queue: Arc<Queue>,
-        answers: Option<SyncSender<Completions>>,
+        answers: Option<Answers>,
         stats: Arc<Mutex<EmbeddedStats>>,
         config: EmbeddedConfig,
     ) -> Self {
@@ -66,10 +65,10 @@ impl Committer {
             // Clients that were answered together return together. Committing with half of them would keep them split.
             expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
             while !requests.is_empty() {
-                let answers = self.commit(&mut requests);
-                if let Some(sender) = &self.answers {
-                    // The responder ends only after this thread, or has died. Dropping a completion informs its caller.
-                    let _ = sender.send(answers);
+                let completions = self.commit(&mut requests);
+                let idle = requests.is_empty() && self.queue.is_empty();
+                if let Some(answers) = &self.answers {
+                    answers.give(completions, idle);
                 }
             }
         }

@@ -119,6 +119,11 @@ impl Queue {
         taken
     }
 
+    /// Whether no operation waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().waiting.is_empty()
+    }
+
     /// Stops the queue: it takes and returns nothing more. All waiting and later callers get `reason`.
     pub(super) fn break_off(&self, reason: &str) {
         let waiting = {

@@ -1,7 +1,10 @@
-//! The thread that answers. For each batch it runs the completions in the order of the operations, and then the hook.
+//! Answers batches. For each batch it runs the completions in the order of the operations, and then the hook. A thread
+//! does that while the committer goes on with the next batch. If there is nothing to go on with, the committer answers
+//! itself: waking the thread would take longer than the answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -14,14 +17,40 @@ use crate::{KvError, OpDone};
 /// Batches that may wait for their answers; with more, the committer waits.
 const BATCHES_WAITING_MAX: usize = 16;
 
+/// Batches with more answers are left to the thread.
+const ANSWERS_OF_COMMITTER_MAX: usize = 2;
+
 /// The completions of a batch with their results.
 pub(super) type Completions = Vec<(OpDone, Result<(), KvError>)>;
 
 type Hook = Arc<Mutex<Option<BatchDone>>>;
 
+/// The committer's end: where it hands over its batches, or answers them.
+pub(super) struct Answers {
+    sender: SyncSender<Completions>,
+    /// Batches that the thread has not answered completely.
+    unanswered: Arc<AtomicUsize>,
+    hook: Hook,
+}
+
+impl Answers {
+    /// Answers a batch after all earlier ones. `idle`: whether the committer has nothing else to do.
+    pub(super) fn give(&self, answers: Completions, idle: bool) {
+        // Only this thread adds to the number, so what was 0 stays 0.
+        if idle && answers.len() <= ANSWERS_OF_COMMITTER_MAX && self.unanswered.load(Ordering::Acquire) == 0 {
+            answer(answers, &self.hook);
+            return;
+        }
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        // The thread ends only after the committer, or has died. Dropping a completion informs its caller.
+        let _ = self.sender.send(answers);
+    }
+}
+
 pub(super) struct Responder {
     hook: Hook,
     sender: Mutex<Option<SyncSender<Completions>>>,
+    unanswered: Arc<AtomicUsize>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -31,11 +60,18 @@ impl Responder {
         let (sender, receiver) = sync_channel::<Completions>(BATCHES_WAITING_MAX);
         let hook = Hook::default();
         let inner = Arc::clone(&hook);
+        let unanswered = Arc::<AtomicUsize>::default();
+        let left = Arc::clone(&unanswered);
         let thread = std::thread::Builder::new()
             .name("responder".into())
             .spawn(move || {
                 enter_engine();
-                let work = AssertUnwindSafe(|| receiver.iter().for_each(|answers| answer(answers, &inner)));
+                let work = AssertUnwindSafe(|| {
+                    receiver.iter().for_each(|answers| {
+                        answer(answers, &inner);
+                        left.fetch_sub(1, Ordering::Release);
+                    });
+                });
                 if let Err(panic) = catch_unwind(work) {
                     // Dropping its contents may panic again.
                     std::mem::forget(panic);
@@ -43,12 +79,13 @@ impl Responder {
                 }
             })
             .map_err(|error| KvError::Io(format!("cannot start the responder: {error}")))?;
-        Ok(Self { hook, sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { hook, sender: Mutex::new(Some(sender)), unanswered, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The committer's end of the channel. The thread ends when all senders are dropped.
-    pub(super) fn sender(&self) -> Option<SyncSender<Completions>> {
-        self.sender.lock().clone()
+    /// The committer's end. The thread ends when it is dropped.
+    pub(super) fn answers(&self) -> Option<Answers> {
+        let sender = self.sender.lock().clone()?;
+        Some(Answers { sender, unanswered: Arc::clone(&self.unanswered), hook: Arc::clone(&self.hook) })
     }
 
     pub(super) fn set_hook(&self, hook: BatchDone) {
