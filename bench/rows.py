@@ -62,6 +62,8 @@ ROWS = [
     Row("readv-8k-wall", "readv of 512 random segments of 8 KiB, 1 client, warm: wall per GB", "s", 0.8, LESS, True),
     Row("readv-8k-cpu", "the same: server CPU per GB", "s", 0.7, LESS, True),
     Row("readv-8k-cold", "the same, cold: wall per GB", "s", 0.8, LESS, True),
+    Row("follow-disk", "a follower of a recording of 2 GiB at 400 MB/s: bytes that the server reads from its disk", "MiB", 0, LESS, False),
+    Row("follow-lag", "the same: how far it is behind what is published, at most", "s", 1.1, LESS, False),
     Row("cp-up-wall", "weir cp (xrdcp in the other column) of 1 GiB to the same weir server: wall", "s", 0.5, LESS, True),
     Row("cp-up-cpu", "the same: client CPU per GB", "s", 0.35, LESS, True),
     Row("cp-down-wall", "weir cp of 1 GiB from it, warm: wall", "s", 0.5, LESS, True),

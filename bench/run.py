@@ -4,7 +4,7 @@ Measures weir beside a stock xrootd on the same disk, in alternating runs, and t
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
     bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove alone put get readv cp limits
-                                          streams ls namespace store
+                                          streams follow ls namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import copies  # noqa: E402
 import crowds  # noqa: E402
 import fairness  # noqa: E402
+import following  # noqa: E402
 import listing  # noqa: E402
 import machine  # noqa: E402
 import rows  # noqa: E402
@@ -183,7 +184,14 @@ def limits(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> 
         shutil.rmtree(server.home, ignore_errors=True)
 
 
-LIBRARIES = {"namespace": namespace, "store": store, "limits": limits, "streams": streams.streams, "ls": listing.listing}
+LIBRARIES = {
+    "namespace": namespace,
+    "store": store,
+    "limits": limits,
+    "streams": streams.streams,
+    "follow": following.following,
+    "ls": listing.listing,
+}
 PARTS = [*SMALL, "alone", *BIG, *VECTORS, *COPIES, *LIBRARIES]
 
 

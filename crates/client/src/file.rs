@@ -129,8 +129,7 @@ impl RemoteFile {
         while got < into.len() {
             let left = into.len() - got;
             let len = u32::try_from(left.min(4 << 20)).unwrap_or(4 << 20);
-            let read =
-                Read { handle: self.handle, offset: offset + got as u64, len, path_id: None, read_ahead: Vec::new() };
+            let read = Read::new(self.handle, offset + got as u64, len);
             let body = self.call("read", Request::Read(read))?;
             if body.len() > left {
                 let what = format!("{} bytes, where {left} were asked for", body.len());

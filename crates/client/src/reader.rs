@@ -43,6 +43,8 @@ struct Pending<B> {
     waits: WaitLimit,
     /// The replica of one server is damaged. Another server is asked for this part.
     damaged: bool,
+    /// The server may wait so long until it has something. What comes then is all that this request gets.
+    wait_seconds: u8,
 }
 
 impl<B: DerefMut<Target = [u8]>> Reader<B> {
@@ -82,18 +84,30 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// The connection fails and cannot be restored.
     pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
         self.file.session.deadline_mut().resume(Instant::now());
-        let asked = self.ask_now(offset, len, buffer);
+        let asked = self.ask_now(offset, len, 0, buffer);
         self.file.session.deadline_mut().pause(Instant::now());
         asked
     }
 
-    fn ask_now(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
+    /// The same at the present end of a file that grows: a server of weir answers when there is more, or after `seconds`.
+    /// The part may be shorter than requested, also where more has come by then. Other servers answer at once.
+    ///
+    /// # Errors
+    /// The same as those of [`Reader::ask`].
+    pub fn ask_when_grown(&mut self, offset: u64, len: usize, seconds: u8, buffer: B) -> Result<(), ClientError> {
+        self.file.session.deadline_mut().resume(Instant::now());
+        let asked = self.ask_now(offset, len, seconds, buffer);
+        self.file.session.deadline_mut().pause(Instant::now());
+        asked
+    }
+
+    fn ask_now(&mut self, offset: u64, len: usize, wait_seconds: u8, buffer: B) -> Result<(), ClientError> {
         let want = len.min(buffer.len());
         if self.pending.is_empty() {
             self.pace = Pace::new(Instant::now());
         }
         let (stream, waits) = (StreamId::default(), WaitLimit::default());
-        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false });
+        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false, wait_seconds });
         let last = self.pending.len() - 1;
         self.begin_to_wait(last);
         match self.send(last).and_then(|()| self.file.session.flush()) {
@@ -189,6 +203,10 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Abandons the file. Receives and drops the pending answers, and returns the connection if it can be used
     /// again.
     pub fn give_up(mut self) -> Option<Session> {
+        if self.pending.iter().any(|pending| pending.wait_seconds > 0) {
+            // Its answer may take seconds, and a new connection does not.
+            return None;
+        }
         let usual = self.file.settings.silence_max;
         self.file.session.be_patient(usual.min(GIVE_UP_MAX));
         self.pending.retain(|pending| pending.waits.until().is_none());
@@ -227,7 +245,8 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         let pending = &mut self.pending[index];
         let len = u32::try_from(pending.want - pending.got).unwrap_or(u32::MAX);
         let offset = pending.offset + pending.got as u64;
-        let read = Read { handle: self.file.handle, offset, len, path_id: None, read_ahead: Vec::new() };
+        let read = Read::new(self.file.handle, offset, len);
+        let read = if pending.wait_seconds > 0 { read.waiting(pending.wait_seconds) } else { read };
         pending.stream = self.file.session.queue(&Request::Read(read))?;
         pending.waits.sent();
         Ok(())
@@ -301,7 +320,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         if !last {
             return Ok(None);
         }
-        if pending.got == pending.want || len == 0 {
+        if pending.got == pending.want || len == 0 || pending.wait_seconds > 0 {
             return Ok(Some(index));
         }
         self.send(index)?;
@@ -311,6 +330,10 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
 
     fn take_other(&mut self, index: usize, response: Response) -> Result<Option<usize>, ClientError> {
         match response {
+            Response::WaitResp { .. } if self.pending[index].wait_seconds > 0 => {
+                self.file.session.waits_for_growth();
+                Ok(None)
+            }
             Response::WaitResp { .. } => {
                 self.file.session.deadline_mut().put_off(Instant::now());
                 Ok(None)

@@ -181,6 +181,13 @@ impl Session {
     pub(crate) fn take_up(&mut self, what: &str, deadline: Deadline) {
         self.waiting.set_what(what);
         self.waiting.deadline = deadline;
+        self.waiting.for_growth = false;
+    }
+
+    /// The server has promised its answer for when a file has grown.
+    pub(crate) fn waits_for_growth(&mut self) {
+        self.waiting.for_growth = true;
+        self.waiting.deadline.put_off(Instant::now());
     }
 
     /// Returns how long the requests under way may still take.

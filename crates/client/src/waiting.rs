@@ -18,12 +18,14 @@ pub(crate) struct Waiting {
     pub(crate) deadline: Deadline,
     stop: Stop,
     watch: Watch,
+    /// The server has promised its answer for when a file has grown. The caller knows since when it does not, and tells.
+    pub(crate) for_growth: bool,
 }
 
 impl Waiting {
     pub(crate) fn new(server: &Endpoint, what: &str, deadline: Deadline, settings: &Settings) -> Self {
         let (stop, watch) = (settings.stop.clone(), settings.watch.clone());
-        Self { server: server.clone(), what: what.to_owned(), deadline, stop, watch }
+        Self { server: server.clone(), what: what.to_owned(), deadline, stop, watch, for_growth: false }
     }
 
     /// Replaces the stop.
@@ -62,6 +64,9 @@ impl Waiting {
 
     /// Tells the watch of a wait that has its own time: how long it has taken, and how long it may still take.
     pub(crate) fn tell_of(&self, why: WaitReason<'_>, (waited, left): (Duration, Duration)) {
+        if self.for_growth && matches!(why, WaitReason::Answer) {
+            return;
+        }
         self.watch.tell(&Wait { server: &self.server, what: &self.what, why, waited, left });
     }
 

@@ -63,13 +63,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// An empty batch for a segment that ends at `start`. `page_head` holds the bytes of its last page before `start`.
-    pub(crate) fn new(
-        segment: u64,
-        file: SegmentFile,
-        start: u64,
-        page_head: &[u8],
-        recycled: Option<Buffer>,
-    ) -> Self {
+    pub(crate) fn new(segment: u64, file: SegmentFile, start: u64, page_head: &[u8], recycled: Option<Buffer>) -> Self {
         let mut buffer = recycled.unwrap_or_else(Buffer::new);
         buffer.used = 0;
         buffer.extend(page_head);

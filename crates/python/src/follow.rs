@@ -1,67 +1,49 @@
 //! A reader of a file that is still being written. Weir shows it the bytes that are durable.
-//!
-//! Only the server's name space knows whether a file is complete, so an empty read proves nothing: after it, the
-//! follower asks for the file's state by name.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, FileState, Reader, Url};
+use client::{AtEnd, Chunk, Client, ClientError, FileState, FollowError, Url};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::io::Errno;
-use wire::request::OpenOptions;
 
 use crate::error::{ReadError, to_python, zeros};
 use crate::pool::State;
 
-/// How often to look whether the file has grown. A server makes bytes durable once a second.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A caller with less time than this learns what is there now. The server waits in whole seconds.
+const WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// A reader that follows a file while it grows.
 #[pyclass(frozen, weakref, module = "weir._weir")]
 pub struct Follower {
     pid: u32,
-    state: Arc<State>,
     open: Mutex<Option<Open>>,
 }
 
 struct Open {
-    url: Url,
-    client: Client,
-    reader: Reader<Vec<u8>>,
-    id: u64,
-    /// Its writer has closed it, so that an empty read is the end.
-    complete: bool,
+    follower: client::Follower<Vec<u8>>,
+    /// Where the read under way began, if one is: an earlier call got nothing in time.
+    asked: Option<u64>,
 }
 
 /// Why a read has returned nothing.
 enum Ended {
     Read(ReadError),
-    Interrupted(String),
+    Follow(FollowError),
 }
 
-impl From<ClientError> for Ended {
-    fn from(error: ClientError) -> Self {
+impl<E: Into<ReadError>> From<E> for Ended {
+    fn from(error: E) -> Self {
         Self::Read(error.into())
     }
 }
 
-impl From<ReadError> for Ended {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
-}
-
-fn is_complete(client: &mut Client, url: &Url, at: u64) -> Result<bool, Ended> {
-    match FileState::of(client, url)? {
-        FileState::Complete => Ok(true),
-        FileState::BeingWritten => Ok(false),
-        FileState::Interrupted => {
-            Err(Ended::Interrupted(format!("{url} is interrupted: its writer went away; {at} bytes were read")))
-        }
+impl From<FollowError> for Ended {
+    fn from(error: FollowError) -> Self {
+        Self::Follow(error)
     }
 }
 
@@ -74,59 +56,73 @@ impl Follower {
                 format!("cannot follow {url}: {} is not a weir server, and does not say what is durable", url.server);
             return Err(PyOSError::new_err((Errno::OPNOTSUPP.raw_os_error(), text)));
         }
-        let complete = is_complete(&mut client, &url, 0).map_err(ended)?;
-        let mut followed = url.clone();
-        if !complete {
-            followed.add_words("weir.follow=1");
-        }
-        let file = client.open(&followed, OpenOptions::READ, 0).map_err(to_python)?;
-        let id = file.stat().id;
-        let reader = Reader::growing(file);
-        let open = Open { url, client, reader, id, complete };
-        Ok(Self { pid: std::process::id(), state: Arc::clone(state), open: Mutex::new(Some(open)) })
+        let found = FileState::of(&mut client, &url).map_err(to_python)?;
+        let follower = client::Follower::open(client, &url, found).map_err(|error| ended(error.into()))?;
+        let open = Open { follower, asked: None };
+        Ok(Self { pid: std::process::id(), open: Mutex::new(Some(open)) })
     }
 }
 
 impl Open {
     /// Returns the bytes from `at`; empty at the end of the complete file. `None`: there were none in time.
-    fn next(&mut self, state: &State, at: u64, most: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Ended> {
-        let begin = Instant::now();
+    fn next(&mut self, at: u64, most: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Ended> {
+        let end = Instant::now().checked_add(timeout);
         loop {
-            self.reader.ask(at, most, zeros(most)?)?;
-            let read = self.reader.wait();
-            match read {
+            match self.read(at, most, end, timeout >= WAIT_MIN) {
+                Ok(None) => return Ok(None),
                 Ok(Some(chunk)) if chunk.len > 0 => {
                     let mut bytes = chunk.buffer;
-                    bytes.truncate(chunk.len);
+                    bytes.truncate(chunk.len.min(most));
                     return Ok(Some(bytes));
                 }
-                // An interrupted file is no longer shown to those who follow it. Its state says so.
-                Err(error @ ClientError::Refused { .. }) => {
-                    is_complete(&mut self.client, &self.url, at)?;
-                    return Err(error.into());
+                Ok(Some(_)) => {}
+                Err(Ended::Read(ReadError::Client(error @ ClientError::Refused { .. }))) => {
+                    return Err(self.follower.refused(error, at).into());
                 }
-                Err(error) => return Err(error.into()),
-                Ok(_) => {}
+                Err(error) => return Err(error),
             }
-            if self.complete {
-                let stat = self.client.stat(&self.url)?;
-                if stat.id != self.id || stat.size < at {
-                    let (what, end, expected) = (format!("follow {}", self.url), stat.size, at);
-                    return Err(ClientError::Shorter { what, end, expected }.into());
+            match self.follower.at_end(at)? {
+                AtEnd::Complete => return Ok(Some(Vec::new())),
+                AtEnd::More => {}
+                AtEnd::BeingWritten if end.is_some_and(|end| Instant::now() >= end) => return Ok(None),
+                AtEnd::BeingWritten => self.follower.pause()?,
+            }
+        }
+    }
+
+    /// One read at `at`; `waits`: the server may wait for bytes. `None`: it is still under way at `end`.
+    fn read(
+        &mut self,
+        at: u64,
+        most: usize,
+        end: Option<Instant>,
+        waits: bool,
+    ) -> Result<Option<Chunk<Vec<u8>>>, Ended> {
+        loop {
+            let before = *match &mut self.asked {
+                None if !waits => {
+                    self.follower.look_at_end(at, most, zeros(most)?)?;
+                    return Ok(self.follower.reader().wait()?);
                 }
-                if stat.size == at {
-                    return Ok(Some(Vec::new()));
+                None => {
+                    self.follower.ask_at_end(at, most, zeros(most)?)?;
+                    self.asked.insert(at)
                 }
+                Some(before) => before,
+            };
+            let reader = self.follower.reader();
+            let read = match end {
+                Some(end) => reader.wait_until(end),
+                None => reader.wait(),
+            };
+            if reader.under_way() == 0 {
+                self.asked = None;
             }
-            // Completed after the empty read: the next one gets the rest.
-            self.complete = is_complete(&mut self.client, &self.url, at)?;
-            if self.complete {
-                continue;
+            match read? {
+                // The caller has moved since.
+                Some(_) if before != at => {}
+                read => return Ok(read),
             }
-            if begin.elapsed() >= timeout {
-                return Ok(None);
-            }
-            state.settings.stop.sleep(LOOK_EVERY)?;
         }
     }
 }
@@ -134,7 +130,13 @@ impl Open {
 fn ended(why: Ended) -> PyErr {
     match why {
         Ended::Read(error) => error.into(),
-        Ended::Interrupted(text) => PyOSError::new_err((Errno::PIPE.raw_os_error(), text)),
+        Ended::Follow(FollowError::Client(error)) => to_python(error),
+        Ended::Follow(error @ FollowError::Interrupted { .. }) => {
+            PyOSError::new_err((Errno::PIPE.raw_os_error(), error.to_string()))
+        }
+        Ended::Follow(error @ FollowError::Changed { .. }) => {
+            PyOSError::new_err((Errno::IO.raw_os_error(), error.to_string()))
+        }
     }
 }
 
@@ -155,7 +157,7 @@ impl Follower {
             return Err(PyValueError::new_err("this file was opened before the process was forked"));
         }
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let read = py.detach(|| self.open.lock().as_mut().map(|open| open.next(&self.state, at, most.max(1), timeout)));
+        let read = py.detach(|| self.open.lock().as_mut().map(|open| open.next(at, most.max(1), timeout)));
         match read {
             Some(read) => Ok(read.map_err(ended)?.map(|bytes| PyBytes::new(py, &bytes))),
             None => Err(PyValueError::new_err("read of a closed file")),
@@ -165,7 +167,7 @@ impl Follower {
     /// Ends it.
     fn close(&self, py: Python<'_>) {
         if self.pid == std::process::id() {
-            py.detach(|| self.open.lock().take().and_then(|open| open.reader.give_up()).map(drop));
+            py.detach(|| self.open.lock().take().and_then(|open| open.follower.into_reader().give_up()).map(drop));
         }
     }
 }

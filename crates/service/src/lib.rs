@@ -127,6 +127,7 @@ mod stores;
 mod striped;
 mod third_party;
 mod transfers;
+mod waiting_reads;
 mod workers;
 mod write_target;
 mod writer_memory;

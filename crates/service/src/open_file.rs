@@ -132,6 +132,14 @@ impl Shown {
         }
     }
 
+    /// Whether somebody writes the file, and this server may still show what comes. Of a striped file nobody here knows.
+    pub(crate) fn may_grow(&self) -> bool {
+        match &self.source {
+            Source::Local(reader) => reader.may_grow() && self.still_good(()).is_ok(),
+            Source::Striped(_) => false,
+        }
+    }
+
     pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, WriteTargetError> {
         match &self.source {
             Source::Local(reader) => self.checked(reader.at_rest()),

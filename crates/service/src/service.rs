@@ -27,6 +27,7 @@ use crate::stores::Stores;
 use crate::striped::StripedOpens;
 use crate::third_party::ThirdParty;
 use crate::transfers::Transfers;
+use crate::waiting_reads::WaitingReads;
 use crate::workers::Workers;
 use crate::writer_memory::WriterMemory;
 
@@ -76,6 +77,7 @@ pub struct Service {
     /// Threads that store received data while its connection receives more.
     pub(crate) storers: Arc<Workers>,
     pub(crate) transfers: Arc<Transfers>,
+    pub(crate) waiting_reads: WaitingReads,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) checksums: Checksums,
     /// Third-party copies, as their source and as their target.
@@ -127,6 +129,7 @@ impl Service {
             handle_shares: Arc::new(Shares::new(limits.handles_max)),
             writer_memory: WriterMemory::new(limits.writers_memory_max),
             buffers: Buffers::new(limits.transfer_buffers_max),
+            waiting_reads: WaitingReads::start(&workers)?,
             checksums: Checksums::new(&settings, &role, names.clone(), stores.clone()),
             striped_opens: StripedOpens::default(),
             numbers: Arc::default(),
@@ -218,6 +221,7 @@ impl Service {
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.third_party.pulls.stop();
+        self.waiting_reads.let_go();
     }
 
     /// Stops the service, after all front ends have stopped. Open writes are synced and wait for the next start.
@@ -233,6 +237,7 @@ impl Service {
             disk.set_client_writes(None);
             disk.let_go();
         }
+        self.waiting_reads.stop();
         self.workers.stop();
         self.storers.stop();
         // A thread that has died never finishes its work, so do not wait for that.
@@ -252,6 +257,7 @@ impl Service {
             ("checksums' thread", self.checksums.ended()),
             ("worker", self.workers.ended()),
             ("storer", self.storers.ended()),
+            ("waiting reads' thread", self.waiting_reads.ended()),
         ];
         threads.into_iter().find(|(_, ended)| *ended).map(|(name, _)| name)
     }

@@ -143,6 +143,13 @@ impl Reader {
         }
     }
 
+    /// Whether somebody writes the replica, so that this reader may see more later.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        let state = self.replica.lock();
+        state.write_state.is_some() && self.replica.starts() == self.opened.0
+    }
+
     /// Reads at `offset`, verified. Returns the number of bytes; fewer than requested only at the end.
     ///
     /// # Errors

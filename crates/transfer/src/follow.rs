@@ -1,12 +1,13 @@
 //! A source that is still being written. The copy reads what is durable, waits for more, and ends when the writer has closed the file.
-//!
-//! Only the namespace knows whether a file is complete, so an empty read proves nothing: after it, this asks for the file's state by name.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use client::{Algorithm, Chunk, Client, ClientError, FileState, Reader, Session, Url, Wait, WaitReason};
+use client::{
+    Algorithm, AtEnd, Chunk, Client, ClientError, FileState, FollowError, Follower, Reader, Session, Url, Wait,
+    WaitReason,
+};
 use disk::AlignedBuf;
 use types::Timestamp;
 use wire::request::OpenOptions;
@@ -17,12 +18,12 @@ use crate::error::TransferError;
 use crate::pool::Pool;
 use crate::times;
 
-/// How often to look whether the file has grown. A server makes what it has got durable once a second.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often to tell the user that the file does not grow.
+const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// A file that is being written, open for reading.
 pub struct Growing {
-    reader: Reader<AlignedBuf>,
+    follower: Follower<AlignedBuf>,
     url: Url,
 }
 
@@ -32,33 +33,33 @@ impl Growing {
         if !context.is_weir(client, url)? {
             return Err(TransferError::FollowElsewhere { server: url.server.to_string() });
         }
-        if FileState::of(client, url)? != FileState::BeingWritten {
+        let state = FileState::of(client, url)?;
+        if state != FileState::BeingWritten {
             return Ok(None);
         }
-        let mut followed = url.clone();
-        followed.add_words("weir.follow=1");
-        let file = client.open(&followed, OpenOptions::READ, 0)?;
-        Ok(Some(Self { reader: Reader::growing(file), url: url.clone() }))
+        let own = Client::new(context.settings.clone());
+        let follower = Follower::open(own, url, state).map_err(|error| failed(error, url))?;
+        Ok(Some(Self { follower, url: url.clone() }))
     }
 
     /// Its permission bits.
     pub fn mode(&self) -> u16 {
-        self.reader.file().stat().extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777
+        self.follower.file().stat().extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777
     }
 
     /// When it was changed, at the open.
     pub fn mtime(&self) -> Timestamp {
-        times::of_server(self.reader.file().stat())
+        times::of_server(self.follower.file().stat())
     }
 
     /// The most requests under way.
     pub fn window(&self) -> usize {
-        self.reader.file().window_for(CHUNK)
+        self.follower.file().window_for(CHUNK)
     }
 
     /// Its connection.
     pub fn into_reader(self) -> Reader<AlignedBuf> {
-        self.reader
+        self.follower.into_reader()
     }
 
     /// Reads it to its end. Returns the connection, unless it failed.
@@ -74,20 +75,17 @@ impl Growing {
         context.progress.follows_no_more();
         match read {
             Err(TransferError::Client(error)) if error.kind() == client::Kind::Connection => (None, Err(error.into())),
-            read => (self.reader.give_up(), read),
+            read => (self.follower.into_reader().give_up(), read),
         }
     }
 
     fn follow(&mut self, context: &Context, to: Handing<'_>) -> Result<(), TransferError> {
         let settings = &context.settings;
-        let mut client = Client::new(settings.clone());
-        let from = self.url.to_string();
-        let found = self.reader.file().stat();
-        let (id, mut shown) = (found.id, found.size);
+        let mut shown = self.follower.file().stat().size;
         let mut end = End::new(Instant::now());
         let mut width = 1;
         loop {
-            let refused = match self.round(end.at, width, to) {
+            let looked = match self.round(&end, width, context, to) {
                 Ok(got) => {
                     // At the end of the file, further requests would get nothing.
                     let was_full = got == width as u64 * CHUNK as u64;
@@ -97,54 +95,68 @@ impl Growing {
                         shown = shown.max(end.at);
                         continue;
                     }
-                    None
+                    self.follower.at_end(end.at)
                 }
-                // An interrupted file is no longer shown to those who follow it.
-                Err(TransferError::Client(error @ ClientError::Refused { .. })) => Some(error),
+                Err(TransferError::Client(error @ ClientError::Refused { .. })) => {
+                    Err(self.follower.refused(error, end.at))
+                }
                 Err(error) => return Err(error),
             };
-            match (FileState::of(&mut client, &self.url)?, refused) {
-                (FileState::Interrupted, _) => {
-                    let at = self.rest(&mut client, end.at, to)?;
-                    return Err(TransferError::Interrupted { from, at });
+            match looked {
+                Ok(AtEnd::Complete) => return Ok(()),
+                Ok(AtEnd::More) => continue,
+                Ok(AtEnd::BeingWritten) => {}
+                Err(FollowError::Interrupted { .. }) => {
+                    let at = self.rest(end.at, to)?;
+                    return Err(TransferError::Interrupted { from: self.url.to_string(), at });
                 }
-                (_, Some(error)) => return Err(error.into()),
-                (FileState::Complete, None) => {
-                    let stat = client.stat(&self.url)?;
-                    if stat.id != id || stat.size < end.at {
-                        return Err(TransferError::Changed { from, expected: stat.size, found: end.at });
-                    }
-                    if stat.size == end.at {
-                        return Ok(());
-                    }
-                    // It was completed after the empty read.
-                }
-                (FileState::BeingWritten, None) => {}
+                Err(error) => return Err(failed(error, &self.url)),
             }
             let (waited, left) = end.waits(Instant::now(), settings.wait_max);
             if left.is_zero() {
-                return Err(TransferError::NotGrowing { from, at: end.at, after: settings.wait_max });
+                let (from, after) = (self.url.to_string(), settings.wait_max);
+                return Err(TransferError::NotGrowing { from, at: end.at, after });
             }
-            let (server, what) = (&self.url.server, format!("follow {from}"));
-            settings.watch.tell(&Wait { server, what: &what, why: WaitReason::Writer, waited, left });
-            settings.stop.sleep(LOOK_EVERY)?;
+            self.tell(context, (waited, left));
+            self.follower.pause()?;
         }
     }
 
-    /// Reads up to `width` parts at `at`, and hands on those before the file's present end. Returns the number of their bytes.
-    fn round(&mut self, at: u64, width: usize, (pool, algorithm, sender): Handing<'_>) -> Result<u64, TransferError> {
+    fn tell(&self, context: &Context, (waited, left): (Duration, Duration)) {
+        let (server, what) = (&self.url.server, format!("follow {}", self.url));
+        context.settings.watch.tell(&Wait { server, what: &what, why: WaitReason::Writer, waited, left });
+    }
+
+    /// Reads up to `width` parts at the end of what was read, and hands on those before the file's present end. Returns
+    /// the number of their bytes.
+    fn round(
+        &mut self,
+        end: &End,
+        width: usize,
+        context: &Context,
+        (pool, algorithm, sender): Handing<'_>,
+    ) -> Result<u64, TransferError> {
+        let at = end.at;
         for number in 0..width {
             // The writer needs the others now.
             let buffer = if number == 0 { pool.take() } else { pool.try_take() };
             let Some(buffer) = buffer else { break };
-            self.reader.ask(at + (number * CHUNK) as u64, CHUNK, buffer)?;
+            if width == 1 {
+                self.follower.ask_at_end(at, CHUNK, buffer)?;
+            } else {
+                self.follower.reader().ask(at + (number * CHUNK) as u64, CHUNK, buffer)?;
+            }
         }
-        if self.reader.under_way() == 0 {
+        if self.follower.reader().under_way() == 0 {
             return Err(TransferError::Stopped);
         }
         let mut parts = BTreeMap::new();
-        while let Some(part) = self.reader.wait()? {
-            parts.insert(part.offset, part);
+        while self.follower.reader().under_way() > 0 {
+            let now = Instant::now();
+            match self.follower.reader().wait_until(now + TELL_EVERY)? {
+                Some(part) => drop(parts.insert(part.offset, part)),
+                None => self.tell(context, end.waits(Instant::now(), context.settings.wait_max)),
+            }
         }
         let mut end = at;
         for (offset, part) in parts {
@@ -160,14 +172,10 @@ impl Growing {
     }
 
     /// Reads what an interrupted file has at `at` and behind. Returns where it ends.
-    fn rest(
-        &self,
-        client: &mut Client,
-        mut at: u64,
-        (pool, algorithm, sender): Handing<'_>,
-    ) -> Result<u64, TransferError> {
+    fn rest(&mut self, mut at: u64, (pool, algorithm, sender): Handing<'_>) -> Result<u64, TransferError> {
         let mut kept = self.url.clone();
         kept.add_words("weir.partial=1");
+        let client = self.follower.client();
         let mut file = match client.open(&kept, OpenOptions::READ, 0) {
             Ok(file) => file,
             // For example, it was removed since. The caller reports the interruption.
@@ -184,6 +192,15 @@ impl Growing {
             hand_on(Chunk { offset: at, len, buffer }, algorithm, sender)?;
             at += len as u64;
         }
+    }
+}
+
+fn failed(error: FollowError, url: &Url) -> TransferError {
+    let from = url.to_string();
+    match error {
+        FollowError::Client(error) => error.into(),
+        FollowError::Interrupted { at, .. } => TransferError::Interrupted { from, at },
+        FollowError::Changed { at, found, .. } => TransferError::Changed { from, expected: found, found: at },
     }
 }
 

@@ -157,7 +157,7 @@ fn a_client_that_reads_no_answers_blocks_nobody_and_is_cut_off() {
     for client in &mut slow {
         let handle = client.open("/big", READ);
         for _ in 0..4 {
-            let read = ReadRequest { handle, offset: 0, len: 24 << 20, path_id: None, read_ahead: Vec::new() };
+            let read = ReadRequest::new(handle, 0, 24 << 20);
             client.send(&Request::Read(read), &[]);
         }
     }
@@ -283,7 +283,7 @@ fn unread_small_answers_do_not_accumulate() {
     let handle = greedy.open("/honest", READ);
     let mut bytes = Vec::new();
     for _ in 0..680 {
-        let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
+        let read = ReadRequest::new(handle, 0, 64 << 10);
         Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
     // All requests in one packet, so that the server never waits for input.
@@ -305,7 +305,7 @@ fn a_slow_reader_does_not_count_as_a_stuck_sender() {
     let handle = slow.open("/f", READ);
     let mut bytes = Vec::new();
     for _ in 0..600 {
-        let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
+        let read = ReadRequest::new(handle, 0, 64 << 10);
         Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
     // Half of the last request is sent. The rest follows when the answers have been read.

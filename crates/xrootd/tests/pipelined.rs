@@ -79,8 +79,7 @@ fn pipelined_requests_are_handled_in_order() {
                         expected.insert(me.send(&Request::Sync(Sync { handle }), &[]), None);
                     }
                     _ => {
-                        let read =
-                            Read { handle, offset: offset as u64, len: 8192, path_id: None, read_ahead: Vec::new() };
+                        let read = Read::new(handle, offset as u64, 8192);
                         let end = (offset + 8192).min(model.len());
                         let wanted = model.get(offset..end).unwrap_or_default().to_vec();
                         expected.insert(me.send(&Request::Read(read), &[]), Some(wanted));
@@ -156,7 +155,7 @@ fn a_part_that_the_disk_refused_is_reported_and_missing_until_sent_again() {
     world.disk.set_free(6 << 20);
     let first = write(&mut me, handle, 0, &data[..9 * MIB]);
     let second = write(&mut me, handle, 9 * MIB as u64, &data[9 * MIB..]);
-    let read = Read { handle, offset: MIB as u64, len: 4096, path_id: None, read_ahead: Vec::new() };
+    let read = Read::new(handle, MIB as u64, 4096);
     let third = me.send(&Request::Read(read), &[]);
     let mut answers = answers(&mut me, 3);
     assert_eq!(answers.remove(&first).unwrap().number(), E::NO_SPACE);

@@ -154,7 +154,7 @@ impl<T> ManyReader<T> {
                 if self.session.has_pages() {
                     Request::Pgread(Pgread { handle, offset, len, path_id: 0, flags: PgFlags::NONE, given: 0 })
                 } else {
-                    Request::Read(wire::request::Read { handle, offset, len, path_id: None, read_ahead: Vec::new() })
+                    Request::Read(wire::request::Read::new(handle, offset, len))
                 }
             }
         };

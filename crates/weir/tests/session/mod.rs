@@ -95,7 +95,7 @@ impl Session {
     }
 
     pub fn read(&mut self, handle: FileHandle, offset: u64, len: u32) -> Vec<u8> {
-        let read = ReadRequest { handle, offset, len, path_id: None, read_ahead: Vec::new() };
+        let read = ReadRequest::new(handle, offset, len);
         self.ask(&Request::Read(read))
     }
 

@@ -257,12 +257,13 @@ fn read(params: &mut Reader<'_>, payload: &[u8]) -> Result<Read, WireError> {
     let len = params.u31("length")?;
     ends_in_range(offset, len)?;
     if payload.is_empty() {
-        return Ok(Read { handle, offset, len, path_id: None, read_ahead: Vec::new() });
+        return Ok(Read::new(handle, offset, len));
     }
     let mut args = Reader::new("arguments of read", payload);
     let path_id = args.u8()?;
-    args.skip(7)?;
-    Ok(Read { handle, offset, len, path_id: Some(path_id), read_ahead: segments(args, 0)? })
+    let wait_seconds = args.u8()?;
+    args.skip(6)?;
+    Ok(Read { handle, offset, len, path_id: Some(path_id), wait_seconds, read_ahead: segments(args, 0)? })
 }
 
 fn pgread(params: &mut Reader<'_>, payload: &[u8]) -> Result<Pgread, WireError> {

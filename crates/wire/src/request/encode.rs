@@ -158,10 +158,10 @@ pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) ->
         }
         Request::Read(read) => {
             if let Some(path_id) = read.path_id {
-                payload.extend_from_slice(&[path_id, 0, 0, 0, 0, 0, 0, 0]);
+                payload.extend_from_slice(&[path_id, read.wait_seconds, 0, 0, 0, 0, 0, 0]);
                 segments(&read.read_ahead, &mut payload)?;
-            } else if !read.read_ahead.is_empty() {
-                return Err(WireError::Unsendable { what: "read-ahead list", why: "it needs a path id before it" });
+            } else if read.wait_seconds > 0 || !read.read_ahead.is_empty() {
+                return Err(WireError::Unsendable { what: "arguments of a read", why: "they begin with a path id" });
             }
             new().handle(read.handle).u63("offset", read.offset)?.u31("length", read.len)?
         }

@@ -381,8 +381,25 @@ pub struct Read {
     pub len: u32,
     /// The data stream for the answer; `None` if the client sent no arguments.
     pub path_id: Option<u8>,
+    /// An extension of weir, in the first reserved byte of the arguments: if the file is being written and has nothing at
+    /// `offset` yet, the server answers when it has, or after so many seconds. Other servers ignore it.
+    pub wait_seconds: u8,
     /// The ranges that it will read next, as a hint.
     pub read_ahead: Vec<Segment>,
+}
+
+impl Read {
+    /// A request without arguments.
+    #[must_use]
+    pub fn new(handle: FileHandle, offset: u64, len: u32) -> Self {
+        Self { handle, offset, len, path_id: None, wait_seconds: 0, read_ahead: Vec::new() }
+    }
+
+    /// The same request, which may wait for `seconds` until there is something to read.
+    #[must_use]
+    pub fn waiting(self, seconds: u8) -> Self {
+        Self { path_id: Some(self.path_id.unwrap_or(0)), wait_seconds: seconds, ..self }
+    }
 }
 
 /// Reads several ranges, perhaps of several files. For each segment in order, the answer repeats its 16 bytes, with

@@ -198,13 +198,15 @@ fn file_requests(data: BoxedStrategy<u32>) -> BoxedStrategy<Request> {
         (handle(), offset(), any::<[u8; 2]>(), data.clone()).prop_map(|(handle, offset, bits, wire_len)| {
             Request::Pgwrite(Pgwrite { handle, offset, path_id: bits[0], flags: PgFlags(bits[1]), wire_len })
         }),
-        (handle(), offset(), len(), proptest::option::of((any::<u8>(), segments(0, len())))).prop_map(
+        (handle(), offset(), len(), proptest::option::of((any::<u8>(), any::<u8>(), segments(0, len())))).prop_map(
             |(handle, offset, len, args)| {
-                let (path_id, read_ahead) = match args {
-                    Some((path_id, read_ahead)) => (Some(path_id), read_ahead),
-                    None => (None, Vec::new()),
-                };
-                Request::Read(Read { handle, offset, len, path_id, read_ahead })
+                let read = Read::new(handle, offset, len);
+                Request::Read(match args {
+                    Some((path_id, wait_seconds, read_ahead)) => {
+                        Read { path_id: Some(path_id), wait_seconds, read_ahead, ..read }
+                    }
+                    None => read,
+                })
             }
         ),
         (any::<u8>(), segments(1, len())).prop_map(|(path_id, segments)| Request::Readv(Readv { path_id, segments })),

@@ -2,6 +2,8 @@
 //! transfer buffer.
 
 use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
 
 use service::{OpenFile, SMALL_TRANSFER_BYTES, framed_len};
 use types::PAGE_SIZE;
@@ -9,6 +11,7 @@ use wire::request::{Pgread, Read};
 use wire::response::ResultKind;
 use wire::{FileHandle, ResponseHeader, ResponseStatus, StreamId, reply};
 
+use crate::answer::{self, Reply};
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
 use crate::to_wire::RequestError;
@@ -61,6 +64,19 @@ impl Connection {
     pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), RequestError>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id.unwrap_or(0), || Task::Read(r.clone())) {
             return Ok(handed);
+        }
+        if r.wait_seconds > 0
+            && let Ok(file) = self.file(r.handle)
+            && file.is_awaited_at(r.offset)
+        {
+            self.out.begin()?;
+            // The wait is not counted as the server's time.
+            let reply = Reply::new(Arc::clone(&self.out), stream, None)
+                .framed(|bytes: Vec<u8>, out, stream| answer::ok(out, stream, |body| body.extend_from_slice(&bytes)));
+            let len = usize::try_from(r.len).unwrap_or(usize::MAX);
+            let most = Duration::from_secs(u64::from(r.wait_seconds));
+            self.front.service.read_when_grown(file, (r.offset, len), most, reply);
+            return Ok(Ok(()));
         }
         self.read_range(stream, r.handle, (r.offset, r.len), Form::Plain)
     }

@@ -208,7 +208,7 @@ impl Client {
     }
 
     pub fn read(&mut self, handle: FileHandle, offset: u64, len: u32) -> Answer {
-        let read = wire::request::Read { handle, offset, len, path_id: None, read_ahead: Vec::new() };
+        let read = wire::request::Read::new(handle, offset, len);
         self.call(&Request::Read(read))
     }
 
