@@ -4,6 +4,7 @@
     WEIR_BIN=target/release/weir .venv/bin/python bench/python_package.py [--runs 5] [--delay-ms 6] [--clusters 60] [--events 5000]
 
 Each run is a process of its own that opens a file and reads 10 of its 120 branches, one cluster after the other. Prints the medians.
+Then a job that computes for 20 ms for each MB of its arrays, over a local file and behind the delay: CPU time a second of each.
 """
 
 import argparse
@@ -24,16 +25,20 @@ from wheel import Environment, make_wheel
 
 READ = """
 import json, sys, time, uproot
-protocol, url, events = sys.argv[1], sys.argv[2], int(sys.argv[3])
+protocol, url, events, per_mb = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 if protocol == "weir": import weir
 names, count, begin = [f"b{number:03}" for number in range(5, 120, 12)], 0, time.perf_counter()
 with uproot.open(f"{protocol}://{url}") as file:
     tree = file["Events"]
-    opened = time.perf_counter()
-    for step in tree.iterate(names, step_size=events, library="np"): count += len(step[names[0]])
+    opened, used = time.perf_counter(), time.process_time()
+    for step in tree.iterate(names, step_size=events, library="np"):
+        count += len(step[names[0]])
+        until = time.perf_counter() + per_mb * sum(array.nbytes for array in step.values()) / 1e6
+        while time.perf_counter() < until: pass
 end = time.perf_counter()
-print(json.dumps([opened - begin, count / (end - opened), count / (end - begin)]))
+print(json.dumps([opened - begin, count / (end - opened), count / (end - begin), (time.process_time() - used) / (end - opened)]))
 """
+COMPUTE_SECONDS_PER_MB = 0.02
 
 
 class Delay:
@@ -109,8 +114,8 @@ def main() -> None:
                 for protocol in ("root", "weir"):
                     before, runs = proxy.bytes, []
                     for _ in range(options.runs):
-                        runs.append(json.loads(environment.run(READ, protocol, f"127.0.0.1:{port}//events.root", str(options.events))))
-                    opened, rate, whole = map(statistics.median, zip(*runs, strict=True))
+                        runs.append(json.loads(environment.run(READ, protocol, f"127.0.0.1:{port}//events.root", str(options.events), "0")))
+                    opened, rate, whole, _ = map(statistics.median, zip(*runs, strict=True))
                     rates[protocol] = (rate, whole)
                     moved = (proxy.bytes - before) / options.runs / 1e6
                     client = "weir" if protocol == "weir" else "fsspec-xrootd"
@@ -118,6 +123,19 @@ def main() -> None:
                     print(f"{name}: {client}: open {opened:.3f} s, {rest}", flush=True)
                 ratios = [mine / theirs for mine, theirs in zip(rates["weir"], rates["root"], strict=True)]
                 print(f"{name}: {ratios[0]:.2f} times the events/s, {ratios[1]:.2f} with the open")
+            compute(environment, home / "events.root", proxy.port, options)
+
+
+def compute(environment: Environment, path: Path, port: int, options: argparse.Namespace) -> None:
+    """A job that computes, over a local file and behind the delay, in turns. Reading ahead takes CPU time, too: see the rate."""
+    found: dict[str, list] = {"file": [], "weir": []}
+    for _ in range(options.runs):
+        for protocol, where in (("file", path), ("weir", f"127.0.0.1:{port}//events.root")):
+            arguments = (protocol, str(where), str(options.events), str(COMPUTE_SECONDS_PER_MB))
+            found[protocol].append(json.loads(environment.run(READ, *arguments)))
+    (_, rate, whole, cpu), (_, far_rate, far_whole, far_cpu) = (map(statistics.median, zip(*runs, strict=True)) for runs in found.values())
+    print(f"20 ms a MB: local file {rate:,.0f} events/s, {cpu:.2f} CPU-s a second; weir behind the delay {far_rate:,.0f}, {far_cpu:.2f}")
+    print(f"20 ms a MB: {far_rate / rate:.2f} times the local rate, {far_whole / whole:.2f} with the open; CPU {far_cpu / cpu:.2f}")
 
 
 if __name__ == "__main__":

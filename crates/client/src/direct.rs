@@ -6,7 +6,7 @@
 
 use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
 use types::{ObjectId, Stripe, Timestamp};
-use wire::request::OpenOptions;
+use wire::request::{Access, Open, OpenOptions};
 use wire::response::{StatExtra, StatFlags, StatReply};
 
 use crate::fs::OpenResult;
@@ -48,7 +48,7 @@ impl Client {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
             Some((file, to.word(UNITS_KEY).and_then(UnitAddress::parse_all).unwrap_or_default()))
         };
-        Ok(match self.open_until((&asked, None), options, mode, &led)? {
+        Ok(match self.open_until((&asked, None), Open::plain(Access(mode), options, asked.target()), &led)? {
             OpenResult::File(file) => Opened::File(file),
             OpenResult::Redirected((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })

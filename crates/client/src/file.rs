@@ -33,6 +33,8 @@ pub struct RemoteFile {
     pub(crate) lost: bool,
     /// Servers whose replica is damaged where it is being read.
     pub(crate) damaged: Vec<Endpoint>,
+    /// The first bytes of the file, as the answer to the open had them.
+    pub(crate) beginning: Vec<u8>,
 }
 
 impl RemoteFile {
@@ -58,6 +60,7 @@ impl RemoteFile {
             stat,
             lost: false,
             damaged: Vec::new(),
+            beginning: Vec::new(),
         }
     }
 
@@ -89,6 +92,11 @@ impl RemoteFile {
     #[must_use]
     pub fn window_for(&self, len: usize) -> usize {
         busy(self.session.round_trip(), len).clamp(1, self.settings.window.max(1))
+    }
+
+    /// Returns the first bytes of the file at the time of the open, once; none if the server did not send them.
+    pub fn take_beginning(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.beginning)
     }
 
     /// Returns its attributes at the time of the open.

@@ -407,6 +407,19 @@ impl Client {
         self.open_led(url, None, options, mode)
     }
 
+    /// Opens a file to read it, and gets up to `kib` KiB of its beginning in the same round trip, if the server is one of
+    /// weir's. [`RemoteFile::take_beginning`] returns these bytes.
+    ///
+    /// # Errors
+    /// The server refuses, or the connection fails.
+    pub fn open_to_read(&mut self, url: &Url, kib: u8) -> Result<RemoteFile, ClientError> {
+        let open = Open { beginning_kib: kib, ..Open::plain(Access::NONE, OpenOptions::READ, url.target()) };
+        match self.open_until((url, None), open, &|_| None::<Infallible>)? {
+            OpenResult::File(file) => Ok(file),
+            OpenResult::Redirected(nowhere) => match nowhere {},
+        }
+    }
+
     /// The same, if the server of `url` has already sent a redirect.
     pub(crate) fn open_led(
         &mut self,
@@ -415,7 +428,8 @@ impl Client {
         options: OpenOptions,
         mode: u16,
     ) -> Result<RemoteFile, ClientError> {
-        match self.open_until((url, led_to), options, mode, &|_| None::<Infallible>)? {
+        let open = Open::plain(Access(mode), options, url.target());
+        match self.open_until((url, led_to), open, &|_| None::<Infallible>)? {
             OpenResult::File(file) => Ok(file),
             OpenResult::Redirected(nowhere) => match nowhere {},
         }
@@ -425,12 +439,11 @@ impl Client {
     pub(crate) fn open_until<T>(
         &mut self,
         (url, led_to): (&Url, Option<Url>),
-        options: OpenOptions,
-        mode: u16,
+        open: Open,
         led: &dyn Fn(&Url) -> Option<T>,
     ) -> Result<OpenResult<T>, ClientError> {
-        let options = options | OpenOptions::RETSTAT;
-        let request = Request::Open(Open::plain(Access(mode), options, url.target()));
+        let options = open.options | OpenOptions::RETSTAT;
+        let request = Request::Open(Open { options, ..open });
         // The open must create the file, and the lost attempt may have created it. So it is not repeated.
         let repeatable = !options.has(OpenOptions::NEW);
         let (mut session, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
@@ -453,7 +466,9 @@ impl Client {
             }
         };
         let from = (url.clone(), at);
-        Ok(OpenResult::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
+        let mut file = RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone());
+        file.beginning = reply.beginning;
+        Ok(OpenResult::File(file))
     }
 
     fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {

@@ -25,6 +25,8 @@ const NEAR: Duration = Duration::from_millis(1);
 /// A single range up to this length is read with what is around it: a reader of a file's structure asks for that next.
 const SMALL: usize = 16 << 10;
 const AROUND: u64 = 64 << 10;
+/// The beginning of a file that comes with its open.
+const BEGINNING_KIB: u8 = 64;
 /// How many connections are opened at a time, and how many before they are needed.
 const OPENING_MAX: usize = 2;
 const CONNECTIONS_AHEAD: usize = 3;
@@ -76,9 +78,17 @@ struct Handles {
 }
 
 impl OpenFile {
-    pub fn open(client: &mut Client, url: &Url) -> Result<Self, ClientError> {
-        let file = client.open(url, OpenOptions::READ, 0)?;
+    /// Opens a file. `ahead`: how many bytes may be kept for later reads.
+    pub fn open(client: &mut Client, url: &Url, ahead: usize) -> Result<Self, ClientError> {
+        let kib = if ahead == 0 { 0 } else { BEGINNING_KIB };
+        let mut file = client.open_to_read(url, kib)?;
         let (stat, now) = (file.stat().clone(), Instant::now());
+        // A reader begins there, whatever it reads.
+        let (beginning, mut kept) = (file.take_beginning(), Kept::default());
+        if !beginning.is_empty() {
+            let span = Span { offset: 0, len: beginning.len() };
+            kept.keep(span, Arc::new(beginning), ahead);
+        }
         let handles =
             Handles { idle: vec![file], open: 1, opening: 0, used: now, fastest: Duration::MAX, outdated: false };
         Ok(Self {
@@ -87,7 +97,7 @@ impl OpenFile {
             opened: now,
             handles: Mutex::new(handles),
             changed: Condvar::new(),
-            kept: Mutex::default(),
+            kept: Mutex::new(kept),
             came: Condvar::new(),
         })
     }

@@ -127,8 +127,8 @@ impl State {
         if let Some(file) = self.known(url) {
             return Ok((file, false));
         }
-        let parsed = Url::parse(url)?;
-        let file = Arc::new(self.with_client(|client| OpenFile::open(client, &parsed))?);
+        let (parsed, ahead) = (Url::parse(url)?, self.ahead_of_each());
+        let file = Arc::new(self.with_client(|client| OpenFile::open(client, &parsed, ahead))?);
         let mut files = self.files.lock();
         // Another thread may have been faster. Then its file counts, so that all readers share one.
         if let Some(other) = files.by_url.get(url).filter(|other| !other.is_outdated()) {

@@ -123,7 +123,8 @@ pub(crate) fn file_handle(handle: Handle) -> FileHandle {
 
 /// The answer to an open.
 pub(crate) fn open_reply(opened: &service::Opened) -> OpenReply {
-    OpenReply { handle: file_handle(opened.handle), compression: None, stat: opened.stat.as_ref().map(stat_reply) }
+    let stat = opened.stat.as_ref().map(stat_reply);
+    OpenReply { handle: file_handle(opened.handle), compression: None, stat, beginning: Vec::new() }
 }
 
 /// The attributes as stat and dirlist show them.

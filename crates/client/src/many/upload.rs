@@ -175,7 +175,8 @@ mod tests {
 
     fn opened(id: Option<u64>) -> Response {
         let mut body = Vec::new();
-        OpenReply { handle: FileHandle([7; 4]), compression: None, stat: id.map(stat) }.encode(&mut body);
+        OpenReply { handle: FileHandle([7; 4]), compression: None, stat: id.map(stat), beginning: Vec::new() }
+            .encode(&mut body);
         Response::Ok(body)
     }
 

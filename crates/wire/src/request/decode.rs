@@ -85,8 +85,10 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
         RequestKind::Open => {
             let (mode, options) = (Access(params.u16()?), OpenOptions(params.u16()?));
             let options2 = OpenOptions2(params.u16()?);
-            params.skip(6)?;
-            Request::Open(Open { mode, options, options2, template: params.handle()?, target: path()? })
+            let beginning_kib = params.u8()?;
+            params.skip(5)?;
+            let template = params.handle()?;
+            Request::Open(Open { mode, options, options2, beginning_kib, template, target: path()? })
         }
         RequestKind::Pgread => Request::Pgread(pgread(&mut params, payload)?),
         RequestKind::Pgwrite => {

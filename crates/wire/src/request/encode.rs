@@ -134,7 +134,8 @@ pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) ->
         }
         Request::Open(open) => {
             path(&open.target, &mut payload)?;
-            new().u16(open.mode.0).u16(open.options.0).u16(open.options2.0).zeros(6).handle(open.template)
+            let params = new().u16(open.mode.0).u16(open.options.0).u16(open.options2.0);
+            params.u8(open.beginning_kib).zeros(5).handle(open.template)
         }
         Request::Pgread(pgread) => {
             let args = [pgread.path_id, pgread.flags.0];

@@ -263,6 +263,9 @@ pub struct Open {
     pub options: OpenOptions,
     /// More options.
     pub options2: OpenOptions2,
+    /// An extension of weir, in the first reserved byte: the answer should also have so many KiB of the file's
+    /// beginning ([`crate::response::OpenReply::beginning`]). Other servers ignore it.
+    pub beginning_kib: u8,
     /// For [`OpenOptions2::DUP`] and [`OpenOptions2::SAMEFS`]: an open file of the session. Zeros otherwise.
     pub template: FileHandle,
     /// The path.
@@ -273,7 +276,8 @@ impl Open {
     /// Makes an open as in protocol 5.1, without a template.
     #[must_use]
     pub fn plain(mode: Access, options: OpenOptions, target: PathArg) -> Self {
-        Self { mode, options, options2: OpenOptions2::NONE, template: FileHandle::default(), target }
+        let (options2, template) = (OpenOptions2::NONE, FileHandle::default());
+        Self { mode, options, options2, beginning_kib: 0, template, target }
     }
 }
 

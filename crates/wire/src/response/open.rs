@@ -14,6 +14,9 @@ pub struct OpenReply {
     pub compression: Option<Compression>,
     /// Present if the client asked for attributes ([`crate::request::OpenOptions::RETSTAT`]).
     pub stat: Option<StatReply>,
+    /// An extension of weir, behind the attributes' NUL: the first bytes of the file, if the client asked for them
+    /// ([`crate::request::Open::beginning_kib`]) and for attributes.
+    pub beginning: Vec<u8>,
 }
 
 /// The compression of a file. Weir never compresses.
@@ -37,6 +40,7 @@ impl OpenReply {
         }
         if let Some(stat) = &self.stat {
             stat.encode(out);
+            out.extend_from_slice(&self.beginning);
         }
     }
 
@@ -48,11 +52,13 @@ impl OpenReply {
             0 => None,
             _ => Some(Compression { page_len: reader.u31("compression page length")?, kind: *reader.array()? }),
         };
-        let stat = match reader.left() {
-            0 => None,
-            _ => Some(StatReply::decode(reader.rest())?),
+        let rest = reader.rest();
+        let (attributes, beginning) = match rest.iter().position(|byte| *byte == 0) {
+            Some(end) => (&rest[..end], &rest[end + 1..]),
+            None => (rest, &[][..]),
         };
-        Ok(Self { handle, compression, stat })
+        let stat = if rest.is_empty() { None } else { Some(StatReply::decode(attributes)?) };
+        Ok(Self { handle, compression, stat, beginning: beginning.to_vec() })
     }
 }
 

@@ -178,13 +178,16 @@ fn file_requests(data: BoxedStrategy<u32>) -> BoxedStrategy<Request> {
         handle().prop_map(|handle| Request::Close(Close { handle })),
         (handle(), vec(clone_range(), 1..20))
             .prop_map(|(target, ranges)| Request::Clone(CloneRanges { target, ranges })),
-        (any::<[u16; 3]>(), handle(), path()).prop_map(|(words, template, target)| Request::Open(Open {
-            mode: Access(words[0]),
-            options: OpenOptions(words[1]),
-            options2: OpenOptions2(words[2]),
-            template,
-            target
-        })),
+        (any::<[u16; 3]>(), any::<u8>(), handle(), path()).prop_map(|(words, kib, template, target)| Request::Open(
+            Open {
+                mode: Access(words[0]),
+                options: OpenOptions(words[1]),
+                options2: OpenOptions2(words[2]),
+                beginning_kib: kib,
+                template,
+                target
+            }
+        )),
         (handle(), offset(), len(), any::<[u8; 2]>(), 0..3u8).prop_map(|(handle, offset, len, bits, given)| {
             Request::Pgread(Pgread {
                 handle,

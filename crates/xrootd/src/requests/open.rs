@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use service::{Intent, OpenFile, Opened};
+use service::{Intent, OpenFile, Opened, SMALL_TRANSFER_BYTES, Service, Session};
 use wire::request::{Open, OpenOptions, OpenOptions2};
 use wire::{ErrorNumber, StreamId};
 
@@ -13,6 +13,16 @@ use crate::to_wire::{RequestError, open_reply};
 
 /// From this version on, the reserved bytes of an open have a meaning.
 const OPTIONS2_VERSION: u32 = 0x520;
+
+/// The first bytes of a file that is open now; none if they cannot be read. The client's next read then says why.
+fn beginning_of(service: &Service, session: &Session, opened: &Opened, len: usize) -> Vec<u8> {
+    let Ok(file) = service.file(session, opened.handle) else { return Vec::new() };
+    let mut bytes = vec![0; file.bounded(0, u32::try_from(len).unwrap_or(u32::MAX))];
+    let got = file.read(0, &mut bytes).unwrap_or(0);
+    service.counters().read(got as u64);
+    bytes.truncate(got);
+    bytes
+}
 
 impl Connection {
     /// kXR_open.
@@ -33,10 +43,15 @@ impl Connection {
             Ok(open) => open,
             Err(request_error) => return Ok(Err(request_error)),
         };
-        let reply = self.hand_on(stream)?.framed(|opened: Opened, out, stream| {
-            answer::ok(out, stream, |out| open_reply(&opened).encode(out));
-        });
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
+        let beginning = self.wants_beginning(r).map(|len| (Arc::clone(&service), Arc::clone(&session), len));
+        let reply = self.hand_on(stream)?.framed(|opened: Opened, out, stream| {
+            let mut reply = open_reply(&opened);
+            if let Some((service, session, len)) = beginning {
+                reply.beginning = beginning_of(&service, &session, &opened, len);
+            }
+            answer::ok(out, stream, |out| reply.encode(out));
+        });
         if open.template.is_some() && open.intent != Intent::Read {
             // The data is copied before the answer.
             self.out.leave()?;
@@ -60,6 +75,13 @@ impl Connection {
 
     fn wants_stat(&self, r: &Open) -> bool {
         r.options.has(OpenOptions::RETSTAT) || self.options2(r).has(OpenOptions2::RETSTATX)
+    }
+
+    /// How many bytes of the file's beginning the answer should have; never more than a small transfer.
+    fn wants_beginning(&self, r: &Open) -> Option<usize> {
+        let reads = !r.options.has(OpenOptions::UPDATE) && !r.options.has(OpenOptions::WRITE_ONLY);
+        let wanted = reads && self.wants_stat(r) && r.beginning_kib > 0;
+        wanted.then(|| (usize::from(r.beginning_kib) << 10).min(SMALL_TRANSFER_BYTES))
     }
 
     /// The file whose data the new file gets, checked as in the stock server. A request for the same file system as
