@@ -473,12 +473,28 @@ def test_a_silent_server_is_waited_for_once(package, short):
     with Proxy(short.port) as proxy:
         fs = file_system(package, proxy, timeout=2, recovery=0)
         fs.pipe_file("/silent-once", b"x" * 100_000)
-        assert fs.cat_file("/silent-once", 0, 50_000) == b"x" * 50_000  # now it is open
+        # Now it is open; its beginning came with that and is kept.
+        assert fs.cat_file("/silent-once", 70_000, 100_000) == b"x" * 30_000
         proxy.stall()
         begin = time.monotonic()
         with pytest.raises(TimeoutError):
-            fs.cat_file("/silent-once", 0, 50_000)
+            fs.cat_file("/silent-once", 70_000, 100_000)
         assert time.monotonic() - begin < 3.5
+
+
+@pytest.mark.parametrize("read_ahead", [None, 0])
+def test_the_beginning_of_a_file_comes_with_its_open(package, short, read_ahead):
+    data = content("beginning", 100_000)
+    with Proxy(short.port) as proxy:
+        fs = file_system(package, proxy, timeout=1, recovery=0, **({} if read_ahead is None else {"read_ahead": read_ahead}))
+        fs.pipe_file("/beginning", data)
+        assert fs.cat_file("/beginning", 70_000, 100_000) == data[70_000:]
+        proxy.stall()
+        if read_ahead is None:
+            assert fs.cat_file("/beginning", 0, 64 * KIB) == data[: 64 * KIB]
+        else:  # nothing is kept
+            with pytest.raises(TimeoutError):
+                fs.cat_file("/beginning", 0, 64 * KIB)
 
 
 # Ranges
