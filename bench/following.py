@@ -50,10 +50,10 @@ def record(url: str, size: int, written: Clock) -> None:
             raise SystemExit("the recording failed")
 
 
-def watch(url: str, path: str, size: int, published: Clock) -> None:
+def watch(url: str, path: str, writer: threading.Thread, size: int, published: Clock) -> None:
     """Looks again and again how much of the file the server shows."""
     names, seen = client.FileSystem(url), 0
-    while seen < size:
+    while seen < size and (writer.is_alive() or seen == 0 or published.times[-1] > time.monotonic() - 10):
         status, stat = names.stat(path)
         if status.ok and stat.size > seen:
             seen = stat.size
@@ -87,7 +87,7 @@ def once(server: Weir, name: str, size: int) -> tuple[float, float, float]:
     while not client.FileSystem(server.url).stat(f"/{name}")[0].ok:
         time.sleep(LOOK_EVERY_SECONDS)
     others = [
-        threading.Thread(target=watch, args=(server.url, f"/{name}", size, published)),
+        threading.Thread(target=watch, args=(server.url, f"/{name}", writer, size, published)),
         threading.Thread(target=follow, args=(url, got)),
     ]
     for thread in others:

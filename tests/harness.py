@@ -218,9 +218,7 @@ class Nginx(Server):
         tls = "ssl" if self.certificate else ""
         keys = "ssl_certificate {}; ssl_certificate_key {};".format(*self.certificate) if self.certificate else ""
         token = f'if ($http_authorization != "Bearer {self.token}") {{ return 403; }}' if self.token else ""
-        temporary = " ".join(
-            f"{kind}_temp_path {self.home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
+        temporary = " ".join(f"{kind}_temp_path {self.home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         config = self.home / "nginx.conf"
         config.write_text(f"""load_module /usr/lib/nginx/modules/ngx_http_dav_ext_module.so;
 {"user root;" if os.getuid() == 0 else ""} daemon off; worker_processes 2; pid {self.home}/pid; error_log {self.log};
@@ -237,7 +235,9 @@ http {{
 """)
         self.process = subprocess.Popen(
             ["/usr/sbin/nginx", "-p", self.home, "-c", config],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
@@ -281,9 +281,7 @@ def until(fact, seconds: float, why=lambda: "it has not come about"):
 def weir(*arguments: str, timeout: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess:
     """Runs the binary to its end, `weir("fsck", "--data", ...)`; returns its output as text."""
     command = [str(WEIR_BIN), *arguments]
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=cwd
-    )
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=cwd)
 
 
 class Killer:

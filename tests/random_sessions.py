@@ -392,9 +392,7 @@ class Session:
         slot, path = self.pick.choice(free), self.path()
         reading = any(other == path for other, _ in self.open.values())
         posc, spelled = False, self.spelled(path)
-        how = self.pick.choice(
-            [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
-        )
+        how = self.pick.choice([raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE])
         writes = how != raw.OPEN_READ
         # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later versions do not
         hints = [FORCE, RETSTAT, NOWAIT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)

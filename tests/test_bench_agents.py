@@ -379,7 +379,7 @@ def test_a_slow_agent_is_named_with_the_settings_that_set_it_apart(tmp_path, dis
     text = SLOW.format(disk=disk, repeats=1, file="8MiB").replace("streams = 4", "streams = 5").replace(', "read"]', "]")
     campaign.write_text(text)
     run = Run(campaign, token, agents=5)
-    own = f"mount --bind {disk} {disk} && mount -o remount,bind,noatime {disk} && exec \"$@\""
+    own = f'mount --bind {disk} {disk} && mount -o remount,bind,noatime {disk} && exec "$@"'
     command = ["unshare", "--mount", "sh", "-c", own, "-", WEIR_BIN, "bench", "agent", "--join", run.address, "--token-file", token]
     slow = subprocess.Popen([*command, "--name", "slow"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run.hears("slow has joined")

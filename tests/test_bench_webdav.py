@@ -195,7 +195,8 @@ def test_what_somebody_else_put_there_stays(nginx, tmp_path):
     )
     run = subprocess.Popen(
         [WEIR_BIN, "bench", "run", tmp_path / "c.toml", "--results", tmp_path / "results"],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     end, precious = time.monotonic() + 30, None
     while precious is None and time.monotonic() < end:

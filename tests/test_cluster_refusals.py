@@ -72,6 +72,7 @@ class Stranger:
             socket.create_connection((manager.host, manager.nodes_port), timeout=15) as plain,
             self.context.wrap_socket(plain) as link,
         ):
+
             def exactly(count: int) -> bytes:
                 got = b""
                 while len(got) < count:

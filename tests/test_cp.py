@@ -260,9 +260,7 @@ def until(true, seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    "at, answered", [("weir", True), ("weir", False), ("weir, in a batch", False), ("stock", True), ("stock", False)]
-)
+@pytest.mark.parametrize("at, answered", [("weir", True), ("weir", False), ("weir, in a batch", False), ("stock", True), ("stock", False)])
 def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, without_batches, base, tmp_path, at, answered):
     """A small file is begun, the connection breaks, and another file takes its name: the copy must not replace it."""
     ours, other = tmp_path / "ours", tmp_path / "other"

@@ -71,14 +71,16 @@ def test_a_tree_is_continued_and_not_nested(place, tree, tmp_path, where):
 @pytest.mark.parametrize("where", ["server", "here"])
 def test_a_slash_and_no_target_directory_are_those_of_rsync_and_cp(place, tree, tmp_path, where):
     base = place if where == "server" else str(tmp_path)
-    for number, (source, options, there, expected) in enumerate([
-        ("tree", [], False, ""),
-        ("tree", [], True, "tree/"),
-        ("tree/", [], False, ""),
-        ("tree/", [], True, ""),
-        ("tree", ["-T"], False, ""),
-        ("tree", ["-T"], True, ""),
-    ]):
+    for number, (source, options, there, expected) in enumerate(
+        [
+            ("tree", [], False, ""),
+            ("tree", [], True, "tree/"),
+            ("tree/", [], False, ""),
+            ("tree/", [], True, ""),
+            ("tree", ["-T"], False, ""),
+            ("tree", ["-T"], True, ""),
+        ]
+    ):
         target = f"{base}/t{number}"
         if there:
             ok("mkdir", target)
@@ -137,8 +139,16 @@ def test_wrong_addresses_are_no_paths(wrong, tmp_path):
     source = tmp_path / "source"
     source.write_bytes(b"1")
     for arguments in [
-        ["cp", str(source), wrong], ["cp", wrong, "x"], ["sync", str(tmp_path), wrong], ["ls", wrong], ["mkdir", "-p", wrong],
-        ["rm", "-r", wrong], ["checksum", str(source), wrong], ["mkdir", "good", wrong], ["du", wrong], ["mv", "source", wrong],
+        ["cp", str(source), wrong],
+        ["cp", wrong, "x"],
+        ["sync", str(tmp_path), wrong],
+        ["ls", wrong],
+        ["mkdir", "-p", wrong],
+        ["rm", "-r", wrong],
+        ["checksum", str(source), wrong],
+        ["mkdir", "good", wrong],
+        ["du", wrong],
+        ["mv", "source", wrong],
     ]:
         done = subprocess.run([WEIR_BIN, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=30)
         assert done.returncode == USAGE and wrong in done.stderr, (arguments, done)
@@ -357,7 +367,9 @@ def test_bwlimit_limits_the_rate(place, tmp_path, direction):
         (tree / f"f{number}").write_bytes(content(str(number), 100_000))
     ok("cp", tmp_path / "f", f"{place}/f")
     command = {
-        "up": [tmp_path / "f", f"{place}/limited"], "down": [f"{place}/f", tmp_path / "back"], "many": ["-r", tree, f"{place}/tree"],
+        "up": [tmp_path / "f", f"{place}/limited"],
+        "down": [f"{place}/f", tmp_path / "back"],
+        "many": ["-r", tree, f"{place}/tree"],
     }[direction]
     begin = time.monotonic()
     ok("cp", "--bwlimit", "2MiB", *command)

@@ -67,9 +67,10 @@ def inside():
         built = build(package, base)
     assert built.returncode == 0, built.stderr
     builder = built.stdout.split()[0]
-    is_run = builder != "buildah" and subprocess.run(
-        [builder, "run", "--rm", "--entrypoint", "/bin/true", TAG], capture_output=True, timeout=60
-    ).returncode == 0
+    is_run = (
+        builder != "buildah"
+        and subprocess.run([builder, "run", "--rm", "--entrypoint", "/bin/true", TAG], capture_output=True, timeout=60).returncode == 0
+    )
     if not is_run and (shutil.which("buildah") is None or not has_image(TAG)):
         pytest.skip("the image is built, and nothing here runs it")
 
@@ -115,6 +116,6 @@ def test_a_manager_is_made_in_it(inside):
 def test_the_recipe_names_what_exists():
     """Also where nothing builds it."""
     recipe = (ROOT / "packaging/Containerfile").read_text()
-    assert "ENTRYPOINT [\"/usr/bin/weir\"]" in recipe and "USER weir" in recipe
+    assert 'ENTRYPOINT ["/usr/bin/weir"]' in recipe and "USER weir" in recipe
     done = subprocess.run(["bash", "-n", ROOT / "scripts/image.sh"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

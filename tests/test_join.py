@@ -75,11 +75,7 @@ def manager(made) -> Node:
 
 def files(root: Path) -> dict[str, bytes]:
     """All files below, except locks, which name the last process that tried."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != "lock"
-    }
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file() and path.name != "lock"}
 
 
 def test_a_disk_server_joins_and_needs_no_token_afterwards(made, manager):

@@ -46,7 +46,6 @@ class Local:
     def log(self, name: str) -> str:
         return (self.dir / f"{name}.log").read_text(errors="replace")
 
-
     def __enter__(self) -> "Local":
         self.dir.parent.mkdir()
         return self

@@ -129,8 +129,7 @@ def test_a_server_is_removed_with_all_its_stores_and_its_files_count_once(cluste
     second = disk.home / "second"
     config.write_text(
         "".join(
-            f'[[store]]\ndir = "{path}"\nlocation = "site3/rack{rack}/disk3"\n'
-            for rack, path in ((1, disk.data / "store"), (2, second))
+            f'[[store]]\ndir = "{path}"\nlocation = "site3/rack{rack}/disk3"\n' for rack, path in ((1, disk.data / "store"), (2, second))
         )
     )
     disk.stop()

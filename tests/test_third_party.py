@@ -413,6 +413,7 @@ def test_only_named_sources_are_fetched_from(own_node, base, node, source, tmp_p
         done = subprocess.run([*command, elsewhere, f"{picky.url}/bad"], capture_output=True, text=True, timeout=60)
         assert done.returncode not in (0, 2) and "from some hosts only" in done.stderr, done
     assert weir("stat", f"{picky.url}/bad").returncode == 11
+
     # nor from a server to which an allowed one redirects: the client is accepted, the redirected fetch is not
     def answers(peer, code, stream, _parameters, data):
         if code == OPEN and b"tpc.org" in data:

@@ -114,8 +114,8 @@ def test_a_read_is_answered_when_the_file_has_grown(server):
     got, seconds = reader.read_when_grown(100_000, 1 << 20, LONG)
     timer.join()
     # Written after 0.5 s, it becomes durable within a second, and then comes at once.
-    assert 0.5 <= seconds < 3
-    assert len(got) >= 4096 and data[100_000:].startswith(got)
+    assert 0.5 <= seconds < 4.5
+    assert len(got) == 4096 and data[100_000:].startswith(got)
     rest = reader.connection.read(reader.handle, 100_000 + len(got), 1 << 20).body
     assert got + rest == data[100_000:]
     reader.drop()
@@ -155,15 +155,15 @@ def test_a_close_that_adds_nothing_ends_the_wait(server):
 def test_it_waits_no_longer_than_it_was_asked_to_and_the_connection_works_meanwhile(server):
     writer = recording(server, "/silent", b"x" * 1000)
     reader = follower(server, "/silent")
-    begin = time.monotonic()
-    reader.send_read(1000, 100, SHORT)
+    reader.send_read(1000, 100, LONG)
     reader.announced()
-    ordinary = reader.connection.read(reader.handle, 500, 5000)
-    assert ordinary.body == b"x" * 500 and time.monotonic() - begin < 0.7
-    assert reader.late().body == b"" and 0.9 <= time.monotonic() - begin < 2
+    assert reader.connection.read(reader.handle, 500, 5000).body == b"x" * 500
+    assert reader.late().body == b""
+    got, seconds = reader.read_when_grown(1000, 100, SHORT)
+    assert got == b"" and 0.9 <= seconds < 4
     # Whatever a client asks for, it hears from the server after five seconds.
     got, seconds = reader.read_when_grown(1000, 100, 255)
-    assert got == b"" and 4.5 <= seconds < 8
+    assert got == b"" and 4.5 <= seconds < 10
     reader.drop()
     writer.close()
 
@@ -198,23 +198,24 @@ def test_many_reads_wait_at_a_time(server):
     for reader in readers[::2]:
         reader.drop()
     writer.write(1000, b"y" * 50)
+    assert writer.connection.request(raw.SYNC, writer.handle).status == raw.OK
     for reader in readers[1::2]:
         answers = {reader.connection.receive().body[8:] for _ in range(10)}
         assert answers == {struct.pack(">2sHi", stream, raw.OK, 50) + b"y" * 50 for stream in reader.streams}
         reader.drop()
     writer.close()
+    assert "dropped without an answer" not in server.log_text()
 
 
-def test_a_file_that_goes_away_ends_the_wait(server):
+def test_a_removed_file_is_waited_for_no_longer_than_asked(server):
+    """Its name is gone, but its writer and its readers still have it open."""
     writer = recording(server, "/away", b"x" * 1000)
     reader = follower(server, "/away")
-    reader.send_read(1000, 100, LONG)
+    reader.send_read(1000, 100, SHORT)
     reader.announced()
-    begin = time.monotonic()
     with Raw(server.port, pid=1) as other:
         assert other.request(raw.RM, b"", b"/away").status == raw.OK
-    answer = reader.connection.receive()
-    assert answer.status == ATTN and time.monotonic() - begin < 8
+    assert reader.late().body == b""
     reader.drop()
     writer.drop()
 
@@ -228,5 +229,5 @@ def test_a_stop_does_not_wait_for_them(tmp_path):
     begin = time.monotonic()
     node.stop()
     assert time.monotonic() - begin < 4
-    assert node.start().alive()
-    node.stop()
+    log = node.log_text()
+    assert "has died" not in log and "dropped without an answer" not in log and "panicked" not in log

@@ -227,7 +227,7 @@ def configuration(home: Path, plan: Plan) -> tuple[str, ...]:
     path = home / "weir.toml"
     patience = f'"{plan.patience_seconds}s"'
     path.write_text(
-        f"grace_seconds = {GRACE_SECONDS}\nlimits.recent = \"4MiB\"\n[journal]\nsegment_size = \"{SEGMENT}\"\n"
+        f'grace_seconds = {GRACE_SECONDS}\nlimits.recent = "4MiB"\n[journal]\nsegment_size = "{SEGMENT}"\n'
         f"[times]\nrequest = {patience}\nanswer = {patience}\nlogin = {patience}\n"
     )
     return ("--config", str(path))

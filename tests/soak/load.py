@@ -364,4 +364,3 @@ class Load:
         if with_other.content("/copied") != self.ledger.promises[name].stands:
             self.journal.problem(f"{name} was copied to the other server as something else")
         with_other.close()
-

@@ -150,4 +150,3 @@ def of_round(figures: dict[str, float]) -> str:
         f"{figures.get('memory', 0):.0f} MiB, {figures.get('descriptors', 0):.0f} descriptors, {figures.get('threads', 0):.0f} threads",
     ]
     return "; ".join(parts)
-

@@ -135,4 +135,3 @@ def is_ended(peer: socket.socket, end: float) -> bool:
                 return False
         return False
     return True
-

@@ -79,7 +79,8 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
         let file = client.open(&followed, OpenOptions::READ, 0)?;
         let id = file.stat().id;
         // The server's answer must come before this client gives up.
-        let wait_seconds = u8::try_from((client.settings().wait_max.as_secs() / 2).min(WAIT_SECONDS_MAX)).unwrap_or(0);
+        let patience = client.settings().wait_max.min(client.settings().silence_max);
+        let wait_seconds = u8::try_from((patience.as_secs() / 2).min(WAIT_SECONDS_MAX)).unwrap_or(0);
         let (reader, url) = (Reader::growing(file), url.clone());
         Ok(Self { reader, client, url, id, wait_seconds, asked: Instant::now() })
     }

@@ -184,10 +184,9 @@ impl Session {
         self.waiting.for_growth = false;
     }
 
-    /// The server has promised its answer for when a file has grown.
+    /// The server has promised its answer for when a file has grown. It takes less time than a server may be silent.
     pub(crate) fn waits_for_growth(&mut self) {
         self.waiting.for_growth = true;
-        self.waiting.deadline.put_off(Instant::now());
     }
 
     /// Returns how long the requests under way may still take.

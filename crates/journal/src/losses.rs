@@ -11,7 +11,9 @@
 //!
 //! If the rename fails too, the next opening relies on its own findings: another failed sync, a gap in the records, or
 //! objects that do not match their checksums. One case stays undetected: the end of the journal has become zeros, the
-//! disk refused the rename (or lost it in a remount), and the disk works again in the same boot.
+//! disk refused the rename (or lost it in a remount), and the disk works again in the same boot. Another one: the kernel
+//! fails to write the last short records back by itself, the process is killed before its next sync, and the kernel
+//! forgets the file and its error before the next opening.
 
 use std::io;
 

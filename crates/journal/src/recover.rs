@@ -177,7 +177,7 @@ pub(crate) fn make_with_header(
     let page = header.encode();
     file.write_at(&page, 0)?;
     file.sync_data()?;
-    // Later writes bypass the cache.
+    // Long writes bypass the cache.
     file.drop_cache(0, header.segment_bytes);
     Ok(ScannedSegment { path, header, last: header.first - 1, end: page.len() as u64 })
 }
@@ -277,7 +277,7 @@ pub(crate) fn zero(disk: &dyn Disk, path: &str, from: u64, to: u64) -> Result<()
         at += n as u64;
     }
     file.sync_data()?;
-    // Later reads and writes of this file bypass the cache.
+    // The scan, and long writes, bypass the cache.
     file.drop_cache(0, to);
     Ok(())
 }

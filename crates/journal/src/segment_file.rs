@@ -7,7 +7,7 @@ use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 /// Writes of at most so many bytes go through the page cache. A client that creates a small file and waits for each
 /// answer makes three such writes and one sync. Medians on ext4 on a virtual disk: all three direct, with the sync,
 /// 236 us; through the page cache 125 us, because only the sync waits for the disk. A single short write with its sync
-/// takes equally long both ways. Long writes are cheaper without the copy.
+/// takes 118 us direct and 121 us through the cache. Long writes are cheaper without the copy.
 const CACHED_MAX: usize = 16 << 10;
 
 /// An open segment file. Only one thread writes it at a time.

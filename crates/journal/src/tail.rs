@@ -67,7 +67,7 @@ fn rewrite_from(disk: &dyn Disk, segment: &ScannedSegment, from: u64) -> Result<
         at += bytes.len() as u64;
     }
     file.sync_data()?;
-    // Later reads and writes of this file bypass the cache.
+    // The scan, and long writes, bypass the cache.
     file.drop_cache(0, end);
     Ok(())
 }

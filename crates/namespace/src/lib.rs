@@ -29,8 +29,8 @@
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
 //!
-//! Every operation passes through `Namespace::queue`, which counts it by operation and outcome. Its completion runs on the responder thread and must
-//! not block.
+//! Every operation passes through `Namespace::queue`, which counts it by operation and outcome. Its completion runs on the responder thread or
+//! the committer, and must not block.
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 

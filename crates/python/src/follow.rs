@@ -83,9 +83,8 @@ impl Open {
             }
             match self.follower.at_end(at)? {
                 AtEnd::Complete => return Ok(Some(Vec::new())),
-                AtEnd::More => {}
-                AtEnd::BeingWritten if end.is_some_and(|end| Instant::now() >= end) => return Ok(None),
-                AtEnd::BeingWritten => self.follower.pause()?,
+                AtEnd::More | AtEnd::BeingWritten if end.is_some_and(|end| Instant::now() >= end) => return Ok(None),
+                AtEnd::More | AtEnd::BeingWritten => self.follower.pause()?,
             }
         }
     }
@@ -98,30 +97,30 @@ impl Open {
         end: Option<Instant>,
         waits: bool,
     ) -> Result<Option<Chunk<Vec<u8>>>, Ended> {
+        match self.asked {
+            Some(asked) if asked == at => {}
+            None if waits => {
+                self.follower.ask_at_end(at, most, zeros(most)?)?;
+                self.asked = Some(at);
+            }
+            // The caller has moved since it asked, or learns at once what is there.
+            _ => self.follower.look_at_end(at, most, zeros(most)?)?,
+        }
         loop {
-            let before = *match &mut self.asked {
-                None if !waits => {
-                    self.follower.look_at_end(at, most, zeros(most)?)?;
-                    return Ok(self.follower.reader().wait()?);
-                }
-                None => {
-                    self.follower.ask_at_end(at, most, zeros(most)?)?;
-                    self.asked.insert(at)
-                }
-                Some(before) => before,
-            };
             let reader = self.follower.reader();
-            let read = match end {
+            let read = match end.filter(|_| self.asked == Some(at)) {
                 Some(end) => reader.wait_until(end),
                 None => reader.wait(),
             };
             if reader.under_way() == 0 {
                 self.asked = None;
             }
-            match read? {
-                // The caller has moved since.
-                Some(_) if before != at => {}
-                read => return Ok(read),
+            let Some(chunk) = read? else { return Ok(None) };
+            if self.asked == Some(chunk.offset) {
+                self.asked = None;
+            }
+            if chunk.offset == at {
+                return Ok(Some(chunk));
             }
         }
     }

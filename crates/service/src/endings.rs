@@ -85,8 +85,8 @@ impl Endings {
         self.complete(lease, ClosedBy::Client { request }, move |result| answer.give(result));
     }
 
-    /// Completes the object in the store and commits it to the namespace. `then` is called once, possibly on the
-    /// responder.
+    /// Completes the object in the store and commits it to the namespace. `then` is called once, possibly on a
+    /// thread of the engine.
     fn complete(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -164,7 +164,7 @@ impl Endings {
     }
 
     /// Ends an update in place if the file is the same as before. The store has `len` bytes with these `sums`. `then`
-    /// is called once, on the responder; its argument says whether the update has ended.
+    /// is called once, on a thread of the engine; its argument says whether the update has ended.
     fn leave_unchanged(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -412,7 +412,8 @@ impl Endings {
     }
 
     /// Takes back an open in the namespace that the store then refused. Nothing was written. `request` is the number of
-    /// the open, which can then be repeated. `then` is called once, on the responder.
+    /// the open, which can then be repeated. `then` is called once, on a thread of
+    /// the engine.
     pub(crate) fn abandon(
         self: &Arc<Self>,
         token: WriterToken,

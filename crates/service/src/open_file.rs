@@ -132,11 +132,12 @@ impl Shown {
         }
     }
 
-    /// Whether somebody writes the file, and this server may still show what comes. Of a striped file nobody here knows.
-    pub(crate) fn may_grow(&self) -> bool {
+    /// Whether nothing is at `offset` yet, and a writer may put something there. `None`: this cannot be said at once. Of a
+    /// striped file nobody here knows.
+    pub(crate) fn is_awaited_at(&self, offset: u64) -> Option<bool> {
         match &self.source {
-            Source::Local(reader) => reader.may_grow() && self.still_good(()).is_ok(),
-            Source::Striped(_) => false,
+            Source::Local(reader) => reader.is_awaited_at(offset),
+            Source::Striped(_) => Some(false),
         }
     }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::{Answer, AnyAnswer};
-use crate::config::SMALL_TRANSFER_BYTES;
 use crate::figures::Counters;
 use crate::open_file::{Access, OpenFile};
 use crate::service::Service;
@@ -24,8 +23,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The seconds that the client is told: all of that, and time for the answer.
 const WAIT_SECONDS: u32 = 10;
+/// The bytes that a read gets that has waited. Many may get theirs at the same time; the next reads get the rest.
+const BYTES_MAX: usize = 4096;
 /// The number of reads that may wait on a node. Further ones get no bytes at once.
 const WAITING_MAX: usize = 4096;
+/// The number of reads that the workers get at a time.
+const READS_PER_LOOK: usize = 64;
+/// How often to look whether clients are still there, in looks at their files.
+const LOOKS_PER_CLIENT: u64 = 32;
 
 /// The waiting reads and their thread.
 pub(crate) struct WaitingReads {
@@ -42,6 +47,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: Vec<WaitingRead>,
+    /// The number of reads that wait, with those that are being looked at.
+    count: usize,
     stopping: bool,
 }
 
@@ -55,13 +62,13 @@ struct WaitingRead {
 }
 
 impl WaitingRead {
-    fn is_due(&self, now: Instant) -> bool {
-        now >= self.until || !self.file.is_awaited_at(self.offset)
-    }
-
-    /// Reads what is there now, but no more than needs no transfer slot. The next reads get the rest.
+    /// Reads what is there now. A client that is gone gets nothing.
     fn answer(self) {
-        let mut bytes = vec![0; self.len.min(SMALL_TRANSFER_BYTES)];
+        if self.answer.is_unwanted() {
+            return self.answer_nothing();
+        }
+        let mut bytes =
+            vec![0; self.file.bounded(self.offset, u32::try_from(self.len).unwrap_or(u32::MAX)).min(BYTES_MAX)];
         let read = self.file.read(self.offset, &mut bytes);
         self.answer.give_boxed(read.map(|n| {
             self.counters.read(n as u64);
@@ -69,16 +76,19 @@ impl WaitingRead {
             bytes
         }));
     }
+
+    fn answer_nothing(self) {
+        self.answer.give_boxed(Ok(Vec::new()));
+    }
 }
 
 impl OpenFile {
-    /// Whether nothing is at `offset` yet, and a writer may put something there.
+    /// Whether nothing is at `offset` yet, and a writer may put something there. `None`: this cannot be said at once.
     #[must_use]
-    pub fn is_awaited_at(&self, offset: u64) -> bool {
+    pub fn is_awaited_at(&self, offset: u64) -> Option<bool> {
         match &self.access {
-            // In this order: a writer that ends between the two questions has made its last bytes visible before.
-            Access::Read(shown) => shown.may_grow() && shown.len() <= offset,
-            Access::Write(_) => false,
+            Access::Read(shown) => shown.is_awaited_at(offset),
+            Access::Write(_) => Some(false),
         }
     }
 }
@@ -96,18 +106,22 @@ impl WaitingReads {
     /// Keeps the read. Returns it if there are too many, or the node is stopping.
     fn keep(&self, read: WaitingRead) -> Result<(), WaitingRead> {
         let mut state = self.shared.state.lock();
-        if state.stopping || state.waiting.len() >= WAITING_MAX {
+        if state.stopping || state.count >= WAITING_MAX {
             return Err(read);
         }
         state.waiting.push(read);
+        state.count += 1;
+        let is_first = state.count == 1;
         drop(state);
-        self.shared.changed.notify_one();
+        if is_first {
+            self.shared.changed.notify_one();
+        }
         Ok(())
     }
 
     /// Whether the thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
-        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+        !self.shared.state.lock().stopping && self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     /// Lets all reads go, and later ones at once.
@@ -128,6 +142,7 @@ impl WaitingReads {
 }
 
 fn look_on(shared: &Shared, workers: &Workers) {
+    let mut looks = 0;
     let mut state = shared.state.lock();
     loop {
         while state.waiting.is_empty() {
@@ -136,20 +151,30 @@ fn look_on(shared: &Shared, workers: &Workers) {
             }
             shared.changed.wait(&mut state);
         }
-        // The lock is free while files are looked at: their own locks may be held for a moment.
+        // The lock is free meanwhile: a front end must not wait for all of this.
         let stopping = state.stopping;
         let mut waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        let now = Instant::now();
-        waiting.retain(|read| !read.answer.is_unwanted());
-        for read in waiting.extract_if(.., |read| stopping || read.is_due(now)) {
-            workers.submit_duty(Box::new(move || read.answer()));
-        }
+        looks += 1;
+        look(&mut waiting, workers, stopping, looks % LOOKS_PER_CLIENT == 0);
         state = shared.state.lock();
-        state.waiting.append(&mut waiting);
+        waiting.append(&mut state.waiting);
+        state.count = waiting.len();
+        state.waiting = waiting;
         if !state.stopping && !state.waiting.is_empty() {
             shared.changed.wait_for(&mut state, LOOK_EVERY);
         }
+    }
+}
+
+/// Takes out the reads that wait no longer.
+fn look(waiting: &mut Vec<WaitingRead>, workers: &Workers, stopping: bool, at_clients: bool) {
+    let now = Instant::now();
+    let is_over = |read: &mut WaitingRead| stopping || now >= read.until || at_clients && read.answer.is_unwanted();
+    waiting.extract_if(.., is_over).for_each(WaitingRead::answer_nothing);
+    let is_due = |read: &mut WaitingRead| read.file.is_awaited_at(read.offset) == Some(false);
+    for read in waiting.extract_if(.., is_due).take(READS_PER_LOOK) {
+        workers.submit_duty(Box::new(move || read.answer()));
     }
 }
 
@@ -168,7 +193,7 @@ impl Service {
         let read =
             WaitingRead { file, offset, len, until, answer: Box::new(answer), counters: Arc::clone(&self.counters) };
         if let Err(read) = self.waiting_reads.keep(read) {
-            read.answer();
+            read.answer_nothing();
         }
     }
 }

@@ -143,11 +143,18 @@ impl Reader {
         }
     }
 
-    /// Whether somebody writes the replica, so that this reader may see more later.
+    /// Whether nothing is at `offset` yet, and somebody writes the replica, so that this reader may see more later. `None`:
+    /// a thread has locked it, perhaps for as long as a disk takes.
     #[must_use]
-    pub fn may_grow(&self) -> bool {
-        let state = self.replica.lock();
-        state.write_state.is_some() && self.replica.starts() == self.opened.0
+    pub fn is_awaited_at(&self, offset: u64) -> Option<bool> {
+        let state = self.replica.try_lock()?;
+        Some(match &state.write_state {
+            Some(write_state) => {
+                let goes_on = !state.removed && write_state.failed.is_none() && self.replica.starts() == self.opened.0;
+                goes_on && self.len_of(write_state) <= offset
+            }
+            None => false,
+        })
     }
 
     /// Reads at `offset`, verified. Returns the number of bytes; fewer than requested only at the end.

@@ -71,7 +71,15 @@ impl OpenReplica {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let state = self.state.lock();
+        self.locked(self.state.lock())
+    }
+
+    /// The same, unless another thread has it locked.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.state.try_lock().map(|state| self.locked(state))
+    }
+
+    fn locked<'a>(&'a self, state: MutexGuard<'a, State>) -> Locked<'a> {
         Locked { replica: self, state, pauses: false, syncs: false, writes: None, unwinds: std::thread::panicking() }
     }
 

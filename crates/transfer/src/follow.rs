@@ -104,8 +104,8 @@ impl Growing {
             };
             match looked {
                 Ok(AtEnd::Complete) => return Ok(()),
-                Ok(AtEnd::More) => continue,
-                Ok(AtEnd::BeingWritten) => {}
+                // Of more bytes, a server of a striped file may know a little later.
+                Ok(AtEnd::More | AtEnd::BeingWritten) => {}
                 Err(FollowError::Interrupted { .. }) => {
                     let at = self.rest(end.at, to)?;
                     return Err(TransferError::Interrupted { from: self.url.to_string(), at });
@@ -155,7 +155,8 @@ impl Growing {
             let now = Instant::now();
             match self.follower.reader().wait_until(now + TELL_EVERY)? {
                 Some(part) => drop(parts.insert(part.offset, part)),
-                None => self.tell(context, end.waits(Instant::now(), context.settings.wait_max)),
+                None if width == 1 => self.tell(context, end.waits(Instant::now(), context.settings.wait_max)),
+                None => {}
             }
         }
         let mut end = at;

@@ -113,20 +113,6 @@ fn the_committer_dies_while_it_writes_the_journal() {
 }
 
 #[test]
-fn the_responder_dies() {
-    let (answer, failure) = dies("nobody", |foundation, _| {
-        foundation.names.embedded.submit(
-            Durability::Written,
-            Box::new(|_| kv::OpOutcome::Abort),
-            Box::new(|_| explode()),
-        );
-    });
-    is_told(&answer, "responder");
-    assert_eq!(failure.exit, Exit::Broken);
-    assert!(failure.to_string().contains("responder"), "{failure}");
-}
-
-#[test]
 fn the_keeper_dies() {
     let (_, failure) = dies("keeper", |_, armed| armed.store(true, Ordering::SeqCst));
     assert_eq!(failure.exit, Exit::Broken);

@@ -156,7 +156,8 @@ impl Connection {
             self.settle();
         }
         let result = match task {
-            Task::Read(r) => self.read(stream, &Read { path_id: None, ..r })?,
+            // Only the connection itself bounds the requests that wait.
+            Task::Read(r) => self.read(stream, &Read { path_id: None, wait_seconds: 0, ..r })?,
             Task::Pgread(r) => self.pgread(stream, &Pgread { path_id: 0, ..r })?,
             Task::Readv(r) => self.readv(stream, &Readv { path_id: 0, ..r })?,
             Task::Write(r) => self.write(stream, &Write { path_id: 0, ..r })?,

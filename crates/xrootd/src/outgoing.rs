@@ -375,11 +375,11 @@ impl Outgoing {
 }
 
 thread_local! {
-    /// On the responder's thread: connections with answers from the current batch.
+    /// On the responder's thread and the committer's: connections with answers from the current batch.
     static BATCH: RefCell<Option<Vec<Arc<Outgoing>>>> = const { RefCell::new(None) };
 }
 
-/// The committer's responder calls this after the completions of each batch. It sends the answers that they have
+/// The responder, or the committer, calls this after the completions of each batch. It sends the answers that they have
 /// queued, once for each connection. On threads that never call it, each completion sends its own answer.
 pub fn batch_done() {
     let filled = BATCH.with_borrow_mut(|batch| batch.replace(Vec::new()));

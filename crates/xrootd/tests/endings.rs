@@ -423,3 +423,16 @@ fn an_open_during_a_stop_is_put_off_before_anything_is_looked_up_for_it() {
         assert!(matches!(me.try_open(path, READ), Answer::Wait(1)), "{path}");
     }
 }
+
+/// A node that counts as broken does not sync its open writes when it stops.
+#[test]
+fn a_node_that_stops_is_not_broken() {
+    let world = World::new();
+    let server = world.server();
+    server.service().begin_stop();
+    // Threads end meanwhile.
+    for _ in 0..50 {
+        assert_eq!(server.service().broken(), None);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -45,17 +45,21 @@ impl Committer {
     }
 
     /// Commits until the queue is closed. A panic breaks the queue off, so that no thread waits for it.
-    pub(super) fn run(self) {
+    pub(super) fn run(mut self) {
         enter_engine();
         let queue = Arc::clone(&self.queue);
+        let answers = self.answers.take();
         // Operations already taken from the queue get no answer: dropping a completion informs its caller.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_loop())) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_loop(answers.as_ref()))) {
             std::mem::forget(panic); // dropping its contents may panic again
             queue.break_off("the thread that commits changes, the committer, has died by a panic");
+            if let Some(answers) = answers {
+                answers.flush();
+            }
         }
     }
 
-    fn run_loop(mut self) {
+    fn run_loop(mut self, answers: Option<&Answers>) {
         let mut expected = 0;
         loop {
             let mut requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
@@ -67,7 +71,7 @@ impl Committer {
             while !requests.is_empty() {
                 let completions = self.commit(&mut requests);
                 let idle = requests.is_empty() && self.queue.is_empty();
-                if let Some(answers) = &self.answers {
+                if let Some(answers) = answers {
                     answers.give(completions, idle);
                 }
             }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::BatchDone;
-use super::queue::{Queue, enter_engine};
+use super::queue::{Queue, enter_engine, guard};
 use crate::{KvError, OpDone};
 
 /// Batches that may wait for their answers; with more, the committer waits.
@@ -43,7 +43,14 @@ impl Answers {
         }
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         // The thread ends only after the committer, or has died. Dropping a completion informs its caller.
-        let _ = self.sender.send(answers);
+        if self.sender.send(answers).is_err() {
+            self.flush();
+        }
+    }
+
+    /// Runs the hook after answers that the committer has given otherwise.
+    pub(super) fn flush(&self) {
+        answer(Vec::new(), &self.hook);
     }
 }
 
@@ -104,14 +111,10 @@ impl Responder {
 fn answer(answers: Completions, hook: &Hook) {
     for (done, result) in answers {
         // A panic is a bug of the completion's owner; the others must still be answered.
-        if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
-            tracing::error!("a completion panicked");
-        }
+        guard("a completion", || done(result));
     }
     let hook = hook.lock().clone();
-    if let Some(hook) = hook
-        && catch_unwind(AssertUnwindSafe(|| hook())).is_err()
-    {
-        tracing::error!("the hook behind a batch panicked");
+    if let Some(hook) = hook {
+        guard("the hook behind a batch", || hook());
     }
 }

@@ -86,6 +86,78 @@ fn a_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
     assert_eq!(done_batches.load(Ordering::SeqCst), 3, "the hook runs once a batch");
 }
 
+/// A batch of three is answered by the responder, and one that comes alone by the committer; but only once all earlier
+/// ones are answered.
+#[test]
+fn an_operation_that_comes_alone_is_answered_after_all_earlier_ones() {
+    let sim = SimDisk::new(1);
+    let kv = embedded(&sim, None);
+    let (answers, seen) = channel();
+    let (go_on, held) = channel::<()>();
+    let mut held = Some(held);
+    let mut answered_by = |number: u64| {
+        let (answers, held) = (answers.clone(), if number == 1 { held.take() } else { None });
+        let done = move |_: Result<(), KvError>| {
+            if let Some(held) = held {
+                let _ = held.recv();
+            }
+            answers.send((number, std::thread::current().name().unwrap_or("").to_owned())).unwrap();
+        };
+        kv.submit(
+            Durability::Written,
+            Box::new(move |txn| {
+                txn.put(b"n", number.to_string().as_bytes());
+                OpOutcome::Commit
+            }),
+            Box::new(done),
+        );
+    };
+    let go = hold(&kv);
+    (1..=3).for_each(&mut answered_by);
+    go();
+    // It is committed while the first answer of the batch before is held up.
+    answered_by(4);
+    while kv.snapshot().get(b"n").unwrap().as_deref() != Some(b"4".as_slice()) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(seen.try_recv().is_err(), "an answer has passed an earlier one");
+    drop(go_on);
+    let order: Vec<_> = seen.iter().take(4).map(|(number, _)| number).collect();
+    assert_eq!(order, [1, 2, 3, 4]);
+    // With nothing else to do, the committer needs no other thread to answer.
+    let alone = || {
+        answered_by(5);
+        seen.recv_timeout(Duration::from_secs(10)).unwrap().1
+    };
+    assert!(std::iter::repeat_with(alone).take(100).any(|thread| thread == "committer"));
+    kv.stop();
+}
+
+/// Whichever thread answers, a completion cannot end it, not even by what its panic contains.
+#[test]
+fn a_completion_that_panics_ends_no_thread() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    let sim = SimDisk::new(1);
+    let kv = embedded(&sim, None);
+    for count in [1, 5] {
+        let go = hold(&kv);
+        for _ in 0..count {
+            let explode = Box::new(|_| std::panic::panic_any(Bomb));
+            kv.submit(Durability::Written, Box::new(|_| OpOutcome::Abort), explode);
+        }
+        go();
+        put(&kv, "n", "1", Durability::Synced).unwrap();
+    }
+    assert_eq!(kv.broken(), None);
+    kv.stop();
+}
+
 #[test]
 fn operations_that_abort_or_panic_change_nothing() {
     let sim = SimDisk::new(1);
