@@ -53,6 +53,7 @@ pub mod agent;
 pub mod campaign;
 pub mod content;
 pub mod coordinate;
+pub mod delay;
 pub mod fault;
 pub mod latency;
 pub mod load;
