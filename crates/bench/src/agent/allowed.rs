@@ -10,7 +10,7 @@ use crate::workload::{LocalFile, Workload};
 pub struct Allowed {
     /// Directories in which jobs may read ROOT files and recordings, and keep copies while they run.
     pub files: Vec<PathBuf>,
-    /// Whether jobs may run fio, xrdcp and iperf3.
+    /// Whether jobs may run fio, xrdcp, iperf3 and uproot.
     pub tools: bool,
 }
 
@@ -24,6 +24,13 @@ impl Allowed {
             let (path, also) = match &file {
                 LocalFile::Read(path) => (path, None),
                 LocalFile::Scratch(path) => (path, Some(std::env::temp_dir())),
+                // A campaign must not choose what an agent executes.
+                LocalFile::Run(path) => {
+                    return Err(format!(
+                        "{}: an agent runs only the `python3` of its own search path; leave `python` out of the campaign",
+                        path.display()
+                    ));
+                }
             };
             if !self.files.iter().chain(&also).any(|allowed| is_below(path, allowed)) {
                 return Err(format!(
