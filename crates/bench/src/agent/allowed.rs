@@ -54,6 +54,28 @@ fn is_below(path: &Path, allowed: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{DEFAULT_PYTHON, UprootSpec};
+
+    #[test]
+    fn a_campaign_does_not_choose_what_an_agent_runs() {
+        let spec = |python: &str| -> UprootSpec {
+            serde_json::from_value(serde_json::json!({
+                "work": {
+                    "phase": "analyse", "source": {"root-file": {"path": "/", "tree": null, "branches": ["*"]}},
+                    "copies": 1, "order": "ordered", "jobs": 1, "events_millionths": 1_000_000, "mode": "vector",
+                    "cache_bytes": 1000, "added_round_trip_us": 0, "round_trip_us": 0, "decompress": true,
+                    "compute_us_per_mb": 0, "gaps": "skip", "scratch": "/", "seed": 1
+                },
+                "with": "auto", "python": python
+            }))
+            .unwrap()
+        };
+        let allowed = Allowed { files: vec!["/".into()], tools: true };
+        assert_eq!(allowed.check(&spec(DEFAULT_PYTHON)), Ok(()));
+        let said = allowed.check(&spec("/tmp/anything")).unwrap_err();
+        assert!(said.contains("/tmp/anything") && said.contains("python3"), "{said}");
+        assert!(Allowed { tools: false, ..allowed }.check(&spec(DEFAULT_PYTHON)).is_err());
+    }
 
     #[test]
     fn a_link_leads_nowhere_else() {

@@ -179,3 +179,53 @@ impl Finished {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program in the place of the interpreter, which ignores its arguments.
+    fn instead(folder: &Path, script: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.join("python");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn start(python: &Path) -> Result<PythonProcess, UprootError> {
+        PythonProcess::start(python, &Request { with: UprootWith::Auto, task: Task::Probe })
+    }
+
+    #[test]
+    fn errors_of_the_program_are_told() {
+        let said = |script: &str| {
+            // A program of its own: one that still runs cannot be written.
+            let folder = tempfile::tempdir().unwrap();
+            let mut process = start(&instead(folder.path(), script)).unwrap();
+            process.ready(&|| false).unwrap_err().to_string()
+        };
+        assert!(said("echo a >&2; echo 'ModuleNotFound: b' >&2; exit 1").contains("ModuleNotFound: b"));
+        assert!(said("echo nonsense; exec sleep 600").contains("name a Python 3"));
+        let missing = said(r#"echo '{"missing": {"package": "fsspec-xrootd", "why": "No module"}}'"#);
+        assert!(missing.contains("pip install fsspec-xrootd xrootd") && missing.contains("No module"), "{missing}");
+        assert!(said("exit 0").contains("without an answer"));
+        let none = start(Path::new("/nowhere/python")).map(drop).unwrap_err().to_string();
+        assert!(none.contains("`/nowhere/python`") && none.contains("No such file"), "{none}");
+    }
+
+    #[test]
+    fn the_program_begins_when_it_is_told_and_ends_when_everything_ends() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let script = r#"echo '{"ready": "weir"}'; read line; echo "{\"done\": \"$line\"}""#;
+        let mut process = start(&instead(folders[0].path(), script)).unwrap();
+        assert_eq!(process.ready(&|| false).unwrap(), Some(OpenedWith::Weir));
+        assert_eq!(process.work(&|| false).unwrap(), Some("go".into()));
+        let mut endless = start(&instead(folders[1].path(), r#"echo '{"ready": "path"}'; exec sleep 600"#)).unwrap();
+        assert_eq!(endless.ready(&|| false).unwrap(), Some(OpenedWith::Path));
+        assert_eq!(endless.work(&|| true).unwrap(), None);
+        let since = Instant::now();
+        drop(endless);
+        assert!(since.elapsed() < Duration::from_secs(60));
+    }
+}
