@@ -405,7 +405,7 @@ mod tests {
             stream.write_all(&all).unwrap();
         });
         let mut stream = client(&proxy);
-        let sent: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        let sent: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
         stream.write_all(&sent).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut got = Vec::new();
