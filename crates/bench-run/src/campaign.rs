@@ -17,6 +17,7 @@ use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, TargetDir};
 use bench::units::{show_estimate, show_rate, show_sum};
+use bench::workload::LocalFile;
 use console::{Exit, Failure};
 
 use crate::live::Screen;
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &RunOptions) -> Result<Exit, Failure> {
     let source = text_of("campaign", path)?;
     let campaign = Campaign::parse(&source).map_err(|error| usage(error).while_doing(path.display().to_string()))?;
     if args.dry_run {
-        return dry_run(&campaign);
+        return dry_run(&campaign, None);
     }
     do_campaign(&campaign, &source, &args.how, None)
 }
@@ -54,9 +55,14 @@ fn settings_here(campaign: &Campaign) -> Settings {
     machine_settings(&places)
 }
 
-pub(crate) fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
+/// Prints the trials of a campaign. Works that read `to_make`, a file that the run makes first, are not prepared.
+pub(crate) fn dry_run(campaign: &Campaign, to_make: Option<&Path>) -> Result<Exit, Failure> {
     let works = campaign.works();
-    works.iter().try_for_each(Work::prepare).map_err(usage)?;
+    let needs_it = |work: &Work| {
+        let files = work.phases.iter().flat_map(|phase| phase.workload().local_files());
+        to_make.is_some_and(|path| files.into_iter().any(|file| file == LocalFile::Read(path.to_owned())))
+    };
+    works.iter().filter(|work| !needs_it(work)).try_for_each(Work::prepare).map_err(usage)?;
     let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
     let mut out = std::io::stdout().lock();
     let mut say = || -> std::io::Result<()> {

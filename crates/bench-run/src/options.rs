@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::study::Study;
+use bench::workload::{JobTool, UprootWith};
 
 /// A command of `weir bench`.
 #[derive(Clone, Debug)]
@@ -64,6 +65,14 @@ pub struct StudyOptions {
     pub rate: Option<u64>,
     /// A ROOT file whose branches the jobs of study B read, instead of generated files.
     pub root_file: Option<PathBuf>,
+    /// A tool that does the jobs of study B, too, on a ROOT file.
+    pub by: Option<JobTool>,
+    /// The Python package with which uproot opens `root://` addresses [default: weir if it is installed, otherwise fsspec-xrootd].
+    pub uproot_with: Option<UprootWith>,
+    /// The Python interpreter that has uproot [default: python3].
+    pub python: Option<PathBuf>,
+    /// The round trip of the delayed path on which uproot runs as well [default: 12ms].
+    pub round_trip: Option<Duration>,
     /// Print the work, its space and its rough duration, without doing it.
     pub dry_run: bool,
     /// How to run.
@@ -262,7 +271,7 @@ pub struct AgentOptions {
     /// A directory in which campaigns may name files of this machine: ROOT files and recordings to read, scratch space for copies. Without
     /// it campaigns may only use the folders that they make in a system's directory. Can be given several times.
     pub files: Vec<PathBuf>,
-    /// Let campaigns run fio, xrdcp and iperf3 here, on the same work as weir's own.
+    /// Let campaigns run fio, xrdcp, iperf3 and uproot here, on the same work as weir's own.
     pub tools: bool,
 }
 

@@ -1,16 +1,18 @@
 //! `weir bench study`: the shipped campaigns, on systems that are named on the command line.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use bench::campaign::{Campaign, estimate};
-use bench::study::{Prepared, StudyRequest, system, systems_of, table};
+use bench::study::{Prepared, StudyRequest, UprootRequest, made_file, system, systems_of, table};
 use bench::units::{Family, show_estimate, show_rate, show_sum};
+use bench::workload::{DEFAULT_PYTHON, JobTool, make_file};
 use console::{Exit, Failure};
 
 use crate::campaign::{SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run};
 use crate::options::StudyOptions;
 use crate::results::read;
-use crate::{failed, quick, text_of, usage};
+use crate::{failed, quick, say, text_of, usage};
 
 pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     let study = args.study;
@@ -24,15 +26,20 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     };
     systems.extend(named(&args.targets).iter().map(|(name, place)| system(name, place)));
     let (scale, repeats) = (args.scale, args.repeats);
-    let asked = StudyRequest { systems, scale, repeats, root_file: root_file.as_deref() };
+    let uproot = uproot(args, root_file.as_deref())?;
+    let asked = StudyRequest { systems, scale, repeats, root_file: root_file.as_deref(), uproot: uproot.as_ref() };
     let prepared = study.prepare(&asked).map_err(usage)?;
+    let to_make = uproot.as_ref().filter(|uproot| uproot.is_made && !uproot.file.exists());
     if args.dry_run {
-        dry_run(&prepared.campaign)?;
+        dry_run(&prepared.campaign, to_make.map(|uproot| uproot.file.as_path()))?;
         tell(&prepared, args.scale)?;
         return Ok(Exit::Done);
     }
     if !args.how.json {
         tell(&prepared, args.scale)?;
+    }
+    if let Some(uproot) = to_make {
+        make(uproot, args)?;
     }
     let exit = do_campaign(&prepared.campaign, &prepared.source, &args.how, None)?;
     if !args.how.json {
@@ -43,6 +50,39 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
         writeln!(out, "\n{text}").map_err(failed)?;
     }
     Ok(exit)
+}
+
+/// Returns how uproot runs, if it was asked for.
+fn uproot(args: &StudyOptions, root_file: Option<&Path>) -> Result<Option<UprootRequest>, Failure> {
+    let Some(JobTool::Uproot) = args.by else { return Ok(None) };
+    let results = args.how.results.clone().unwrap_or_else(|| default_folder(&format!("study {}", args.study)));
+    let file = match root_file {
+        Some(file) => file.to_owned(),
+        None => {
+            let mut name = results.into_os_string();
+            let clusters = made_file(Path::new(""), args.scale.max(1.0)).clusters;
+            name.push(format!("-uproot-{clusters}.root"));
+            std::path::absolute(name).map_err(usage)?
+        }
+    };
+    let (with, python, round_trip) = (args.uproot_with, args.python.clone(), args.round_trip);
+    Ok(Some(UprootRequest { file, is_made: root_file.is_none(), with, python, round_trip }))
+}
+
+/// Makes the ROOT file. It stays, because a run that continues needs the same one.
+fn make(uproot: &UprootRequest, args: &StudyOptions) -> Result<(), Failure> {
+    let python = uproot.python.as_deref().unwrap_or(Path::new(DEFAULT_PYTHON));
+    if let Some(folder) = uproot.file.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut part = uproot.file.clone().into_os_string();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let in_making = || format!("make {}", uproot.file.display());
+    make_file(python, &made_file(&part, args.scale)).map_err(|error| usage(error).while_doing(in_making()))?;
+    std::fs::rename(&part, &uproot.file).map_err(|error| failed(error).while_doing(in_making()))?;
+    say(&format!("made {} with uproot", uproot.file.display()));
+    Ok(())
 }
 
 /// Names and places of targets: `NAME=PLACE`, or a place, which is named as in `weir bench quick`.
@@ -90,7 +130,7 @@ mod tests {
     #[test]
     fn the_needs_of_a_full_study_are_told_in_days_and_in_its_units() {
         let systems = vec![system("a", "/a"), system("b", "/b")];
-        let asked = StudyRequest { systems, scale: 1.0, repeats: None, root_file: None };
+        let asked = StudyRequest { systems, scale: 1.0, repeats: None, root_file: None, uproot: None };
         let prepared = bench::study::Study::A.prepare(&asked).unwrap();
         let said = needs(&prepared.full, prepared.full.size_family());
         assert!(said.ends_with(" days") && said.contains(" TB moved in all, 300 GB on a system at a time"), "{said}");

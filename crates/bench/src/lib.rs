@@ -25,6 +25,9 @@
 //!    again: rows, ceilings, flags, the page, and verdicts by a table that `docs/how-to/bench.md` shares (a test
 //!    compares them).
 //!
+//! Analysis jobs of uproot (`workload/uproot`) are Python processes that run the program `job.py`. A path that is
+//! longer for any client is a proxy on this machine (`delay.rs`), which a `Target` puts before its server.
+//!
 //! Jobs with many files (`workload/churn`) and failures (`workload/failure`) know which files must exist
 //! afterwards. The first follow a plan from the seed, as far as its steps were acknowledged; `workload/known.rs`
 //! keeps that between phases, on the machine that did the part. The second keep a board of acknowledged files. The
@@ -53,6 +56,7 @@ pub mod agent;
 pub mod campaign;
 pub mod content;
 pub mod coordinate;
+pub mod delay;
 pub mod fault;
 pub mod latency;
 pub mod load;

@@ -26,6 +26,7 @@ fn spec(source: AnalysisSource) -> AnalysisSpec {
         mode: Mode::Direct,
         cache_bytes: 100_000,
         added_round_trip_us: 0,
+        round_trip_us: 0,
         decompress: false,
         compute_us_per_mb: 0,
         gaps: Gaps::Skip,

@@ -1,6 +1,7 @@
 //! `weir bench`: the command line for the crate `bench-run`.
 
 use bench::study::Study;
+use bench::workload::{JobTool, UprootWith};
 use bench_run::options::{
     self, AgentOptions, BenchCommand as Command, CompareOptions, FlowsOptions, LaunchOptions, MachinesOptions,
     MeasureOptions, QuickOptions, ReportOptions, RootFileOptions, RunOptions, StudyOptions, TestbedOptions,
@@ -9,8 +10,9 @@ use bench_run::options::{
 
 use crate::Failure;
 use crate::cli::{
-    AgentArgs, BenchArgs, BenchCommand, CompareArgs, FlowsArgs, LaunchArgs, Launcher, MachinesArgs, MeasureArgs, Peer,
-    QuickArgs, ReportArgs, RootFileArgs, RunArgs, StudyArgs, StudyName, TestbedArgs, TestbedCommand, TokenArgs,
+    AgentArgs, BenchArgs, BenchCommand, CompareArgs, FlowsArgs, JobToolName, LaunchArgs, Launcher, MachinesArgs,
+    MeasureArgs, Peer, QuickArgs, ReportArgs, RootFileArgs, RunArgs, StudyArgs, StudyName, TestbedArgs, TestbedCommand,
+    TokenArgs, UprootWithName,
 };
 use crate::exit::Exit;
 
@@ -41,6 +43,13 @@ fn study(args: &StudyArgs) -> StudyOptions {
         scale: args.scale,
         rate: args.rate,
         root_file: args.root_file.clone(),
+        by: args.by.map(|JobToolName::Uproot| JobTool::Uproot),
+        uproot_with: args.uproot_with.map(|with| match with {
+            UprootWithName::Weir => UprootWith::Weir,
+            UprootWithName::FsspecXrootd => UprootWith::FsspecXrootd,
+        }),
+        python: args.python.clone(),
+        round_trip: args.round_trip,
         dry_run: args.dry_run,
         how: how(&args.how),
     }

@@ -10,7 +10,7 @@ use crate::workload::{LocalFile, Workload};
 pub struct Allowed {
     /// Directories in which jobs may read ROOT files and recordings, and keep copies while they run.
     pub files: Vec<PathBuf>,
-    /// Whether jobs may run fio, xrdcp and iperf3.
+    /// Whether jobs may run fio, xrdcp, iperf3 and uproot.
     pub tools: bool,
 }
 
@@ -24,6 +24,13 @@ impl Allowed {
             let (path, also) = match &file {
                 LocalFile::Read(path) => (path, None),
                 LocalFile::Scratch(path) => (path, Some(std::env::temp_dir())),
+                // A campaign must not choose what an agent executes.
+                LocalFile::Run(path) => {
+                    return Err(format!(
+                        "{}: an agent runs only the `python3` of its own search path; leave `python` out of the campaign",
+                        path.display()
+                    ));
+                }
             };
             if !self.files.iter().chain(&also).any(|allowed| is_below(path, allowed)) {
                 return Err(format!(
@@ -47,6 +54,28 @@ fn is_below(path: &Path, allowed: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{DEFAULT_PYTHON, UprootSpec};
+
+    #[test]
+    fn a_campaign_does_not_choose_what_an_agent_runs() {
+        let spec = |python: &str| -> UprootSpec {
+            serde_json::from_value(serde_json::json!({
+                "work": {
+                    "phase": "analyse", "source": {"root-file": {"path": "/", "tree": null, "branches": ["*"]}},
+                    "copies": 1, "order": "ordered", "jobs": 1, "events_millionths": 1_000_000, "mode": "vector",
+                    "cache_bytes": 1000, "added_round_trip_us": 0, "round_trip_us": 0, "decompress": true,
+                    "compute_us_per_mb": 0, "gaps": "skip", "scratch": "/", "seed": 1
+                },
+                "with": "auto", "python": python
+            }))
+            .unwrap()
+        };
+        let allowed = Allowed { files: vec!["/".into()], tools: true };
+        assert_eq!(allowed.check(&spec(DEFAULT_PYTHON)), Ok(()));
+        let said = allowed.check(&spec("/tmp/anything")).unwrap_err();
+        assert!(said.contains("/tmp/anything") && said.contains("python3"), "{said}");
+        assert!(Allowed { tools: false, ..allowed }.check(&spec(DEFAULT_PYTHON)).is_err());
+    }
 
     #[test]
     fn a_link_leads_nowhere_else() {

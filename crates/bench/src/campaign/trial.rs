@@ -5,7 +5,7 @@ use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
     Access, AnalysisPhase, AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignFlowsSpec, ForeignSpec, GenerateSpec,
-    Names, SmallPhase, SmallSpec, StreamSpec, WorkError, Workload, no_names,
+    Names, SmallPhase, SmallSpec, StreamSpec, UprootSpec, WorkError, Workload, no_names,
 };
 
 /// The name in results for work without a system.
@@ -56,6 +56,8 @@ pub enum Phase {
     ForeignFlows(ForeignFlowsSpec),
     /// Analysis.
     Analysis(AnalysisSpec),
+    /// uproot on the same files.
+    Uproot(UprootSpec),
 }
 
 impl Phase {
@@ -73,6 +75,7 @@ impl Phase {
             Self::Network(spec) => spec,
             Self::ForeignFlows(spec) => spec,
             Self::Analysis(spec) => spec,
+            Self::Uproot(spec) => spec,
         }
     }
 
@@ -107,6 +110,7 @@ impl Phase {
             Self::Stream(spec) => by_agents && spec.access == Access::ReadOthers,
             Self::Foreign(spec) => spec.needs_files(),
             Self::Analysis(spec) => spec.phase == AnalysisPhase::Analyse,
+            Self::Uproot(spec) => spec.needs_files(),
             _ => false,
         }
     }

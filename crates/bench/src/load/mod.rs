@@ -9,5 +9,5 @@ mod worker_pool;
 pub use history::{HISTORY_MAX, History};
 pub use meter::{Meter, Reading};
 pub use pace::Pace;
-pub use tally::{FailureText, JobTally, Tally};
+pub use tally::{FailureText, JobTally, OpenedWith, Tally};
 pub use worker_pool::{Finished, Group, HireError, Worker, WorkerPool};

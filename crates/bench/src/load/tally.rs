@@ -75,7 +75,7 @@ pub struct JobTally {
     pub events: u64,
     /// The bytes that it wanted.
     pub asked: u64,
-    /// The bytes that the system sent for that.
+    /// The bytes that the system sent for that; 0 if that is not known.
     pub moved: u64,
     /// The number of requests.
     pub requests: u64,
@@ -88,6 +88,22 @@ pub struct JobTally {
     /// A system that compresses can store its input in at most nine tenths of the space.
     #[serde(default)]
     pub compressible: bool,
+    /// How uproot opened the file, if the job was its. uproot does not report the CPU time for reading and the
+    /// waiting, which are 0 then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_with: Option<OpenedWith>,
+}
+
+/// How uproot opened a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenedWith {
+    /// With weir's Python package.
+    Weir,
+    /// With fsspec-xrootd, over XRootD's own client.
+    FsspecXrootd,
+    /// By path.
+    Path,
 }
 
 impl JobTally {

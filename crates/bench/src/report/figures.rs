@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::remarks::plain;
 use super::{Cell, Flag, Jobs, Outlier, OutlierSetting, Row, Unit};
+use crate::load::OpenedWith;
 
 /// A rate.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -50,13 +51,24 @@ pub(super) fn client_cpu(value: f64, unit: Unit) -> String {
 fn of_jobs(jobs: &Jobs) -> String {
     let [_, least, most] = jobs.efficiency.map(|share| 100.0 * share);
     let events = if jobs.event_rate > 0.0 { format!(", {:.0} events/s", jobs.event_rate) } else { String::new() };
+    let reading = jobs.io_cpu_share.map(|share| format!(", {:.0} % of the CPU for reading", 100.0 * share));
+    let opened = jobs.opened_with.map(|with| format!(", opened with {}", opened_with(with)));
+    let moved = jobs.moved.map_or("an unknown amount".to_owned(), types::units::show_size);
     format!(
-        "jobs {least:.0} to {most:.0} %{events}, {:.0} % of the CPU for reading, {} for {} in {} requests",
-        100.0 * jobs.io_cpu_share,
-        types::units::show_size(jobs.moved),
+        "jobs {least:.0} to {most:.0} %{events}{}{}, {moved} for {} in {} requests",
+        reading.unwrap_or_default(),
+        opened.unwrap_or_default(),
         types::units::show_size(jobs.asked),
         jobs.requests,
     )
+}
+
+fn opened_with(with: OpenedWith) -> &'static str {
+    match with {
+        OpenedWith::Weir => "weir's Python package",
+        OpenedWith::FsspecXrootd => "fsspec-xrootd",
+        OpenedWith::Path => "its path",
+    }
 }
 
 /// The most settings that are named for an outlier.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::JobTally;
+use crate::load::{JobTally, OpenedWith};
+use crate::measure::Measured;
 use crate::statistics::median;
 
 /// All jobs of a cell, of all repeats.
@@ -12,21 +13,34 @@ pub struct Jobs {
     pub efficiency: [f64; 3],
     /// The events a second of all jobs of a repeat together; the median of the repeats.
     pub event_rate: f64,
-    /// The share of CPU time for reading.
-    pub io_cpu_share: f64,
-    /// The share of their time that jobs waited for the system.
-    pub waited_share: f64,
+    /// The share of CPU time for reading; `None`: uproot does not report it.
+    pub io_cpu_share: Option<f64>,
+    /// The share of their time that jobs waited for the system; `None`: uproot does not report it.
+    pub waited_share: Option<f64>,
     /// The bytes that jobs wanted.
     pub asked: u64,
-    /// The bytes that the system sent for that.
-    pub moved: u64,
+    /// The bytes that the system sent for that; `None`: not known.
+    pub moved: Option<u64>,
     /// The number of requests.
     pub requests: u64,
+    /// How uproot opened the files, if the jobs were its.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_with: Option<OpenedWith>,
 }
 
 /// Returns the median CPU efficiency of a repeat's jobs.
 pub(super) fn efficiency(jobs: &[JobTally]) -> f64 {
     median(&jobs.iter().map(JobTally::efficiency).collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+/// Returns the client's CPU time of the work. That of uproot's processes would include the imports before the start,
+/// so their own figures count.
+pub(super) fn client_cpu_s(measured: &Measured) -> f64 {
+    let jobs = &measured.tally.jobs;
+    if jobs.iter().any(|job| job.opened_with.is_some()) {
+        return jobs.iter().map(|job| job.cpu_s).sum();
+    }
+    measured.client_cpu_s
 }
 
 /// Whether jobs competed for processors.
@@ -46,6 +60,9 @@ pub(super) fn sum(repeats: &[(&[JobTally], f64)]) -> Option<Jobs> {
     let sum = |of: fn(&JobTally) -> f64| all.iter().map(|job| of(job)).sum::<f64>();
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let count = |of: fn(&JobTally) -> u64| all.iter().map(|job| of(job)).sum();
+    let opened_with = all.iter().find_map(|job| job.opened_with);
+    let of_ours = |share: f64| opened_with.is_none().then_some(share);
+    let (asked, moved): (u64, u64) = (count(|job| job.asked), count(|job| job.moved));
     Some(Jobs {
         efficiency: [
             median(&each)?,
@@ -53,11 +70,12 @@ pub(super) fn sum(repeats: &[(&[JobTally], f64)]) -> Option<Jobs> {
             each.iter().copied().fold(0.0, f64::max),
         ],
         event_rate: median(&repeats.iter().map(rate).collect::<Vec<_>>())?,
-        io_cpu_share: share(sum(|job| job.io_cpu_s), sum(|job| job.cpu_s)),
-        waited_share: share(sum(|job| job.waited_s), sum(|job| job.wall_s)),
-        asked: count(|job| job.asked),
-        moved: count(|job| job.moved),
+        io_cpu_share: of_ours(share(sum(|job| job.io_cpu_s), sum(|job| job.cpu_s))),
+        waited_share: of_ours(share(sum(|job| job.waited_s), sum(|job| job.wall_s))),
+        asked,
+        moved: (moved > 0 || asked == 0).then_some(moved),
         requests: count(|job| job.requests),
+        opened_with,
     })
 }
 
@@ -78,9 +96,14 @@ mod tests {
         let (first, second) = ([job(5.0, 100), job(7.0, 100), job(9.0, 100)], [job(1.0, 20)]);
         let found = sum(&[(&first, 10.0), (&second, 20.0)]).unwrap();
         assert_eq!((found.efficiency, found.event_rate), ([0.6, 0.1, 0.9], 15.5));
-        assert!((found.io_cpu_share - 4.0 / 22.0).abs() < 1e-9);
+        assert!((found.io_cpu_share.unwrap() - 4.0 / 22.0).abs() < 1e-9);
         assert!((efficiency(&first) - 0.7).abs() < 1e-9);
         assert!(are_many(&first) && !are_many(&second) && !are_many(&[]));
         assert_eq!(sum(&[]), None);
+        // What uproot does not report is not 0.
+        let by_uproot = [JobTally { asked: 7, opened_with: Some(OpenedWith::Weir), ..job(5.0, 100) }];
+        let found = sum(&[(&by_uproot, 10.0)]).unwrap();
+        assert_eq!((found.io_cpu_share, found.waited_share, found.moved, found.asked), (None, None, None, 7));
+        assert_eq!(found.opened_with, Some(OpenedWith::Weir));
     }
 }

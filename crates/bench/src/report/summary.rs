@@ -393,7 +393,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         values.push(figure.rate);
         warm_up_s = warm_up_s.max(figure.warm_up_s);
         latency.merge(&measured.tally.latency);
-        cpu += measured.client_cpu_s + phase.helpers_cpu_s().unwrap_or(0.0);
+        cpu += jobs::client_cpu_s(measured) + phase.helpers_cpu_s().unwrap_or(0.0);
         missed += measured.tally.missed;
         failed += measured.tally.failed();
         for (server, bytes) in &measured.tally.served {

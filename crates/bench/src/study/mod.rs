@@ -4,6 +4,7 @@
 mod features;
 mod scale;
 mod table;
+mod uproot;
 
 use std::fmt;
 use std::path::Path;
@@ -15,6 +16,7 @@ pub use features::{FEATURES, Features, SOURCES, features_of, features_text};
 pub use scale::{Scaled, scale};
 pub use table::table;
 pub(crate) use table::{best, fits};
+pub use uproot::{UprootRequest, made_file};
 
 use crate::campaign::{Campaign, CampaignError};
 
@@ -78,6 +80,9 @@ pub enum StudyError {
     /// The study reads no ROOT file.
     #[error("study {0} reads no ROOT files; only study B does")]
     NoRootFile(Study),
+    /// The study has no analysis jobs.
+    #[error("study {0} has no analysis jobs that uproot could do; only study B has")]
+    NoUproot(Study),
     /// The resulting campaign is not valid.
     #[error(transparent)]
     Campaign(#[from] CampaignError),
@@ -94,6 +99,8 @@ pub struct StudyRequest<'a> {
     pub repeats: Option<u32>,
     /// A ROOT file that replaces the synthetic one.
     pub root_file: Option<&'a Path>,
+    /// How uproot does the jobs of study B, too; `None`: it does not.
+    pub uproot: Option<&'a UprootRequest>,
 }
 
 /// Returns a system that has only a name and a directory.
@@ -201,6 +208,11 @@ impl Study {
             table.remove("network");
             about.scaled.retain(|key| !key.starts_with("network."));
         }
+        let removed = uproot::settle(&mut table, asked.uproot);
+        if asked.uproot.is_some() && !table.contains_key("analysis") {
+            return Err(StudyError::NoUproot(self));
+        }
+        about.columns.retain(|[_, work, _]| !removed.contains(work));
         if let Some(path) = asked.root_file {
             let analyses =
                 table.get_mut("analysis").and_then(Value::as_array_mut).ok_or(StudyError::NoRootFile(self))?;
@@ -235,7 +247,7 @@ mod tests {
 
     fn asked(scale: f64) -> StudyRequest<'static> {
         let systems = vec![system("disk", "/d"), system("server", "root://h//d")];
-        StudyRequest { systems, scale, repeats: None, root_file: None }
+        StudyRequest { systems, scale, repeats: None, root_file: None, uproot: None }
     }
 
     #[test]
@@ -289,7 +301,8 @@ mod tests {
                 assert!(works.iter().any(|known| fits(&known.name)), "{study}: {title}");
             }
             assert_eq!(Study::of_campaign(&prepared.campaign.name), Some(study));
-            assert_eq!(study.about().unwrap().columns, prepared.about.columns);
+            let all = study.about().unwrap().columns;
+            assert!(prepared.about.columns.iter().all(|column| all.contains(column)), "{study}");
             let keys =
                 |scaled: &[Scaled]| scaled.iter().map(|one| (one.key.clone(), one.is.clone())).collect::<Vec<_>>();
             assert_eq!(keys(&study.scaled(&prepared.source)), keys(&prepared.scaled), "{study}");
@@ -298,6 +311,36 @@ mod tests {
             let room = |campaign: &Campaign| campaign.works().iter().map(crate::campaign::Work::room).max();
             assert!(room(&prepared.campaign) < room(&prepared.full), "{study}");
         }
+    }
+
+    #[test]
+    fn uproot_does_jobs_of_study_b_on_request() {
+        let by_uproot = |text: &str| text.matches("beside = [\"uproot\"]").count();
+        let without = Study::B.prepare(&asked(1000.0)).unwrap();
+        assert!(
+            by_uproot(&without.source) == 0
+                && !without.about.columns.iter().any(|[title, ..]| title.contains("uproot"))
+        );
+        let uproot = UprootRequest {
+            file: "/made.root".into(),
+            is_made: true,
+            with: Some(crate::workload::UprootWith::FsspecXrootd),
+            python: Some("/opt/python".into()),
+            round_trip: Some(std::time::Duration::from_millis(30)),
+        };
+        let with = Study::B.prepare(&StudyRequest { uproot: Some(&uproot), ..asked(1000.0) }).unwrap();
+        assert_eq!((by_uproot(&with.source), with.source.matches("round_trip = \"30ms\"").count()), (2, 1));
+        assert_eq!(with.about.columns, Study::B.about().unwrap().columns);
+        assert_eq!(with.campaign.works().len(), without.campaign.works().len() + 4);
+        for work in with.campaign.works().iter().filter(|work| work.name.starts_with("beside uproot")) {
+            let phases: Vec<String> = work.phases.iter().map(|phase| phase.workload().title()).collect();
+            assert_eq!(phases, ["put", "analyse", "analyse by uproot"]);
+            assert!(work.parameters.contains(&("uproot with".to_owned(), "fsspec-xrootd".to_owned())), "{work:?}");
+            assert!(work.title().contains("b005 b017"), "{}", work.title());
+        }
+        let elsewhere = Study::A.prepare(&StudyRequest { uproot: Some(&uproot), ..asked(1.0) }).unwrap_err();
+        assert!(elsewhere.to_string().contains("only study B"), "{elsewhere}");
+        assert!(made_file(Path::new("/x"), 1000.0).clusters < made_file(Path::new("/x"), 10.0).clusters);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! A driver does only what it is told. It refuses what its system does not support ([`Failure::Unsupported`]). All
 //! names are below the folder that the run has made for itself; a driver cannot name anything else.
 
+mod delayed;
 mod error;
 mod http;
 mod name;
@@ -17,6 +18,7 @@ mod webdav;
 use std::time::{Duration, Instant};
 
 pub use client::{RoundTrips, Span};
+pub use delayed::DelayedTarget;
 pub use error::{Failure, TargetError};
 pub use http::{HttpError, HttpUrl, HttpUrlError};
 pub use name::RelName;
@@ -90,6 +92,14 @@ pub trait Target: Send + Sync {
     /// Returns the run's own folder in a form for other programs on this machine: a path, or a URL.
     fn location(&self) -> Option<String> {
         None
+    }
+
+    /// Returns the same folder, as if its server were further away by this round trip.
+    ///
+    /// # Errors
+    /// The driver does not support it, or this machine has no port or thread for it.
+    fn delayed(&self, _round_trip: Duration) -> Result<DelayedTarget, TargetError> {
+        Err(TargetError::Unsupported { what: "a delayed path (`round_trip`)", by: "a driver that is not root://" })
     }
 
     /// Returns the most requests that its driver has under way on one file.

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::{
-    BatchWriter, Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, SmallFile,
-    StatFlags, Url, Writer,
+    BatchWriter, Chunk, Client, ClientError, DirlistOptions, Endpoint, OpenOptions, Reader, RemoteFile, Settings,
+    SmallFile, StatFlags, Url, Writer,
 };
 
 use super::{
-    CreatedFile, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips, Session, Span,
-    SystemSpace, Target, TargetError,
+    CreatedFile, DelayedTarget, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips,
+    Session, Span, SystemSpace, Target, TargetError,
 };
+use crate::delay::DelayProxy;
 use crate::memory::Memory;
 
 /// The most requests under way. Stock servers take as many without a queue that grows too long.
@@ -36,6 +37,17 @@ impl RootTarget {
 impl Target for RootTarget {
     fn location(&self) -> Option<String> {
         Some(self.home.to_string())
+    }
+
+    fn delayed(&self, round_trip: Duration) -> Result<DelayedTarget, TargetError> {
+        let server = &self.home.server;
+        let proxy = DelayProxy::start(&server.host, server.port, round_trip)
+            .map_err(|source| TargetError::path(format!("start a proxy that delays the path to {server}"), source))?;
+        let address = proxy.address();
+        let near = Endpoint { host: address.ip().to_string(), port: address.port() };
+        let home = Url { server: near, ..self.home.clone() };
+        let target = Arc::new(Self::new(home, self.settings.clone()));
+        Ok(DelayedTarget::new(target, proxy, server.to_string()))
     }
 
     fn window_max(&self) -> usize {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, KnownFiles, SmallError, StreamError,
+    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, KnownFiles, SmallError,
+    StreamError, UprootError,
 };
 use crate::content::Content;
 use crate::load::{HireError, Tally, WorkerPool};
@@ -46,6 +47,12 @@ pub enum WorkError {
     /// Analysis.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+    /// Analysis by uproot.
+    #[error(transparent)]
+    Uproot(#[from] UprootError),
+    /// The path to the system cannot be delayed.
+    #[error("{0}")]
+    Delay(String),
     /// Workers cannot be started.
     #[error(transparent)]
     Hire(#[from] HireError),
@@ -253,6 +260,8 @@ pub enum LocalFile {
     Read(PathBuf),
     /// A directory for unnamed copies, which exist as long as a job runs.
     Scratch(PathBuf),
+    /// A program that is run.
+    Run(PathBuf),
 }
 
 impl Site {

@@ -13,6 +13,7 @@ mod known;
 mod permutation;
 mod small;
 mod stream;
+mod uproot;
 
 pub use access::{Access, Operation, Operations, Part};
 pub use analysis::{
@@ -29,3 +30,4 @@ pub use kind::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 pub use known::KnownFiles;
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};
+pub use uproot::{DEFAULT_PYTHON, JobTool, MadeFile, Tried, UprootError, UprootSpec, UprootWith, make_file};

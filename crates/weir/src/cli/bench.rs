@@ -85,12 +85,41 @@ pub struct StudyArgs {
     /// A ROOT file whose branches the jobs of study B read, instead of generated files.
     #[arg(long, value_name = "FILE")]
     pub root_file: Option<PathBuf>,
+    /// Run jobs of this tool beside the bench's own in study B, on the same ROOT file. Without --root-file the tool makes one,
+    /// beside the folder of the results.
+    #[arg(long, value_name = "TOOL")]
+    pub by: Option<JobToolName>,
+    /// Open root:// addresses in uproot with this Python package [default: weir if it is installed, otherwise fsspec-xrootd].
+    #[arg(long, value_name = "PACKAGE", requires = "by")]
+    pub uproot_with: Option<UprootWithName>,
+    /// Run uproot with this Python interpreter [default: python3].
+    #[arg(long, value_name = "PROGRAM", requires = "by")]
+    pub python: Option<PathBuf>,
+    /// Delay the path to root:// systems by this round trip for a second set of the tool's jobs [default: 12ms].
+    #[arg(long, value_name = "TIME", requires = "by", value_parser = config::units::parse_duration)]
+    pub round_trip: Option<Duration>,
     /// Print what would be done, how much space it takes and about how long, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// The options of the measurement.
     #[command(flatten)]
     pub how: MeasureArgs,
+}
+
+/// A tool for analysis jobs.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobToolName {
+    /// uproot, in Python.
+    Uproot,
+}
+
+/// A Python package that opens root:// addresses.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UprootWithName {
+    /// weir's own.
+    Weir,
+    /// fsspec-xrootd, over XRootD's own client.
+    FsspecXrootd,
 }
 
 /// A study.

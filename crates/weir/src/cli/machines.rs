@@ -53,7 +53,7 @@ pub struct AgentArgs {
     /// given several times.
     #[arg(long = "files", value_name = "DIRECTORY", conflicts_with = "watch")]
     pub files: Vec<PathBuf>,
-    /// Let campaigns run fio, xrdcp and iperf3 here, on the same work as weir's own.
+    /// Let campaigns run fio, xrdcp, iperf3 and uproot here, on the same work as weir's own.
     #[arg(long, conflicts_with = "watch")]
     pub tools: bool,
 }

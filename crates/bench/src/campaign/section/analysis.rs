@@ -10,7 +10,8 @@ use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
 use crate::workload::{
-    AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, Shared, SyntheticSpec, WorkError,
+    AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, DEFAULT_PYTHON, Gaps, JobTool, Mode, Order, Shared,
+    SyntheticSpec, Tried, UprootSpec, UprootWith, WorkError,
 };
 
 /// Analysis jobs, in all combinations of their parameters.
@@ -50,6 +51,8 @@ pub struct Analysis {
     /// A delay before each answer arrives.
     #[serde(default = "no_time")]
     pub added_round_trip: OneOrMany<Time>,
+    /// The round trip of a proxy on this machine that delays the path to the system. The default is no proxy.
+    pub round_trip: Option<OneOrMany<Time>>,
     /// Whether jobs decompress. The default is yes if the data are compressed.
     pub decompress: Option<OneOrMany<bool>>,
     /// The CPU seconds that jobs spend on each MB in addition.
@@ -60,6 +63,13 @@ pub struct Analysis {
     pub gaps: OneOrMany<Gaps>,
     /// The directory on this machine that files are copied to (`copy-in`).
     pub scratch: Option<PathBuf>,
+    /// Other tools on the same files.
+    #[serde(default)]
+    pub beside: Vec<JobTool>,
+    /// The Python package with which uproot opens `root://` addresses.
+    pub uproot_with: Option<OneOrMany<UprootWith>>,
+    /// The Python interpreter that has uproot.
+    pub python: Option<PathBuf>,
 }
 
 /// A synthetic file.
@@ -182,6 +192,18 @@ impl Analysis {
         }
     }
 
+    fn round_trips(&self) -> OneOrMany<Time> {
+        self.round_trip.clone().unwrap_or_else(no_time)
+    }
+
+    /// The ways in which uproot opens files, if it runs.
+    fn openers(&self) -> Vec<UprootWith> {
+        match &self.uproot_with {
+            Some(with) if !self.beside.is_empty() => with.all(),
+            _ => vec![UprootWith::default()],
+        }
+    }
+
     fn decompress(&self) -> OneOrMany<bool> {
         self.decompress.clone().unwrap_or(OneOrMany::One(self.root_file.is_some()))
     }
@@ -207,6 +229,7 @@ impl Analysis {
             mode: Mode::Direct,
             cache_bytes: 0,
             added_round_trip_us: 0,
+            round_trip_us: 0,
             decompress: false,
             compute_us_per_mb: 0,
             gaps: Gaps::Skip,
@@ -225,6 +248,9 @@ impl Analysis {
         let specs = each(specs, &self.added_round_trip, |spec, added| {
             spec.added_round_trip_us = u64::try_from(added.0.as_micros()).unwrap_or(u64::MAX);
         });
+        let specs = each(specs, &self.round_trips(), |spec, time| {
+            spec.round_trip_us = u64::try_from(time.0.as_micros()).unwrap_or(u64::MAX);
+        });
         let specs = each(specs, &self.decompress(), |spec, decompress| spec.decompress = decompress);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // within the bounds that were checked when it was parsed
@@ -233,7 +259,7 @@ impl Analysis {
         each(specs, &self.gaps, |spec, gaps| spec.gaps = gaps)
     }
 
-    fn work(&self, spec: AnalysisSpec) -> Work {
+    fn work(&self, spec: AnalysisSpec, with: UprootWith, tried: &Tried) -> Work {
         let events = match spec.events_millionths {
             ALL => "all".to_owned(),
             share => format!("{} %", f64::from(share) / 1e4),
@@ -268,8 +294,25 @@ impl Analysis {
         if self.recording.is_some() {
             parameters.extend(named([("gaps", word(serde_json::to_value(spec.gaps)))]));
         }
+        if self.round_trip.is_some() {
+            let time = Duration::from_micros(spec.round_trip_us);
+            parameters.extend(named([("round trip", types::units::show_duration(time))]));
+        }
+        if self.uproot_with.is_some() && !self.beside.is_empty() {
+            parameters.extend(named([("uproot with", word(serde_json::to_value(with)))]));
+        }
         let read = AnalysisSpec { phase: AnalysisPhase::Analyse, ..spec.clone() };
-        Work { parameters, phases: vec![Phase::Analysis(spec), Phase::Analysis(read)], ..Work::new(&self.name) }
+        let by = |tool: &JobTool| match tool {
+            JobTool::Uproot => Phase::Uproot(UprootSpec {
+                work: read.clone(),
+                with,
+                python: self.python.clone().unwrap_or_else(|| DEFAULT_PYTHON.into()),
+                tried: tried.clone(),
+            }),
+        };
+        let beside: Vec<Phase> = self.beside.iter().map(by).collect();
+        let phases = [Phase::Analysis(spec), Phase::Analysis(read)].into_iter().chain(beside).collect();
+        Work { parameters, phases, ..Work::new(&self.name) }
     }
 }
 
@@ -285,6 +328,8 @@ impl Section for Analysis {
             self.events.count(),
             self.modes().len() as u64,
             self.added_round_trip.count(),
+            self.round_trips().count(),
+            self.openers().len() as u64,
             self.decompress().count(),
             self.compute.count(),
             self.gaps.count(),
@@ -298,7 +343,13 @@ impl Section for Analysis {
 
     fn works(&self, seed: u64) -> Vec<Work> {
         let Ok(source) = self.source() else { return Vec::new() };
-        self.points(&source, seed).into_iter().map(|spec| self.work(spec)).collect()
+        let points = self.points(&source, seed);
+        let of = |with: UprootWith| {
+            // Each way needs other packages.
+            let tried = Tried::default();
+            points.iter().map(|spec| self.work(spec.clone(), with, &tried)).collect::<Vec<_>>()
+        };
+        self.openers().into_iter().flat_map(of).collect()
     }
 
     fn check(&self) -> Result<(), CampaignError> {

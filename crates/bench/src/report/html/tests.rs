@@ -188,7 +188,7 @@ fn each_figure_of_the_page_is_a_file_of_its_own() {
 #[test]
 fn the_overview_of_a_study_has_its_columns_with_the_key_figure_first() {
     let systems = vec![crate::study::system("a", "/a"), crate::study::system("b", "/b")];
-    let asked = crate::study::StudyRequest { systems, scale: 1e6, repeats: Some(1), root_file: None };
+    let asked = crate::study::StudyRequest { systems, scale: 1e6, repeats: Some(1), root_file: None, uproot: None };
     let prepared = crate::study::Study::E.prepare(&asked).unwrap();
     let row = |work: &str, phase: &str, figures: [f64; 2]| crate::report::Row {
         work: work.into(),

@@ -13,7 +13,7 @@ use types::Crc32c;
 use super::arrange::{Region, arrange, place_of};
 use super::recording::Recording;
 use super::{AnalysisError, AnalysisSource, AnalysisSpec, Order, SyntheticSpec};
-use crate::rootfile::{Part, RootFile, Source, Tree, Unpacker};
+use crate::rootfile::{Kind, Part, RootFile, Source, Tree, Unpacker};
 use crate::workload::permutation::Permutation;
 
 /// The unit in which compressing file systems work: the records of ZFS and btrfs.
@@ -68,6 +68,9 @@ pub(super) struct Dataset {
     pub(super) head: Range<u32>,
     /// The parts of each branch.
     pub(super) branches: Vec<Range<u32>>,
+    /// The name and the kind of the data set, and the names of the branches; none for generated files.
+    pub(super) name: Option<(String, Kind)>,
+    pub(super) branch_names: Vec<String>,
 }
 
 /// The checksums of a part in the original: as stored, and decompressed.
@@ -121,11 +124,12 @@ fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Ma
     }
     let mut parts = tree.head.clone();
     let head = 0..request(parts.len());
-    let mut branches = Vec::new();
+    let (mut branches, mut branch_names) = (Vec::new(), Vec::new());
     for branch in chosen {
         let begin = request(parts.len());
         parts.extend(&branch.parts);
         branches.push(begin..request(parts.len()));
+        branch_names.push(branch.name.clone());
     }
     let sums = sums(&source, &parts).map_err(|error| wrong(error.to_string()))?;
     let all = tree.branches.iter().flat_map(|branch| &branch.parts);
@@ -137,7 +141,8 @@ fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Ma
     for part in &mut parts {
         part.offset = places(part.offset).ok_or_else(|| wrong("a part lies outside of the file".to_owned()))?;
     }
-    let dataset = Dataset { entries: tree.entries, parts, sums, head, branches };
+    let name = Some((tree.name.clone(), tree.kind));
+    let dataset = Dataset { entries: tree.entries, parts, sums, head, branches, name, branch_names };
     let compressible = is_compressible(&file, found.bytes).map_err(|error| wrong(error.to_string()))?;
     let original = Some(SourceFile { path: path.to_owned(), regions });
     let files = vec![MaterialFile { bytes: found.bytes, original }];
@@ -223,7 +228,15 @@ fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
         ranges.push(begin..request(parts.len()));
     }
     let bytes = branches * rounds * u64::from(spec.basket_bytes);
-    let dataset = Dataset { entries: spec.events, parts, sums: Vec::new(), head: 0..0, branches: ranges };
+    let dataset = Dataset {
+        entries: spec.events,
+        parts,
+        sums: Vec::new(),
+        head: 0..0,
+        branches: ranges,
+        name: None,
+        branch_names: Vec::new(),
+    };
     let files = vec![MaterialFile { bytes, original: None }];
     Material { files, reading: JobReads::Dataset(dataset), compressible: false }
 }

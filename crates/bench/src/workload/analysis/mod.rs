@@ -16,20 +16,23 @@ mod plan;
 mod put;
 mod recording;
 mod shared;
+mod uproot_input;
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use input::Mode;
 pub use recording::RecordingError;
 pub use shared::Shared;
+pub(super) use uproot_input::UprootInput;
 
 use self::material::{JobReads, Material};
 use super::kind::{word_of, workers_of};
 use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 use crate::load::WorkerPool;
-use crate::target::RelName;
+use crate::target::{DelayedTarget, RelName, Target};
 
 /// A phase of the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -130,6 +133,8 @@ pub struct AnalysisSpec {
     pub cache_bytes: u64,
     /// A delay on this machine before each answer, in microseconds, as if the system were further away.
     pub added_round_trip_us: u64,
+    /// The round trip of a proxy on this machine that delays the path to the system, in microseconds; 0: none.
+    pub round_trip_us: u64,
     /// Whether jobs decompress.
     pub decompress: bool,
     /// The CPU time for each MB (uncompressed, if they decompress), in microseconds.
@@ -201,6 +206,7 @@ impl AnalysisSpec {
             ("events", u64::from(self.events_millionths), 1, u64::from(MILLION)),
             ("cache", self.cache_bytes, 1, 4 << 30),
             ("added_round_trip (in microseconds)", self.added_round_trip_us, 0, 60_000_000),
+            ("round_trip (in microseconds)", self.round_trip_us, 0, 10_000_000),
             ("compute (in microseconds for each MB)", u64::from(self.compute_us_per_mb), 0, 100_000_000),
         ];
         let made = match &self.source {
@@ -256,6 +262,19 @@ impl AnalysisSpec {
             }
             Ok(material)
         })
+    }
+
+    /// Returns the system through a proxy that delays the path to it; `None`: the path is as it is.
+    pub(super) fn delayed(&self, target: &Arc<dyn Target>) -> Result<Option<DelayedTarget>, WorkError> {
+        if self.round_trip_us == 0 {
+            return Ok(None);
+        }
+        let files = self.material()?.files.len();
+        let delayed = target.delayed(Duration::from_micros(self.round_trip_us)).and_then(|delayed| {
+            delayed.check(&put::name(files, 0, 0))?;
+            Ok(delayed)
+        });
+        delayed.map(Some).map_err(|error| WorkError::Delay(error.to_string()))
     }
 
     /// Returns the bytes of all files.
@@ -334,6 +353,11 @@ impl Workload for AnalysisSpec {
         Box::new((0..self.copies).flat_map(move |copy| (0..files).map(move |file| put::name(files, copy, file))))
     }
 
+    fn suits(&self, target: &dyn Target) -> bool {
+        let is_delayed = self.phase == AnalysisPhase::Analyse && self.round_trip_us > 0;
+        !is_delayed || target.location().is_some_and(|place| place.starts_with("root://"))
+    }
+
     fn needs_files(&self) -> bool {
         self.phase == AnalysisPhase::Analyse
     }
@@ -358,8 +382,10 @@ impl Workload for AnalysisSpec {
         let (spec, material) = (self.clone(), self.material()?);
         let (target, content) = (site.target(&self.title())?, Arc::clone(&site.content));
         if self.phase == AnalysisPhase::Analyse {
+            let path = self.delayed(&target)?;
             return Ok(WorkerPool::hire(&[("", workers_of(&parts, 1))], move |worker| {
-                job::job(&spec, &material, &*target, &content, worker)
+                let target = path.as_ref().map_or(&target, DelayedTarget::target);
+                job::job(&spec, &material, &**target, &content, worker)
             })?);
         }
         // A few writers, each with its share of the copies.
