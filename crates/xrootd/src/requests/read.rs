@@ -101,7 +101,9 @@ impl Connection {
         self.out.leave()?;
         let sent = self.read_in_steps(stream, &file, (offset, wanted), form)?;
         self.out.back();
-        file.was_read(std::iter::once(range));
+        if sent.is_ok() {
+            file.was_read(std::iter::once(range));
+        }
         Ok(sent)
     }
 
