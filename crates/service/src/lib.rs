@@ -39,7 +39,8 @@
 //!    while you wait for the client. Take memory for data from [`Service::buffers`] alone. Bound your connections with
 //!    [`Shares`].
 //! 6. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
-//!    [`Service::alarms`]. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
+//!    [`Service::alarms`]. Report the ranges of each answered read to [`OpenFile::was_read`], so that the service can read
+//!    ahead. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
 //!    take, so that it never completes the file.
 //! 7. **Aborted uploads.** When a client aborts, or its data breaks off and your protocol has no way to continue, call
 //!    [`Service::discard`]. Otherwise what was written waits for the client during the grace period, and is then kept as
