@@ -4,7 +4,7 @@ Measures this build of weir beside another one, of an earlier commit say, in alt
 ratio, and ends with 1 if a row is worse than the bar allows.
 
     bench/compare.py --before /elsewhere/target/release/weir         everything
-    bench/compare.py --before BINARY --only clients --runs 3         a part: clients, node (campaigns on one node), cluster (on a cluster)
+    bench/compare.py --before BINARY --only clients --runs 3         parts: clients, ahead (cold reads), node and cluster (campaigns)
     bench/compare.py --before target/release/weir                    the method against itself: all ratios should be about 1
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import ahead  # noqa: E402
 import run  # noqa: E402
 import vectors  # noqa: E402
 from clusters import LocalCluster  # noqa: E402
@@ -31,7 +32,7 @@ NOW, BEFORE = "now", "before"
 # A row is worse when its median is worse by more than this, and the two spreads do not meet.
 WORSE = 0.05
 CAMPAIGNS = {"node": ["small", "streams"], "cluster": ["cluster-small", "cluster-streams"]}
-PARTS = ["clients", *CAMPAIGNS]
+PARTS = ["clients", "ahead", *CAMPAIGNS]
 LARGE = 1 << 30
 # Bytes by unit: figures of a rate are better when they are more.
 MORE_IS_BETTER = ("rate", "readv-cpu", "MB/s")
@@ -58,8 +59,8 @@ def worse(row: str, now: list[float], before: list[float]) -> bool:
     return ratio > 1 + WORSE and min(now) > max(before)
 
 
-def clients(builds: dict[str, type[Build]], options: argparse.Namespace) -> list[str]:
-    """The rows that stock clients measure. Returns those that are worse."""
+def measured(parts: list[str], builds: dict[str, type[Build]], options: argparse.Namespace) -> list[str]:
+    """The rows that clients on this machine measure. Returns those that are worse."""
     figures = Figures()
     with ExitStack() as stack:
         servers = {}
@@ -68,10 +69,13 @@ def clients(builds: dict[str, type[Build]], options: argparse.Namespace) -> list
             shutil.rmtree(home, ignore_errors=True)
             servers[name] = stack.enter_context(build(home).start())
             stack.callback(shutil.rmtree, home, ignore_errors=True)
-        run.small_files(servers, options.runs, options.files, figures)
         source = stack.enter_context(random_source(LARGE))
-        run.big_files(servers, options.runs, source, figures)
-        vectors.readv(servers, options.runs, source, figures)
+        if "clients" in parts:
+            run.small_files(servers, options.runs, options.files, figures)
+            run.big_files(servers, options.runs, source, figures)
+            vectors.readv(servers, options.runs, source, figures)
+        if "ahead" in parts:
+            ahead.cold(servers, options.runs, source, figures)
     found = []
     print(f"\n{'row':24} {NOW:>34} {BEFORE:>34}  ratio")
     for row, samples in figures.samples.items():
@@ -136,7 +140,8 @@ def main() -> None:
     options.dir.mkdir(parents=True, exist_ok=True)
     builds = {NOW: Build, BEFORE: type("Before", (Build,), {"binary": str(options.before.absolute())})}
     wanted = options.only or PARTS
-    bad = clients(builds, options) if "clients" in wanted else []
+    of_clients = [part for part in wanted if part not in CAMPAIGNS]
+    bad = measured(of_clients, builds, options) if of_clients else []
     ran = [on(builds, options) for part, on in (("node", on_nodes), ("cluster", on_clusters)) if part in wanted]
     if bad:
         print(f"worse by more than {WORSE:.0%}, outside the spread: {', '.join(bad)}")

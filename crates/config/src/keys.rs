@@ -230,6 +230,13 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "limits.read_ahead",
+        default: Some(Given::Text("64MiB")),
+        set: |c, v| size(v, 0, 1 << 40).map(|v| c.read_ahead = v),
+        same: |a, b| a.read_ahead == b.read_ahead,
+        live: true,
+    },
+    Key {
         name: "limits.transfers",
         default: Some(Given::Text("auto")),
         set: |c, v| auto_or(v, |v| number(v, 1, 4096)).map(|v| c.transfers = v),

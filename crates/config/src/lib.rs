@@ -51,6 +51,7 @@ pub struct Config {
     pub connections: u64,
     pub writers_memory: u64,
     pub recent: Option<u64>,
+    pub read_ahead: u64,
     pub transfers: Option<u64>,
     pub request_time: Duration,
     pub answer_time: Duration,
@@ -116,6 +117,7 @@ impl Config {
             connections: 0,
             writers_memory: 0,
             recent: None,
+            read_ahead: 0,
             transfers: None,
             request_time: Duration::ZERO,
             answer_time: Duration::ZERO,
@@ -149,6 +151,7 @@ impl Config {
             grace: new.grace,
             connections: new.connections,
             writers_memory: new.writers_memory,
+            read_ahead: new.read_ahead,
             transfers: new.transfers,
             request_time: new.request_time,
             answer_time: new.answer_time,
@@ -184,7 +187,7 @@ mod tests {
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\njoin_file = \"/t\"\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
-            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\nlimits.recent = \"1MiB\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\nlimits.recent = \"1MiB\"\nlimits.read_ahead = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\

@@ -24,4 +24,4 @@ pub use removal::Removal;
 pub use replace::replace_file;
 #[cfg(feature = "simulated")]
 pub use sim::{CrashFaults, CrashReport, SimDisk};
-pub use traits::{Access, Disk, DiskFile, Entry, OpenOptions, Space};
+pub use traits::{Access, Disk, DiskFile, Entry, Fetched, OpenOptions, Space};

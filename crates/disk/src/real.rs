@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::{Access, Directory, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
+use crate::{Access, Directory, Disk, DiskError, DiskFile, DiskOp, Entry, Fetched, OpenOptions, Space};
 
 /// A directory on a local file system, used through system calls. Paths are resolved below the open directory and the
 /// parts that it keeps ([`Directory::keep`]), even if these were renamed or a disk was mounted over them meanwhile.
@@ -24,6 +24,9 @@ fn failed(op: DiskOp, path: &str, errno: Errno) -> DiskError {
 
 /// Bytes of one announcement to the kernel, which every disk takes as one request.
 const WILL_READ_STEP: u64 = 128 << 10;
+
+/// The most buffers of one call; a call with more would fail.
+const IOV_MAX: usize = 1024;
 
 impl RealDisk {
     /// Opens the directory `root`, which must exist.
@@ -231,8 +234,7 @@ impl DiskFile for RealFile {
         let mut rest = bufs;
         let mut done = 0;
         while !rest.is_empty() {
-            // IOV_MAX; a call with more would fail.
-            let now = rest.len().min(1024);
+            let now = rest.len().min(IOV_MAX);
             match rustix::io::preadv(&self.file, &mut rest[..now], offset + done as u64) {
                 Ok(0) if rest[..now].iter().all(|b| b.is_empty()) => rest = &mut rest[now..],
                 Ok(0) => break,
@@ -248,6 +250,27 @@ impl DiskFile for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn fetch_vectored_at(&self, bufs: &mut [io::IoSliceMut<'_>], offset: u64) -> Result<Fetched, DiskError> {
+        if self.direct || bufs.len() > IOV_MAX {
+            return Ok(Fetched { bytes: self.read_vectored_at(bufs, offset)?, waited: false });
+        }
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        // This call also begins to read what is not cached, so that the next one waits no longer than it would alone.
+        let cached = match rustix::io::preadv2(&self.file, bufs, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) => n,
+            Err(Errno::AGAIN) => 0,
+            // The file system cannot tell, or a signal came.
+            Err(_) => return Ok(Fetched { bytes: self.read_vectored_at(bufs, offset)?, waited: false }),
+        };
+        if cached == wanted {
+            return Ok(Fetched { bytes: cached, waited: false });
+        }
+        let mut rest = bufs;
+        io::IoSliceMut::advance_slices(&mut rest, cached);
+        let more = self.read_vectored_at(rest, offset.saturating_add(cached as u64))?;
+        Ok(Fetched { bytes: cached + more, waited: more > 0 })
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {

@@ -35,6 +35,15 @@ pub struct Space {
     pub free: u64,
 }
 
+/// The result of [`DiskFile::fetch_vectored_at`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetched {
+    /// The number of bytes.
+    pub bytes: usize,
+    /// Whether the read waited for the disk.
+    pub waited: bool,
+}
+
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Entry {
@@ -72,6 +81,11 @@ pub trait DiskFile: Send + Sync {
     /// Fills `bufs` in order from `offset` (preadv); fewer bytes only at the end of the file. Returns the number of
     /// bytes.
     fn read_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError>;
+    /// Reads like [`DiskFile::read_vectored_at`], and tells whether the read waited for the disk. A disk that cannot tell
+    /// says that it did not.
+    fn fetch_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<Fetched, DiskError> {
+        Ok(Fetched { bytes: self.read_vectored_at(bufs, offset)?, waited: false })
+    }
     /// Reads like [`DiskFile::read_at`] if the bytes are cached; `None` if that may need the disk. A disk that cannot
     /// tell says `None`.
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Result<Option<usize>, DiskError> {

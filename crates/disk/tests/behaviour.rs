@@ -123,6 +123,34 @@ fn what_is_cached_is_read_without_the_disk() {
 }
 
 #[test]
+fn a_read_tells_whether_it_waited() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disks: [(bool, Box<dyn Disk>); 2] =
+        [(true, Box::new(RealDisk::open(folder.path()).unwrap())), (false, Box::new(SimDisk::new(1)))];
+    for (is_real, disk) in disks {
+        let file = open(&*disk, "waits", Access::CreateNew);
+        let data: Vec<u8> = (0..100_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
+        file.write_at(&data, 0).unwrap();
+        let fetch = |offset: usize| {
+            let (mut one, mut two) = ([0; 3000], [0; 7000]);
+            let mut bufs = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+            let fetched = file.fetch_vectored_at(&mut bufs, offset as u64).unwrap();
+            let end = (offset + 10_000).min(data.len());
+            assert_eq!([&one[..], &two[..]].concat()[..fetched.bytes], data[offset.min(end)..end], "at {offset}");
+            fetched.waited
+        };
+        assert!(!fetch(0));
+        // At the end of the file there is nothing to wait for.
+        assert!(!fetch(95_000) && !fetch(200_000));
+        file.sync_data().unwrap();
+        file.drop_cache(0, 0);
+        // A simulated disk cannot tell.
+        assert_eq!(fetch(5000), is_real);
+        assert!(!fetch(5000));
+    }
+}
+
+#[test]
 fn direct_files_take_aligned_calls_only() {
     on_both(|disk| {
         let file = open_direct(disk, "d", Access::CreateNew);

@@ -167,6 +167,8 @@ pub struct Limits {
     /// Blocks of more than 64 KiB (up to a few MiB) that move between clients and the disk at a time. Further blocks
     /// wait. Principals take turns, and so do the users of a principal and the connections of a user.
     pub transfers_max: usize,
+    /// Bytes that the node reads ahead of its readers and that they have not read yet. 0: it does not read ahead.
+    pub read_ahead: u64,
     /// Threads that store received data while its connection receives more. If all are busy, the connection stores
     /// its data itself.
     pub storers: usize,
@@ -185,6 +187,7 @@ impl Default for Limits {
             transfer_buffers_max: 64,
             pulls_max: 16,
             transfers_max: usual_transfers(),
+            read_ahead: 64 << 20,
             storers: usual_storers(),
             workers: 4,
             worker_queue_max: 1024,

@@ -7,6 +7,7 @@ use node::Activity;
 use store::Space;
 use types::Timestamp;
 
+use crate::read_ahead::ReadAheadFigures;
 use crate::service::Service;
 use crate::shares::Shares;
 
@@ -55,6 +56,8 @@ pub struct Figures {
     pub transfers: Bounded,
     /// Transfers that wait for a slot.
     pub transfers_waiting: usize,
+    /// Bytes read ahead.
+    pub read_ahead: ReadAheadFigures,
 }
 
 /// The usage of a limited resource.
@@ -89,6 +92,7 @@ impl Service {
             writers_memory: self.writer_memory.bytes(),
             transfers: Bounded { now: running, most },
             transfers_waiting: waiting,
+            read_ahead: self.read_ahead.figures(),
             transfer_buffers: self.buffers.in_use(),
         }
     }

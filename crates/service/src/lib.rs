@@ -39,7 +39,8 @@
 //!    while you wait for the client. Take memory for data from [`Service::buffers`] alone. Bound your connections with
 //!    [`Shares`].
 //! 6. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
-//!    [`Service::alarms`]. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
+//!    [`Service::alarms`]. Report the ranges of each answered read to [`OpenFile::was_read`], so that the service can read
+//!    ahead. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
 //!    take, so that it never completes the file.
 //! 7. **Aborted uploads.** When a client aborts, or its data breaks off and your protocol has no way to continue, call
 //!    [`Service::discard`]. Otherwise what was written waits for the client during the grace period, and is then kept as
@@ -116,6 +117,7 @@ mod open_file;
 mod open_writes;
 mod opening;
 mod part;
+mod read_ahead;
 mod reading;
 mod service;
 mod session;
@@ -147,6 +149,7 @@ pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use open_file::{OpenFile, SUM_LEN};
 pub use opening::{GoOn, Hints, Intent, Open, Opened, UnitHint, WriteMode};
+pub use read_ahead::ReadAheadFigures;
 pub use service::{Role, Service, StartError};
 pub use session::{Process, Session};
 pub use shares::{Shares, network};

@@ -1,5 +1,6 @@
 //! An open file: a reader, or the lease of a writer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use disk_server::Permit;
@@ -9,6 +10,7 @@ use types::{Crc32c, ErrorCode, Ino, NsPath, ObjectId, PAGE_SIZE};
 use crate::error::Error;
 use crate::fair::Class;
 use crate::lease::WriteAccess;
+use crate::read_ahead::{HandleReadAhead, ReadAhead};
 use crate::striped::StripedFile;
 use crate::third_party::{PullJob, Registration};
 use crate::write_target::WriteTargetError;
@@ -70,6 +72,14 @@ impl OpenFile {
         if matches!(self.copying, Copying::ForAnother) { Class::Move } else { Class::Read }
     }
 
+    /// A front end calls this when it has answered a request for these ranges of bytes, so that the disk can begin to read
+    /// what the next request will probably ask for. It does not wait.
+    pub fn was_read(&self, request: impl Iterator<Item = Range<u64>>) {
+        if let Access::Read(shown) = &self.access {
+            shown.was_read(request);
+        }
+    }
+
     /// How many of `bytes` need a transfer slot. For a striped file it is none: its transfers wait for other servers,
     /// which may need a slot of this one.
     pub fn in_turns(&self, bytes: usize) -> usize {
@@ -101,6 +111,8 @@ pub(crate) struct Shown {
     source: Source,
     /// On a disk server of a cluster: whether this server may still show the data.
     permit: Option<Permit>,
+    /// Unless another server reads ahead.
+    read_ahead: Option<HandleReadAhead>,
 }
 
 /// The source of the data.
@@ -112,13 +124,13 @@ enum Source {
 }
 
 impl Shown {
-    pub(crate) fn new(reader: Arc<Reader>, permit: Option<Permit>) -> Self {
-        Self { source: Source::Local(reader), permit }
+    pub(crate) fn new(reader: Arc<Reader>, permit: Option<Permit>, node: &Arc<ReadAhead>) -> Self {
+        Self { source: Source::Local(reader), permit, read_ahead: Some(HandleReadAhead::new(node)) }
     }
 
     /// A striped file. The servers of its units check whether they may show them.
     pub(crate) fn striped(file: Arc<dyn StripedFile>) -> Self {
-        Self { source: Source::Striped(file), permit: None }
+        Self { source: Source::Striped(file), permit: None, read_ahead: None }
     }
 
     pub(crate) fn is_striped(&self) -> bool {
@@ -164,6 +176,13 @@ impl Shown {
                 with_sums(offset, &data[..got], into);
                 Ok(got)
             }
+        }
+    }
+
+    /// See [`OpenFile::was_read`].
+    fn was_read(&self, request: impl Iterator<Item = Range<u64>>) {
+        if let (Source::Local(reader), Some(read_ahead)) = (&self.source, &self.read_ahead) {
+            read_ahead.was_read(reader, request);
         }
     }
 

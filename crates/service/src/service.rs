@@ -20,6 +20,7 @@ use crate::keeper::{self, Keeper};
 use crate::names::{Names, wall_clock};
 use crate::numbers::Numbers;
 use crate::open_writes::OpenWrites;
+use crate::read_ahead::ReadAhead;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::shares::Shares;
@@ -79,6 +80,8 @@ pub struct Service {
     pub(crate) transfers: Arc<Transfers>,
     pub(crate) waiting_reads: WaitingReads,
     pub(crate) buffers: Arc<Buffers>,
+    /// Reads ahead of readers whose requests follow a pattern.
+    pub(crate) read_ahead: Arc<ReadAhead>,
     pub(crate) checksums: Checksums,
     /// Third-party copies, as their source and as their target.
     pub(crate) third_party: Arc<ThirdParty>,
@@ -130,6 +133,7 @@ impl Service {
             writer_memory: WriterMemory::new(limits.writers_memory_max),
             buffers: Buffers::new(limits.transfer_buffers_max),
             waiting_reads: WaitingReads::start(&workers)?,
+            read_ahead: Arc::new(ReadAhead::start(limits.read_ahead)?),
             checksums: Checksums::new(&settings, &role, names.clone(), stores.clone()),
             striped_opens: StripedOpens::default(),
             numbers: Arc::default(),
@@ -171,12 +175,13 @@ impl Service {
         &self.settings.config
     }
 
-    /// Applies the settings that can change at run time. The limits of open files, writers' memory and transfers
-    /// apply to later requests. The grace period applies to writers that disconnect later.
+    /// Applies the settings that can change at run time. The limits of open files, writers' memory, transfers and
+    /// reading ahead apply to later requests. The grace period applies to writers that disconnect later.
     pub fn adjust(&self, limits: &Limits, times: Times) {
         self.handle_shares.set_most(limits.handles_max);
         self.writer_memory.set_most(limits.writers_memory_max);
         self.transfers.set_most(limits.transfers_max);
+        self.read_ahead.set_most(limits.read_ahead);
         self.writes.lock().set_grace(times.grace);
         self.settings.set_times(times);
     }
@@ -240,6 +245,7 @@ impl Service {
         self.waiting_reads.stop();
         self.workers.stop();
         self.storers.stop();
+        self.read_ahead.stop();
         // A thread that has died never finishes its work, so do not wait for that.
         for store in self.stores.all().iter().filter(|_| !broken) {
             if let Err(error) = store.tick() {
@@ -258,6 +264,7 @@ impl Service {
             ("worker", self.workers.ended()),
             ("storer", self.storers.ended()),
             ("waiting reads' thread", self.waiting_reads.ended()),
+            ("read-ahead thread", self.read_ahead.ended()),
         ];
         threads.into_iter().find(|(_, ended)| *ended).map(|(name, _)| name)
     }

@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
@@ -20,6 +21,8 @@ pub struct AtRest {
     pub(crate) table: Option<Arc<Table>>,
     pub(crate) len: u64,
     pub(crate) check: bool,
+    /// See [`crate::Reader::has_waited`].
+    pub(crate) waits: Arc<AtomicBool>,
 }
 
 /// Verified bytes of a replica, lent from memory by [`AtRest::lend`]. They stay as they are while this exists, and so does their memory, 2 MiB for each
@@ -77,12 +80,13 @@ impl AtRest {
         !self.check || pages.zip(crcs).all(|(page, crc)| Crc32c::of(page) == *crc)
     }
 
-    fn range(&self, offset: u64, len: usize) -> ReadRange {
-        ReadRange { replica: self.replica, offset, len, end: self.len, check: self.check, from_disk: false }
+    fn range(&self, offset: u64, len: usize) -> ReadRange<'_> {
+        let (replica, end, check) = (self.replica, self.len, self.check);
+        ReadRange { replica, offset, len, end, check, from_disk: false, waits: None }
     }
 
     /// The beginning of a range's first page, and the bytes from there to the end of its last one.
-    fn whole_pages(&self, range: ReadRange) -> (u64, usize) {
+    fn whole_pages(&self, range: ReadRange<'_>) -> (u64, usize) {
         let first = range.first_page() * PAGE;
         (first, index((first + (range.pages() * PAGE_SIZE) as u64).min(self.len) - first))
     }
@@ -111,6 +115,7 @@ impl AtRest {
         let recent = self.files.recent.as_ref();
         let is_recent = recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first));
         if !is_recent && !self.files.read_padded_cached(&mut room[..whole], first)? {
+            self.waits.store(true, Ordering::Relaxed);
             before_disk();
             self.files.read_padded(&mut room[..whole], first)?;
         }

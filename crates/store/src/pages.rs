@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
@@ -14,7 +15,7 @@ use crate::writer::index;
 
 /// A range of a file to read. The whole pages around it are read and compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadRange {
+pub(crate) struct ReadRange<'a> {
     pub(crate) replica: ReplicaId,
     /// The first byte and the number of bytes; not empty, and inside `end`.
     pub(crate) offset: u64,
@@ -25,9 +26,11 @@ pub(crate) struct ReadRange {
     pub(crate) check: bool,
     /// Read from the disk even if recently written pages are in memory.
     pub(crate) from_disk: bool,
+    /// Set if the read waits for the disk.
+    pub(crate) waits: Option<&'a AtomicBool>,
 }
 
-impl ReadRange {
+impl ReadRange<'_> {
     pub(crate) fn first_page(self) -> u64 {
         self.offset / PAGE
     }
@@ -121,7 +124,16 @@ fn fill(files: &ObjectFiles, at: ReadRange, bufs: &mut [IoSliceMut<'_>], offset:
     {
         return Ok(Source::Memory);
     }
-    let mut got = files.data.read_vectored_at(bufs, offset)?;
+    let mut got = match at.waits {
+        None => files.data.read_vectored_at(bufs, offset)?,
+        Some(waits) => {
+            let fetched = files.data.fetch_vectored_at(bufs, offset)?;
+            if fetched.waited {
+                waits.store(true, Ordering::Relaxed);
+            }
+            fetched.bytes
+        }
+    };
     for buf in bufs {
         let here = got.min(buf.len());
         buf[here..].fill(0);

@@ -1,6 +1,7 @@
 //! Verified reading.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Access;
 use types::{Crc32c, PAGE_SIZE, ReplicaId};
@@ -31,6 +32,8 @@ pub struct Reader {
     opened: (u64, u64),
     /// Reads the disk even if recently written pages are in memory.
     from_disk: bool,
+    /// Whether a read has waited for the disk since somebody asked.
+    waits: Arc<AtomicBool>,
 }
 
 /// Which bytes of a new, unfinished replica a reader sees.
@@ -65,7 +68,7 @@ impl View {
 impl Reader {
     /// Reads a small replica's bytes at once, so that later changes do not affect this reader.
     pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
-        let mut reader = Self { inner, replica, sees, opened: (0, 0), from_disk: false };
+        let mut reader = Self { inner, replica, sees, opened: (0, 0), from_disk: false, waits: Arc::default() };
         let opened = {
             let mut state = reader.replica.lock();
             if state.removed {
@@ -89,6 +92,13 @@ impl Reader {
     #[must_use]
     pub fn is_started_over(&self) -> bool {
         self.replica.starts() != self.opened.0
+    }
+
+    /// Whether a read of a replica without a writer has waited for the disk since the last call, as far as the disk can
+    /// tell.
+    #[must_use]
+    pub fn has_waited(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed)
     }
 
     /// The replica's id.
@@ -265,12 +275,14 @@ impl Reader {
         let View::Still { files, len, version } = self.view(&mut self.replica.lock())? else { return Ok(None) };
         let table = files.known.table(version, len);
         let check = !self.inner.config.has(PlantedBug::SkipCrc);
-        Ok(Some(AtRest { replica: self.replica.id, files, table, len, check }))
+        let waits = Arc::clone(&self.waits);
+        Ok(Some(AtRest { replica: self.replica.id, files, table, len, check, waits }))
     }
 
-    fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange {
+    fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange<'_> {
         let check = !self.inner.config.has(PlantedBug::SkipCrc);
-        ReadRange { replica: self.replica.id, offset, len, end, check, from_disk: self.from_disk }
+        let waits = Some(&*self.waits);
+        ReadRange { replica: self.replica.id, offset, len, end, check, from_disk: self.from_disk, waits }
     }
 
     /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
@@ -384,7 +396,8 @@ impl Inner {
                 while at < stop {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(PlantedBug::SkipCrc);
-                    let stretch = ReadRange { replica, offset: at, len: index(step), end: u64::MAX, check, from_disk };
+                    let (len, end, waits) = (index(step), u64::MAX, None);
+                    let stretch = ReadRange { replica, offset: at, len, end, check, from_disk, waits };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;

@@ -278,6 +278,7 @@ pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     bound_open_files(config, server);
     let xrootd::ServerConfig { times, service, .. } = server;
     service.limits.writers_memory_max = config.writers_memory;
+    service.limits.read_ahead = config.read_ahead;
     service.digests.clone_from(&config.checksums);
     service.unfinished.clone_from(&config.unfinished);
     if let Some(transfers) = config.transfers {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use service::{Bounded, FrontEndFigures, Space};
+use service::{Bounded, FrontEndFigures, ReadAheadFigures, Space};
 use types::{Histogram, Timestamp};
 use wire::ErrorNumber;
 
@@ -47,6 +47,8 @@ pub struct Figures {
     pub transfers: Bounded,
     /// Transfers that wait for a slot.
     pub transfers_waiting: usize,
+    /// Bytes read ahead.
+    pub read_ahead: ReadAheadFigures,
     /// Objects that wait for deletion, at most [`service::DELETIONS_COUNTED_MAX`]. `None`: the queue could not be
     /// read.
     pub deletions_waiting: Option<usize>,
@@ -82,6 +84,7 @@ impl Watch {
             writers_memory: of_service.writers_memory,
             transfers: of_service.transfers,
             transfers_waiting: of_service.transfers_waiting,
+            read_ahead: of_service.read_ahead,
             transfer_buffers: of_service.transfer_buffers,
             deletions_waiting: service.deletions_waiting(),
             space: service.space_now(),

@@ -65,7 +65,8 @@ impl Reading {
         };
         let stat = with_stat.then(|| Stat { len: reader.len(), is_unfinished: false, ..service.show(&caller, &inode) });
         let (ino, mode) = (inode.ino, inode.access.mode);
-        let file = OpenFile { ino, object, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
+        let access = Access::Read(Shown::new(reader, None, &service.read_ahead));
+        let file = OpenFile { ino, object, path, mode, access, copying };
         let handle = session.handles.insert(move |_| Arc::new(file))?;
         Ok(Opened { handle, stat })
     }

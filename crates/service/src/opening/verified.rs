@@ -241,7 +241,8 @@ impl AtDisk {
         if follows_writer && !opening.follows {
             opening.service.must_be_finished(&opening.session, &opening.path, object)?;
         }
-        opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
+        let shown = Shown::new(reader, Some(permit), &opening.service.read_ahead);
+        opening.insert((ino, object), changed, len, Access::Read(shown))
     }
 
     /// Sends the client back to the manager. The redirect lists the absent replica here and those that the client has

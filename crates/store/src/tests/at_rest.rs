@@ -53,7 +53,8 @@ fn who_waits_for_the_disk_is_told_before() {
     let content = bytes(1, LEN);
     world.put(1, &content);
     recent.forget_all();
-    let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
+    let reader = world.store.open_read(replica(1)).unwrap();
+    let at_rest = reader.at_rest().unwrap().unwrap();
     let mut told = 0;
     let mut room = vec![0; 100 + AtRest::MARGIN];
     // What is announced may be anything.
@@ -62,6 +63,7 @@ fn who_waits_for_the_disk_is_told_before() {
         at_rest.read(5000, 100, &mut room, || at_rest.will_read(announced.into_iter().inspect(|_| told += 1))).unwrap()
     );
     assert_eq!(told, announced.len());
+    assert!(reader.has_waited() && !reader.has_waited(), "once");
     assert_eq!(room[..100], content[5000..5100]);
     assert!(!at_rest.read(0, AtRest::READ_MAX + 1, &mut room, || panic!("it reads nothing")).unwrap());
 }

@@ -6,6 +6,7 @@ use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, JournaledIndex};
 use monitor::Process;
 use monitor::exposition::{Exposition, Kind, Scale};
+use service::ReadAheadFigures;
 use store::{RecentStats, Store};
 use types::{Histogram, StoreId};
 
@@ -70,6 +71,9 @@ pub fn page(sources: &Sources) -> String {
         figures.space = cluster.own_space(figures.space);
     }
     of_server(&mut out, &figures);
+    if sources.store.is_some() {
+        of_read_ahead(&mut out, figures.read_ahead);
+    }
     if let Some(recent) = sources.store.as_ref().and_then(|store| store.recent()) {
         of_recent(&mut out, &recent);
     }
@@ -175,6 +179,17 @@ fn of_recent(out: &mut Exposition, recent: &RecentStats) {
         "Of the bytes from memory, those that reads took without a copy",
     )
     .sample(recent.lent_bytes);
+}
+
+fn of_read_ahead(out: &mut Exposition, read_ahead: ReadAheadFigures) {
+    out.family("weir_read_ahead_bytes_total", Kind::Counter, "Bytes read ahead of readers that follow a pattern")
+        .sample(read_ahead.bytes);
+    out.family(
+        "weir_read_ahead_used_bytes_total",
+        Kind::Counter,
+        "Of the bytes read ahead, those requested afterwards",
+    )
+    .sample(read_ahead.used_bytes);
 }
 
 fn of_store(store: &Option<String>) -> Option<(&str, &str)> {

@@ -102,6 +102,7 @@ impl Connection {
             Err(request_error) => return Ok(Err(request_error)),
         };
         let wanted = file.bounded(offset, len);
+        let range = offset..offset.saturating_add(wanted as u64);
         if wanted <= SMALL_TRANSFER_BYTES {
             let mut data = vec![0; form.len(offset, wanted)];
             return Ok(form.read(&file, offset, wanted, &mut data).map(|n| {
@@ -111,11 +112,15 @@ impl Connection {
                     form.begin(out, stream, offset, data.len(), true);
                     out.extend_from_slice(&data);
                 });
+                file.was_read(std::iter::once(range));
             }));
         }
         self.out.leave()?;
         let sent = self.read_in_steps(stream, &file, (offset, wanted), form)?;
         self.out.back();
+        if sent.is_ok() {
+            file.was_read(std::iter::once(range));
+        }
         Ok(sent)
     }
 

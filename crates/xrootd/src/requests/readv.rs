@@ -165,6 +165,12 @@ impl Connection {
         }
         self.send_segments(stream, ResponseStatus::Ok, &mut frame, &mut turn)?;
         self.out.back();
+        // A request for several files is not looked at. Such requests are rare.
+        let is_of = |handle: &FileHandle| r.segments.iter().all(|one| one.handle == *handle);
+        if let Some((_, from)) = known.filter(|(handle, _)| is_of(handle)) {
+            let ranges = r.segments.iter().map(|one| one.offset..one.offset.saturating_add(u64::from(one.len)));
+            from.file().was_read(ranges);
+        }
         Ok(Ok(()))
     }
 

@@ -1,0 +1,197 @@
+//! Reading ahead of readers whose next request can be told from their last ones. [`pattern`] decides what; threads of the
+//! node ask the kernel for it, so no request waits for that.
+//!
+//! Only a reader that waits for the disk is looked at, or one that reads what was announced for it. So readers of cached data
+//! pay nothing.
+
+mod budget;
+mod pattern;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use store::Reader;
+
+use self::budget::{Budget, Period};
+use self::pattern::{BYTES_MAX, Noted, Pattern, SEGMENTS_MAX};
+use crate::workers::Workers;
+
+/// Threads that ask the kernel for data, which waits if the disk has enough to do.
+const THREADS: usize = 4;
+/// Announcements that may wait for a thread. One more is dropped: its data is read when it is asked for.
+const QUEUE_MAX: usize = 64;
+/// Segments of requests that all open files together may remember: about 4 MiB of memory.
+const REMEMBERED_MAX: usize = 64 << 10;
+
+/// What the open files of a node share.
+pub(crate) struct ReadAhead {
+    workers: Workers,
+    budget: Mutex<Budget>,
+    is_on: AtomicBool,
+    /// Segments that open files remember.
+    remembered: AtomicUsize,
+    announced_bytes: AtomicU64,
+    used_bytes: AtomicU64,
+}
+
+/// What reading ahead has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReadAheadFigures {
+    /// Bytes that the node has asked the kernel to read ahead.
+    pub bytes: u64,
+    /// Of these, the bytes that were requested afterwards.
+    pub used_bytes: u64,
+}
+
+impl ReadAhead {
+    /// `most`: bytes that are announced and not read yet; 0 turns it off.
+    pub(crate) fn start(most: u64) -> std::io::Result<Self> {
+        Ok(Self {
+            workers: Workers::start("read-ahead", THREADS, QUEUE_MAX)?,
+            budget: Mutex::new(Budget::new(most, Instant::now())),
+            is_on: AtomicBool::new(most > 0),
+            remembered: AtomicUsize::new(0),
+            announced_bytes: AtomicU64::new(0),
+            used_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Changes the limit.
+    pub(crate) fn set_most(&self, most: u64) {
+        self.budget.lock().set_most(most);
+        self.is_on.store(most > 0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> ReadAheadFigures {
+        ReadAheadFigures {
+            bytes: self.announced_bytes.load(Ordering::Relaxed),
+            used_bytes: self.used_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a thread has ended without a stop.
+    pub(crate) fn ended(&self) -> bool {
+        self.workers.ended()
+    }
+
+    /// Ends the threads.
+    pub(crate) fn stop(&self) {
+        self.workers.stop();
+    }
+}
+
+/// Reading ahead for one open file.
+pub(crate) struct HandleReadAhead {
+    node: Arc<ReadAhead>,
+    /// Whether bytes are announced.
+    is_active: AtomicBool,
+    state: Mutex<Option<Box<State>>>,
+}
+
+#[derive(Default)]
+struct State {
+    pattern: Pattern,
+    /// Where the announced bytes were taken from the budget, the first first.
+    taken: VecDeque<(u64, Period)>,
+    /// The segments counted in [`ReadAhead::remembered`].
+    remembered: usize,
+}
+
+impl HandleReadAhead {
+    pub(crate) fn new(node: &Arc<ReadAhead>) -> Self {
+        Self { node: Arc::clone(node), is_active: AtomicBool::new(false), state: Mutex::new(None) }
+    }
+
+    /// A request for these ranges of `reader`'s bytes has been answered. Has the next one read ahead if it can be told.
+    pub(crate) fn was_read(&self, reader: &Arc<Reader>, request: impl Iterator<Item = Range<u64>>) {
+        let waited = reader.has_waited();
+        if (!waited && !self.is_active.load(Ordering::Relaxed)) || !self.node.is_on.load(Ordering::Relaxed) {
+            return;
+        }
+        // One more than are remembered tells that there are too many.
+        let request: Vec<Range<u64>> = request.take(SEGMENTS_MAX + 1).collect();
+        let mut guard = self.state.lock();
+        let state = guard.get_or_insert_default();
+        if !state.may_remember(&self.node, request.len()) {
+            return;
+        }
+        let (room, period) = self.node.budget.lock().take(BYTES_MAX, Instant::now());
+        let noted = state.pattern.note(&request, waited, reader.len(), room);
+        state.count(&self.node, &noted, (room, period));
+        if !noted.next.is_empty() && !self.announce(reader, noted) {
+            let withdrawn = state.pattern.withdraw();
+            state.give_back(&self.node, withdrawn);
+        }
+        self.is_active.store(!state.pattern.is_idle(), Ordering::Relaxed);
+    }
+
+    /// Queues it. Returns `false` if the threads have too much to do.
+    fn announce(&self, reader: &Arc<Reader>, noted: Noted) -> bool {
+        // A file that is closed meanwhile is not read ahead.
+        let reader = Arc::downgrade(reader);
+        let queued = self.node.workers.submit(Box::new(move || {
+            // An error is the reader's, who meets it when it reads.
+            if let Some(reader) = reader.upgrade()
+                && let Ok(Some(at_rest)) = reader.at_rest()
+            {
+                let len_of = |range: &Range<u64>| usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+                at_rest.will_read(noted.next.iter().map(|range| (range.start, len_of(range))));
+            }
+        }));
+        if queued.is_ok() {
+            self.node.announced_bytes.fetch_add(noted.bytes, Ordering::Relaxed);
+        }
+        queued.is_ok()
+    }
+}
+
+impl State {
+    /// Whether so many segments may be remembered. Counts them if so.
+    fn may_remember(&mut self, node: &ReadAhead, segments: usize) -> bool {
+        let more = segments.saturating_sub(self.remembered);
+        let counted = node.remembered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+            all.checked_add(more).filter(|all| more == 0 || *all <= REMEMBERED_MAX)
+        });
+        if counted.is_ok() {
+            self.remembered += more;
+        }
+        counted.is_ok()
+    }
+
+    /// Accounts for a request, for which `room` bytes were taken from the budget.
+    fn count(&mut self, node: &ReadAhead, noted: &Noted, (room, period): (u64, Period)) {
+        node.used_bytes.fetch_add(noted.used, Ordering::Relaxed);
+        node.budget.lock().give_back(room.saturating_sub(noted.bytes), period);
+        self.give_back(node, noted.released);
+        if noted.bytes > 0 {
+            self.taken.push_back((noted.bytes, period));
+        }
+    }
+
+    fn give_back(&mut self, node: &ReadAhead, mut bytes: u64) {
+        while bytes > 0
+            && let Some((taken, period)) = self.taken.front_mut()
+        {
+            let back = bytes.min(*taken);
+            node.budget.lock().give_back(back, *period);
+            (bytes, *taken) = (bytes - back, *taken - back);
+            if *taken == 0 {
+                self.taken.pop_front();
+            }
+        }
+    }
+}
+
+impl Drop for HandleReadAhead {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.get_mut().take() {
+            let withdrawn = state.pattern.withdraw();
+            state.give_back(&self.node, withdrawn);
+            self.node.remembered.fetch_sub(state.remembered, Ordering::Relaxed);
+        }
+    }
+}
