@@ -21,7 +21,8 @@ PAUSE = 0.005
 # Stores keep nothing of their own in memory, so that what is not in the page cache is on the disk.
 BASE = 'limits.recent = "0B"\n'
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can empty the page cache")
+# They empty the page cache of the machine, and need what they have put there.
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.geteuid() != 0, reason="only root can empty the page cache")]
 
 
 def flags(tmp_path: Path, config: str = BASE) -> tuple[str, ...]:

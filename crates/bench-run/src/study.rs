@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bench::campaign::{Campaign, estimate};
 use bench::study::{Prepared, StudyRequest, UprootRequest, made_file, system, systems_of, table};
@@ -52,9 +53,15 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// The shortest round trip that a delayed path can have.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(1);
+
 /// Returns how uproot runs, if it was asked for.
 fn uproot(args: &StudyOptions, root_file: Option<&Path>) -> Result<Option<UprootRequest>, Failure> {
     let Some(JobTool::Uproot) = args.by else { return Ok(None) };
+    if args.round_trip.is_some_and(|time| time < ROUND_TRIP_MIN) {
+        return Err(usage("--round-trip takes a millisecond or more: shorter paths need no delay"));
+    }
     let results = args.how.results.clone().unwrap_or_else(|| default_folder(&format!("study {}", args.study)));
     let file = match root_file {
         Some(file) => file.to_owned(),

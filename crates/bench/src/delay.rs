@@ -80,17 +80,28 @@ impl DelayProxy {
 impl Drop for DelayProxy {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
+        // These give their descriptors back, if all are in use.
+        lock(&self.shared.open).shut_down();
         // The thread that accepts sees the end at its next connection.
-        let _ = TcpStream::connect_timeout(&self.address, CONNECT_MAX);
         if let Some(thread) = self.accepting.take() {
+            while !thread.is_finished() {
+                let _ = TcpStream::connect_timeout(&self.address, CONNECT_MAX);
+                thread::sleep(Duration::from_millis(1));
+            }
             let _ = thread.join();
         }
         let threads = {
             let mut open = lock(&self.shared.open);
-            open.ends.values().flatten().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+            open.shut_down();
             std::mem::take(&mut open.threads)
         };
         threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl OpenConnections {
+    fn shut_down(&self) {
+        self.ends.values().flatten().for_each(|end| drop(end.shutdown(Shutdown::Both)));
     }
 }
 

@@ -443,6 +443,7 @@ impl Client {
         led: &dyn Fn(&Url) -> Option<T>,
     ) -> Result<OpenResult<T>, ClientError> {
         let options = open.options | OpenOptions::RETSTAT;
+        let beginning_max = u64::from(open.beginning_kib) << 10;
         let request = Request::Open(Open { options, ..open });
         // The open must create the file, and the lost attempt may have created it. So it is not repeated.
         let repeatable = !options.has(OpenOptions::NEW);
@@ -467,7 +468,10 @@ impl Client {
         };
         let from = (url.clone(), at);
         let mut file = RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone());
-        file.beginning = reply.beginning;
+        // Other servers do not know the extension, and may have anything there.
+        if reply.beginning.len() as u64 == beginning_max.min(file.stat().size) {
+            file.beginning = reply.beginning;
+        }
         Ok(OpenResult::File(file))
     }
 

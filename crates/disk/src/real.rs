@@ -172,6 +172,30 @@ impl RealFile {
     fn failed(&self, op: DiskOp, errno: Errno) -> DiskError {
         failed(op, &self.path, errno)
     }
+
+    /// Reads what is missing after the first `done` bytes of `bufs`. The caller's slices stay as they are.
+    fn read_rest(&self, bufs: &mut [io::IoSliceMut<'_>], mut done: usize, offset: u64) -> Result<usize, DiskError> {
+        let mut own: Vec<io::IoSliceMut<'_>> = bufs.iter_mut().map(|buf| io::IoSliceMut::new(buf)).collect();
+        let mut rest = own.as_mut_slice();
+        io::IoSliceMut::advance_slices(&mut rest, done);
+        while !rest.is_empty() {
+            let now = rest.len().min(IOV_MAX);
+            match rustix::io::preadv(&self.file, &mut rest[..now], offset + done as u64) {
+                Ok(0) if rest[..now].iter().all(|b| b.is_empty()) => rest = &mut rest[now..],
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    io::IoSliceMut::advance_slices(&mut rest, n);
+                    if self.direct && !n.is_multiple_of(crate::ALIGNMENT) {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.failed(DiskOp::Read, e)),
+            }
+        }
+        Ok(done)
+    }
 }
 
 impl DiskFile for RealFile {
@@ -231,25 +255,17 @@ impl DiskFile for RealFile {
     }
 
     fn read_vectored_at(&self, bufs: &mut [io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
-        let mut rest = bufs;
-        let mut done = 0;
-        while !rest.is_empty() {
-            let now = rest.len().min(IOV_MAX);
-            match rustix::io::preadv(&self.file, &mut rest[..now], offset + done as u64) {
-                Ok(0) if rest[..now].iter().all(|b| b.is_empty()) => rest = &mut rest[now..],
-                Ok(0) => break,
-                Ok(n) => {
-                    done += n;
-                    io::IoSliceMut::advance_slices(&mut rest, n);
-                    if self.direct && !n.is_multiple_of(crate::ALIGNMENT) {
-                        break;
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(self.failed(DiskOp::Read, e)),
-            }
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let first = bufs.len().min(IOV_MAX);
+        let done = match rustix::io::preadv(&self.file, &mut bufs[..first], offset) {
+            Ok(n) => n,
+            Err(Errno::INTR) => 0,
+            Err(e) => return Err(self.failed(DiskOp::Read, e)),
+        };
+        if done == wanted || (self.direct && !done.is_multiple_of(crate::ALIGNMENT)) {
+            return Ok(done);
         }
-        Ok(done)
+        self.read_rest(bufs, done, offset)
     }
 
     fn fetch_vectored_at(&self, bufs: &mut [io::IoSliceMut<'_>], offset: u64) -> Result<Fetched, DiskError> {
@@ -267,10 +283,8 @@ impl DiskFile for RealFile {
         if cached == wanted {
             return Ok(Fetched { bytes: cached, waited: false });
         }
-        let mut rest = bufs;
-        io::IoSliceMut::advance_slices(&mut rest, cached);
-        let more = self.read_vectored_at(rest, offset.saturating_add(cached as u64))?;
-        Ok(Fetched { bytes: cached + more, waited: more > 0 })
+        let bytes = self.read_rest(bufs, cached, offset)?;
+        Ok(Fetched { bytes, waited: bytes > cached })
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {

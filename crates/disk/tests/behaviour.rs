@@ -135,6 +135,8 @@ fn a_read_tells_whether_it_waited() {
             let (mut one, mut two) = ([0; 3000], [0; 7000]);
             let mut bufs = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
             let fetched = file.fetch_vectored_at(&mut bufs, offset as u64).unwrap();
+            // Behind the end of the file, the caller fills them with zeros.
+            assert_eq!(bufs.map(|buf| buf.len()), [3000, 7000]);
             let end = (offset + 10_000).min(data.len());
             assert_eq!([&one[..], &two[..]].concat()[..fetched.bytes], data[offset.min(end)..end], "at {offset}");
             fetched.waited

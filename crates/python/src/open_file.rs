@@ -25,7 +25,7 @@ const NEAR: Duration = Duration::from_millis(1);
 /// A single range up to this length is read with what is around it: a reader of a file's structure asks for that next.
 const SMALL: usize = 16 << 10;
 const AROUND: u64 = 64 << 10;
-/// The beginning of a file that comes with its open.
+/// The beginning of a file that comes with its open. Weir sends no more.
 const BEGINNING_KIB: u8 = 64;
 /// How many connections are opened at a time, and how many before they are needed.
 const OPENING_MAX: usize = 2;

@@ -55,7 +55,7 @@ struct State {
 struct WaitingRead {
     file: Arc<OpenFile>,
     offset: u64,
-    len: usize,
+    len: u32,
     until: Instant,
     answer: Box<dyn AnyAnswer<Vec<u8>>>,
     counters: Arc<Counters>,
@@ -67,8 +67,7 @@ impl WaitingRead {
         if self.answer.is_unwanted() {
             return self.answer_nothing();
         }
-        let mut bytes =
-            vec![0; self.file.bounded(self.offset, u32::try_from(self.len).unwrap_or(u32::MAX)).min(BYTES_MAX)];
+        let mut bytes = vec![0; self.file.bounded(self.offset, self.len).min(BYTES_MAX)];
         let read = self.file.read(self.offset, &mut bytes);
         self.answer.give_boxed(read.map(|n| {
             self.counters.read(n as u64);
@@ -170,9 +169,10 @@ fn look_on(shared: &Shared, workers: &Workers) {
 /// Takes out the reads that wait no longer.
 fn look(waiting: &mut Vec<WaitingRead>, workers: &Workers, stopping: bool, at_clients: bool) {
     let now = Instant::now();
-    let is_over = |read: &mut WaitingRead| stopping || now >= read.until || at_clients && read.answer.is_unwanted();
+    let is_over = |read: &mut WaitingRead| stopping || at_clients && read.answer.is_unwanted();
     waiting.extract_if(.., is_over).for_each(WaitingRead::answer_nothing);
-    let is_due = |read: &mut WaitingRead| read.file.is_awaited_at(read.offset) == Some(false);
+    // A read whose time is over also finds out whether this server may still show the file.
+    let is_due = |read: &mut WaitingRead| now >= read.until || read.file.is_awaited_at(read.offset) == Some(false);
     for read in waiting.extract_if(.., is_due).take(READS_PER_LOOK) {
         workers.submit_duty(Box::new(move || read.answer()));
     }
@@ -184,7 +184,7 @@ impl Service {
     pub fn read_when_grown(
         &self,
         file: Arc<OpenFile>,
-        (offset, len): (u64, usize),
+        (offset, len): (u64, u32),
         most: Duration,
         mut answer: impl Answer<Vec<u8>>,
     ) {

@@ -115,9 +115,10 @@ impl AtRest {
         let recent = self.files.recent.as_ref();
         let is_recent = recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first));
         if !is_recent && !self.files.read_padded_cached(&mut room[..whole], first)? {
-            self.waits.store(true, Ordering::Relaxed);
             before_disk();
-            self.files.read_padded(&mut room[..whole], first)?;
+            if self.files.fetch_padded(&mut room[..whole], first)? {
+                self.waits.store(true, Ordering::Relaxed);
+            }
         }
         let crcs = known_crcs(&self.files, range, self.table.as_deref())?;
         if !self.matches(room[..whole].chunks(PAGE_SIZE), &crcs) {

@@ -1,6 +1,7 @@
 //! The files of a large replica: the plain file with its bytes, and the sidecar with its pages' checksums.
 
 use std::collections::HashSet;
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -285,6 +286,13 @@ impl ObjectFiles {
         let got = self.data.read_at(buf, offset)?;
         buf[got..].fill(0);
         Ok(())
+    }
+
+    /// The same. Returns whether it had to wait for the disk, as far as the disk can tell.
+    pub(crate) fn fetch_padded(&self, buf: &mut [u8], offset: u64) -> Result<bool, StoreError> {
+        let fetched = self.data.fetch_vectored_at(&mut [IoSliceMut::new(buf)], offset)?;
+        buf[fetched.bytes..].fill(0);
+        Ok(fetched.waited)
     }
 
     /// The same if the bytes are in the page cache. Returns `false` if not: `buf` is useless then.

@@ -227,7 +227,8 @@ impl Reader {
                     state.write_state.as_ref().is_some_and(|write_state| write_state.in_file.contains(at / PAGE, last))
                 };
                 let Some(files) = files.filter(|_| all_in_file) else { return self.read_locked(at, buf) };
-                let stretch = self.stretch(at, buf.len(), u64::MAX);
+                // What is being written is not read ahead.
+                let stretch = ReadRange { waits: None, ..self.stretch(at, buf.len(), u64::MAX) };
                 let sums = crcs(&files, stretch)?;
                 match read_into(&files, stretch, &sums, buf) {
                     Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),

@@ -104,6 +104,8 @@ pub enum OpenedWith {
     FsspecXrootd,
     /// By path.
     Path,
+    /// Not the same in all jobs: the machines have different packages.
+    Several,
 }
 
 impl JobTally {

@@ -68,6 +68,7 @@ fn opened_with(with: OpenedWith) -> &'static str {
         OpenedWith::Weir => "weir's Python package",
         OpenedWith::FsspecXrootd => "fsspec-xrootd",
         OpenedWith::Path => "its path",
+        OpenedWith::Several => "several packages",
     }
 }
 

@@ -33,14 +33,11 @@ pub(super) fn efficiency(jobs: &[JobTally]) -> f64 {
     median(&jobs.iter().map(JobTally::efficiency).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// Returns the client's CPU time of the work. That of uproot's processes would include the imports before the start,
-/// so their own figures count.
+/// Returns the client's CPU time of the work. Of jobs it is their own: this process's would have that of a delaying
+/// proxy, and that of uproot's processes the imports before the start.
 pub(super) fn client_cpu_s(measured: &Measured) -> f64 {
     let jobs = &measured.tally.jobs;
-    if jobs.iter().any(|job| job.opened_with.is_some()) {
-        return jobs.iter().map(|job| job.cpu_s).sum();
-    }
-    measured.client_cpu_s
+    if jobs.is_empty() { measured.client_cpu_s } else { jobs.iter().map(|job| job.cpu_s).sum() }
 }
 
 /// Whether jobs competed for processors.
@@ -60,7 +57,9 @@ pub(super) fn sum(repeats: &[(&[JobTally], f64)]) -> Option<Jobs> {
     let sum = |of: fn(&JobTally) -> f64| all.iter().map(|job| of(job)).sum::<f64>();
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let count = |of: fn(&JobTally) -> u64| all.iter().map(|job| of(job)).sum();
-    let opened_with = all.iter().find_map(|job| job.opened_with);
+    let first = all.first().and_then(|job| job.opened_with);
+    let is_same = all.iter().all(|job| job.opened_with == first);
+    let opened_with = if is_same { first } else { Some(OpenedWith::Several) };
     let of_ours = |share: f64| opened_with.is_none().then_some(share);
     let (asked, moved): (u64, u64) = (count(|job| job.asked), count(|job| job.moved));
     Some(Jobs {

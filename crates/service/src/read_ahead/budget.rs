@@ -30,19 +30,28 @@ impl Budget {
         self.most = most;
     }
 
-    /// Takes as many bytes as are left, at most `wanted`. Returns them and the period to give them back to.
-    pub(super) fn take(&mut self, wanted: u64, at: Instant) -> (u64, Period) {
+    /// Returns how many bytes are left.
+    pub(super) fn left(&mut self, at: Instant) -> u64 {
+        self.pass(at);
+        self.most.saturating_sub(self.now.saturating_add(self.before))
+    }
+
+    /// Takes bytes, at most as many as were left a moment ago. Returns the period to give them back to.
+    pub(super) fn take(&mut self, bytes: u64, at: Instant) -> Period {
+        self.pass(at);
+        self.now = self.now.saturating_add(bytes);
+        self.period
+    }
+
+    fn pass(&mut self, at: Instant) {
         let passed = at.saturating_duration_since(self.began);
         if passed >= PERIOD {
             self.before = if passed < PERIOD * 2 { self.now } else { 0 };
             self.now = 0;
-            // A number that is 2 higher than that of any bytes that count no longer.
+            // Two periods on, so that nothing taken before is given back.
             self.period = Period(self.period.0.saturating_add(if passed < PERIOD * 2 { 1 } else { 2 }));
             self.began = at;
         }
-        let taken = wanted.min(self.most.saturating_sub(self.now.saturating_add(self.before)));
-        self.now = self.now.saturating_add(taken);
-        (taken, self.period)
     }
 
     /// Gives bytes back that were taken in this period.
@@ -64,26 +73,29 @@ mod tests {
     fn the_limit_holds_and_what_nobody_reads_counts_no_longer() {
         let start = Instant::now();
         let mut budget = Budget::new(100, start);
-        let (first, period) = budget.take(80, start);
-        assert_eq!((first, budget.take(80, start).0, budget.take(1, start).0), (80, 20, 0));
+        let period = budget.take(80, start);
+        assert_eq!(budget.left(start), 20);
+        budget.take(20, start);
+        assert_eq!(budget.left(start), 0);
         budget.give_back(30, period);
-        assert_eq!(budget.take(80, start).0, 30);
+        assert_eq!(budget.left(start), 30);
         // In the next period they still count, and can be given back.
         let later = start + PERIOD;
-        assert_eq!(budget.take(80, later).0, 0);
+        assert_eq!(budget.left(later), 30);
         budget.give_back(10, period);
-        assert_eq!(budget.take(80, later).0, 10);
+        assert_eq!(budget.left(later), 40);
+        budget.take(10, later);
         // Then they do not.
         let last = later + PERIOD;
-        let (taken, _) = budget.take(200, last);
-        assert_eq!(taken, 90);
+        assert_eq!(budget.left(last), 90);
         budget.give_back(80, period);
-        assert_eq!(budget.take(200, last).0, 0);
+        assert_eq!(budget.left(last), 90);
         // After a long pause nothing counts.
-        let (taken, new) = budget.take(200, last + PERIOD * 10);
-        assert_eq!(taken, 100);
+        let long_after = last + PERIOD * 10;
+        let new = budget.take(100, long_after);
+        assert_eq!(budget.left(long_after), 0);
         budget.set_most(50);
         budget.give_back(60, new);
-        assert_eq!(budget.take(200, last + PERIOD * 10).0, 10);
+        assert_eq!(budget.left(long_after), 10);
     }
 }

@@ -24,8 +24,11 @@ use crate::workers::Workers;
 const THREADS: usize = 4;
 /// Announcements that may wait for a thread. One more is dropped: its data is read when it is asked for.
 const QUEUE_MAX: usize = 64;
-/// Segments of requests that all open files together may remember: about 4 MiB of memory.
-const REMEMBERED_MAX: usize = 64 << 10;
+/// Segments of requests that all open files together may remember: up to 32 MiB of memory.
+const REMEMBERED_MAX: usize = 512 << 10;
+
+/// No request ends there.
+const NOWHERE: u64 = u64::MAX;
 
 /// What the open files of a node share.
 pub(crate) struct ReadAhead {
@@ -87,8 +90,10 @@ impl ReadAhead {
 /// Reading ahead for one open file.
 pub(crate) struct HandleReadAhead {
     node: Arc<ReadAhead>,
-    /// Whether bytes are announced.
+    /// Whether bytes are announced and not requested yet.
     is_active: AtomicBool,
+    /// The end of the last request, if it was a single range.
+    last_end: AtomicU64,
     state: Mutex<Option<Box<State>>>,
 }
 
@@ -103,30 +108,49 @@ struct State {
 
 impl HandleReadAhead {
     pub(crate) fn new(node: &Arc<ReadAhead>) -> Self {
-        Self { node: Arc::clone(node), is_active: AtomicBool::new(false), state: Mutex::new(None) }
+        Self {
+            node: Arc::clone(node),
+            is_active: AtomicBool::new(false),
+            last_end: AtomicU64::new(NOWHERE),
+            state: Mutex::new(None),
+        }
     }
 
     /// A request for these ranges of `reader`'s bytes has been answered. Has the next one read ahead if it can be told.
-    pub(crate) fn was_read(&self, reader: &Arc<Reader>, request: impl Iterator<Item = Range<u64>>) {
+    pub(crate) fn was_read(&self, reader: &Arc<Reader>, mut request: impl Iterator<Item = Range<u64>>) {
         let waited = reader.has_waited();
-        if (!waited && !self.is_active.load(Ordering::Relaxed)) || !self.node.is_on.load(Ordering::Relaxed) {
+        let (first, second) = (request.next(), request.next());
+        let is_active = self.is_active.load(Ordering::Relaxed);
+        let goes_on = self.goes_on(first.as_ref().filter(|_| second.is_none()));
+        // The kernel reads ahead for a sequential reader. It waits at regular distances all the same: that is no stride.
+        let is_noted = is_active || waited && !goes_on;
+        if !is_noted || !self.node.is_on.load(Ordering::Relaxed) {
             return;
         }
-        // One more than are remembered tells that there are too many.
-        let request: Vec<Range<u64>> = request.take(SEGMENTS_MAX + 1).collect();
+        let request: Vec<Range<u64>> = first.into_iter().chain(second).chain(request).take(SEGMENTS_MAX).collect();
+        let (len, now) = (reader.len(), Instant::now());
         let mut guard = self.state.lock();
         let state = guard.get_or_insert_default();
         if !state.may_remember(&self.node, request.len()) {
             return;
         }
-        let (room, period) = self.node.budget.lock().take(BYTES_MAX, Instant::now());
-        let noted = state.pattern.note(&request, waited, reader.len(), room);
-        state.count(&self.node, &noted, (room, period));
+        let room = self.node.budget.lock().left(now).min(BYTES_MAX);
+        let noted = state.pattern.note(&request, waited, len, room);
+        state.count(&self.node, &noted, now);
+        if state.pattern.is_idle() {
+            state.remember_only(&self.node, request.len());
+        }
         if !noted.next.is_empty() && !self.announce(reader, noted) {
             let withdrawn = state.pattern.withdraw();
             state.give_back(&self.node, withdrawn);
         }
         self.is_active.store(!state.pattern.is_idle(), Ordering::Relaxed);
+    }
+
+    /// Whether a request, which is this single range, begins where the last one ended.
+    fn goes_on(&self, only: Option<&Range<u64>>) -> bool {
+        let end = only.map_or(NOWHERE, |range| range.end);
+        self.last_end.swap(end, Ordering::Relaxed) == only.map_or(NOWHERE, |range| range.start) && only.is_some()
     }
 
     /// Queues it. Returns `false` if the threads have too much to do.
@@ -162,12 +186,19 @@ impl State {
         counted.is_ok()
     }
 
-    /// Accounts for a request, for which `room` bytes were taken from the budget.
-    fn count(&mut self, node: &ReadAhead, noted: &Noted, (room, period): (u64, Period)) {
+    /// Nothing is announced, so that no more is remembered than the last request.
+    fn remember_only(&mut self, node: &ReadAhead, segments: usize) {
+        let fewer = self.remembered.saturating_sub(segments);
+        node.remembered.fetch_sub(fewer, Ordering::Relaxed);
+        self.remembered -= fewer;
+    }
+
+    /// Accounts for a request.
+    fn count(&mut self, node: &ReadAhead, noted: &Noted, now: Instant) {
         node.used_bytes.fetch_add(noted.used, Ordering::Relaxed);
-        node.budget.lock().give_back(room.saturating_sub(noted.bytes), period);
         self.give_back(node, noted.released);
         if noted.bytes > 0 {
+            let period = node.budget.lock().take(noted.bytes, now);
             self.taken.push_back((noted.bytes, period));
         }
     }
@@ -193,5 +224,24 @@ impl Drop for HandleReadAhead {
             state.give_back(&self.node, withdrawn);
             self.node.remembered.fetch_sub(state.remembered, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a window of the kernel's read-ahead between the requests that wait, these would look strided.
+    #[test]
+    fn a_sequential_reader_is_recognised_whether_it_waits_or_not() {
+        let node = Arc::new(ReadAhead::start(1 << 20).unwrap());
+        let handle = HandleReadAhead::new(&node);
+        let goes_on = |range: Option<Range<u64>>| handle.goes_on(range.as_ref());
+        assert!(!goes_on(Some(0..10)));
+        assert!(goes_on(Some(10..30)) && goes_on(Some(30..40)));
+        assert!(!goes_on(Some(41..50)) && !goes_on(Some(30..41)));
+        // A vector begins nowhere and ends nowhere.
+        assert!(!goes_on(None) && !goes_on(None) && !goes_on(Some(41..50)) && goes_on(Some(50..60)));
+        node.stop();
     }
 }

@@ -15,10 +15,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use types::PAGE_SIZE;
+
 /// Requests that must be as expected before anything is announced.
 const CONFIRMATIONS: u32 = 2;
 /// The most of these, after wrong announcements.
 const CONFIRMATIONS_MAX: u32 = 64;
+/// After so many requests in a row that changed nothing, the reader does something else.
+const IGNORED_MAX: u32 = 32;
 /// The most requests that are announced ahead.
 const DEPTH_MAX: usize = 16;
 /// The most segments of a request that are remembered, and of announcements.
@@ -33,7 +37,7 @@ struct Segment {
     len: u64,
     /// How far it moves from one request to the next.
     shift: i64,
-    /// How far from its expected place it was found, at most.
+    /// How far from its expected place it was found lately.
     spread: u64,
 }
 
@@ -50,6 +54,8 @@ pub(super) struct Pattern {
     penalty: u32,
     /// How many requests to announce ahead.
     depth: usize,
+    /// How many requests in a row changed nothing, while something was announced.
+    ignored: u32,
     /// What was announced of the next requests, the next one first.
     announced: VecDeque<Announced>,
 }
@@ -117,8 +123,13 @@ impl Pattern {
             }
             (self.confirmed, self.depth) = (0, 1);
         } else {
+            self.ignored += 1;
+            if self.ignored >= IGNORED_MAX {
+                noted.released = self.withdraw();
+            }
             return noted;
         }
+        self.ignored = 0;
         self.learn(now, is_expected);
         if self.confirmed >= CONFIRMATIONS.saturating_add(self.penalty) {
             self.announce(end, room, &mut noted);
@@ -162,14 +173,15 @@ impl Pattern {
         for (number, segment) in now.iter_mut().enumerate() {
             let before = self.last.get(number).filter(|_| has_same_count);
             let Some(before) = before else {
-                (segment.shift, segment.spread) = (common.unwrap_or(0), u64::MAX);
+                (segment.shift, segment.spread) = (common.unwrap_or(0), segment.len);
                 continue;
             };
             let shift = difference(segment.start, before.start).unwrap_or(0);
             if is_expected {
                 let error = shift.abs_diff(before.shift).max(segment.len.abs_diff(before.len));
-                segment.spread = error.max(before.spread - before.spread / 8);
-                segment.shift = i64::midpoint(before.shift, shift);
+                segment.spread = error.max(before.spread - before.spread.div_ceil(8));
+                let is_close = shift.abs_diff(before.shift) < PAGE_SIZE as u64;
+                segment.shift = if is_close { shift } else { i64::midpoint(before.shift, shift) };
             } else {
                 segment.shift = shift;
             }
@@ -236,6 +248,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
             _ => merged.push(range),
         }
     }
+    merged.shrink_to_fit();
     merged
 }
 

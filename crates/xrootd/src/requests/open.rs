@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use service::{Intent, OpenFile, Opened, SMALL_TRANSFER_BYTES, Service, Session};
+use service::{Answer, Error, Intent, OpenFile, Opened, SMALL_TRANSFER_BYTES, Service, Session};
 use wire::request::{Open, OpenOptions, OpenOptions2};
+use wire::response::OpenReply;
 use wire::{ErrorNumber, StreamId};
 
 use crate::answer::{self, WhileListening};
@@ -14,11 +15,42 @@ use crate::to_wire::{RequestError, open_reply};
 /// From this version on, the reserved bytes of an open have a meaning.
 const OPTIONS2_VERSION: u32 = 0x520;
 
-/// The first bytes of a file that is open now; none if they cannot be read. The client's next read then says why.
+/// Answers an open, and reads the beginning of the file for it. It reads before the answer takes the connection's lock.
+struct WithBeginning<A> {
+    answer: A,
+    service: Arc<Service>,
+    session: Arc<Session>,
+    len: usize,
+}
+
+impl<A: Answer<(Opened, Vec<u8>)>> Answer<Opened> for WithBeginning<A> {
+    fn give(self, outcome: Result<Opened, Error>) {
+        let Self { answer, service, session, len } = self;
+        answer.give(outcome.map(|opened| {
+            let beginning = if len > 0 { beginning_of(&service, &session, &opened, len) } else { Vec::new() };
+            (opened, beginning)
+        }));
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.answer.is_unwanted()
+    }
+
+    fn put_off(&mut self, seconds: u32) {
+        self.answer.put_off(seconds);
+    }
+}
+
+/// The first bytes of a file that is open now; none if they cannot be read. The client's next read then says why. Those
+/// of a striped file are on other servers, for which an open does not wait.
 fn beginning_of(service: &Service, session: &Session, opened: &Opened, len: usize) -> Vec<u8> {
     let Ok(file) = service.file(session, opened.handle) else { return Vec::new() };
+    if file.in_turns(1) == 0 {
+        return Vec::new();
+    }
     let mut bytes = vec![0; file.bounded(0, u32::try_from(len).unwrap_or(u32::MAX))];
     let got = file.read(0, &mut bytes).unwrap_or(0);
+    file.was_read(std::iter::once(0..got as u64));
     service.counters().read(got as u64);
     bytes.truncate(got);
     bytes
@@ -44,14 +76,11 @@ impl Connection {
             Err(request_error) => return Ok(Err(request_error)),
         };
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
-        let beginning = self.wants_beginning(r).map(|len| (Arc::clone(&service), Arc::clone(&session), len));
-        let reply = self.hand_on(stream)?.framed(|opened: Opened, out, stream| {
-            let mut reply = open_reply(&opened);
-            if let Some((service, session, len)) = beginning {
-                reply.beginning = beginning_of(&service, &session, &opened, len);
-            }
-            answer::ok(out, stream, |out| reply.encode(out));
+        let reply = self.hand_on(stream)?.framed(|(opened, beginning): (Opened, Vec<u8>), out, stream| {
+            answer::ok(out, stream, |out| OpenReply { beginning, ..open_reply(&opened) }.encode(out));
         });
+        let len = if open.intent == Intent::Read { self.wants_beginning(r) } else { 0 };
+        let reply = WithBeginning { answer: reply, service: Arc::clone(&service), session: Arc::clone(&session), len };
         if open.template.is_some() && open.intent != Intent::Read {
             // The data is copied before the answer.
             self.out.leave()?;
@@ -78,10 +107,9 @@ impl Connection {
     }
 
     /// How many bytes of the file's beginning the answer should have; never more than a small transfer.
-    fn wants_beginning(&self, r: &Open) -> Option<usize> {
-        let reads = !r.options.has(OpenOptions::UPDATE) && !r.options.has(OpenOptions::WRITE_ONLY);
-        let wanted = reads && self.wants_stat(r) && r.beginning_kib > 0;
-        wanted.then(|| (usize::from(r.beginning_kib) << 10).min(SMALL_TRANSFER_BYTES))
+    fn wants_beginning(&self, r: &Open) -> usize {
+        let has_meaning = self.client_version >= OPTIONS2_VERSION && self.wants_stat(r);
+        if has_meaning { (usize::from(r.beginning_kib) << 10).min(SMALL_TRANSFER_BYTES) } else { 0 }
     }
 
     /// The file whose data the new file gets, checked as in the stock server. A request for the same file system as

@@ -67,16 +67,15 @@ impl Connection {
         }
         if r.wait_seconds > 0
             && let Ok(file) = self.file(r.handle)
-            && file.is_awaited_at(r.offset) == Some(true)
+            && file.is_awaited_at(r.offset) != Some(false)
         {
             self.out.begin()?;
             // The wait is not counted as the server's time.
             let reply = Reply::new(Arc::clone(&self.out), stream, None)
                 .framed(|bytes: Vec<u8>, out, stream| answer::ok(out, stream, |body| body.extend_from_slice(&bytes)));
             let reply = WhileListening { answer: reply, outgoing: Arc::clone(&self.out) };
-            let len = usize::try_from(r.len).unwrap_or(usize::MAX);
             let most = Duration::from_secs(u64::from(r.wait_seconds));
-            self.front.service.read_when_grown(file, (r.offset, len), most, reply);
+            self.front.service.read_when_grown(file, (r.offset, r.len), most, reply);
             return Ok(Ok(()));
         }
         self.read_range(stream, r.handle, (r.offset, r.len), Form::Plain)

@@ -1,19 +1,21 @@
 """One analysis job with uproot, or the writer of a file for such jobs. `weir bench` runs it.
 
-The argument is a JSON object. Each line of standard output is one, too, with a single key. A job says `ready` after its imports, and
-begins with a line on standard input.
+The first line of standard input is a JSON object. Each line of standard output is one, too, with a single key. A job says `ready` after
+its imports, and begins with a second line on standard input.
 """
 
-import json
-import os
-import socket
-import stat
-import struct
 import sys
-import time
 
-# A folder of the current directory could have the name of a package.
+# A file of the current directory could have the name of a package.
 sys.path[:] = [entry for entry in sys.path if entry]
+
+import json  # noqa: E402
+import os  # noqa: E402
+import socket  # noqa: E402
+import stat  # noqa: E402
+import struct  # noqa: E402
+import time  # noqa: E402
+
 # What libraries print must not be taken for ours.
 OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -149,7 +151,7 @@ def write(asked):
 
 
 def main():
-    asked = json.loads(sys.argv[1])
+    asked = json.loads(sys.stdin.readline())
     check_uproot()
     location, with_package = asked.get("location", ""), "path"
     if location.startswith("root://") or asked["with"] != "auto":

@@ -290,12 +290,14 @@ fn job(
             Ok(done) => add(&mut tally, input, &done, with, worker),
             Err(error) => tally.add_failure(took, &failed(UprootError::Job { why: error.to_string() })),
         },
-        (_, Ok(_)) => {
+        // A signal for this process may have reached the program first.
+        (_, done) if done.is_ok() || worker.is_stopped() => {
             tally.cut = 1;
             tally.complain(took, "uproot was killed: the time was over, or the run was stopped".to_owned());
         }
-        (_, Err(error)) => {
+        (_, done) => {
             worker.meter().add_failure();
+            let error = done.err().unwrap_or(UprootError::Job { why: "it gave no figures".to_owned() });
             tally.add_failure(took, &failed(error));
         }
     }
@@ -308,8 +310,8 @@ fn add(tally: &mut Tally, input: &UprootInput, done: &JobResult, with: OpenedWit
         let what = format!("job {}: uproot read {} of {} events", worker.number, done.events, input.entries);
         return tally.add_wrong(wall, what);
     }
-    // By path the kernel does not say what it fetched.
-    let moved = if with == OpenedWith::Path { done.asked } else { done.moved };
+    // By path the kernel does not say what it fetched: 0.
+    let moved = if with == OpenedWith::Path { 0 } else { done.moved };
     tally.operations += done.requests.max(1);
     tally.bytes += done.asked;
     worker.meter().add(done.asked);

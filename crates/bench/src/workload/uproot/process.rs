@@ -1,13 +1,15 @@
 //! A Python process that runs the shipped program: its lines, its errors, and its end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::{Task, UprootError, UprootWith};
@@ -22,7 +24,7 @@ const ERRORS_MAX: u64 = 64 << 10;
 /// How long the imports may take. Many jobs may start on few processors.
 pub(super) const READY_MAX: Duration = Duration::from_secs(600);
 
-/// The program's argument.
+/// The program's first line of input.
 #[derive(Serialize)]
 pub(super) struct Request<'a> {
     pub(super) with: UprootWith,
@@ -52,11 +54,13 @@ enum Said {
     Done(serde_json::Value),
 }
 
-/// The program under way. It is killed when this is dropped.
+/// The program under way. It is killed when this is dropped, with all processes that it has started: the interpreter
+/// may be a shell script.
 pub(super) struct PythonProcess {
     python: PathBuf,
     child: Child,
-    input: Option<ChildStdin>,
+    /// Lets it begin.
+    go: SyncSender<()>,
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
 }
@@ -66,13 +70,21 @@ impl PythonProcess {
         let failed = |why: String| UprootError::Start { python: python.display().to_string(), why };
         let asked = serde_json::to_string(request).map_err(|error| failed(error.to_string()))?;
         let mut command = Command::new(python);
-        command.arg("-c").arg(PROGRAM).arg(asked);
+        command.arg("-c").arg(PROGRAM).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let (input, out, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // Three lines at most, so the sender never waits for long.
         let (sender, lines) = sync_channel(4);
-        let mut process = Self { python: python.to_owned(), child, input, lines, errors: None };
+        let (go, may_go) = sync_channel(1);
+        let mut process = Self { python: python.to_owned(), child, go, lines, errors: None };
+        // A program that reads nothing would stop whoever writes. Its end shows when it sends no line.
+        let write_input = move || {
+            let Some(mut input) = input else { return };
+            if input.write_all(format!("{asked}\n").as_bytes()).is_ok() && may_go.recv().is_ok() {
+                let _ = input.write_all(b"go\n");
+            }
+        };
         let read_lines = move || {
             let Some(out) = out else { return };
             let mut out = BufReader::new(out);
@@ -92,6 +104,7 @@ impl PythonProcess {
             }
             String::from_utf8_lossy(&kept).into_owned()
         };
+        thread::Builder::new().spawn(write_input).map_err(|error| failed(error.to_string()))?;
         thread::Builder::new().spawn(read_lines).map_err(|error| failed(error.to_string()))?;
         process.errors = Some(thread::Builder::new().spawn(read_errors).map_err(|error| failed(error.to_string()))?);
         Ok(process)
@@ -108,10 +121,7 @@ impl PythonProcess {
 
     /// Lets the program do its task, and waits for the end of it. `None`: everything must end.
     pub(super) fn work(&mut self, is_stopped: &dyn Fn() -> bool) -> Result<Option<serde_json::Value>, UprootError> {
-        let begun = self.input.as_mut().map(|input| input.write_all(b"go\n").and_then(|()| input.flush()));
-        if let Some(Err(error)) = begun {
-            return Err(self.unexpected(&error.to_string()));
-        }
+        let _ = self.go.try_send(());
         match self.next(None, is_stopped)? {
             None => Ok(None),
             Some(Said::Done(result)) => Ok(Some(result)),
@@ -155,9 +165,13 @@ impl PythonProcess {
         self.unexpected(&last)
     }
 
+    /// Kills the program. Later calls do nothing.
     fn kill(&mut self) {
-        // It is our own child, so no other process can be hit.
-        let _ = self.child.kill();
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        // It is our own child and not waited for yet, so no other processes can be hit.
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
@@ -217,7 +231,7 @@ mod tests {
     #[test]
     fn the_program_begins_when_it_is_told_and_ends_when_everything_ends() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let script = r#"echo '{"ready": "weir"}'; read line; echo "{\"done\": \"$line\"}""#;
+        let script = r#"read request; echo '{"ready": "weir"}'; read line; echo "{\"done\": \"$line\"}""#;
         let mut process = start(&instead(folders[0].path(), script)).unwrap();
         assert_eq!(process.ready(&|| false).unwrap(), Some(OpenedWith::Weir));
         assert_eq!(process.work(&|| false).unwrap(), Some("go".into()));
