@@ -25,10 +25,14 @@ def server(request, tmp_path_factory):
             yield cluster.manager
 
 
-def opened(server, path: str, kib: int, options: int = raw.OPEN_READ | RETSTAT) -> tuple[Raw, bytes, bytes]:
+VERSION, OLDER = 0x520, 0x511
+
+
+def opened(server, path: str, kib: int, options: int = raw.OPEN_READ | RETSTAT, version: int = VERSION) -> tuple[Raw, bytes, bytes]:
     """The connection, the handle, and what is behind it and the eight bytes about compression."""
     connection, target = Raw(server.port), path
     while True:
+        assert connection.request(raw.PROTOCOL, struct.pack(">iBB10x", version, 0, 0)).status == raw.OK
         answer = connection.request(raw.OPEN, struct.pack(">HHHB9x", 0o644, options, 0, kib), target.encode())
         if answer.status != raw.REDIRECT:
             break
@@ -72,6 +76,10 @@ def test_only_a_reader_that_asks_gets_it(server, files):
     assert beginning(server, files, "/small", 64, raw.OPEN_UPDATE | RETSTAT) == b""
     connection, _, rest = opened(server, "/small", 64, raw.OPEN_READ)
     assert rest == b""
+    connection.socket.close()
+    # To an older client, these bytes have no meaning.
+    connection, _, rest = opened(server, "/small", 64, version=OLDER)
+    assert rest.endswith(b"\0") and len(rest) < 100
     connection.socket.close()
 
 
