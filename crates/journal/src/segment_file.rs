@@ -105,7 +105,9 @@ mod tests {
 
     #[test]
     fn only_long_writes_pass_the_cache() {
-        let folder = tempfile::tempdir().unwrap();
+        // The folder for temporary files may be in memory, where nothing passes the cache.
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         write_all(&disk);
         let file = SegmentFile::open(&disk, "s", true).unwrap();
