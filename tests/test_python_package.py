@@ -524,6 +524,16 @@ def test_ranges_have_their_bytes(package, server, place, options):
     assert fs.cat_file(path) == large
 
 
+def test_what_was_just_read_can_be_written_at_a_stock_server(package, stock):
+    """It lets nobody write a file that is open for reading, and other threads may still have it open."""
+    fs, data, path = file_system(package, stock), content("written again", 5 * MIB), "/written-again"
+    for _ in range(20):
+        fs.pipe_file(path, data)
+        # This read takes so long that the next one opens more connections, for those after it.
+        assert fs.cat_file(path) == data
+        assert fs.cat_ranges([path, path], 5, [7, 9]) == [data[5:7], data[5:9]]
+
+
 def test_a_range_that_is_none_fails_alone(package, short):
     file_system(package, short).pipe_file("/range", b"0123456789")
 

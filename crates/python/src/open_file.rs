@@ -32,6 +32,8 @@ const OPENING_MAX: usize = 2;
 const CONNECTIONS_AHEAD: usize = 3;
 /// How often a thread that waits for a connection looks whether it must stop.
 const TICK: Duration = Duration::from_millis(250);
+/// How long a writer waits for other threads to close the file.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// What tells versions of a file apart, as far as servers say: its number, its length and its time of change.
 pub type Version = (u64, u64, i64);
@@ -148,7 +150,14 @@ impl OpenFile {
         let idle = std::mem::take(&mut handles.idle);
         handles.open -= idle.len();
         drop(handles);
-        idle.into_iter().filter_map(|file| Reader::<Vec<u8>>::new(file).give_up()).collect()
+        idle.into_iter().filter_map(give_up).collect()
+    }
+
+    /// Waits until other threads have closed theirs: those that read ahead, and those that open connections in advance.
+    pub fn await_closed(&self) {
+        let end = Instant::now() + CLOSE_MAX;
+        let mut handles = self.handles.lock();
+        while handles.open + handles.opening > 0 && !self.changed.wait_until(&mut handles, end).timed_out() {}
     }
 
     pub fn version(&self) -> Version {
@@ -330,6 +339,11 @@ impl OpenFile {
         if read.is_ok() && !handles.outdated {
             handles.idle.push(file);
         } else {
+            drop(handles);
+            if read.is_ok() {
+                give_up(file);
+            }
+            handles = self.handles.lock();
             handles.open -= 1;
         }
         drop(handles);
@@ -379,14 +393,20 @@ impl OpenFile {
     fn open_one_more(&self, state: &State) {
         let opened = self.open_again(state);
         let mut handles = self.handles.lock();
-        handles.opening -= 1;
         // If it failed, whoever waits has another connection, or opens one and gets the reason.
-        if let Ok(file) = opened
-            && !handles.outdated
-        {
-            handles.idle.push(file);
-            handles.open += 1;
+        match opened {
+            Ok(file) if handles.outdated => {
+                drop(handles);
+                give_up(file);
+                handles = self.handles.lock();
+            }
+            Ok(file) => {
+                handles.idle.push(file);
+                handles.open += 1;
+            }
+            Err(_) => {}
         }
+        handles.opening -= 1;
         drop(handles);
         self.changed.notify_all();
     }
@@ -405,6 +425,11 @@ impl OpenFile {
         let what = format!("{} is another file since it was opened", self.url);
         ClientError::Unexpected { server: self.url.server.clone(), what }
     }
+}
+
+/// Closes a file, and waits until the server has. Returns the connection.
+fn give_up(file: RemoteFile) -> Option<Session> {
+    Reader::<Vec<u8>>::new(file).give_up()
 }
 
 /// Returns the bytes from `start` to `end` of a file of `size` bytes.

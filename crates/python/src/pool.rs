@@ -158,14 +158,19 @@ impl State {
         self.files.lock().by_url.get(url).filter(|file| !file.is_outdated()).map(Arc::clone)
     }
 
-    /// The file is opened again for the next read; only if it is still `file`, if that is given. Waits until the server
-    /// has closed it: some servers let nobody write a file that is open.
+    /// The file is opened again for the next read; only if it is still `file`, if that is given. Otherwise waits until the
+    /// server has closed it: some servers let nobody write a file that is open.
     pub fn forget(&self, url: &str, file: Option<&Arc<OpenFile>>) {
         let mut files = self.files.lock();
         let is_it = |found: &Arc<OpenFile>| file.is_none_or(|file| Arc::ptr_eq(found, file));
         let found = if files.by_url.get(url).is_some_and(is_it) { files.by_url.remove(url) } else { None };
         drop(files);
-        found.iter().for_each(|file| self.close(file));
+        found.iter().for_each(|found| {
+            self.close(found);
+            if file.is_none() {
+                found.await_closed();
+            }
+        });
     }
 
     /// Forgets a name, with any words behind it, and all names below it.
@@ -177,7 +182,10 @@ impl State {
         let below: Vec<String> = files.by_url.keys().filter(|url| is_below(url)).cloned().collect();
         let below: Vec<_> = below.iter().filter_map(|url| files.by_url.remove(url)).collect();
         drop(files);
-        below.iter().for_each(|file| self.close(file));
+        below.iter().for_each(|file| {
+            self.close(file);
+            file.await_closed();
+        });
     }
 
     /// Returns the version of a file. If it was opened longer ago than `age_max`, asks whether the file is still the same.
