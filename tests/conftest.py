@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from clients import Xrdfs
+from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
 from xdist.scheduler import LoadScopeScheduling
 
@@ -82,6 +83,18 @@ def node(kind, base, request):
         assert server.alive(), "the server died"
     if not request.config.getoption("--keep"):
         remove(server.home)
+
+
+@pytest.fixture(scope="module", params=["node", "cluster"])
+def node_or_manager(request, tmp_path_factory):
+    """A node, and the manager of a cluster of two disk servers, to which it redirects."""
+    home = tmp_path_factory.mktemp(request.param) / "home"
+    if request.param == "node":
+        with Weir(home).start() as node:
+            yield node
+    else:
+        with Cluster(home, 2) as cluster:
+            yield cluster.manager
 
 
 @pytest.fixture

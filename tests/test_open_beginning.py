@@ -5,27 +5,18 @@ import struct
 import pytest
 import raw
 from clients import xrdcp
-from cluster import Cluster
 from content import KIB, content, write
-from harness import Weir, weir
+from harness import weir
 from raw import Raw
 from test_damage import flip, places_of
 
 RETSTAT = 0x0400
-
-
-@pytest.fixture(scope="module", params=["node", "cluster"])
-def server(request, tmp_path_factory):
-    home = tmp_path_factory.mktemp(f"beginning-{request.param}") / "home"
-    if request.param == "node":
-        with Weir(home).start() as node:
-            yield node
-    else:
-        with Cluster(home, 2) as cluster:
-            yield cluster.manager
-
-
 VERSION, OLDER = 0x520, 0x511
+
+
+@pytest.fixture(scope="module")
+def server(node_or_manager):
+    return node_or_manager
 
 
 def opened(server, path: str, kib: int, options: int = raw.OPEN_READ | RETSTAT, version: int = VERSION) -> tuple[Raw, bytes, bytes]:

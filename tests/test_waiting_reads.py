@@ -6,7 +6,6 @@ import time
 
 import pytest
 import raw
-from cluster import Cluster
 from content import content
 from harness import Weir
 from raw import Raw
@@ -15,16 +14,9 @@ WAITRESP, ATTN = 4006, 4001
 LONG, SHORT = 5, 1  # seconds that a read may wait
 
 
-@pytest.fixture(scope="module", params=["node", "cluster"])
-def server(request, tmp_path_factory):
-    """A manager redirects, so each open says where its file is."""
-    home = tmp_path_factory.mktemp(f"waiting-{request.param}") / "home"
-    if request.param == "node":
-        with Weir(home).start() as node:
-            yield node
-    else:
-        with Cluster(home, 2) as cluster:
-            yield cluster.manager
+@pytest.fixture(scope="module")
+def server(node_or_manager):
+    return node_or_manager
 
 
 class Opened:

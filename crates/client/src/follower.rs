@@ -1,6 +1,6 @@
 //! Follows a file that another client writes, to its end.
 //!
-//! Weir shows a follower the bytes that are durable. Only the name space knows whether a file is complete, so an empty
+//! Weir shows a follower the bytes that are durable. Only the namespace knows whether a file is complete, so an empty
 //! read proves nothing: after it, the follower asks for the file's state by name.
 
 use std::ops::DerefMut;
@@ -46,10 +46,8 @@ pub enum FollowError {
 pub enum AtEnd {
     /// The writer has closed the file, and everything was read.
     Complete,
-    /// The writer has closed the file, with more than was read.
-    More,
-    /// The file is still being written.
-    BeingWritten,
+    /// The file is still being written, or the writer has closed it with more than was read.
+    NotYet,
 }
 
 /// A file that is open for a reader that follows its writer. The caller reads with [`Follower::reader`]; after an empty
@@ -132,15 +130,16 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
     /// [`FollowError::Interrupted`]; [`FollowError::Changed`]; the server refuses, or the connection fails.
     pub fn at_end(&mut self, at: u64) -> Result<AtEnd, FollowError> {
         match FileState::of(&mut self.client, &self.url)? {
-            FileState::BeingWritten => Ok(AtEnd::BeingWritten),
+            FileState::BeingWritten => Ok(AtEnd::NotYet),
             FileState::Interrupted => Err(FollowError::Interrupted { url: self.url.clone(), at }),
             FileState::Complete => {
                 let stat = self.client.stat(&self.url)?;
                 if stat.id != self.id || stat.size < at {
                     return Err(FollowError::Changed { url: self.url.clone(), at, found: stat.size });
                 }
-                // It may have been completed after the empty read.
-                Ok(if stat.size == at { AtEnd::Complete } else { AtEnd::More })
+                // It may have been completed after the empty read. Of its last bytes, a server of a striped file may know a
+                // little later.
+                Ok(if stat.size == at { AtEnd::Complete } else { AtEnd::NotYet })
             }
         }
     }

@@ -83,14 +83,11 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// # Errors
     /// The connection fails and cannot be restored.
     pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
-        self.file.session.deadline_mut().resume(Instant::now());
-        let asked = self.ask_now(offset, len, 0, buffer);
-        self.file.session.deadline_mut().pause(Instant::now());
-        asked
+        self.ask_when_grown(offset, len, 0, buffer)
     }
 
-    /// The same at the present end of a file that grows: a server of weir answers when there is more, or after `seconds`.
-    /// The part may be shorter than requested, also where more has come by then. Other servers answer at once.
+    /// The same at the present end of a file that grows: a server of weir answers when there is more, or after `seconds`;
+    /// with 0 it answers at once. The part may be shorter than requested, also where more has come by then. Other servers answer at once.
     ///
     /// # Errors
     /// The same as those of [`Reader::ask`].

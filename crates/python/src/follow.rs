@@ -83,8 +83,8 @@ impl Open {
             }
             match self.follower.at_end(at)? {
                 AtEnd::Complete => return Ok(Some(Vec::new())),
-                AtEnd::More | AtEnd::BeingWritten if end.is_some_and(|end| Instant::now() >= end) => return Ok(None),
-                AtEnd::More | AtEnd::BeingWritten => self.follower.pause()?,
+                AtEnd::NotYet if end.is_some_and(|end| Instant::now() >= end) => return Ok(None),
+                AtEnd::NotYet => self.follower.pause()?,
             }
         }
     }

@@ -412,8 +412,8 @@ impl Endings {
     }
 
     /// Takes back an open in the namespace that the store then refused. Nothing was written. `request` is the number of
-    /// the open, which can then be repeated. `then` is called once, on a thread of
-    /// the engine.
+    /// the open, which can then be repeated. `then` is called once, on a thread of the
+    /// engine.
     pub(crate) fn abandon(
         self: &Arc<Self>,
         token: WriterToken,

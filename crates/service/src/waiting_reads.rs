@@ -2,7 +2,8 @@
 //! writer has ended. So a reader that follows a recording learns of new bytes at once, and need not ask again and again.
 //!
 //! A store makes bytes visible once a second, for all its files at about the same time. One thread therefore looks at
-//! all waiting reads, a hundred times a second while there are any. It reads nothing itself.
+//! all waiting reads, a hundred times a second while there are any. It reads nothing itself, and waits
+//! for no lock of a file.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -104,8 +104,7 @@ impl Growing {
             };
             match looked {
                 Ok(AtEnd::Complete) => return Ok(()),
-                // Of more bytes, a server of a striped file may know a little later.
-                Ok(AtEnd::More | AtEnd::BeingWritten) => {}
+                Ok(AtEnd::NotYet) => {}
                 Err(FollowError::Interrupted { .. }) => {
                     let at = self.rest(end.at, to)?;
                     return Err(TransferError::Interrupted { from: self.url.to_string(), at });
