@@ -182,9 +182,12 @@ impl Replica {
                 WorkResult::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
             }
             Work::Renew => {
-                let ReplicaOrigin { path, expected_len, .. } = self.about();
+                let ReplicaOrigin { principal, path, expected_len } = self.about();
                 let new = NewReplica { path_hint: &path, expected_len, incarnation };
-                let begun = at.store.recreate(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
+                let begun = at.store.recreate(self.replica, new).map(|writer| {
+                    writer.set_user(principal);
+                    *self.writer.lock() = Some(writer);
+                });
                 WorkResult::Opened(begun.map_err(|error| told(at, &error)))
             }
             Work::Apply { seq, change } => {
@@ -217,15 +220,16 @@ impl Replica {
     }
 
     fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
+        let ReplicaOrigin { principal, path, expected_len } = self.about();
         let opened = match at.store.status(self.replica)? {
             None if may_make => {
-                let ReplicaOrigin { path, expected_len, .. } = self.about();
                 let new = NewReplica { path_hint: &path, expected_len, incarnation };
                 at.store.create(self.replica, new)?
             }
             None => return Err(StoreError::NotFound { replica: self.replica }),
             Some(_) => at.store.reopen(self.replica)?,
         };
+        opened.set_user(principal);
         *self.writer.lock() = Some(opened);
         Ok(())
     }

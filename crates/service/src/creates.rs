@@ -165,7 +165,10 @@ impl<A: Answer<()>> Creates<A> {
             .and_then(|store| store.create(opened.replica, new))
             .map_err(WriteTargetError::Local);
         let writer = match made {
-            Ok(writer) => writer,
+            Ok(writer) => {
+                writer.set_user(self.caller.principal);
+                writer
+            }
             Err(error) => {
                 node.endings.abandon(opened.writer, None, || ());
                 return answer.give(Err(error.told(&format_args!("make {}", op.path))));

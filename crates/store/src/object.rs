@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use parking_lot::Mutex;
-use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
+use types::{Crc32c, ErrorCode, PAGE_SIZE, PrincipalId, ReplicaId};
 
 use crate::known_sums::{KnownSums, SumsRoom};
 use crate::recent::{ReplicaPages, StorePages};
@@ -199,6 +199,13 @@ impl ObjectFiles {
     pub(crate) fn keep_recent(&self, start: u64, data: &[u8]) {
         if let Some(recent) = &self.recent {
             recent.put(start, data);
+        }
+    }
+
+    /// Whose the recently written pages from now on are.
+    pub(crate) fn set_user(&self, user: PrincipalId) {
+        if let Some(recent) = &self.recent {
+            recent.set_user(user);
         }
     }
 

@@ -10,6 +10,8 @@
 //! - If no block is free, the replica that nobody has read or written for the longest time loses its oldest block. So what is being recorded, and
 //!   what has readers, stays.
 //! - One replica has at most half of the blocks: a long write takes them from itself, and does not drive out the rest.
+//! - A user whose replicas have more than half of the blocks takes them from these replicas, so nobody can drive out
+//!   what others use. What nobody has used while twice this memory was filled has no such protection.
 //! - A replica gives its blocks back when its files are removed.
 //!
 //! A reader can borrow pages ([`LentPages`]). Nobody waits for that: a write to a block that is lent out changes nothing in it, and forgets the pages
@@ -24,12 +26,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use disk::AlignedBuf;
 use parking_lot::{Mutex, RwLock};
-use types::ReplicaId;
+use types::{PrincipalId, ReplicaId};
 
 use crate::sums::PAGE;
 use crate::writer::index;
@@ -83,9 +85,11 @@ type Key = (u64, ReplicaId);
 #[derive(Default)]
 struct State {
     replicas: HashMap<Key, Replica>,
-    /// The replicas by the turn in which they were used last.
-    by_use: BTreeMap<u64, Key>,
+    /// The users that have blocks.
+    users: HashMap<PrincipalId, UserBlocks>,
     turn: u64,
+    /// How many blocks have been given to replicas so far.
+    given: u64,
     free: Vec<AlignedBuf>,
     /// Taken from replicas while they were lent out.
     lent: Vec<Arc<AlignedBuf>>,
@@ -95,10 +99,22 @@ struct State {
     coming: Option<(Receiver<AlignedBuf>, usize)>,
 }
 
+/// What the replicas of one user have.
+#[derive(Default)]
+struct UserBlocks {
+    count: usize,
+    /// The replicas by the turn in which they were used last.
+    by_use: BTreeMap<u64, Key>,
+}
+
 #[derive(Default)]
 struct Replica {
+    /// Who wrote it.
+    user: PrincipalId,
     /// The turn; 0 before the first.
     used: u64,
+    /// [`State::given`] at that time.
+    given: u64,
     /// By their number in the replica's file.
     blocks: HashMap<u64, Arc<Block>>,
     /// Their numbers, the oldest first.
@@ -211,12 +227,14 @@ impl State {
 
     /// Notes that the replica is used now.
     fn touch(&mut self, key: Key) -> Option<&mut Replica> {
-        let Self { replicas, by_use, turn, .. } = self;
+        let Self { replicas, users, turn, given, .. } = self;
         let replica = replicas.get_mut(&key)?;
+        replica.given = *given;
         if replica.used == *turn {
             return Some(replica);
         }
         *turn += 1;
+        let by_use = &mut users.entry(replica.user).or_default().by_use;
         by_use.remove(&replica.used);
         by_use.insert(*turn, key);
         replica.used = *turn;
@@ -227,8 +245,8 @@ impl State {
         self.touch(key)?.blocks.get(&number).map(Arc::clone)
     }
 
-    /// The block for a write. `None`: there is no memory for it at this moment.
-    fn block_to_fill(&mut self, key: Key, number: u64, of: &RecentPages) -> Option<Arc<Block>> {
+    /// The block for a write of `user`. `None`: there is no memory for it at this moment.
+    fn block_to_fill(&mut self, key: Key, number: u64, user: PrincipalId, of: &RecentPages) -> Option<Arc<Block>> {
         let most = of.most;
         if let Some(block) = self.block(key, number) {
             return Some(block);
@@ -243,15 +261,29 @@ impl State {
             self.made += 1;
             AlignedBuf::new(index(BLOCK))
         } else {
-            let idle = *self.by_use.first_key_value()?.1;
-            self.take_from(idle)?
+            self.take_from(self.to_give_up(user, most)?)?
         };
+        self.given += 1;
         let block = Arc::new(Block::new(Contents { bytes: Arc::new(bytes), pages: [0; WORDS] }));
-        let replica = self.replicas.entry(key).or_default();
+        let replica = self.replicas.entry(key).or_insert_with(|| Replica { user, ..Replica::default() });
         replica.blocks.insert(number, Arc::clone(&block));
         replica.order.push_back(number);
+        self.users.entry(replica.user).or_default().count += 1;
         self.touch(key);
         Some(block)
+    }
+
+    /// The replica that loses a block for a write of `user`.
+    fn to_give_up(&self, user: PrincipalId, most: usize) -> Option<Key> {
+        let oldest = |user: &UserBlocks| user.by_use.first_key_value().map(|(used, key)| (*used, *key));
+        let (_, idle) = self.users.values().filter_map(oldest).min()?;
+        let is_forgotten = |replica: &Replica| self.given - replica.given >= 2 * most as u64;
+        match self.users.get(&user) {
+            Some(own) if own.count > most / 2 && !self.replicas.get(&idle).is_some_and(is_forgotten) => {
+                oldest(own).map(|(_, key)| key)
+            }
+            _ => Some(idle),
+        }
     }
 
     /// Takes the oldest block of a replica, or another free one. `None`: readers use them at this moment.
@@ -259,12 +291,25 @@ impl State {
         let replica = self.replicas.get_mut(&key)?;
         let number = replica.order.pop_front()?;
         let block = replica.blocks.remove(&number)?;
-        if replica.blocks.is_empty() {
-            self.by_use.remove(&replica.used);
+        let (user, used, is_empty) = (replica.user, replica.used, replica.blocks.is_empty());
+        if is_empty {
             self.replicas.remove(&key);
         }
+        self.has_lost(user, 1, is_empty.then_some(used));
         self.reclaim(block);
         self.free.pop()
+    }
+
+    /// The user has so many blocks less, and perhaps a replica less, which was used in turn `gone`.
+    fn has_lost(&mut self, user: PrincipalId, blocks: usize, gone: Option<u64>) {
+        let Some(of_user) = self.users.get_mut(&user) else { return };
+        of_user.count -= blocks;
+        if let Some(used) = gone {
+            of_user.by_use.remove(&used);
+        }
+        if of_user.by_use.is_empty() {
+            self.users.remove(&user);
+        }
     }
 
     fn reclaim(&mut self, block: Arc<Block>) {
@@ -284,7 +329,7 @@ impl State {
 
     fn forget(&mut self, key: Key) {
         let Some(replica) = self.replicas.remove(&key) else { return };
-        self.by_use.remove(&replica.used);
+        self.has_lost(replica.user, replica.blocks.len(), Some(replica.used));
         for block in replica.blocks.into_values() {
             self.reclaim(block);
         }
@@ -328,7 +373,8 @@ impl StorePages {
 
     /// The part of one replica.
     pub(crate) fn of_replica(&self, replica: ReplicaId) -> ReplicaPages {
-        ReplicaPages { shared: Arc::clone(&self.shared), key: (self.store, replica), is_believed: self.is_believed }
+        let (shared, key) = (Arc::clone(&self.shared), (self.store, replica));
+        ReplicaPages { shared, key, user: AtomicU32::new(0), is_believed: self.is_believed }
     }
 }
 
@@ -336,6 +382,8 @@ impl StorePages {
 pub(crate) struct ReplicaPages {
     shared: Arc<RecentPages>,
     key: Key,
+    /// The principal who writes it.
+    user: AtomicU32,
     is_believed: bool,
 }
 
@@ -390,13 +438,19 @@ fn pieces(start: u64, end: u64) -> impl Iterator<Item = Piece> {
 }
 
 impl ReplicaPages {
+    /// Pages that are put from now on are those of `user`, unless some of another's are here.
+    pub(crate) fn set_user(&self, user: PrincipalId) {
+        self.user.store(user.0, Ordering::Relaxed);
+    }
+
     /// Whole pages have been written to the file at `start`.
     pub(crate) fn put(&self, start: u64, data: &[u8]) {
         let mut rest = data;
+        let user = PrincipalId(self.user.load(Ordering::Relaxed));
         for piece in pieces(start, start + data.len() as u64) {
             let (part, next) = rest.split_at(piece.bytes().len());
             rest = next;
-            let found = self.shared.state.lock().block_to_fill(self.key, piece.block, &self.shared);
+            let found = self.shared.state.lock().block_to_fill(self.key, piece.block, user, &self.shared);
             let Some(block) = found else { continue };
             let contents = &mut *block.write();
             match Arc::get_mut(&mut contents.bytes) {

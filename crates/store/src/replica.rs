@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use types::ReplicaId;
+use types::{PrincipalId, ReplicaId};
 
 use crate::journal_record::{Beginning, Subject};
 use crate::object::ObjectFiles;
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) removed: bool,
     /// The bytes of a small replica, once read and checked. Dropped when an open write begins.
     pub(crate) content: Option<Arc<[u8]>>,
+    /// Who writes it.
+    pub(crate) user: PrincipalId,
     /// The files of a large replica.
     pub(crate) files: Option<Arc<ObjectFiles>>,
     /// Pages (as byte ranges) that running writes touch.

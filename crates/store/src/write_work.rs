@@ -37,6 +37,7 @@ impl Inner {
                 .open(replica, Access::ReadWrite)?
                 .ok_or_else(|| StoreError::damaged(format!("the file of replica {replica} is missing")))?,
         };
+        files.set_user(state.user);
         let files = Arc::new(files);
         state.files = Some(Arc::clone(&files));
         Ok(files)

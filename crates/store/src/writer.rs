@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::ReplicaId;
+use types::{PrincipalId, ReplicaId};
 
 use crate::config::{PlantedBug, REPLICA_LEN_MAX};
 use crate::journal_record::{BYTES_HEADER, JournalRecord, Subject};
@@ -43,6 +43,15 @@ impl Writer {
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.replica.id
+    }
+
+    /// Sets whose share of the memory for recently written pages its pages count towards.
+    pub fn set_user(&self, user: PrincipalId) {
+        let mut state = self.replica.lock();
+        state.user = user;
+        if let Some(files) = &state.files {
+            files.set_user(user);
+        }
     }
 
     fn subject(&self) -> Subject {

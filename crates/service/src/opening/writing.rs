@@ -257,7 +257,9 @@ impl<A: Answer<Opened>> Opening<A> {
         let path_hint = self.op.path.as_bytes();
         let incarnation = self.service.names.incarnation();
         let new = NewReplica { path_hint, expected_len: self.announced(), incarnation };
-        Ok(WriteTarget::Local(self.service.stores.of_replica(replica)?.create(replica, new)?))
+        let writer = self.service.stores.of_replica(replica)?.create(replica, new)?;
+        writer.set_user(self.caller.principal);
+        Ok(WriteTarget::Local(writer))
     }
 
     fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<WriteTarget>) -> Entered {
@@ -307,7 +309,11 @@ impl<A: Answer<Opened>> Opening<A> {
             match store.reopen(opened.replica) {
                 // The server stopped between the records of the namespace and of the store.
                 Err(StoreError::NotFound { .. }) if lease.fresh && self.may_make(opened) => self.create(opened.replica),
-                result => Ok(WriteTarget::Local(result?)),
+                result => {
+                    let writer = result?;
+                    writer.set_user(self.caller.principal);
+                    Ok(WriteTarget::Local(writer))
+                }
             }
         };
         match lease.hand_over(entered.key, opened.writer, still, open) {

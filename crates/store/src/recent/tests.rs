@@ -190,3 +190,41 @@ fn what_is_there_is_what_was_put_last() {
         assert!(served > 0, "seed {seed}");
     }
 }
+
+#[test]
+fn one_user_does_not_drive_out_what_another_uses() {
+    let (recent, store) = memory(8);
+    let of = |object, user| {
+        let pages = pages(&store, object);
+        pages.set_user(PrincipalId(user));
+        pages
+    };
+    let (few, others) = (of(1, 1), (2..12).map(|object| of(object, 2)).collect::<Vec<_>>());
+    put_block(&few, 0);
+    // Alone the other user may fill all that is free.
+    others.iter().for_each(|pages| put_block(pages, 0));
+    assert!(block(&few, 0), "the oldest, but of the user who has less");
+    assert_eq!(others.iter().filter(|pages| block(pages, 0)).count(), 7);
+    // A user who has little takes from the user who has much.
+    let more = of(1, 1);
+    (1..4).for_each(|number| put_block(&more, number));
+    assert!((0..4).all(|number| block(&few, number)));
+    assert_eq!(others.iter().filter(|pages| block(pages, 0)).count(), 4);
+    assert_eq!(recent.stats().bytes, 8 * BLOCK);
+}
+
+#[test]
+fn what_nobody_uses_for_long_is_given_up_whoever_it_belongs_to() {
+    let (_recent, store) = memory(8);
+    let (old, new) = (pages(&store, 1), (2..40).map(|object| pages(&store, object)).collect::<Vec<_>>());
+    new.iter().for_each(|pages| pages.set_user(PrincipalId(2)));
+    put_block(&old, 0);
+    put_block(&old, 1);
+    new[..16].iter().for_each(|pages| put_block(pages, 0));
+    assert!(old.run(BLOCK, 1) > 0 && old.run(0, 1) > 0, "used again, so it stays");
+    new[16..31].iter().for_each(|pages| put_block(pages, 0));
+    let kept = |pages: &[ReplicaPages]| pages.iter().filter(|pages| block(pages, 0)).count();
+    assert_eq!(kept(&new), 6);
+    new[31..34].iter().for_each(|pages| put_block(pages, 0));
+    assert_eq!((kept(&new), old.run(0, 1)), (8, 0));
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::PAGE_SIZE;
+use types::{PAGE_SIZE, PrincipalId};
 
 use super::world::{World, bytes, replica, small_config, with};
 use crate::{FreshMemory, PlantedBug, RecentPages, RecentStats, Scrubbed, Scrubber, StoreConfig, Writer};
@@ -334,4 +334,28 @@ fn no_reader_gets_an_outdated_byte() {
 #[test]
 fn believing_the_memory_is_found() {
     assert!((0..60).any(|seed| random_run(seed, Some(PlantedBug::BelieveRecent)).is_err()));
+}
+
+#[test]
+fn one_user_does_not_drive_out_the_pages_of_another() {
+    let recent = Arc::new(RecentPages::new(16 << 20, FreshMemory::AtOnce));
+    let world = world(&recent);
+    let put = |object, user| {
+        let writer = world.create(object, None);
+        writer.set_user(PrincipalId(user));
+        writer.write(0, &bytes(object, LEN)).unwrap();
+        writer.complete().unwrap();
+    };
+    put(1, 1);
+    // Five times two blocks: more than the memory has, and less than would make the first file forgotten.
+    (2..7).for_each(|object| put(object, 2));
+    let before = recent.stats();
+    assert_eq!(world.read_all(1), bytes(1, LEN));
+    assert_eq!(since(&recent, before).1, 0, "nothing came from the disk");
+    // The same, but all of one user.
+    put(7, 3);
+    (8..13).for_each(|object| put(object, 3));
+    let before = recent.stats();
+    assert_eq!(world.read_all(7), bytes(7, LEN));
+    assert!(since(&recent, before).1 > 0);
 }
