@@ -82,7 +82,7 @@ impl AtRest {
 
     fn range(&self, offset: u64, len: usize) -> ReadRange<'_> {
         let (replica, end, check) = (self.replica, self.len, self.check);
-        ReadRange { replica, offset, len, end, check, from_disk: false, waits: None }
+        ReadRange { replica, offset, len, end, check, from_disk: false, is_first_read: false, waits: None }
     }
 
     /// The beginning of a range's first page, and the bytes from there to the end of its last one.
@@ -113,7 +113,8 @@ impl AtRest {
         // list of parts.
         let (first, whole) = self.whole_pages(range);
         let recent = self.files.recent.as_ref();
-        let is_recent = recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first));
+        let is_recent =
+            recent.is_some_and(|recent| recent.fill(&mut [IoSliceMut::new(&mut room[..whole])], first, false));
         if !is_recent && !self.files.read_padded_cached(&mut room[..whole], first)? {
             before_disk();
             if self.files.fetch_padded(&mut room[..whole], first)? {

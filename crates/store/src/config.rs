@@ -43,6 +43,9 @@ pub struct StoreConfig {
     pub known_sums_bytes_max: usize,
     /// Memory for recently written pages, which the stores of a node share. `None`: there is none.
     pub recent: Option<Arc<RecentPages>>,
+    /// Bytes of the shortest replica that has a first read ([`crate::Reader::begin_first_read`]). Shorter ones end before
+    /// it is worth it.
+    pub first_read_min: u64,
     /// Whether opening looks for files of unfinished or removed replicas (and removes them, with `clear_away`). This
     /// lists all directories of large replicas, so it is skipped after a clean stop.
     pub find_orphans: bool,
@@ -70,6 +73,7 @@ impl Default for StoreConfig {
             buffers_max: 16,
             known_sums_bytes_max: 32 << 20,
             recent: None,
+            first_read_min: 64 << 20,
             find_orphans: true,
             clear_away: true,
             #[cfg(any(test, feature = "planted"))]

@@ -32,6 +32,7 @@ mod codec;
 mod config;
 mod end;
 mod error;
+mod first_read;
 mod floor;
 mod journal_record;
 mod journal_references;

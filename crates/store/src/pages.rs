@@ -26,6 +26,8 @@ pub(crate) struct ReadRange<'a> {
     pub(crate) check: bool,
     /// Read from the disk even if recently written pages are in memory.
     pub(crate) from_disk: bool,
+    /// Pages in memory are there because a first read has fetched them.
+    pub(crate) is_first_read: bool,
     /// Set if the read waits for the disk.
     pub(crate) waits: Option<&'a AtomicBool>,
 }
@@ -120,7 +122,7 @@ enum Source {
 /// Fills `bufs` with recently written pages, or from the file, and the rest with zeros.
 fn fill(files: &ObjectFiles, at: ReadRange, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<Source, StoreError> {
     if let Some(recent) = files.recent.as_ref().filter(|_| !at.from_disk)
-        && recent.fill(bufs, offset)
+        && recent.fill(bufs, offset, at.is_first_read)
     {
         return Ok(Source::Memory);
     }

@@ -9,6 +9,7 @@ use types::{Crc32c, PAGE_SIZE, ReplicaId};
 use crate::StoreError;
 use crate::at_rest::AtRest;
 use crate::config::PlantedBug;
+use crate::first_read::FirstRead;
 use crate::journal_record::Beginning;
 use crate::known_sums::Table;
 use crate::object::ObjectFiles;
@@ -25,15 +26,17 @@ const STEP: usize = 2 << 20;
 
 /// A replica open for reading. Several threads may use it.
 pub struct Reader {
-    inner: Arc<Inner>,
-    replica: Arc<OpenReplica>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) replica: Arc<OpenReplica>,
     sees: ReadView,
     /// The number of its present start, and its length, when the reader was opened.
     opened: (u64, u64),
     /// Reads the disk even if recently written pages are in memory.
-    from_disk: bool,
+    pub(crate) from_disk: bool,
     /// Whether a read has waited for the disk since somebody asked.
     waits: Arc<AtomicBool>,
+    /// See [`Reader::begin_first_read`].
+    pub(crate) first_read: FirstRead,
 }
 
 /// Which bytes of a new, unfinished replica a reader sees.
@@ -46,7 +49,7 @@ pub(crate) enum ReadView {
 }
 
 /// How to read a replica now.
-enum View {
+pub(crate) enum View {
     /// A small one; all its bytes.
     Content(Arc<[u8]>),
     /// A large one without a writer.
@@ -68,7 +71,8 @@ impl View {
 impl Reader {
     /// Reads a small replica's bytes at once, so that later changes do not affect this reader.
     pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
-        let mut reader = Self { inner, replica, sees, opened: (0, 0), from_disk: false, waits: Arc::default() };
+        let (waits, first_read) = Default::default();
+        let mut reader = Self { inner, replica, sees, opened: (0, 0), from_disk: false, waits, first_read };
         let opened = {
             let mut state = reader.replica.lock();
             if state.removed {
@@ -107,7 +111,7 @@ impl Reader {
         self.replica.id
     }
 
-    fn view(&self, state: &mut State) -> Result<View, StoreError> {
+    pub(crate) fn view(&self, state: &mut State) -> Result<View, StoreError> {
         if let Some(write_state) = &state.write_state {
             let len = self.len_of(write_state);
             let in_file = write_state.in_file.end() > 0;
@@ -182,6 +186,7 @@ impl Reader {
             if step == 0 {
                 break;
             }
+            self.fetch_for(&view, at, step);
             let step = self.one_source(&view, at, step);
             let got = self.read_step(view, at, &mut buf[done..done + step])?;
             done += got;
@@ -282,8 +287,9 @@ impl Reader {
 
     fn stretch(&self, offset: u64, len: usize, end: u64) -> ReadRange<'_> {
         let check = !self.inner.config.has(PlantedBug::SkipCrc);
-        let waits = Some(&*self.waits);
-        ReadRange { replica: self.replica.id, offset, len, end, check, from_disk: self.from_disk, waits }
+        let (from_disk, waits) = (self.from_disk, Some(&*self.waits));
+        let is_first_read = self.is_first_read();
+        ReadRange { replica: self.replica.id, offset, len, end, check, from_disk, is_first_read, waits }
     }
 
     /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
@@ -321,6 +327,7 @@ impl Reader {
             if step == 0 {
                 break;
             }
+            self.fetch_for(&view, at, step);
             let step = self.one_source(&view, at, step);
             let (frames, next) = std::mem::take(&mut rest).split_at_mut(framed_len(at, step));
             let got = self.read_pages_step(view, at, step, frames)?;
@@ -398,7 +405,8 @@ impl Inner {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(PlantedBug::SkipCrc);
                     let (len, end, waits) = (index(step), u64::MAX, None);
-                    let stretch = ReadRange { replica, offset: at, len, end, check, from_disk, waits };
+                    let stretch =
+                        ReadRange { replica, offset: at, len, end, check, from_disk, is_first_read: false, waits };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;

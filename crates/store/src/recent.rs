@@ -14,6 +14,11 @@
 //!   what others use. What nobody has used while twice this memory was filled has no such protection.
 //! - A replica gives its blocks back when its files are removed.
 //!
+//! # First reads
+//! A reader that goes through a large replica for the first time gets its bytes through a few blocks of this memory as
+//! well ([`first_reads`]), past the page cache. They are given back when it ends.
+//!
+//! # Lending
 //! A reader can borrow pages ([`LentPages`]). Nobody waits for that: a write to a block that is lent out changes nothing in it, and forgets the pages
 //! that it would have changed. A lent block that is taken from its replica counts as memory in use until it is given back.
 //!
@@ -37,7 +42,7 @@ use crate::sums::PAGE;
 use crate::writer::index;
 
 /// Bytes of a block: those of a huge page.
-const BLOCK: u64 = 2 << 20;
+pub(crate) const BLOCK: u64 = 2 << 20;
 const PAGES: u64 = BLOCK / PAGE;
 const WORDS: usize = (PAGES / 64) as usize;
 
@@ -53,6 +58,7 @@ pub struct RecentPages {
     served: AtomicU64,
     lent: AtomicU64,
     missed: AtomicU64,
+    fetched: AtomicU64,
 }
 
 /// Who takes fresh memory.
@@ -77,6 +83,8 @@ pub struct RecentStats {
     pub lent_bytes: u64,
     /// Bytes that they looked for here, and got from files.
     pub missed_bytes: u64,
+    /// Bytes that first reads have fetched from files past the page cache.
+    pub fetched_bytes: u64,
 }
 
 /// A replica of one of the stores.
@@ -90,6 +98,8 @@ struct State {
     turn: u64,
     /// How many blocks have been given to replicas so far.
     given: u64,
+    /// First reads that may have blocks.
+    first_reads: usize,
     free: Vec<AlignedBuf>,
     /// Taken from replicas while they were lent out.
     lent: Vec<Arc<AlignedBuf>>,
@@ -117,8 +127,9 @@ struct Replica {
     given: u64,
     /// By their number in the replica's file.
     blocks: HashMap<u64, Arc<Block>>,
-    /// Their numbers, the oldest first.
+    /// Their numbers, the oldest first; those of first reads apart.
     order: VecDeque<u64>,
+    fetched: VecDeque<u64>,
 }
 
 type Block = RwLock<Contents>;
@@ -142,6 +153,7 @@ impl RecentPages {
             served: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             missed: AtomicU64::new(0),
+            fetched: AtomicU64::new(0),
         }
     }
 
@@ -194,6 +206,7 @@ impl RecentPages {
             served_bytes: self.served.load(Ordering::Relaxed),
             lent_bytes: self.lent.load(Ordering::Relaxed),
             missed_bytes: self.missed.load(Ordering::Relaxed),
+            fetched_bytes: self.fetched.load(Ordering::Relaxed),
         }
     }
 }
@@ -253,24 +266,33 @@ impl State {
         }
         self.take_prepared();
         let own = self.replicas.get(&key).map_or(0, |replica| replica.blocks.len());
-        let bytes = if own >= (most / 2).max(1) {
-            self.take_from(key)?
-        } else if let Some(free) = self.free.pop() {
-            free
-        } else if self.made < most && of.memory == FreshMemory::AtOnce {
+        let bytes = if own >= (most / 2).max(1) { self.take_from(key)? } else { self.take_any(user, of)? };
+        let block = self.add(key, number, user, bytes);
+        self.replicas.get_mut(&key)?.order.push_back(number);
+        Some(block)
+    }
+
+    /// Memory for a block of `user`.
+    fn take_any(&mut self, user: PrincipalId, of: &RecentPages) -> Option<AlignedBuf> {
+        if let Some(free) = self.free.pop() {
+            return Some(free);
+        }
+        if self.made < of.most && of.memory == FreshMemory::AtOnce {
             self.made += 1;
-            AlignedBuf::new(index(BLOCK))
-        } else {
-            self.take_from(self.to_give_up(user, most)?)?
-        };
+            return Some(AlignedBuf::new(index(BLOCK)));
+        }
+        self.take_from(self.to_give_up(user, of.most)?)
+    }
+
+    /// Gives the replica a block without pages.
+    fn add(&mut self, key: Key, number: u64, user: PrincipalId, bytes: AlignedBuf) -> Arc<Block> {
         self.given += 1;
         let block = Arc::new(Block::new(Contents { bytes: Arc::new(bytes), pages: [0; WORDS] }));
         let replica = self.replicas.entry(key).or_insert_with(|| Replica { user, ..Replica::default() });
         replica.blocks.insert(number, Arc::clone(&block));
-        replica.order.push_back(number);
         self.users.entry(replica.user).or_default().count += 1;
         self.touch(key);
-        Some(block)
+        block
     }
 
     /// The replica that loses a block for a write of `user`.
@@ -289,7 +311,13 @@ impl State {
     /// Takes the oldest block of a replica, or another free one. `None`: readers use them at this moment.
     fn take_from(&mut self, key: Key) -> Option<AlignedBuf> {
         let replica = self.replicas.get_mut(&key)?;
-        let number = replica.order.pop_front()?;
+        let number = replica.order.pop_front().or_else(|| replica.fetched.pop_front())?;
+        self.take_block(key, number)
+    }
+
+    /// Takes a block of a replica, whose list does not have it any more, or another free one.
+    fn take_block(&mut self, key: Key, number: u64) -> Option<AlignedBuf> {
+        let replica = self.replicas.get_mut(&key)?;
         let block = replica.blocks.remove(&number)?;
         let (user, used, is_empty) = (replica.user, replica.used, replica.blocks.is_empty());
         if is_empty {
@@ -504,10 +532,11 @@ impl ReplicaPages {
     }
 
     /// Fills `bufs` with the bytes from `offset` on. Returns `false` if some are not here: `bufs` are useless then.
-    pub(crate) fn fill(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> bool {
+    /// `is_first_read`: they are here because a first read has fetched them.
+    pub(crate) fn fill(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, is_first_read: bool) -> bool {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
         let filled = self.fill_all(bufs, offset, offset + len);
-        let counter = if filled { &self.shared.served } else { &self.shared.missed };
+        let counter = if filled && !is_first_read { &self.shared.served } else { &self.shared.missed };
         counter.fetch_add(len, Ordering::Relaxed);
         filled
     }
@@ -556,6 +585,8 @@ impl ReplicaPages {
         true
     }
 }
+
+pub(crate) mod first_reads;
 
 #[cfg(test)]
 mod tests;

@@ -48,6 +48,7 @@ pub(crate) fn inner(
         seen: Mutex::new(Memory { seen: SeenObjects::default(), changed: false }),
         records: Mutex::default(),
         holds: Mutex::new(JournalReferences::default()),
+        read_before: Mutex::default(),
         rollbacks: Mutex::new(()),
         removals: Mutex::new(()),
     })

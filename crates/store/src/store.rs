@@ -13,6 +13,7 @@ use types::{Incarnation, ObjectId, ReplicaId};
 
 use crate::buffers::Buffers;
 use crate::config::PlantedBug;
+use crate::first_read::ReadBefore;
 use crate::floor::Floor;
 use crate::journal_record::{Beginning, GenerationStart, JournalRecord, Subject};
 use crate::journal_references::{JournalReferences, Removal};
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     /// Held while an index record is replaced, because the segments' numbers change with the records.
     pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,
     pub(crate) holds: Mutex<JournalReferences>,
+    pub(crate) read_before: Mutex<ReadBefore>,
     /// Held while a checkpoint is undone.
     pub(crate) rollbacks: Mutex<()>,
     /// Held while files of removed replicas are removed.

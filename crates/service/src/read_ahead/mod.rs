@@ -1,10 +1,14 @@
 //! Reading ahead of readers whose next request can be told from their last ones. [`pattern`] decides what; threads of the
 //! node ask the kernel for it, so no request waits for that.
 //!
+//! A reader that goes through a large file for the first time has its next bytes fetched past the page cache
+//! ([`first_read`]).
+//!
 //! Only a reader that waits for the disk is looked at, or one that reads what was announced for it. So readers of cached data
 //! pay nothing.
 
 mod budget;
+mod first_read;
 mod pattern;
 
 use std::collections::VecDeque;
@@ -17,6 +21,7 @@ use parking_lot::Mutex;
 use store::Reader;
 
 use self::budget::{Budget, Period};
+use self::first_read::FirstReadAhead;
 use self::pattern::{BYTES_MAX, Noted, Pattern, SEGMENTS_MAX};
 use crate::workers::Workers;
 
@@ -94,6 +99,7 @@ pub(crate) struct HandleReadAhead {
     is_active: AtomicBool,
     /// The end of the last request, if it was a single range.
     last_end: AtomicU64,
+    first_read: FirstReadAhead,
     state: Mutex<Option<Box<State>>>,
 }
 
@@ -112,6 +118,7 @@ impl HandleReadAhead {
             node: Arc::clone(node),
             is_active: AtomicBool::new(false),
             last_end: AtomicU64::new(NOWHERE),
+            first_read: FirstReadAhead::default(),
             state: Mutex::new(None),
         }
     }
@@ -122,6 +129,10 @@ impl HandleReadAhead {
         let (first, second) = (request.next(), request.next());
         let is_active = self.is_active.load(Ordering::Relaxed);
         let goes_on = self.goes_on(first.as_ref().filter(|_| second.is_none()));
+        let only = first.as_ref().filter(|_| second.is_none());
+        if self.first_read.was_read(&self.node, reader, only, goes_on, waited) {
+            return;
+        }
         // The kernel reads ahead for a sequential reader. It waits at regular distances all the same: that is no stride.
         let is_noted = is_active || waited && !goes_on;
         if !is_noted || !self.node.is_on.load(Ordering::Relaxed) {

@@ -169,11 +169,11 @@ fn what_is_there_is_what_was_put_last() {
                     let run = pages.run(start, len);
                     let mut bytes = vec![0; len];
                     let (head, rest) = bytes.split_at_mut(len.min(3));
-                    let filled = pages.fill(&mut [IoSliceMut::new(head), IoSliceMut::new(rest)], start);
+                    let filled = pages.fill(&mut [IoSliceMut::new(head), IoSliceMut::new(rest)], start, false);
                     assert_eq!(filled, run == len, "seed {seed}");
                     if !filled {
                         bytes.truncate(run);
-                        assert!(pages.fill(&mut [IoSliceMut::new(&mut bytes)], start), "seed {seed}");
+                        assert!(pages.fill(&mut [IoSliceMut::new(&mut bytes)], start, false), "seed {seed}");
                     }
                     let lent = pages.lend(start, bytes.len()).unwrap();
                     assert!(lent.parts().flatten().eq(&bytes), "seed {seed}");

@@ -5,6 +5,7 @@ mod basic;
 mod checkpoint;
 mod crash;
 mod faults;
+mod first_read;
 mod leftovers;
 mod model;
 mod moving;

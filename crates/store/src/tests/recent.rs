@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use types::{PAGE_SIZE, PrincipalId};
 
 use super::world::{World, bytes, replica, small_config, with};
+use crate::first_read::ReadBefore;
 use crate::{FreshMemory, PlantedBug, RecentPages, RecentStats, Scrubbed, Scrubber, StoreConfig, Writer};
 
 const MIB: usize = 1 << 20;
@@ -213,15 +214,18 @@ struct Replica {
     before: Option<Vec<u8>>,
 }
 
-/// Random changes of a few replicas, and a comparison with all bytes after each. Returns the bytes that came from memory and how often some were
-/// lent, or the first difference.
-fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), String> {
+/// Random changes of a few replicas, and a comparison with all bytes after each. Returns the bytes that came from memory, how often some were
+/// lent, and how often a first read began, or the first difference.
+fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize, u64), String> {
     const MOST: usize = 200_000;
     let mut rng = SmallRng::seed_from_u64(seed);
-    let recent = Arc::new(RecentPages::new(rng.random_range(1..4) * (2 << 20), FreshMemory::AtOnce));
-    let config = || StoreConfig { recent: Some(Arc::clone(&recent)), ..with(planted) };
+    // With little memory there is no first read.
+    let blocks = if rng.random_bool(0.5) { rng.random_range(1..4) } else { 80 };
+    let recent = Arc::new(RecentPages::new(blocks * (2 << 20), FreshMemory::AtOnce));
+    let config = || StoreConfig { recent: Some(Arc::clone(&recent)), first_read_min: 1, ..with(planted) };
+    let mut first_reader = None;
     let mut world = World::open(disk::SimDisk::new(seed), config()).unwrap();
-    let (mut replicas, mut next, mut lends) = (BTreeMap::<u64, Replica>::new(), 1, 0);
+    let (mut replicas, mut next, mut lends, mut first_reads) = (BTreeMap::<u64, Replica>::new(), 1, 0, 0);
     for turn in 0..120 {
         let picked = replicas.keys().copied().nth(rng.random_range(0..4));
         let kind = rng.random_range(0..24);
@@ -243,6 +247,7 @@ fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), St
                     world.store.delete(replica(object)).unwrap();
                 }
                 replicas.retain(|_, it| it.writer.is_none());
+                first_reader = None;
                 world.journal.sync_to(world.journal.appended()).unwrap();
                 world = World::open(world.disk.kill(), config()).unwrap();
             }
@@ -299,6 +304,16 @@ fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), St
                 }
             }
         }
+        if let Some(object) = picked.filter(|_| rng.random_bool(0.3)) {
+            *world.store.inner.read_before.lock() = ReadBefore::default();
+            first_reader = world.store.open_read(replica(object)).ok();
+            if first_reader.as_ref().is_some_and(|reader| reader.begin_first_read(0)) {
+                first_reads += 1;
+                recent.forget_all();
+            }
+        }
+        // It fetches the block if it is not there, whoever has changed the replica meanwhile.
+        first_reader.iter().for_each(|reader| reader.fetch_ahead(0));
         for (object, it) in &replicas {
             let reader = match it.writer {
                 Some(_) => world.store.open_read_of_writer(replica(*object)).unwrap(),
@@ -310,7 +325,7 @@ fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), St
                 return Err(format!("turn {turn}, object {object}: {got} bytes, which differ"));
             }
             let Some(at_rest) = reader.at_rest().unwrap() else { continue };
-            for _ in 0..5 {
+            for _ in 0..if it.content.is_empty() { 0 } else { 5 } {
                 let at = rng.random_range(0..it.content.len());
                 let len = rng.random_range(1..=it.content.len() - at);
                 let found = lent(&at_rest, at, len);
@@ -321,19 +336,21 @@ fn random_run(seed: u64, planted: Option<PlantedBug>) -> Result<(u64, usize), St
             }
         }
     }
-    Ok((recent.stats().served_bytes, lends))
+    Ok((recent.stats().served_bytes, lends, first_reads))
 }
 
 #[test]
 fn no_reader_gets_an_outdated_byte() {
     let runs = (0..60).map(|seed| random_run(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
-    let (served, lends) = runs.fold((0, 0), |(served, lends), run| (served + run.0, lends + run.1));
+    let add = |sum: (u64, usize, u64), run: (u64, usize, u64)| (sum.0 + run.0, sum.1 + run.1, sum.2 + run.2);
+    let (served, lends, first_reads) = runs.fold((0, 0, 0), add);
     assert!(served > 1 << 20 && lends > 100, "{served} bytes, {lends} lends");
+    assert!(first_reads > 20, "{first_reads} first reads");
 }
 
 #[test]
 fn believing_the_memory_is_found() {
-    assert!((0..60).any(|seed| random_run(seed, Some(PlantedBug::BelieveRecent)).is_err()));
+    assert!((0..400).any(|seed| random_run(seed, Some(PlantedBug::BelieveRecent)).is_err()));
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub(crate) fn small_config() -> StoreConfig {
         snapshot_after_bytes: 128 << 10,
         checkpoint_bytes_max: 48 << 10,
         settle_step_bytes: 8 << 10,
+        first_read_min: 1 << 20,
         buffers_max: 2,
         known_sums_bytes_max: 1 << 20,
         recent: None,

@@ -179,6 +179,8 @@ fn of_recent(out: &mut Exposition, recent: &RecentStats) {
         "Of the bytes from memory, those that reads took without a copy",
     )
     .sample(recent.lent_bytes);
+    out.family("weir_first_read_bytes_total", Counter, "Bytes that first reads fetched past the page cache")
+        .sample(recent.fetched_bytes);
 }
 
 fn of_read_ahead(out: &mut Exposition, read_ahead: ReadAheadFigures) {

@@ -1,0 +1,143 @@
+//! First reads: all bytes as written, past the page cache, once for each replica, and the memory is given back.
+
+use std::sync::Arc;
+
+use types::PAGE_SIZE;
+
+use super::world::{World, bytes, replica, small_config};
+use crate::{FreshMemory, Reader, RecentPages, RecentStats, StoreConfig, StoreError};
+
+const MIB: usize = 1 << 20;
+const LEN: usize = 9 * MIB + 5000;
+/// The blocks that all first reads may have are a quarter of this: those of two.
+const MEMORY: u64 = 256 << 20;
+
+fn world(memory: u64) -> (World, Arc<RecentPages>) {
+    let recent = Arc::new(RecentPages::new(memory, FreshMemory::AtOnce));
+    let config = StoreConfig { recent: Some(Arc::clone(&recent)), first_read_min: LEN as u64, ..small_config() };
+    let world = World::open(disk::SimDisk::new(1), config).unwrap();
+    for object in 1..4 {
+        world.put(object, &bytes(object, LEN));
+    }
+    recent.forget_all();
+    (world, recent)
+}
+
+fn reader(world: &World, object: u64) -> Arc<Reader> {
+    world.store.open_read(replica(object)).unwrap()
+}
+
+/// Bytes fetched, from memory, and from files, since `before`.
+fn since(recent: &RecentPages, before: RecentStats) -> [u64; 3] {
+    let now = recent.stats();
+    let fetched = now.fetched_bytes - before.fetched_bytes;
+    [fetched, now.served_bytes - before.served_bytes, now.missed_bytes - before.missed_bytes]
+}
+
+#[test]
+fn a_first_read_has_all_bytes_and_reads_each_once() {
+    let (world, recent) = world(MEMORY);
+    let (data, before) = (bytes(1, LEN), recent.stats());
+    let first = reader(&world, 1);
+    let mut back = vec![0; LEN];
+    assert_eq!(first.read(0, &mut back[..MIB + 3]).unwrap(), MIB + 3);
+    assert_eq!(since(&recent, before)[0], 0, "it has not begun");
+    assert!(first.begin_first_read(MIB as u64 + 3));
+    let mut at = MIB + 3;
+    for (number, step) in (0..).zip([100, 700_000, 3 * MIB + 77, 5, MIB].iter().cycle()) {
+        // Some blocks are fetched ahead, by another thread.
+        if number % 2 == 0 {
+            let ahead = (at as u64 / Reader::FETCH_BYTES + 1) * Reader::FETCH_BYTES;
+            std::thread::scope(|scope| scope.spawn(|| first.fetch_ahead(ahead)).join().unwrap());
+        }
+        let end = (at + step).min(LEN);
+        assert_eq!(first.read(at as u64, &mut back[at..end]).unwrap(), end - at);
+        at = end;
+        if at == LEN {
+            break;
+        }
+    }
+    assert!(back == data);
+    let [fetched, served, missed] = since(&recent, before);
+    let pages = LEN.next_multiple_of(PAGE_SIZE) as u64;
+    assert_eq!(fetched, pages, "each block once");
+    assert_eq!(served, 0, "nothing was there before");
+    assert!(missed >= LEN as u64, "{missed}");
+    // Its memory is free again.
+    drop(first);
+    let before = recent.stats();
+    assert!(world.read_all(1) == data);
+    assert_eq!(since(&recent, before)[..2], [0, 0]);
+    assert!(recent.stats().bytes <= 16 * Reader::FETCH_BYTES);
+}
+
+#[test]
+fn pages_with_checksums_come_from_a_first_read_too() {
+    let (world, recent) = world(MEMORY);
+    let [mut plain, mut framed] = [Vec::new(), Vec::new()];
+    reader(&world, 1).read_pages(100, LEN as u32, &mut plain).unwrap();
+    let (first, before) = (reader(&world, 1), recent.stats());
+    assert!(first.begin_first_read(0));
+    first.read_pages(100, LEN as u32, &mut framed).unwrap();
+    assert!(plain == framed && since(&recent, before)[0] >= LEN as u64);
+}
+
+#[test]
+fn it_is_for_long_replicas_without_a_writer_that_were_not_read_so_before() {
+    let (world, _recent) = world(MEMORY);
+    assert!(reader(&world, 1).begin_first_read(0));
+    assert!(!reader(&world, 1).begin_first_read(0), "it was read before");
+    world.put(4, &bytes(4, LEN - 1));
+    assert!(!reader(&world, 4).begin_first_read(0), "it is too short");
+    let writer = world.store.reopen(replica(2)).unwrap();
+    let second = reader(&world, 2);
+    assert!(!second.begin_first_read(0), "it has a writer");
+    writer.complete().unwrap();
+    assert!(second.begin_first_read(0) && second.begin_first_read(0), "it is on");
+}
+
+#[test]
+fn all_first_reads_together_have_a_part_of_the_memory() {
+    let (world, recent) = world(MEMORY);
+    let [one, two, three] = [1, 2, 3].map(|object| reader(&world, object));
+    assert!(one.begin_first_read(0) && two.begin_first_read(0) && !three.begin_first_read(0));
+    one.end_first_read();
+    one.fetch_ahead(0);
+    assert_eq!(recent.stats().fetched_bytes, 0, "it has ended");
+    world.put(4, &bytes(4, LEN));
+    assert!(reader(&world, 4).begin_first_read(0));
+    let (small, _) = self::world(120 << 20);
+    assert!(!reader(&small, 1).begin_first_read(0), "there is too little memory");
+}
+
+#[test]
+fn a_read_elsewhere_takes_no_block() {
+    let (world, recent) = world(MEMORY);
+    let long = bytes(9, 40 * MIB);
+    world.put(9, &long);
+    recent.forget_all();
+    let first = reader(&world, 9);
+    assert!(first.begin_first_read(0));
+    let mut back = [0; 100];
+    assert_eq!(first.read(39 * MIB as u64, &mut back).unwrap(), 100);
+    assert!(recent.stats().fetched_bytes == 0 && back == long[39 * MIB..][..100]);
+    assert_eq!(first.read(MIB as u64, &mut back).unwrap(), 100);
+    assert!(recent.stats().fetched_bytes == Reader::FETCH_BYTES && back == long[MIB..][..100]);
+}
+
+#[test]
+fn a_damaged_page_is_not_shown() {
+    let (world, recent) = world(MEMORY);
+    let path = world.store.inner.objects.path(replica(1));
+    assert!(world.disk.rot(&path, 5 * MIB as u64));
+    let first = reader(&world, 1);
+    assert!(first.begin_first_read(0));
+    let mut back = vec![0; LEN];
+    let read = first.read(0, &mut back);
+    assert!(matches!(read, Err(StoreError::Checksum { .. })), "{read:?}");
+    assert!(recent.stats().fetched_bytes >= 3 * Reader::FETCH_BYTES);
+    // What is around it can be read.
+    let before = &mut back[..5 * MIB / PAGE_SIZE * PAGE_SIZE];
+    assert_eq!(first.read(0, before).unwrap(), before.len());
+    assert!(*before == bytes(1, LEN)[..before.len()]);
+}
