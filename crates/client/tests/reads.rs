@@ -102,6 +102,41 @@ fn open(url: &Url) -> RemoteFile {
     client().open(url, OpenOptions::READ, 0).unwrap()
 }
 
+/// Where the same server is found behind a proxy, with this delay each way. The proxy itself is near.
+fn behind_a_proxy(server: &Url, one_way: Duration) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut url = server.clone();
+    url.server.port = listener.local_addr().unwrap().port();
+    let target = (server.server.host.clone(), server.server.port);
+    let forward = move |mut from: TcpStream, mut to: TcpStream| {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            std::thread::sleep(one_way);
+            if to.write_all(&buffer[..len]).is_err() {
+                break;
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((target.0.as_str(), target.1)).unwrap();
+            let (client_too, server_too) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || forward(client, server));
+            std::thread::spawn(move || forward(server_too, client_too));
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_behind_a_proxy_is_as_far_away_as_its_answers_are() {
+    let (url, _) = server(|_, whole| vec![(OK, whole)]);
+    let settings = Settings { window: 64, ..Settings::default() };
+    let far = behind_a_proxy(&url, Duration::from_millis(20));
+    let file = Client::new(settings).open(&far, OpenOptions::READ, 0).unwrap();
+    assert_eq!(file.window_for(4 << 20), 64, "a round trip of 40 ms");
+}
+
 /// Small spans, one of several segments, and an empty one.
 fn spans() -> Vec<Span> {
     let mut spans: Vec<Span> = (0..3000_usize).map(|n| Span { offset: n as u64 * 977, len: 1 + n % 50 }).collect();
