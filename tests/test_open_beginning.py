@@ -1,14 +1,19 @@
 """weir's extension of open: the answer also has the beginning of the file, so that a short read needs no further round trip."""
 
 import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import raw
 from clients import xrdcp
-from content import KIB, content, write
-from harness import weir
+from cluster import Cluster
+from content import KIB, MIB, content, write
+from harness import WEIR_BIN, Weir, weir
 from raw import Raw
 from test_damage import flip, places_of
+from test_metrics import named, samples
 
 RETSTAT = 0x0400
 VERSION, OLDER = 0x520, 0x511
@@ -94,3 +99,106 @@ def test_a_damaged_beginning_is_not_sent(own_node, tmp_path):
     assert connection.read(handle, 0, 10).status == raw.ERROR
     connection.socket.close()
     assert weir("cat", f"{node.url}//damaged").returncode != 0
+
+
+# What weir's own client makes of it.
+
+BEGINNING = 64 * KIB
+SIZES = [0, 1, BEGINNING - 1, BEGINNING, BEGINNING + 1, 9 * MIB + 7]
+
+
+class Counted:
+    """A node, or a cluster with its manager, that counts the requests of its clients."""
+
+    def __init__(self, url: str, nodes: list):
+        self.url, self.nodes = url, nodes
+
+    def count(self, *requests: str) -> int:
+        found = [samples(node) for node in self.nodes]
+        return int(sum(named(of, "weir_request_seconds_count", request=request) for of in found for request in requests))
+
+
+@pytest.fixture(scope="module", params=["node", "cluster"])
+def counted(request, tmp_path_factory) -> Iterator[Counted]:
+    home, flags = tmp_path_factory.mktemp(request.param) / "home", ("--metrics", "127.0.0.1:0")
+    if request.param == "node":
+        with Weir(home, flags=flags).start() as node:
+            yield Counted(node.url, [node])
+    else:
+        with Cluster(home, 2, flags) as cluster:
+            yield Counted(cluster.url, cluster.nodes)
+
+
+@pytest.fixture(scope="module")
+def sized(counted, tmp_path_factory) -> dict[int, bytes]:
+    folder, found = tmp_path_factory.mktemp("sized"), {}
+    for size in SIZES:
+        source = write(folder / str(size), f"sized {size}", size)
+        xrdcp("-f", source, f"{counted.url}//{size}").ok()
+        found[size] = source.read_bytes()
+    return found
+
+
+def cp(*options: str):
+    def copied(url: str, folder: Path) -> bytes:
+        done = weir("cp", *options, url, str(folder / "copy"))
+        assert done.returncode == 0, done.stderr
+        return (folder / "copy").read_bytes()
+
+    return copied
+
+
+def into_a_pipe(*command: str):
+    def copied(url: str, _: Path) -> bytes:
+        done = subprocess.run([WEIR_BIN, *(word.format(url=url) for word in command)], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return copied
+
+
+# With and without a comparison with the server's checksum.
+WAYS = {
+    "cp": cp(),
+    "cp to a pipe": into_a_pipe("cp", "{url}", "-"),
+    "cat": into_a_pipe("cat", "{url}"),
+    "cp without a checksum": cp("--no-verify"),
+    "cp over three connections": cp("--no-verify", "--streams", "3"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_download_reads_only_what_did_not_come_with_the_open(counted, sized, tmp_path, way):
+    for size, expected in sized.items():
+        before = counted.count("read", "readv", "pgread")
+        assert WAYS[way](f"{counted.url}//{size}", tmp_path) == expected, size
+        reads = counted.count("read", "readv", "pgread") - before
+        if size > BEGINNING:
+            # A server may send less than was asked for. `cat` reads up to an empty answer.
+            assert reads >= 1, size
+        elif way == "cp" and len(counted.nodes) == 1:
+            # From a node, small files travel together, and their pages have checksums of their own.
+            assert reads == (size > 0), size
+        else:
+            # That a file is empty, `cat` believes only a read.
+            assert reads == (way == "cat" and size == 0), size
+        (tmp_path / "copy").unlink(missing_ok=True)
+
+
+def test_a_verified_download_sums_the_beginning_too(counted, sized, tmp_path):
+    for size, expected in sized.items():
+        before = counted.count("query")
+        assert cp()(f"{counted.url}//{size}", tmp_path) == expected, size
+        # At least the checksum of the file.
+        assert counted.count("query") > before, size
+        (tmp_path / "copy").unlink()
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_a_copy_that_goes_on_gets_what_it_lacks(counted, sized, tmp_path, size):
+    copy, part, expected = tmp_path / "copy", tmp_path / ".copy.weir-part", sized[size]
+    for kept in {0, 1, min(size, BEGINNING) // 2, size // 2, size - 1}:
+        part.write_bytes(expected[:kept])
+        done = weir("cp", "--resume", f"{counted.url}//{size}", str(copy))
+        assert done.returncode == 0 and copy.read_bytes() == expected, (kept, done.stderr)
+        copy.unlink()

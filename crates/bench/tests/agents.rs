@@ -18,7 +18,7 @@ use weir_bench::coordinate::message::{AgentMessage, CoordinatorMessage, TrialFol
 use weir_bench::coordinate::{Coordinator, CoordinatorEvent, Job, Kind, PROGRAM, PeerIntroduction, Setting};
 use weir_bench::network::Program;
 use weir_bench::peer::{self, Fresh, Hello, Peer, Role, Secret, Token};
-use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir, Window};
 use weir_bench::workload::{Access, Site, SmallPhase, SmallSpec, StreamSpec};
 
 fn token(byte: u8) -> Token {
@@ -72,7 +72,7 @@ fn stranger(coordinator: &Coordinator, program: &str) -> Peer<TcpStream> {
 }
 
 fn phases() -> [Phase; 2] {
-    let io_options = IoOptions { direct: false, durability: Durability::None, window: 1 };
+    let io_options = IoOptions { direct: false, durability: Durability::None, window: Window::Fixed(1) };
     let stream = StreamSpec {
         access: Access::Write,
         streams: 5,

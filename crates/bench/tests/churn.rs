@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
-use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir, Window};
 use weir_bench::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Site, Sizes, Workload};
 
 fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
@@ -23,7 +23,7 @@ fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
         mix: Mix::default(),
         filled: phase != ChurnPhase::Fill,
         one_directory,
-        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: Window::Fixed(1) },
         rate: None,
         seed: 11,
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
-use weir_bench::target::{Durability, IoOptions, RelName, Target, TargetDir};
+use weir_bench::target::{Durability, IoOptions, RelName, Target, TargetDir, Window};
 use weir_bench::workload::{DaqError, DaqSpec, Site, Workload};
 
 const MIB: u64 = 1 << 20;
@@ -24,7 +24,7 @@ fn spec() -> DaqSpec {
         buffer_bytes: MIB,
         followers: 2,
         copiers: 1,
-        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: Window::Fixed(1) },
         verify: true,
     }
 }
@@ -126,14 +126,21 @@ fn a_rate_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 
 #[test]
 fn a_recorder_takes_answers_when_they_come() {
-    let site = Site::on(Arc::new(fake::DelayedSystem(Duration::from_millis(5))), Arc::new(Content::new(5)));
-    let io_options = IoOptions { window: 4, ..spec().io_options };
+    let distant = fake::DelayedSystem { round_trip: Duration::from_millis(5), needs_window: 9 };
+    let site = Site::on(Arc::new(distant), Arc::new(Content::new(5)));
+    let io_options = IoOptions { window: Window::Fixed(4), ..spec().io_options };
     // One block each 62 ms.
     let paced = DaqSpec { recorders: 1, files: 1, file_bytes: 4 * MIB, rate: Some(4 * MIB), ..spec() };
     let paced = DaqSpec { followers: 0, copiers: 0, io_options, ..paced };
     let finished = paced.worker_pool(&site, 0..1).unwrap().run(None, |_| true);
     let median = tally(&finished, 0).latency.quantile(0.5).unwrap();
     assert!(median < Duration::from_millis(30), "{median:?}");
+
+    let auto = IoOptions { window: Window::Auto, ..io_options };
+    let fast = DaqSpec { io_options: auto, rate: None, ..paced };
+    let finished = fast.worker_pool(&site, 0..1).unwrap().run(None, |_| true);
+    let done = tally(&finished, 0);
+    assert_eq!((done.auto_window, done.failed(), done.bytes), (9, 0, 4 * MIB));
 }
 
 #[test]

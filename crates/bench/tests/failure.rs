@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Reading, Tally};
-use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};
+use weir_bench::target::{Durability, IoOptions, RelName, TargetDir, Window};
 use weir_bench::workload::{FailureSpec, Site, Workload};
 
 fn spec() -> FailureSpec {
@@ -20,7 +20,7 @@ fn spec() -> FailureSpec {
         readers: 1,
         seconds: 2,
         wait_seconds: 1,
-        io_options: IoOptions { direct: false, durability: Durability::None, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::None, window: Window::Fixed(1) },
     }
 }
 

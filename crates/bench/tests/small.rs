@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
-use weir_bench::target::{Durability, Failure, IoOptions, RelName, Target, TargetDir};
+use weir_bench::target::{Durability, Failure, IoOptions, RelName, Target, TargetDir, Window};
 use weir_bench::workload::{Site, SmallError, SmallPhase, SmallSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -21,7 +21,7 @@ fn target(folder: &Path) -> Arc<dyn Target> {
 }
 
 fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
-    let io_options = IoOptions { direct: false, durability: Durability::None, window: 1 };
+    let io_options = IoOptions { direct: false, durability: Durability::None, window: Window::Fixed(1) };
     SmallSpec {
         phase,
         clients: 3,

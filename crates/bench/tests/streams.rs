@@ -12,7 +12,7 @@ use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::memory::Memory;
-use weir_bench::target::{Durability, Failure, IoOptions, Purpose, RelName, Target, TargetDir};
+use weir_bench::target::{Durability, Failure, IoOptions, Purpose, RelName, Target, TargetDir, Window};
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -32,7 +32,7 @@ fn spec(access: Access) -> StreamSpec {
         file_bytes: 3 << 20,
         block_bytes: 64 << 10,
         chunks: 1,
-        io_options: IoOptions { direct: false, durability: Durability::Close, window: 4 },
+        io_options: IoOptions { direct: false, durability: Durability::Close, window: Window::Fixed(4) },
         rate: None,
         write_percent: 50,
         verify: true,
@@ -148,7 +148,7 @@ fn direct_reads_and_writes_are_the_same_bytes() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = target(folder.path());
     make(&target, 2);
-    let direct = IoOptions { direct: true, durability: Durability::None, window: 1 };
+    let direct = IoOptions { direct: true, durability: Durability::None, window: Window::Fixed(1) };
     let (_, written) = run(&StreamSpec { io_options: direct, block_bytes: 1 << 20, ..spec(Access::Write) }, &target);
     assert_eq!((written.bytes, written.failed()), (12 << 20, 0), "{:?}", written.complaints);
     let (_, read) = run(&StreamSpec { io_options: direct, block_bytes: 12 << 10, ..spec(Access::RandomRead) }, &target);
@@ -240,11 +240,29 @@ fn files_that_were_cut_short_are_read_up_to_their_written_length() {
 }
 
 #[test]
+fn an_automatic_window_is_that_of_each_file_and_is_recorded() {
+    for (needed, had) in [(1, 1), (7, 7), (1000, 64)] {
+        let distant: Arc<dyn Target> =
+            Arc::new(fake::DelayedSystem { round_trip: Duration::from_millis(20), needs_window: needed });
+        let auto = IoOptions { window: Window::Auto, ..spec(Access::Write).io_options };
+        let of = |io_options| StreamSpec { io_options, streams: 2, files: 1, verify: false, ..spec(Access::Write) };
+        let (finished, done) = run(&of(auto), &distant);
+        assert_eq!((done.operations, done.failed(), done.auto_window), (96, 0, had), "{needed}");
+        // Each of the two streams waits for its 48 answers, of which so many come together.
+        let trips = 48_u32.div_ceil(u32::try_from(had).unwrap());
+        assert!(finished.wall >= Duration::from_millis(20) * trips, "{needed}: {:?}", finished.wall);
+        let (_, fixed) = run(&of(IoOptions { window: Window::Fixed(3), ..auto }), &distant);
+        assert_eq!((fixed.operations, fixed.auto_window), (96, 0));
+    }
+}
+
+#[test]
 fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
-    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem(Duration::from_millis(5)));
+    let distant: Arc<dyn Target> =
+        Arc::new(fake::DelayedSystem { round_trip: Duration::from_millis(5), needs_window: 1 });
     for (access, window) in [(Access::Write, 1), (Access::Write, 4), (Access::Read, 4)] {
         // One request each 62 ms.
-        let io_options = IoOptions { window, ..spec(Access::Write).io_options };
+        let io_options = IoOptions { window: Window::Fixed(window), ..spec(Access::Write).io_options };
         let spec = StreamSpec {
             io_options,
             streams: 1,
@@ -262,7 +280,7 @@ fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
 
 #[test]
 fn the_workers_of_a_stream_keep_its_rate_together() {
-    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem(Duration::ZERO));
+    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem { round_trip: Duration::ZERO, needs_window: 1 });
     let paced = StreamSpec {
         streams: 1,
         files: 1,

@@ -40,6 +40,20 @@ impl Client {
     /// # Errors
     /// The server refuses, or the connection fails.
     pub fn open_direct(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<Opened, ClientError> {
+        self.open_direct_with(url, Open::plain(Access(mode), options, url.target()))
+    }
+
+    /// The same for reading. A file that is not striped comes with up to `kib` KiB of its beginning, as that of
+    /// [`Client::open_to_read`] does.
+    ///
+    /// # Errors
+    /// The server refuses, or the connection fails.
+    pub fn open_direct_to_read(&mut self, url: &Url, kib: u8) -> Result<Opened, ClientError> {
+        let open = Open { beginning_kib: kib, ..Open::plain(Access::NONE, OpenOptions::READ, url.target()) };
+        self.open_direct_with(url, open)
+    }
+
+    fn open_direct_with(&mut self, url: &Url, open: Open) -> Result<Opened, ClientError> {
         let mut asked = url.clone();
         asked.add_words(&format!("{DIRECT_KEY}=1"));
         // Only a server may set this word.
@@ -48,7 +62,7 @@ impl Client {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
             Some((file, to.word(UNITS_KEY).and_then(UnitAddress::parse_all).unwrap_or_default()))
         };
-        Ok(match self.open_until((&asked, None), Open::plain(Access(mode), options, asked.target()), &led)? {
+        Ok(match self.open_until((&asked, None), Open { target: asked.target(), ..open }, &led)? {
             OpenResult::File(file) => Opened::File(file),
             OpenResult::Redirected((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })

@@ -99,6 +99,18 @@ impl RemoteFile {
         std::mem::take(&mut self.beginning)
     }
 
+    /// Copies bytes at `offset` from the beginning that came with the open. Returns their number. A reader of the whole
+    /// file needs them once, so the last copy drops them.
+    pub(crate) fn copy_beginning(&mut self, offset: u64, into: &mut [u8]) -> usize {
+        let from = usize::try_from(offset).ok().and_then(|offset| self.beginning.get(offset..)).unwrap_or_default();
+        let len = from.len().min(into.len());
+        into[..len].copy_from_slice(&from[..len]);
+        if len > 0 && len == from.len() {
+            self.beginning = Vec::new();
+        }
+        len
+    }
+
     /// Returns its attributes at the time of the open.
     #[must_use]
     pub fn stat(&self) -> &StatReply {

@@ -1,5 +1,6 @@
 //! Reads a file into buffers of the caller, with several requests under way.
 
+use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub struct Chunk<B> {
 pub struct Reader<B> {
     file: RemoteFile,
     pending: Vec<Pending<B>>,
+    /// Parts that the answer to the open had, so that they need no request.
+    ready: VecDeque<Chunk<B>>,
     /// It counts the bytes of the file, so that answers of one byte each count as slow, too.
     pace: Pace,
 }
@@ -48,16 +51,19 @@ struct Pending<B> {
 }
 
 impl<B: DerefMut<Target = [u8]>> Reader<B> {
-    /// Reads `file`.
+    /// Reads `file`. If its beginning came with the open ([`crate::Client::open_to_read`]), the reader requests only the
+    /// bytes behind it.
     #[must_use]
     pub fn new(file: RemoteFile) -> Self {
-        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()) }
+        Self { file, pending: Vec::new(), ready: VecDeque::new(), pace: Pace::new(Instant::now()) }
     }
 
     /// Reads `file` while it grows. Parts at its present end are shorter than requested, or empty.
     #[must_use]
     pub fn growing(mut file: RemoteFile) -> Self {
         file.grows = true;
+        // There may be more by now, for which a reader at the end would have to wait.
+        file.beginning = Vec::new();
         Self::new(file)
     }
 
@@ -69,13 +75,13 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
 
     /// Returns the file for requests of another kind; `None` while requests of this reader are under way.
     pub fn file_mut(&mut self) -> Option<&mut RemoteFile> {
-        self.pending.is_empty().then_some(&mut self.file)
+        (self.under_way() == 0).then_some(&mut self.file)
     }
 
     /// Returns the number of requests under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.ready.len()
     }
 
     /// Requests `len` bytes (at least 1, at most the buffer's length) at `offset`.
@@ -98,13 +104,18 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         asked
     }
 
-    fn ask_now(&mut self, offset: u64, len: usize, wait_seconds: u8, buffer: B) -> Result<(), ClientError> {
+    fn ask_now(&mut self, offset: u64, len: usize, wait_seconds: u8, mut buffer: B) -> Result<(), ClientError> {
         let want = len.min(buffer.len());
+        let got = self.file.copy_beginning(offset, &mut buffer[..want]);
+        if got > 0 && got == want {
+            self.ready.push_back(Chunk { offset, len: got, buffer });
+            return Ok(());
+        }
         if self.pending.is_empty() {
             self.pace = Pace::new(Instant::now());
         }
         let (stream, waits) = (StreamId::default(), WaitLimit::default());
-        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false, wait_seconds });
+        self.pending.push(Pending { stream, offset, want, got, buffer, waits, damaged: false, wait_seconds });
         let last = self.pending.len() - 1;
         self.begin_to_wait(last);
         match self.send(last).and_then(|()| self.file.session.flush()) {
@@ -148,6 +159,9 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     }
 
     fn wait_till(&mut self, end: Option<Instant>) -> Result<Option<Chunk<B>>, ClientError> {
+        if let Some(chunk) = self.ready.pop_front() {
+            return Ok(Some(chunk));
+        }
         while !self.pending.is_empty() {
             if let Some(end) = end {
                 let until = self.pending.iter().map(|pending| pending.waits.until());

@@ -57,7 +57,10 @@ fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::
             // protocol, login, open
             3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
             3007 => vec![(OK, vec![7; 16])],
-            3010 => vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], format!("1 {LEN} 16 1000\0").as_bytes()].concat())],
+            3010 => {
+                let (stat, beginning) = (format!("1 {LEN} 16 1000\0"), &content[..usize::from(head[10]) << 10]);
+                vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], stat.as_bytes(), beginning].concat())]
+            }
             READ => answers(count.fetch_add(1, Ordering::Relaxed), part(&head, &content)),
             READV => answers(count.fetch_add(1, Ordering::Relaxed), right(&data, &content)),
             _ => vec![(OK, vec![])],
@@ -86,14 +89,52 @@ fn right(segments: &[u8], content: &[u8]) -> Vec<u8> {
     segments.chunks(16).flat_map(one).collect()
 }
 
-fn open(url: &Url) -> RemoteFile {
-    let settings = Settings {
+fn client() -> Client {
+    Client::new(Settings {
         silence_max: Duration::from_secs(2),
         recovery_max: Duration::from_secs(3),
         wait_max: Duration::from_secs(5),
         ..Settings::default()
+    })
+}
+
+fn open(url: &Url) -> RemoteFile {
+    client().open(url, OpenOptions::READ, 0).unwrap()
+}
+
+/// Where the same server is found behind a proxy, with this delay each way. The proxy itself is near.
+fn behind_a_proxy(server: &Url, one_way: Duration) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut url = server.clone();
+    url.server.port = listener.local_addr().unwrap().port();
+    let target = (server.server.host.clone(), server.server.port);
+    let forward = move |mut from: TcpStream, mut to: TcpStream| {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            std::thread::sleep(one_way);
+            if to.write_all(&buffer[..len]).is_err() {
+                break;
+            }
+        }
     };
-    Client::new(settings).open(url, OpenOptions::READ, 0).unwrap()
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((target.0.as_str(), target.1)).unwrap();
+            let (client_too, server_too) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || forward(client, server));
+            std::thread::spawn(move || forward(server_too, client_too));
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_behind_a_proxy_is_as_far_away_as_its_answers_are() {
+    let (url, _) = server(|_, whole| vec![(OK, whole)]);
+    let settings = Settings { window: 64, ..Settings::default() };
+    let far = behind_a_proxy(&url, Duration::from_millis(20));
+    let file = Client::new(settings).open(&far, OpenOptions::READ, 0).unwrap();
+    assert_eq!(file.window_for(4 << 20), 64, "a round trip of 40 ms");
 }
 
 /// Small spans, one of several segments, and an empty one.
@@ -152,12 +193,66 @@ fn a_redirected_request_is_sent_again() {
     for n in 0..3 {
         reader.ask((n * PART) as u64, PART, vec![0; PART]).unwrap();
     }
-    let mut found = vec![0; 3 * PART];
+    assert!(rest_of(&mut reader, 3 * PART) == content()[..3 * PART]);
+}
+
+/// What comes in the parts that a reader still waits for, from the beginning of the file.
+fn rest_of(reader: &mut Reader<Vec<u8>>, len: usize) -> Vec<u8> {
+    let mut found = vec![0; len];
     while let Some(chunk) = reader.wait().unwrap() {
         let at = usize::try_from(chunk.offset).unwrap();
         found[at..at + chunk.len].copy_from_slice(&chunk.buffer[..chunk.len]);
     }
-    assert!(found == content()[..3 * PART]);
+    found
+}
+
+#[test]
+fn a_reader_requests_only_what_did_not_come_with_the_open() {
+    const BEGINNING: usize = 64 << 10;
+    for part in [1000, BEGINNING - 1, BEGINNING, BEGINNING + 1, 100_000] {
+        let requested = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requested);
+        let (url, _) = server(move |number, whole| {
+            counted.fetch_add(whole.len(), Ordering::Relaxed);
+            // The connection ends before the first answer is complete. The panic closes it.
+            assert!(number > 0, "as it is meant");
+            vec![(OK, whole)]
+        });
+        let mut reader = Reader::new(client().open_to_read(&url, 64).unwrap());
+        let parts = (BEGINNING + 1).div_ceil(part);
+        for n in 0..parts {
+            reader.ask((n * part) as u64, part, vec![0; part]).unwrap();
+        }
+        assert_eq!(reader.under_way(), parts);
+        assert!(reader.file_mut().is_none());
+        assert!(rest_of(&mut reader, parts * part) == content()[..parts * part], "{part}");
+        // The first request was in vain, and all of them were sent again.
+        let rest = parts * part - BEGINNING;
+        assert!((rest..=2 * rest).contains(&requested.load(Ordering::Relaxed)), "{part}");
+        assert!(reader.file_mut().is_some());
+        // The bytes are for one reading of the file. The next one asks the server.
+        reader.ask(0, part, vec![0; part]).unwrap();
+        assert!(rest_of(&mut reader, part) == content()[..part], "{part}");
+        assert!(requested.load(Ordering::Relaxed) >= rest + part);
+    }
+}
+
+#[test]
+fn a_beginning_is_ready_at_once_except_of_a_file_that_grows() {
+    let (url, count) = server(|_, whole| vec![(OK, whole)]);
+    let mut reader = Reader::new(client().open_to_read(&url, 1).unwrap());
+    reader.ask(24, 1000, vec![0; 1000]).unwrap();
+    let chunk = reader.wait_until(std::time::Instant::now()).unwrap().unwrap();
+    assert_eq!((chunk.offset, chunk.len, count.load(Ordering::Relaxed)), (24, 1000, 0));
+    assert!(chunk.buffer == content()[24..1024]);
+    reader.ask(0, 10, vec![0; 10]).unwrap();
+    assert!(reader.give_up().is_some(), "a part that is ready keeps nobody waiting");
+
+    let mut reader = Reader::growing(client().open_to_read(&url, 1).unwrap());
+    let before = count.load(Ordering::Relaxed);
+    reader.ask(0, 1000, vec![0; 1000]).unwrap();
+    assert!(rest_of(&mut reader, 1000) == content()[..1000]);
+    assert_eq!(count.load(Ordering::Relaxed), before + 1, "it may have more by now");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use crate::context::Context;
-use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
+use crate::ends::{BEGINNING_KIB, CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
 use crate::follow::Growing;
 use crate::held_back::HeldBack;
@@ -248,10 +248,11 @@ impl Bulk<'_> {
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
             CopyPath::Remote(url) => {
+                let kib = if self.may_skip_the_beginning() { 0 } else { BEGINNING_KIB };
                 // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
-                    true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
-                    false => client.open_direct(url, OpenOptions::READ, 0)?,
+                    true => client::Opened::File(client.open_to_read(url, kib)?),
+                    false => client.open_direct_to_read(url, kib)?,
                 };
                 let file = match opened {
                     client::Opened::File(file) => file,
@@ -276,6 +277,12 @@ impl Bulk<'_> {
             }
             CopyPath::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
         }
+    }
+
+    /// Whether the target may have all of the source already, or its beginning. Then it would be in vain to get the
+    /// beginning with the open.
+    fn may_skip_the_beginning(&self) -> bool {
+        self.context.options.resume || self.how == CopyAction::Compare
     }
 
     /// Opens the target and returns the offset at which to start. Where it continues an earlier copy at a server, it also returns the

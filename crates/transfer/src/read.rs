@@ -1,8 +1,8 @@
 //! Reads one file from beginning to end, wherever it is.
 
 use client::{Client, Opened};
-use wire::request::OpenOptions;
 
+use crate::ends::BEGINNING_KIB;
 use crate::error::TransferError;
 use crate::place::CopyPath;
 
@@ -23,15 +23,21 @@ pub fn read_all(
     match at {
         CopyPath::Remote(url) => {
             let mut offset = 0;
-            match client.open_direct(url, OpenOptions::READ, 0)? {
+            match client.open_direct_to_read(url, BEGINNING_KIB)? {
                 Opened::File(mut file) => {
-                    loop {
+                    let beginning = file.take_beginning();
+                    if !beginning.is_empty() {
+                        each(&beginning)?;
+                        offset = beginning.len() as u64;
+                    }
+                    let mut is_whole = offset > 0 && offset == file.stat().size;
+                    while !is_whole {
                         let got = file.read_at(offset, &mut buffer)?;
-                        if got == 0 {
-                            break;
+                        if got > 0 {
+                            each(&buffer[..got])?;
                         }
-                        each(&buffer[..got])?;
                         offset += got as u64;
+                        is_whole = got == 0;
                     }
                     client.give_back(file.close()?, url);
                 }

@@ -350,6 +350,7 @@ impl Campaign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Window;
 
     const CAMPAIGN: &str = r#"
         name = "two disks"
@@ -403,6 +404,33 @@ mod tests {
         let campaign = Campaign::parse(CAMPAIGN).unwrap();
         assert_eq!((campaign.works().len(), campaign.combinations()), (20, 20));
         assert_eq!(campaign.works().iter().filter(|work| !work.needs_system()).count(), 2);
+    }
+
+    #[test]
+    fn a_window_is_a_number_or_automatic() {
+        let with = |window: &str| {
+            let streams = format!("streams = [1]\nwindow = {window}");
+            // The last section is a placement.
+            let text = format!("{}\nwindow = \"auto\"\n", CAMPAIGN.replace("streams = [1, 6, 8]", &streams));
+            Campaign::parse(&text)
+        };
+        let campaign = with("[4, \"auto\"]").unwrap();
+        let works = |name: &str| campaign.works().into_iter().filter(move |work| work.name == name).collect::<Vec<_>>();
+        let windows = |name: &str| -> Vec<Window> {
+            let phases = works(name).into_iter().flat_map(|work| work.phases);
+            phases.filter_map(|phase| phase.workload().io_options()).map(|options| options.window).collect()
+        };
+        assert_eq!(windows("large"), [[Window::Fixed(4); 3], [Window::Auto; 3]].concat().repeat(2));
+        assert_eq!(windows("placement"), [Window::Auto; 3]);
+        assert_eq!(windows("daq"), [Window::Fixed(1); 4], "the default is the same for all systems");
+        let shown =
+            |work: &Work| work.parameters.iter().find(|(name, _)| name == "window").map(|(_, value)| value.clone());
+        assert_eq!(works("large").iter().filter_map(shown).collect::<Vec<_>>(), ["4", "auto", "4", "auto"]);
+        for wrong in ["\"fast\"", "\"4\"", "-1", "1.5", "[4, \"automatic\"]"] {
+            let error = with(wrong).unwrap_err().to_string();
+            assert!(error.contains("expected a window: a number of requests, or \"auto\""), "{error}");
+        }
+        assert!(with("0").unwrap_err().to_string().contains("window is 0; give at least 1"));
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl RoleDone {
         said(bytes.into_iter().all(|bytes| bytes <= COUNT_MAX), "a flow of impossible counts")?;
         said(tally.served.keys().all(|server| server.len() <= NAME_BYTES_MAX), "the name of a server is too long")?;
         let served = tally.served.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let ended = [tally.missed, tally.lost, tally.cut, tally.left_out];
+        let ended = [tally.missed, tally.lost, tally.cut, tally.left_out, tally.auto_window];
         let counts = [tally.operations, tally.bytes, tally.verified, tally.wrong, served];
         let failures = tally.failures.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
         said(

@@ -73,6 +73,9 @@ pub struct Cell {
     pub failed: u64,
     /// The share of bytes that each server or site moved, if the protocol reveals the server.
     pub served: BTreeMap<String, f64>,
+    /// The most requests that an automatic window had under way on one file, in all repeats; 0: no window was automatic.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub auto_window: u64,
     /// For a job: elapsed, user and system time in seconds, the median of the repeats.
     pub times_s: Option<[f64; 3]>,
     /// The effect of a failure on the rate, for each repeat.
@@ -99,6 +102,11 @@ pub struct Cell {
     pub flags: BTreeSet<Flag>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Cell {
     /// A cell with these values and no further results.
     #[cfg(test)]
@@ -120,6 +128,7 @@ impl Cell {
             lost: 0,
             failed: 0,
             served: BTreeMap::new(),
+            auto_window: 0,
             times_s: None,
             recoveries: vec![],
             warm_up_s: 0,
@@ -386,7 +395,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
     let mut served: BTreeMap<String, f64> = BTreeMap::new();
     let mut times: [Vec<f64>; 3] = Default::default();
     let mut recoveries = Vec::new();
-    let mut warm_up_s = 0;
+    let (mut warm_up_s, mut auto_window) = (0, 0);
     for (_, trial, phase) in some {
         let measured = &phase.measured;
         let figure = figure(measured, of, has_whole_time);
@@ -395,6 +404,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         latency.merge(&measured.tally.latency);
         cpu += jobs::client_cpu_s(measured) + phase.helpers_cpu_s().unwrap_or(0.0);
         missed += measured.tally.missed;
+        auto_window = auto_window.max(measured.tally.auto_window);
         failed += measured.tally.failed();
         for (server, bytes) in &measured.tally.served {
             let site = system.map_or(server.as_str(), |system| system.site_of(server));
@@ -469,6 +479,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         lost,
         failed,
         served: shares(served),
+        auto_window,
         times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
         recoveries,
         warm_up_s,

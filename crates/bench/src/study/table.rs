@@ -88,15 +88,18 @@ fn side(cell: &Cell) -> Option<LimitingSide> {
 /// requests.
 #[allow(clippy::cast_precision_loss)] // rates
 fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
-    let cost = |row: &Row| -> f64 {
-        let of =
-            |name: &str| row.parameters.iter().find(|(key, _)| key == name).and_then(|(_, value)| value.parse().ok());
+    let cost = |row: &Row, cell: &Cell| -> f64 {
+        let of = |name: &str| {
+            let (_, value) = row.parameters.iter().find(|(key, _)| key == name)?;
+            // An automatic window is no number. The cell says how large it was.
+            value.parse().ok().or((name == "window").then_some(cell.auto_window.max(1) as f64))
+        };
         ["streams", "chunks", "window", "clients", "files"].iter().map(|name| of(name).unwrap_or(1.0)).product()
     };
     let line = |system: &String| {
         let usable = rows.iter().filter_map(|row| Some((*row, usable(row, system)?)));
         let mut fit: Vec<(&Row, &Cell)> = usable.filter(|(_, cell)| cell.median >= rate as f64).collect();
-        fit.sort_by(|a, b| cost(a.0).total_cmp(&cost(b.0)).then(b.1.median.total_cmp(&a.1.median)));
+        fit.sort_by(|a, b| cost(a.0, a.1).total_cmp(&cost(b.0, b.1)).then(b.1.median.total_cmp(&a.1.median)));
         match fit.first() {
             Some((row, cell)) => format!("  {system}: {} ({})\n", parameters(row), show_rate(row, cell)),
             None => format!("  {system}: none of the measured ones\n"),

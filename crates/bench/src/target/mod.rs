@@ -14,6 +14,7 @@ mod root;
 mod spread;
 mod stdio;
 mod webdav;
+mod window;
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub use error::{Failure, TargetError};
 pub use http::{HttpError, HttpUrl, HttpUrlError};
 pub use name::RelName;
 pub use place::{PlaceError, TargetDir};
+pub use window::Window;
 
 use crate::memory::Memory;
 
@@ -47,7 +49,7 @@ pub struct IoOptions {
     /// When written bytes must be durable.
     pub durability: Durability,
     /// The requests under way on one file, if the driver supports several.
-    pub window: usize,
+    pub window: Window,
 }
 
 /// The purpose of an open.
@@ -238,6 +240,12 @@ pub struct Done {
 
 /// An open file with up to `window` requests under way. They complete in any order.
 pub trait OpenFile: Send {
+    /// Returns how many requests of `len` bytes keep its connection busy, for [`Window::Auto`]. The driver measures the
+    /// round trip of the connection. A driver that does not, has one request under way.
+    fn window_for(&self, _len: usize) -> usize {
+        1
+    }
+
     /// Starts to write the memory's window at `offset`.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use client::{
 
 use super::{
     CreatedFile, DelayedTarget, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips,
-    Session, Span, SystemSpace, Target, TargetError,
+    Session, Span, SystemSpace, Target, TargetError, Window,
 };
 use crate::delay::DelayProxy;
 use crate::memory::Memory;
@@ -110,12 +110,17 @@ impl Session for RootSession {
             // A reader may follow a recorder. It means nothing for a complete file, or to another server.
             at.add_words("weir.follow=1");
         }
-        let file = self.client().open(&at, options, FILE_MODE)?;
+        let window = io_options.window.most(WINDOW_MAX);
+        let mut file = self.client().open(&at, options, FILE_MODE)?;
+        if io_options.window == Window::Auto {
+            file = file.with_window(window);
+        }
         let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { io_options.durability };
         let way = match purpose {
             Purpose::Create { .. } | Purpose::Replace { .. } => {
-                OpenMode::Write(Writer::new(file.with_window(io_options.window.clamp(1, WINDOW_MAX) + 1)))
+                // The workload waits for an answer when its window is full, and this must not be earlier.
+                OpenMode::Write(Writer::new(file.with_window(window + 1)))
             }
             Purpose::Read => OpenMode::Read(Reader::growing(file)),
             Purpose::Update => OpenMode::Update(Box::new(file)),
@@ -216,6 +221,14 @@ impl RootFile {
 }
 
 impl OpenFile for RootFile {
+    fn window_for(&self, len: usize) -> usize {
+        match &self.way {
+            OpenMode::Read(reader) => reader.file().window_for(len),
+            OpenMode::Write(writer) => writer.file().window_for(len),
+            OpenMode::Update(_) => 1,
+        }
+    }
+
     fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
         let since = Instant::now();
         let each_write = self.durability == Durability::Write;

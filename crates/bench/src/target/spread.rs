@@ -134,7 +134,11 @@ mod tests {
         session.make_home().unwrap();
         let directory = RelName::numbered('d', 0);
         session.make_directory(&directory).unwrap();
-        let io_options = IoOptions { direct: false, durability: super::super::Durability::None, window: 1 };
+        let io_options = IoOptions {
+            direct: false,
+            durability: super::super::Durability::None,
+            window: super::super::Window::Fixed(1),
+        };
         let names: Vec<RelName> = (0..6).map(|number| directory.join(&RelName::numbered('f', number))).collect();
         for name in &names {
             session.open(name, Purpose::Create { len: 0 }, io_options).unwrap().close().unwrap();

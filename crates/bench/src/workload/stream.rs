@@ -12,7 +12,7 @@ use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, 
 use crate::content::{Content, FileKey};
 use crate::load::{Pace, Tally, Worker, WorkerPool};
 use crate::memory::Memory;
-use crate::target::{Done, Failure, IoOptions, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Done, Failure, IoOptions, OpenFile, Purpose, RelName, Session, Target, TargetError, Window};
 
 /// The parameters of streams.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -113,7 +113,7 @@ impl StreamSpec {
                 return Err(StreamError::Zero(what));
             }
         }
-        if self.io_options.window == 0 {
+        if self.io_options.window.is_zero() {
             return Err(StreamError::Zero("window"));
         }
         if u64::from(self.streams) * u64::from(self.chunks) > WORKERS_MAX {
@@ -277,6 +277,9 @@ struct Stream<'a> {
     content: &'a Content,
     worker: &'a Worker,
     session: Box<dyn Session>,
+    /// The most requests under way on one file.
+    window_max: usize,
+    /// The most requests under way on this file.
     window: usize,
     stream: u32,
     chunk: u32,
@@ -299,12 +302,15 @@ impl<'a> Stream<'a> {
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
+        let window_max = if spec.access.is_stdio() { 1 } else { spec.io_options.window.most(target.window_max()) };
         let mut stream = Self {
             spec,
             content,
             worker,
             session: target.session()?,
-            window: if spec.access.is_stdio() { 1 } else { spec.io_options.window.min(target.window_max()).max(1) },
+            window_max,
+            // An automatic window is known when a file is open.
+            window: if spec.io_options.window == Window::Auto { 1 } else { window_max },
             stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
             known,
@@ -315,6 +321,16 @@ impl<'a> Stream<'a> {
         };
         stream.fill_up()?;
         Ok(stream)
+    }
+
+    /// Sets an automatic window for a file that was opened.
+    fn set_window(&mut self, file: &dyn OpenFile) -> Result<(), TargetError> {
+        if self.spec.io_options.window == Window::Auto {
+            self.window = file.window_for(self.spec.block_bytes as usize).clamp(1, self.window_max);
+            self.tally.add_auto_window(self.window);
+            self.fill_up()?;
+        }
+        Ok(())
     }
 
     /// Ensures that there is memory for all requests. The memory of pending requests is lost when a file fails.
@@ -390,6 +406,7 @@ impl<'a> Stream<'a> {
         } else {
             self.session.open(&name, purpose, spec.io_options)?
         };
+        self.set_window(&*file)?;
         let part = Part::of(bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
         let (before, mut end) = (self.tally.bytes, bytes);
         let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);

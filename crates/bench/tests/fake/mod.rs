@@ -94,10 +94,15 @@ impl Session for FlakySession {
 }
 
 /// A system that stores nothing and delays each answer, like a distant one.
-pub struct DelayedSystem(pub Duration);
+#[derive(Clone, Copy)]
+pub struct DelayedSystem {
+    pub round_trip: Duration,
+    /// How many requests keep its connections busy, as its driver says.
+    pub needs_window: usize,
+}
 
 struct DistantFile {
-    trip: Duration,
+    system: DelayedSystem,
     under_way: VecDeque<(u64, Memory, Instant)>,
 }
 
@@ -107,7 +112,7 @@ impl Target for DelayedSystem {
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {
-        Ok(Box::new(DelayedSystem(self.0)))
+        Ok(Box::new(*self))
     }
 }
 
@@ -121,7 +126,7 @@ impl Session for DelayedSystem {
     }
 
     fn open(&mut self, _: &RelName, _: Purpose, _: IoOptions) -> Result<Box<dyn OpenFile>, TargetError> {
-        Ok(Box::new(DistantFile { trip: self.0, under_way: VecDeque::new() }))
+        Ok(Box::new(DistantFile { system: *self, under_way: VecDeque::new() }))
     }
 
     fn make_directory(&mut self, _: &RelName) -> Result<(), TargetError> {
@@ -150,6 +155,10 @@ impl Session for DelayedSystem {
 }
 
 impl OpenFile for DistantFile {
+    fn window_for(&self, _: usize) -> usize {
+        self.system.needs_window
+    }
+
     fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
         self.under_way.push_back((offset, memory, Instant::now()));
         Ok(())
@@ -161,13 +170,13 @@ impl OpenFile for DistantFile {
 
     fn done(&mut self) -> Result<Option<Done>, TargetError> {
         let Some((offset, memory, since)) = self.under_way.pop_front() else { return Ok(None) };
-        std::thread::sleep(self.trip.saturating_sub(since.elapsed()));
+        std::thread::sleep(self.system.round_trip.saturating_sub(since.elapsed()));
         Ok(Some(Done { offset, memory, took: since.elapsed() }))
     }
 
     fn done_until(&mut self, end: Instant) -> Result<Option<Done>, TargetError> {
         match self.under_way.front() {
-            Some((_, _, since)) if *since + self.trip <= end => self.done(),
+            Some((_, _, since)) if *since + self.system.round_trip <= end => self.done(),
             _ => Ok(None),
         }
     }

@@ -7,7 +7,7 @@ use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request};
-use crate::target::{Durability, IoOptions};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Sizes};
 
 /// A job with many files of different sizes, in all combinations of its parameters.
@@ -164,7 +164,7 @@ impl Section for Repeat {
             mix: self.mix,
             filled: false,
             one_directory: self.one_directory,
-            io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: false, durability: self.durability, window: Window::default() },
             rate: self.rate,
             seed,
         };
@@ -198,7 +198,7 @@ impl Section for Robust {
             mix: self.mix,
             filled: false,
             one_directory: self.one_directory,
-            io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: false, durability: self.durability, window: Window::default() },
             rate: self.rate,
             seed,
         };

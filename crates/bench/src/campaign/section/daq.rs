@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Rate, Size};
-use super::{Section, each, named, one, product, rate, request, size, yes};
-use crate::target::{Durability, IoOptions, TargetDir};
+use super::{Section, each, named, one_request, product, rate, request, size, yes};
+use crate::target::{Durability, IoOptions, TargetDir, Window};
 use crate::workload::{DaqError, DaqSpec};
 
 /// Recorders, and readers of their files, in all combinations of the parameters.
@@ -39,8 +39,8 @@ pub struct Daq {
     /// The directory for these copies.
     pub copy_to: Option<String>,
     /// The requests under way on one file, if the driver supports several.
-    #[serde(default = "one")]
-    pub window: OneOrMany<u32>,
+    #[serde(default = "one_request")]
+    pub window: OneOrMany<Window>,
     /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
@@ -94,7 +94,7 @@ impl Section for Daq {
             buffer_bytes: self.buffer.bytes,
             followers: 0,
             copiers: self.copiers,
-            io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: self.direct, durability: self.durability, window: Window::default() },
             verify: self.verify,
         };
         let specs = each(vec![first], &self.recorders, |spec, recorders| spec.recorders = recorders);
@@ -102,7 +102,7 @@ impl Section for Daq {
         let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.bytes));
         let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0.map(|rate| rate.bytes));
         let specs = each(specs, &self.followers, |spec, followers| spec.followers = followers);
-        let specs = each(specs, &self.window, |spec, window| spec.io_options.window = window as usize);
+        let specs = each(specs, &self.window, |spec, window| spec.io_options.window = window);
         let work = |spec: DaqSpec| Work {
             parameters: named([
                 ("recorders", spec.recorders.to_string()),

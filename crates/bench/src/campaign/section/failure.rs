@@ -6,7 +6,7 @@ use super::super::file::CampaignError;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size};
-use crate::target::{Durability, IoOptions};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{FailureError, FailureSpec};
 
 /// Writers and readers that continue while the system's command breaks something, in all combinations of their
@@ -72,7 +72,7 @@ impl Section for Failure {
             readers: 0,
             seconds: self.seconds,
             wait_seconds: self.wait,
-            io_options: IoOptions { direct: self.direct, durability: self.durability, window: 1 },
+            io_options: IoOptions { direct: self.direct, durability: self.durability, window: Window::default() },
         };
         let specs = each(vec![first], &self.writers, |spec, writers| spec.writers = writers);
         let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.bytes);

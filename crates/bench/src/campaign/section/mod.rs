@@ -24,6 +24,7 @@ pub use streams::Streams;
 use super::file::CampaignError;
 use super::trial::Work;
 use super::value::{OneOrMany, Rate, Size};
+use crate::target::Window;
 
 /// A section of a campaign.
 pub(super) trait Section {
@@ -87,6 +88,10 @@ fn request(bytes: u64) -> u32 {
 
 fn one() -> OneOrMany<u32> {
     OneOrMany::One(1)
+}
+
+fn one_request() -> OneOrMany<Window> {
+    OneOrMany::One(Window::default())
 }
 
 fn yes() -> bool {

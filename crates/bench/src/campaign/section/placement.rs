@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
 use super::{Section, each, named, one, product, request, size, yes};
-use crate::target::{Durability, IoOptions};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{Access, StreamSpec};
 
 /// Clients that write files, then read their own and those of others, in all combinations of the parameters. The
@@ -31,7 +31,7 @@ pub struct Placement {
     pub block: Size,
     /// The requests under way on one file, if the driver supports several.
     #[serde(default = "window")]
-    pub window: u32,
+    pub window: Window,
     /// When written bytes must be durable.
     #[serde(default)]
     pub durability: Durability,
@@ -48,8 +48,8 @@ fn block() -> Size {
     Size::of(1 << 20)
 }
 
-fn window() -> u32 {
-    4
+fn window() -> Window {
+    Window::Fixed(4)
 }
 
 impl Section for Placement {
@@ -69,7 +69,7 @@ impl Section for Placement {
             file_bytes: 0,
             block_bytes: request(self.block.bytes),
             chunks: 1,
-            io_options: IoOptions { direct: false, durability: self.durability, window: self.window as usize },
+            io_options: IoOptions { direct: false, durability: self.durability, window: self.window },
             rate: None,
             write_percent: 0,
             verify: self.verify,

@@ -8,7 +8,7 @@ use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
 use super::analysis::Time;
 use super::{Section, each, named, product, request, size, yes};
-use crate::target::{Durability, IoOptions};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{SmallPhase, SmallSpec};
 
 /// Many small files, in all combinations of their parameters.
@@ -92,7 +92,7 @@ impl Section for Small {
                     files: point.files,
                     file_bytes: request(point.file),
                     one_directory: point.one_directory,
-                    io_options: IoOptions { direct: false, durability: self.durability, window: 1 },
+                    io_options: IoOptions { direct: false, durability: self.durability, window: Window::default() },
                     rate: self.rate,
                     verify: self.verify,
                     batch: self.batch,

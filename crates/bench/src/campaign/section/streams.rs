@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::super::trial::{Phase, Work};
 use super::super::value::{OneOrMany, Size};
-use super::{Section, each, named, one, product, request, size, yes};
-use crate::target::{Durability, IoOptions};
+use super::{Section, each, named, one, one_request, product, request, size, yes};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{Access, ForeignSpec, StreamSpec, Tool};
 
 /// Streams in all combinations of their parameters.
@@ -30,8 +30,8 @@ pub struct Streams {
     #[serde(default = "one")]
     pub chunks: OneOrMany<u32>,
     /// The requests under way on one file, if the driver supports several.
-    #[serde(default = "one")]
-    pub window: OneOrMany<u32>,
+    #[serde(default = "one_request")]
+    pub window: OneOrMany<Window>,
     /// How many of the system's directories the files are spread over. The default is all.
     pub targets: Option<OneOrMany<u32>>,
     /// Whether to bypass the client's page cache.
@@ -82,7 +82,7 @@ impl Section for Streams {
             count: u32,
             files: u32,
             chunks: u32,
-            window: u32,
+            window: Window,
             targets: Option<u32>,
         }
         let points = each(vec![Point::default()], &self.file, |point, file| point.file = file.bytes);
@@ -107,11 +107,7 @@ impl Section for Streams {
                     block_bytes: request(point.block),
                     // A new file has one writer.
                     chunks: if access.makes_files() { 1 } else { point.chunks },
-                    io_options: IoOptions {
-                        direct: self.direct,
-                        durability: self.durability,
-                        window: point.window as usize,
-                    },
+                    io_options: IoOptions { direct: self.direct, durability: self.durability, window: point.window },
                     rate: self.rate.map(|rate| rate.bytes),
                     write_percent: self.write_percent,
                     verify: self.verify,

@@ -10,7 +10,7 @@ use crate::coordinate::{Event, Input, Job, Kind, Machine, Outcome, Output, PeerI
 use crate::load::{Reading, Tally};
 use crate::result::{Caches, ServerRecord};
 use crate::sampling::{CpuShares, InterfaceRates, Sample};
-use crate::target::{Durability, IoOptions};
+use crate::target::{Durability, IoOptions, Window};
 use crate::workload::{Access, StreamSpec};
 
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ pub(super) fn phase(streams: u32) -> Phase {
         file_bytes: 1 << 20,
         block_bytes: 4096,
         chunks: 1,
-        io_options: IoOptions { direct: false, durability: Durability::Close, window: 1 },
+        io_options: IoOptions { direct: false, durability: Durability::Close, window: Window::Fixed(1) },
         rate: None,
         write_percent: 50,
         verify: true,

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::ahead::Ahead;
 use super::cost::{CallResult, Cost};
 use crate::memory::Memory;
-use crate::target::{IoOptions, OpenFile, Purpose, RelName, RoundTrips, Session, Span, TargetError};
+use crate::target::{IoOptions, OpenFile, Purpose, RelName, RoundTrips, Session, Span, TargetError, Window};
 
 /// How a job reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -50,7 +50,7 @@ impl Input {
         how: &InputOptions<'_>,
         cost: &mut Cost<'_>,
     ) -> Result<Self, TargetError> {
-        let io_options = IoOptions { window: COPY_WINDOW, ..IoOptions::default() };
+        let io_options = IoOptions { window: Window::Fixed(COPY_WINDOW), ..IoOptions::default() };
         let opened = cost.call(|| {
             let value = session.open(name, Purpose::Read, io_options)?;
             Ok(CallResult { value, trips: RoundTrips { requests: 1, in_turn: 1 }, bytes: 0 })

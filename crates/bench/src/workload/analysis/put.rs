@@ -7,7 +7,7 @@ use super::material::{Material, MaterialFile};
 use crate::content::{Content, FileKey};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Done, IoOptions, OpenFile, Purpose, RelName, Target, TargetError};
+use crate::target::{Done, IoOptions, OpenFile, Purpose, RelName, Target, TargetError, Window};
 
 const BLOCK: usize = 1 << 20;
 const WINDOW: usize = 4;
@@ -31,7 +31,8 @@ pub(super) fn put(
     copies: impl Iterator<Item = u32>,
 ) -> Result<Tally, TargetError> {
     let mut session = target.session()?;
-    let io_options = IoOptions { window: WINDOW.min(target.window_max()), ..IoOptions::default() };
+    let window = WINDOW.min(target.window_max());
+    let io_options = IoOptions { window: Window::Fixed(window), ..IoOptions::default() };
     let mut spare: Vec<Memory> = Vec::new();
     for _ in 0..WINDOW {
         spare.push(Memory::new(BLOCK)?);
@@ -49,7 +50,7 @@ pub(super) fn put(
         let mut filler = ByteSource::new(file, content, FileKey { file: number(files, copy, place), generation: 0 })?;
         let written = session
             .open(&name, Purpose::Create { len: file.bytes }, io_options)
-            .and_then(|open| writer.write(open, file.bytes, io_options.window, &mut filler));
+            .and_then(|open| writer.write(open, file.bytes, window, &mut filler));
         if let Err(error) = written {
             worker.meter().add_failure();
             writer.tally.add_failure(start.elapsed(), &error);

@@ -89,7 +89,7 @@ impl DaqSpec {
             ("file", self.file_bytes),
             ("block", u64::from(self.block_bytes)),
             ("rate", self.rate.unwrap_or(1)),
-            ("window", self.io_options.window as u64),
+            ("window", u64::from(!self.io_options.window.is_zero())),
         ];
         if let Some((what, _)) = numbers.into_iter().find(|(_, value)| *value == 0) {
             return Err(DaqError::Zero(what));

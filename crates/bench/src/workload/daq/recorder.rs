@@ -7,16 +7,19 @@ use super::Site;
 use crate::content::FileKey;
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Done, OpenFile, Purpose, Session, TargetError};
+use crate::target::{Done, OpenFile, Purpose, Session, TargetError, Window};
 
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let leaves = RecorderEnd(site);
     let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX);
-    let window = site.spec.io_options.window.min(site.target.window_max()).max(1);
+    let window_max = site.spec.io_options.window.most(site.target.window_max());
+    // An automatic window is known when a file is open.
+    let window = if site.spec.io_options.window == Window::Auto { 1 } else { window_max };
     let mut recorder = Recorder {
         site,
         worker,
         recorder,
+        window_max,
         window,
         session: site.target.session()?,
         spare: Vec::new(),
@@ -44,6 +47,9 @@ struct Recorder<'a> {
     site: &'a Site<'a>,
     worker: &'a Worker,
     recorder: u32,
+    /// The most requests under way on one file.
+    window_max: usize,
+    /// The most requests under way on this file.
     window: usize,
     session: Box<dyn Session>,
     /// Unused memory.
@@ -82,6 +88,10 @@ impl Recorder<'_> {
             Purpose::Create { len: spec.file_bytes },
             spec.io_options,
         )?;
+        if spec.io_options.window == Window::Auto {
+            self.window = open.window_for(spec.block_bytes as usize).clamp(1, self.window_max);
+            self.tally.add_auto_window(self.window);
+        }
         self.site.floor.begin(self.recorder, file);
         let (block, mut offset) = (u64::from(spec.block_bytes), 0);
         while offset < spec.file_bytes && !self.worker.is_stopped() {
@@ -96,7 +106,7 @@ impl Recorder<'_> {
             let len = usize::try_from(block.min(spec.file_bytes - offset)).unwrap_or(usize::MAX);
             let mut memory = match self.spare.pop() {
                 Some(memory) => memory,
-                // A failed request has kept it.
+                // A failed request has kept it, or the window of this file is larger.
                 None => self.site.content.memory(spec.block_bytes as usize)?,
             };
             if let Some(place) = self.site.content.block(memory.whole(), key, offset, len) {

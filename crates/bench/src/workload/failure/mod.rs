@@ -85,7 +85,7 @@ impl FailureSpec {
             ("readers", u64::from(self.readers), 0, WORKERS_MAX / 2 - 8),
             ("seconds", u64::from(self.seconds), 1, 86_400),
             ("wait", u64::from(self.wait_seconds), 0, 86_400),
-            ("window", self.io_options.window as u64, 1, 1),
+            ("window", self.io_options.window.most(usize::MAX) as u64, 1, 1),
         ];
         let is_out = |(_, value, least, most): &(_, u64, u64, u64)| !(*least..=*most).contains(value);
         if let Some((what, value, least, most)) = bounds.into_iter().find(is_out) {
