@@ -35,28 +35,10 @@ from harness import ROOT, Weir, Xrootd, remove, weir
 from proxy import Proxy
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
-from wheel import Environment, make_wheel
+from wheel import make_wheel
 
 KIB, MIB = 1 << 10, 1 << 20
 GRACE = 3
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    return Environment(tmp_path_factory.mktemp("python") / "venv", make_wheel())
-
-
-@pytest.fixture(scope="module")
-def package(environment):
-    """The installed package, imported here."""
-    sys.path.insert(0, str(environment.packages))
-    try:
-        import weir
-
-        assert weir.__file__.startswith(str(environment.packages))
-        yield weir
-    finally:
-        sys.path.remove(str(environment.packages))
 
 
 @pytest.fixture(scope="module")

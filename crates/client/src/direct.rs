@@ -40,6 +40,20 @@ impl Client {
     /// # Errors
     /// The server refuses, or the connection fails.
     pub fn open_direct(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<Opened, ClientError> {
+        self.open_direct_with(url, Open::plain(Access(mode), options, url.target()))
+    }
+
+    /// The same to read it. If the file is not striped, up to `kib` KiB of its beginning come in the same round trip, as
+    /// with [`Client::open_to_read`].
+    ///
+    /// # Errors
+    /// The server refuses, or the connection fails.
+    pub fn open_direct_to_read(&mut self, url: &Url, kib: u8) -> Result<Opened, ClientError> {
+        let open = Open::plain(Access::NONE, OpenOptions::READ, url.target());
+        self.open_direct_with(url, Open { beginning_kib: kib, ..open })
+    }
+
+    fn open_direct_with(&mut self, url: &Url, open: Open) -> Result<Opened, ClientError> {
         let mut asked = url.clone();
         asked.add_words(&format!("{DIRECT_KEY}=1"));
         // Only a server may set this word.
@@ -48,7 +62,7 @@ impl Client {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
             Some((file, to.word(UNITS_KEY).and_then(UnitAddress::parse_all).unwrap_or_default()))
         };
-        Ok(match self.open_until((&asked, None), Open::plain(Access(mode), options, asked.target()), &led)? {
+        Ok(match self.open_until((&asked, None), Open { target: asked.target(), ..open }, &led)? {
             OpenResult::File(file) => Opened::File(file),
             OpenResult::Redirected((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })
@@ -114,13 +128,22 @@ impl Units {
         Ok(at_once(0..count, open)?.into_iter().map(Reader::new).collect())
     }
 
-    /// Opens all units to read them as one file.
+    /// Opens the first units, those that hold bytes of the file, to read them as one file. Each has its own
+    /// connection.
     ///
     /// # Errors
     /// A unit cannot be opened.
     pub fn open_reader(&self) -> Result<StripedReader, ClientError> {
         let (at, object) = self.to_read()?;
-        StripedReader::open(at, object, &self.places, &self.settings)
+        let count = self.file.stripe.units_in(self.stat().size);
+        StripedReader::open_first(at, object, &self.places, &self.settings, count)
+    }
+
+    /// Whether `other`, which was opened for reading as well, has the same bytes: the same version of the same file.
+    #[must_use]
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        let of = |units: &Self| (units.file.ino, units.file.stripe, units.file.mtime, units.file.rights);
+        matches!(self.file.rights, DirectRights::Read { .. }) && of(self) == of(other)
     }
 
     /// Opens all units for writing. An earlier writer of them can no longer write.
