@@ -12,6 +12,7 @@ from cluster import Cluster, Node
 from content import KIB, MIB, content
 from harness import remove, weir
 from test_metrics import named, samples
+from test_python_package import sockets_to
 
 CHUNK = 256 * KIB
 WIDTH = 3
@@ -213,6 +214,21 @@ def test_a_striped_file_that_is_replaced_never_gives_mixed_bytes(package, cluste
     for thread in threads:
         thread.join()
     assert reads[0] > 5 and not wrong, (reads, wrong)
+
+
+def test_many_open_striped_files_have_few_connections(package, cluster, sent):
+    paths = [f"/striped/many{number}" for number in range(6)]
+    data = [sent(path, WIDTH * CHUNK) for path in paths]
+
+    def count() -> int:
+        return sum(len(sockets_to(disk.port)) for disk in cluster.disks)
+
+    before = count()
+    # One connection for each unit. All files together may have eight.
+    fs = file_system(package, cluster, connections=1, open_files=4)
+    for _ in range(3):
+        assert [fs.cat_file(path) for path in paths] == data
+        assert before < count() <= before + 8
 
 
 def await_opens(cluster: Cluster, before: dict[Node, float], servers: set[Node]) -> None:

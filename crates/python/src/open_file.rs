@@ -129,6 +129,11 @@ impl OpenFile {
         self.handles.lock().used
     }
 
+    /// Returns how many connections it may have in all, where a file that is not striped may have `connections`.
+    pub fn connections_max(&self, connections: usize) -> usize {
+        self.origin.sources_max(connections) * self.origin.connections_of_each()
+    }
+
     pub fn is_outdated(&self) -> bool {
         self.handles.lock().outdated
     }
@@ -238,7 +243,7 @@ impl OpenFile {
         let mut handles = self.handles.lock();
         // Before its first read, a file may be near.
         let is_far = (NEAR..Duration::MAX).contains(&handles.fastest);
-        let connections = self.origin.connections_max(limits.connections);
+        let connections = self.origin.sources_max(limits.connections);
         let reads = if is_far { connections.saturating_sub(1) } else { 0 };
         if is_far {
             // They will be needed, and opening them takes some round trips.
@@ -390,7 +395,7 @@ impl OpenFile {
                 self.changed.notify_all();
                 return opened;
             }
-            self.open_more(state, &mut handles, self.origin.connections_max(state.limits.connections));
+            self.open_more(state, &mut handles, self.origin.sources_max(state.limits.connections));
             self.changed.wait_for(&mut handles, TICK);
             if state.settings.stop.is_asked() {
                 return Err(ClientError::Stopped);

@@ -7,8 +7,8 @@ use client::{StripedReader, Units, Url};
 use wire::request::OpenOptions;
 use wire::response::StatReply;
 
-/// The most connections to the servers of one striped file, except that one reader has as many as the file has units.
-const UNIT_CONNECTIONS_MAX: usize = 32;
+/// The most connections to the servers of one striped file, unless two readers already have more.
+const UNIT_CONNECTIONS_MAX: usize = 16;
 
 /// One way to the bytes of an open file. One thread uses it.
 #[allow(clippy::large_enum_variant)] // few, and moved seldom
@@ -131,14 +131,19 @@ impl Origin {
         }
     }
 
-    /// Returns how many may be open, where a file that is not striped has `connections`.
-    pub fn connections_max(&self, connections: usize) -> usize {
+    /// Returns how many sources of it may be open, where a file that is not striped has `connections`.
+    pub fn sources_max(&self, connections: usize) -> usize {
         match self {
             Self::File { .. } => connections,
-            Self::Units(units) => {
-                let each = usize::from(units.stripe().width()).max(1);
-                connections.min(UNIT_CONNECTIONS_MAX / each).max(1)
-            }
+            Self::Units(_) => connections.min((UNIT_CONNECTIONS_MAX / self.connections_of_each()).max(2)),
+        }
+    }
+
+    /// Returns how many connections each source of it has.
+    pub fn connections_of_each(&self) -> usize {
+        match self {
+            Self::File { .. } => 1,
+            Self::Units(units) => usize::from(units.stripe().units_in(units.stat().size)).max(1),
         }
     }
 }
