@@ -176,6 +176,31 @@ def test_reads_of_a_striped_file_go_on_when_a_units_server_dies(package, cluster
     assert file_system(package, cluster, idle=20).cat_file(path) == data
 
 
+def dies_in_its_answers(victim: Node, read) -> bytes:
+    """Kills a server while it sends what is read, and returns what was read all the same."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for seconds in (0.04, 0.02, 0.01, 0):
+            reading = pool.submit(read)
+            time.sleep(seconds)
+            victim.freeze()
+            time.sleep(0.5)
+            if not reading.done():
+                victim.kill()
+                return reading.result()
+            victim.thaw()
+        pytest.fail("the read took no time")
+
+
+@pytest.mark.parametrize("folder", ["/twice", "/two"])
+def test_a_server_that_dies_in_the_middle_of_its_answers_leaves_no_wrong_bytes(package, cluster, sent, folder):
+    path = f"{folder}/in-the-middle"
+    data, fs = sent(path, 96 * MIB), file_system(package, cluster)
+    before = read_bytes(cluster)
+    assert fs.cat_file(path) == data
+    read = since(before, read_bytes(cluster))
+    assert dies_in_its_answers(max(read, key=read.get), lambda: fs.cat_file(path)) == data
+
+
 def test_a_striped_file_that_is_replaced_never_gives_mixed_bytes(package, cluster):
     path, old, new = "/striped/replaced", b"o" * (9 * MIB), b"n" * (10 * MIB)
     fs = file_system(package, cluster)
