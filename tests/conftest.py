@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from clients import Xrdfs
 from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
+from wheel import Environment, make_wheel
 from xdist.scheduler import LoadScopeScheduling
 
 
@@ -64,6 +66,25 @@ def leaves_nothing(base, request):
     if not request.config.getoption("--keep"):
         for left in base.iterdir():
             remove(left) if left.is_dir() else left.unlink()
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory):
+    """An environment in which the Python package is installed."""
+    return Environment(tmp_path_factory.mktemp("python") / "venv", make_wheel())
+
+
+@pytest.fixture(scope="session")
+def package(environment):
+    """The installed package, imported here. A process can do that once, so the tests of all files share it."""
+    sys.path.insert(0, str(environment.packages))
+    try:
+        import weir
+
+        assert weir.__file__.startswith(str(environment.packages))
+        yield weir
+    finally:
+        sys.path.remove(str(environment.packages))
 
 
 @pytest.fixture(scope="session")

@@ -35,28 +35,10 @@ from harness import ROOT, Weir, Xrootd, remove, weir
 from proxy import Proxy
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
-from wheel import Environment, make_wheel
+from wheel import make_wheel
 
 KIB, MIB = 1 << 10, 1 << 20
 GRACE = 3
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    return Environment(tmp_path_factory.mktemp("python") / "venv", make_wheel())
-
-
-@pytest.fixture(scope="module")
-def package(environment):
-    """The installed package, imported here."""
-    sys.path.insert(0, str(environment.packages))
-    try:
-        import weir
-
-        assert weir.__file__.startswith(str(environment.packages))
-        yield weir
-    finally:
-        sys.path.remove(str(environment.packages))
 
 
 @pytest.fixture(scope="module")
@@ -840,6 +822,21 @@ def test_reads_go_on_when_the_server_restarts(package, base):
         for thread in threads:
             thread.join(60)
         assert not failed and reads[0] >= before + 20, (failed[:1], reads, before)
+
+
+def test_a_connection_that_is_lost_in_the_middle_of_an_answer_leaves_no_wrong_bytes(package, short):
+    data, rng = content("in the middle", 8 * MIB), random.Random(3)
+    file_system(package, short).pipe_file("/in-the-middle", data)
+    for part in (100, 70_000, MIB + 7, 3 * MIB, 5 * MIB):
+        with Proxy(short.port) as proxy:
+            fs = file_system(package, proxy, connections=1, read_ahead=0, gap=0)
+            assert fs.cat_file("/in-the-middle", 0, 9) == data[:9]
+            before = proxy.connections
+            proxy.at("down", proxy.count["down"] + part, proxy.cut)
+            starts = sorted(rng.sample(range(0, 8 * MIB - 10_000, 10_100), 600))
+            found = fs.cat_ranges(["/in-the-middle"] * 600, starts, [start + 10_000 for start in starts])
+            assert found == [data[start : start + 10_000] for start in starts] and proxy.cuts == 1
+            assert proxy.connections == before + 1, "the requests are sent again once, over one new connection"
 
 
 def test_reads_go_on_at_another_replica_when_a_disk_server_dies(package, base, tmp_path):

@@ -43,14 +43,14 @@ impl Client {
         self.open_direct_with(url, Open::plain(Access(mode), options, url.target()))
     }
 
-    /// The same for reading. A file that is not striped comes with up to `kib` KiB of its beginning, as that of
-    /// [`Client::open_to_read`] does.
+    /// The same to read it. If the file is not striped, up to `kib` KiB of its beginning come in the same round trip, as
+    /// with [`Client::open_to_read`].
     ///
     /// # Errors
     /// The server refuses, or the connection fails.
     pub fn open_direct_to_read(&mut self, url: &Url, kib: u8) -> Result<Opened, ClientError> {
-        let open = Open { beginning_kib: kib, ..Open::plain(Access::NONE, OpenOptions::READ, url.target()) };
-        self.open_direct_with(url, open)
+        let open = Open::plain(Access::NONE, OpenOptions::READ, url.target());
+        self.open_direct_with(url, Open { beginning_kib: kib, ..open })
     }
 
     fn open_direct_with(&mut self, url: &Url, open: Open) -> Result<Opened, ClientError> {
@@ -128,13 +128,22 @@ impl Units {
         Ok(at_once(0..count, open)?.into_iter().map(Reader::new).collect())
     }
 
-    /// Opens all units to read them as one file.
+    /// Opens the first units, those that hold bytes of the file, to read them as one file. Each has its own
+    /// connection.
     ///
     /// # Errors
     /// A unit cannot be opened.
     pub fn open_reader(&self) -> Result<StripedReader, ClientError> {
         let (at, object) = self.to_read()?;
-        StripedReader::open(at, object, &self.places, &self.settings)
+        let count = self.file.stripe.units_in(self.stat().size);
+        StripedReader::open_first(at, object, &self.places, &self.settings, count)
+    }
+
+    /// Whether `other`, which was opened for reading as well, has the same bytes: the same version of the same file.
+    #[must_use]
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        let of = |units: &Self| (units.file.ino, units.file.stripe, units.file.mtime, units.file.rights);
+        matches!(self.file.rights, DirectRights::Read { .. }) && of(self) == of(other)
     }
 
     /// Opens all units for writing. An earlier writer of them can no longer write.

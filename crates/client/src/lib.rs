@@ -20,7 +20,8 @@
 //!
 //! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave
 //! a damaged replica (`recovery`). It reads and writes the units of a striped file directly: [`UnitsWriter`] has a
-//! thread for each unit.
+//! thread for each unit, and [`StripedReader`] requests parts of all units at the same time. A further connection to a
+//! file goes to another replica if there is one ([`Client::open_at_another`]).
 //!
 //! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
@@ -41,10 +42,12 @@ mod ranges;
 mod rate;
 mod reader;
 mod recovery;
+mod replicas;
 mod session;
 mod settings;
 mod stats;
 mod striped;
+mod striped_vector;
 mod sums;
 mod units_writer;
 mod url;
@@ -66,6 +69,7 @@ pub use many::{BatchWriter, ManyReader, ManyWriter, Read, SmallFile, SmallFileRe
 pub use ranges::{ReadPlan, Share};
 pub use rate::RateLimit;
 pub use reader::{Chunk, Reader};
+pub use replicas::ServersInUse;
 pub use session::{Incoming, Session};
 pub use settings::{AllowedServers, ReachedServers, Settings, Stop};
 pub use striped::{RESUMED, StripedAt, StripedReader, StripedWriter};

@@ -135,16 +135,16 @@ pub(crate) fn at_once<T: Send>(
 /// A striped file that is open for reading.
 #[derive(Debug)]
 pub struct StripedReader {
-    at: StripedAt,
+    pub(crate) at: StripedAt,
     object: ObjectId,
     settings: Settings,
-    units: Vec<Mutex<ReadUnit>>,
+    pub(crate) units: Vec<Mutex<ReadUnit>>,
 }
 
 #[derive(Debug)]
-struct ReadUnit {
-    /// `None` after an error; it is opened again when needed.
-    reader: Option<Reader<Vec<u8>>>,
+pub(crate) struct ReadUnit {
+    /// `None` before it is needed, and after an error; it is opened when needed.
+    pub(crate) reader: Option<Reader<Vec<u8>>>,
 }
 
 impl StripedReader {
@@ -158,13 +158,27 @@ impl StripedReader {
         places: &[UnitAddress],
         settings: &Settings,
     ) -> Result<Self, ClientError> {
+        let width = at.stripe.width();
+        Self::open_first(at, object, places, settings, width)
+    }
+
+    /// The same, but opens only the first `count` units now.
+    pub(crate) fn open_first(
+        at: StripedAt,
+        object: ObjectId,
+        places: &[UnitAddress],
+        settings: &Settings,
+        count: u8,
+    ) -> Result<Self, ClientError> {
         let open = |unit| Ok(Reader::growing(at.open_to_read(unit, object, places, settings)?));
-        let readers = at_once(at.numbers(), open)?;
-        let units = readers.into_iter().map(|reader| Mutex::new(ReadUnit { reader: Some(reader) })).collect();
+        let readers = at_once(0..count.min(at.stripe.width()), open)?;
+        let readers = readers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        let units = at.numbers().zip(readers).map(|(_, reader)| Mutex::new(ReadUnit { reader })).collect();
         Ok(Self { at, object, settings: settings.clone(), units })
     }
 
-    fn reader<'a>(
+    /// Returns the reader of a unit, and opens it if it is not open.
+    pub(crate) fn reader<'a>(
         &self,
         unit: u8,
         guard: &'a mut MutexGuard<'_, ReadUnit>,

@@ -61,56 +61,110 @@ impl RemoteFile {
             let what = format!("read {wanted} bytes of {} into a buffer of {room}", self.url);
             return Err(ClientError::Shorter { what, end: room as u64, expected: wanted as u64 });
         };
-        let parts = parts(spans, self.handle);
-        let requests = split(&parts);
+        self.begin_to_read(Parts::new(spans, into)).finish(self)
+    }
+
+    /// Sends the first requests for `parts`. Until the answers have come ([`VectorRead::finish`]), the file must not be
+    /// used for anything else.
+    pub(crate) fn begin_to_read<'a>(&mut self, parts: Parts<'a>) -> VectorRead<'a> {
+        let requests = split(&parts.parts);
         let window = self.settings.window.max(1);
-        let mut trips = RoundTrips { requests: requests.len() as u64, in_turn: requests.len().div_ceil(window) as u64 };
-        if parts.is_empty() {
-            trips = RoundTrips::default();
+        let trips = RoundTrips { requests: requests.len() as u64, in_turn: requests.len().div_ceil(window) as u64 };
+        let Parts { parts, rooms } = parts;
+        let (requests, pace) = (requests.into(), Pace::new(Instant::now()));
+        let mut read = VectorRead { parts, rooms, requests, under_way: Vec::new(), pace, window, trips, lost: None };
+        if !read.is_done() {
+            self.session.take_up(&format!("read {}", self.url), self.session.deadline());
+            self.session.has_asked(false);
+            read.lost = read.send_more(self).and_then(|()| self.session.flush()).err();
+            self.session.deadline_mut().pause(Instant::now());
         }
-        self.session.take_up(&format!("read {}", self.url), self.session.deadline());
-        self.session.has_asked(false);
-        let mut run = Run { parts, requests: requests.into(), under_way: Vec::new(), pace: Pace::new(Instant::now()) };
-        while !run.is_done() {
-            match run.step(self, window, into) {
-                Ok(()) => {}
-                Err(lost) => run.resend_all(self, lost)?,
-            }
-        }
-        // For other ranges, a server's damaged replica may be usable.
-        self.damaged.clear();
-        Ok(trips)
+        read
     }
 }
 
 /// A segment, and where its data go in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    segment: Segment,
-    at: usize,
+    offset: u64,
+    len: usize,
+    /// The first of the places for its data. The other ones follow.
+    room: usize,
 }
 
 impl Part {
-    fn len(&self) -> usize {
-        usize::try_from(self.segment.len).unwrap_or(usize::MAX)
+    fn segment(&self, handle: FileHandle) -> Segment {
+        Segment { handle, len: u32::try_from(self.len).unwrap_or(u32::MAX), offset: self.offset }
     }
 }
 
-fn parts(spans: &[Span], handle: FileHandle) -> Vec<Part> {
-    let mut parts = Vec::with_capacity(spans.len());
-    let mut at = 0;
-    for span in spans {
-        let mut done = 0;
-        while done < span.len {
-            let len = (span.len - done).min(SEGMENT_MAX);
-            let offset = span.offset.saturating_add(done as u64);
-            let segment = Segment { handle, len: u32::try_from(len).unwrap_or(u32::MAX), offset };
-            parts.push(Part { segment, at });
-            done += len;
-            at += len;
+/// The segments to read, and the places for their data, in the same order.
+#[derive(Debug, Default)]
+pub(crate) struct Parts<'a> {
+    parts: Vec<Part>,
+    rooms: Vec<&'a mut [u8]>,
+}
+
+impl<'a> Parts<'a> {
+    /// The data of all `spans` go into `into`, one behind the other. It has room for them.
+    fn new(spans: &[Span], into: &'a mut [u8]) -> Self {
+        let (mut parts, mut left) = (Self::default(), into);
+        for span in spans {
+            let (room, later) = left.split_at_mut(span.len.min(left.len()));
+            left = later;
+            parts.add(span.offset, room, false);
+        }
+        parts
+    }
+
+    /// Adds the bytes from `offset` on, whose place is `room`. If they `follow` the ones that were added last, both can
+    /// be in one segment.
+    pub(crate) fn add(&mut self, offset: u64, room: &'a mut [u8], follow: bool) {
+        let (mut at, mut left, mut follow) = (offset, room, follow);
+        while !left.is_empty() {
+            let free = match self.parts.last() {
+                Some(last) if follow && last.offset.saturating_add(last.len as u64) == at => SEGMENT_MAX - last.len,
+                _ => 0,
+            };
+            if free == 0 {
+                self.parts.push(Part { offset: at, len: 0, room: self.rooms.len() });
+                follow = true;
+                continue;
+            }
+            let (room, later) = left.split_at_mut(free.min(left.len()));
+            left = later;
+            at = at.saturating_add(room.len() as u64);
+            if let Some(last) = self.parts.last_mut() {
+                last.len += room.len();
+            }
+            self.rooms.push(room);
         }
     }
-    parts
+
+    /// Whether nothing must be read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The offset, length and number of places of each segment.
+    #[cfg(test)]
+    pub(crate) fn shape(&self) -> Vec<(u64, usize, usize)> {
+        let ends = self.parts.iter().skip(1).map(|next| next.room).chain([self.rooms.len()]);
+        self.parts.iter().zip(ends).map(|(part, end)| (part.offset, part.len, end - part.room)).collect()
+    }
+
+    /// Puts the bytes that `read` returns for an offset and a length to their places.
+    #[cfg(test)]
+    pub(crate) fn fill(mut self, read: impl Fn(u64, usize) -> Vec<u8>) {
+        for ((offset, len, count), first) in self.shape().into_iter().zip(self.parts.iter().map(|part| part.room)) {
+            let (data, mut done) = (read(offset, len), 0);
+            for room in &mut self.rooms[first..first + count] {
+                room.copy_from_slice(&data[done..done + room.len()]);
+                done += room.len();
+            }
+            assert_eq!(done, len);
+        }
+    }
 }
 
 /// Divides the parts among requests.
@@ -118,7 +172,7 @@ fn split(parts: &[Part]) -> Vec<Range<usize>> {
     let mut requests = Vec::new();
     let (mut begin, mut bytes) = (0, 0);
     for (index, part) in parts.iter().enumerate() {
-        let more = SEGMENT_HEADER + part.len();
+        let more = SEGMENT_HEADER + part.len;
         if index > begin && (index - begin == SEGMENTS_MAX || bytes + more > ANSWER_MAX) {
             requests.push(begin..index);
             (begin, bytes) = (index, 0);
@@ -132,12 +186,18 @@ fn split(parts: &[Part]) -> Vec<Range<usize>> {
 }
 
 /// The requests of one call.
-struct Run {
+pub(crate) struct VectorRead<'a> {
     parts: Vec<Part>,
+    rooms: Vec<&'a mut [u8]>,
     /// Requests that are not sent yet.
     requests: VecDeque<Range<usize>>,
     under_way: Vec<PendingRead>,
     pace: Pace,
+    /// How many requests may be under way.
+    window: usize,
+    trips: RoundTrips,
+    /// Why the first requests could not be sent.
+    lost: Option<ClientError>,
 }
 
 /// A request whose answer is not complete.
@@ -149,6 +209,9 @@ struct PendingRead {
     header: [u8; SEGMENT_HEADER],
     /// The bytes received of the header, then of the data.
     got: usize,
+    /// The place that the next data go to, and how many bytes of it are there.
+    room: usize,
+    filled: usize,
     waits: WaitLimit,
 }
 
@@ -161,6 +224,8 @@ impl PendingRead {
             part,
             header: [0; SEGMENT_HEADER],
             got: 0,
+            room: 0,
+            filled: 0,
             waits: WaitLimit::default(),
         }
     }
@@ -168,8 +233,9 @@ impl PendingRead {
     fn send(&mut self, file: &mut RemoteFile, parts: &[Part]) -> Result<(), ClientError> {
         (self.part, self.got) = (self.request.start, 0);
         let of = parts.get(self.request.clone()).unwrap_or_default();
+        (self.room, self.filled) = (of.first().map_or(0, |part| part.room), 0);
         // The handle changes when the file is opened again.
-        let segments = of.iter().map(|part| Segment { handle: file.handle, ..part.segment }).collect();
+        let segments = of.iter().map(|part| part.segment(file.handle)).collect();
         file.session.has_asked(true);
         self.stream = file.session.queue(&Request::Readv(Readv { path_id: 0, segments }))?;
         self.waits.sent();
@@ -181,14 +247,36 @@ impl PendingRead {
     }
 }
 
-impl Run {
+impl VectorRead<'_> {
     fn is_done(&self) -> bool {
         self.requests.is_empty() && self.under_way.is_empty()
     }
 
-    /// Sends requests as far as the window allows, and takes one answer, or a part of one.
-    fn step(&mut self, file: &mut RemoteFile, window: usize, into: &mut [u8]) -> Result<(), ClientError> {
-        while self.under_way.len() < window
+    /// Waits for all answers, and sends the other requests meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`RemoteFile::read_spans`]. Answers may still be on their way over the connection then.
+    pub(crate) fn finish(mut self, file: &mut RemoteFile) -> Result<RoundTrips, ClientError> {
+        let now = Instant::now();
+        file.session.deadline_mut().resume(now);
+        self.pace = Pace::new(now);
+        if let Some(lost) = self.lost.take() {
+            self.resend_all(file, lost)?;
+        }
+        while !self.is_done() {
+            match self.step(file) {
+                Ok(()) => {}
+                Err(lost) => self.resend_all(file, lost)?,
+            }
+        }
+        // For other ranges, a server's damaged replica may be usable.
+        file.damaged.clear();
+        Ok(self.trips)
+    }
+
+    /// Sends requests as far as the window allows.
+    fn send_more(&mut self, file: &mut RemoteFile) -> Result<(), ClientError> {
+        while self.under_way.len() < self.window
             && let Some(request) = self.requests.pop_front()
         {
             self.under_way.push(PendingRead::new(request));
@@ -196,6 +284,12 @@ impl Run {
                 last.send(file, &self.parts)?;
             }
         }
+        Ok(())
+    }
+
+    /// Sends requests as far as the window allows, and takes one answer, or a part of one.
+    fn step(&mut self, file: &mut RemoteFile) -> Result<(), ClientError> {
+        self.send_more(file)?;
         let now = Instant::now();
         for one in &mut self.under_way {
             if one.waits.is_due(now) {
@@ -207,7 +301,7 @@ impl Run {
         if !file.session.ready_or_due(due, answers)? {
             return Ok(());
         }
-        let came = self.receive(file, into)?;
+        let came = self.receive(file)?;
         file.has_moved(came);
         if due.is_some() {
             // The client does not count the time that the server has asked for as slowness.
@@ -231,21 +325,21 @@ impl Run {
     }
 
     /// Takes one frame. Returns the number of data bytes in it.
-    fn receive(&mut self, file: &mut RemoteFile, into: &mut [u8]) -> Result<usize, ClientError> {
+    fn receive(&mut self, file: &mut RemoteFile) -> Result<usize, ClientError> {
         let incoming = file.session.incoming()?;
         let place = self.under_way.iter().position(|one| one.stream == incoming.stream);
         match (incoming.status, place) {
             (ResponseStatus::Ok | ResponseStatus::OkSoFar, Some(index)) => {
                 let len = usize::try_from(incoming.len).unwrap_or(usize::MAX);
-                let came = self.take_frame(file, index, len, into, Source::Connection)?;
-                self.finish(file, index, incoming.status == ResponseStatus::Ok)?;
+                let came = self.take_frame(file, index, len, Source::Connection)?;
+                self.end_frame(file, index, incoming.status == ResponseStatus::Ok)?;
                 Ok(came)
             }
-            _ => self.take_other(file, incoming, into),
+            _ => self.take_other(file, incoming),
         }
     }
 
-    fn take_other(&mut self, file: &mut RemoteFile, incoming: Incoming, into: &mut [u8]) -> Result<usize, ClientError> {
+    fn take_other(&mut self, file: &mut RemoteFile, incoming: Incoming) -> Result<usize, ClientError> {
         let body = file.session.body(incoming.len)?;
         let Some((stream, response)) = file.session.understand(incoming, &body)? else { return Ok(0) };
         let Some(index) = self.under_way.iter().position(|one| one.stream == stream) else {
@@ -263,8 +357,8 @@ impl Run {
             }
             // The answer to a deferred request.
             Response::Ok(data) | Response::OkSoFar(data) => {
-                let came = self.take_frame(file, index, data.len(), into, Source::Memory(&data))?;
-                self.finish(file, index, true)?;
+                let came = self.take_frame(file, index, data.len(), Source::Memory(&data))?;
+                self.end_frame(file, index, true)?;
                 Ok(came)
             }
             other => {
@@ -285,7 +379,6 @@ impl Run {
         file: &mut RemoteFile,
         index: usize,
         len: usize,
-        into: &mut [u8],
         mut source: Source<'_>,
     ) -> Result<usize, ClientError> {
         let one = &mut self.under_way[index];
@@ -300,22 +393,25 @@ impl Run {
                 source.read(file, &mut one.header[one.got..one.got + take])?;
                 one.got += take;
                 left -= take;
-                let asked = Segment { handle: file.handle, ..part.segment };
+                let asked = part.segment(file.handle);
                 if one.got == SEGMENT_HEADER && one.header != header(asked) {
                     return Err(unexpected(file, other_segment(&one.header, asked)));
                 }
             } else {
-                let done = one.got - SEGMENT_HEADER;
-                let take = (part.len() - done).min(left);
-                let Some(room) = into.get_mut(part.at + done..part.at + done + take) else {
+                let Some(room) = self.rooms.get_mut(one.room).and_then(|room| room.get_mut(one.filled..)) else {
                     return Err(unexpected(file, "a segment that was not asked for".to_owned()));
                 };
-                source.read(file, room)?;
+                let take = room.len().min(left);
+                source.read(file, &mut room[..take])?;
                 one.got += take;
+                one.filled += take;
+                if take == room.len() {
+                    (one.room, one.filled) = (one.room + 1, 0);
+                }
                 left -= take;
                 came += take;
             }
-            if one.got == SEGMENT_HEADER + part.len() {
+            if one.got == SEGMENT_HEADER + part.len {
                 (one.part, one.got) = (one.part + 1, 0);
             }
         }
@@ -323,7 +419,7 @@ impl Run {
     }
 
     /// Checks that the last frame of an answer has completed it.
-    fn finish(&mut self, file: &mut RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
+    fn end_frame(&mut self, file: &mut RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
         if last {
             file.session.has_moved();
             let one = self.under_way.swap_remove(index);
@@ -375,18 +471,43 @@ fn unexpected(file: &RemoteFile, what: String) -> ClientError {
 mod tests {
     use super::*;
 
+    fn shape(spans: &[Span]) -> Vec<(u64, usize, usize)> {
+        let mut into = vec![0; spans.iter().map(|span| span.len).sum()];
+        Parts::new(spans, &mut into).shape()
+    }
+
+    fn requests(spans: &[Span]) -> Vec<Range<usize>> {
+        let (mut parts, mut room) = (Vec::new(), 0);
+        for span in spans {
+            parts.push(Part { offset: span.offset, len: span.len, room });
+            room += 1;
+        }
+        split(&parts)
+    }
+
     #[test]
     fn long_spans_and_many_are_split() {
-        let handle = FileHandle([1, 2, 3, 4]);
         let spans = [Span { offset: 10, len: SEGMENT_MAX + 1 }, Span { offset: 5, len: 0 }, Span { offset: 0, len: 7 }];
-        let found: Vec<_> =
-            parts(&spans, handle).iter().map(|part| (part.segment.offset, part.len(), part.at)).collect();
         let max = SEGMENT_MAX;
-        assert_eq!(found, [(10, max, 0), (10 + max as u64, 1, max), (0, 7, max + 1)]);
+        assert_eq!(shape(&spans), [(10, max, 1), (10 + max as u64, 1, 1), (0, 7, 1)]);
         let many: Vec<Span> = (0..2500).map(|n| Span { offset: n * 10, len: 3 }).collect();
-        assert_eq!(split(&parts(&many, handle)), [0..1024, 1024..2048, 2048..2500]);
+        assert_eq!(requests(&many), [0..1024, 1024..2048, 2048..2500]);
         let large: Vec<Span> = (0..200).map(|n| Span { offset: n, len: SEGMENT_MAX }).collect();
-        assert_eq!(split(&parts(&large, handle)), [0..128, 128..200]);
-        assert!(split(&parts(&[], handle)).is_empty());
+        assert_eq!(requests(&large), [0..128, 128..200]);
+        assert!(requests(&[]).is_empty());
+    }
+
+    #[test]
+    fn bytes_that_follow_others_share_a_segment_up_to_its_longest_length() {
+        let mut into = vec![0; SEGMENT_MAX + 12];
+        let (first, left) = into.split_at_mut(SEGMENT_MAX - 2);
+        let (second, third) = left.split_at_mut(4);
+        let mut parts = Parts::default();
+        parts.add(100, first, false);
+        parts.add(100 + SEGMENT_MAX as u64 - 2, second, true);
+        // The same offset as the end of the last one, but of another span.
+        parts.add(100 + SEGMENT_MAX as u64 + 2, third, false);
+        let end = 100 + SEGMENT_MAX as u64;
+        assert_eq!(parts.shape(), [(100, SEGMENT_MAX, 2), (end, 2, 1), (end + 2, 10, 1)]);
     }
 }

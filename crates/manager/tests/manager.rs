@@ -1205,16 +1205,36 @@ fn a_reader_that_has_tried_all_others_is_sent_to_a_damaged_replica() {
     cluster.reports_damage(nodes[0], 1, &[object, cluster.object("/f0")], &[]);
     cluster.until_damage([2, 0, 0, 0]);
     let from = std::net::Ipv4Addr::LOCALHOST.into();
-    let open = |path: &str, tried: &[&str]| {
+    let open_with = |path: &str, tried: &[&str], wants_another: bool| {
         let path = NsPath::parse(path.as_bytes()).unwrap();
         let mut open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
         open_request.tried = tried.iter().map(|host| (*host).to_owned()).collect();
+        open_request.wants_another = wants_another;
         cluster.manager.open_read(&open_request, &path, false, None).unwrap().node
     };
+    let open = |path: &str, tried: &[&str]| open_with(path, tried, false);
     assert_eq!(open("/summed", &[]), nodes[1]);
     assert_eq!(open("/summed", &["disk2"]), nodes[0], "its other pages are good");
     assert_eq!(open("/summed", &["disk1", "disk2"]), nodes[1], "all were tried");
+    assert_eq!(open_with("/summed", &["disk2"], true), nodes[1], "the good one is in use, and stays better");
     assert_eq!(open("/f0", &["disk2"]), nodes[1], "nobody knows whether a page without a damage there is right");
+}
+
+#[test]
+fn a_reader_that_wants_another_server_gets_one_if_there_is_one() {
+    let (cluster, nodes, _) = files_on(1, &[1, 2]);
+    let path = NsPath::parse(b"/f0").unwrap();
+    let from = std::net::Ipv4Addr::LOCALHOST.into();
+    let open = |tried: &[&str]| {
+        let mut open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
+        open_request.tried = tried.iter().map(|host| (*host).to_owned()).collect();
+        open_request.wants_another = true;
+        cluster.manager.open_read(&open_request, &path, false, None).unwrap().node
+    };
+    for _ in 0..8 {
+        assert_eq!((open(&["disk1"]), open(&["disk2"])), (nodes[1], nodes[0]));
+    }
+    assert!(nodes.contains(&open(&["disk1", "disk2"])), "there is no third one");
 }
 
 #[test]

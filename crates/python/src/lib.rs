@@ -12,6 +12,7 @@ mod kept;
 mod open_file;
 mod pool;
 mod python;
+mod source;
 mod writer;
 
 use pyo3::prelude::*;

@@ -1,20 +1,22 @@
 //! A file that is open for reading, by one connection or several.
 //!
 //! All of its connections opened the same version of the file: a connection that finds another identity, length or time
-//! of change makes the file outdated, and its readers start again with a new open. So no answer mixes two versions.
+//! of change makes the file outdated, and its readers start again with a new open. So no answer mixes two versions. For
+//! a striped file that is read at the servers of its stripe units, a connection is one to each of them. Their servers
+//! and the manager know the version by a number of its own, and open no unit of another one.
 
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, ReadPlan, Reader, RemoteFile, Session, Share, Span, Url};
+use client::{Client, ClientError, Endpoint, ReadPlan, ServersInUse, Session, Share, Span, Url};
 use parking_lot::{Condvar, Mutex};
-use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use crate::error::{ReadError, zeros};
 use crate::kept::{self, Found, Kept};
 use crate::pool::{Asked, State};
+use crate::source::{Opened, Origin, Source};
 
 /// A large read uses several connections, each for at least so many bytes.
 const SHARE_MIN: usize = 4 << 20;
@@ -60,6 +62,7 @@ impl Piece {
 pub struct OpenFile {
     url: Url,
     stat: StatReply,
+    origin: Origin,
     opened: Instant,
     handles: Mutex<Handles>,
     changed: Condvar,
@@ -68,7 +71,9 @@ pub struct OpenFile {
 }
 
 struct Handles {
-    idle: Vec<RemoteFile>,
+    idle: Vec<Source>,
+    /// The servers of all that are open.
+    servers: ServersInUse,
     /// All that are open, with those in use.
     open: usize,
     /// Threads that open another one.
@@ -83,19 +88,20 @@ impl OpenFile {
     /// Opens a file. `ahead`: how many bytes may be kept for later reads.
     pub fn open(client: &mut Client, url: &Url, ahead: usize) -> Result<Self, ClientError> {
         let kib = if ahead == 0 { 0 } else { BEGINNING_KIB };
-        let mut file = client.open_to_read(url, kib)?;
-        let (stat, now) = (file.stat().clone(), Instant::now());
+        let Opened { source, stat, beginning, origin } = Opened::open(client, url, kib)?;
+        let (now, mut kept, mut servers) = (Instant::now(), Kept::default(), ServersInUse::default());
+        servers.add(source.server());
         // A reader begins there, whatever it reads.
-        let (beginning, mut kept) = (file.take_beginning(), Kept::default());
         if !beginning.is_empty() {
             let span = Span { offset: 0, len: beginning.len() };
             kept.keep(span, Arc::new(beginning), ahead);
         }
-        let handles =
-            Handles { idle: vec![file], open: 1, opening: 0, used: now, fastest: Duration::MAX, outdated: false };
+        let (idle, fastest) = (vec![source], Duration::MAX);
+        let handles = Handles { idle, servers, open: 1, opening: 0, used: now, fastest, outdated: false };
         Ok(Self {
             url: url.clone(),
             stat,
+            origin,
             opened: now,
             handles: Mutex::new(handles),
             changed: Condvar::new(),
@@ -121,6 +127,11 @@ impl OpenFile {
     /// Returns when it was read last.
     pub fn used(&self) -> Instant {
         self.handles.lock().used
+    }
+
+    /// Returns how many connections it may have in all, where a file that is not striped may have `connections`.
+    pub fn connections_max(&self, connections: usize) -> usize {
+        self.origin.sources_max(connections) * self.origin.connections_of_each()
     }
 
     pub fn is_outdated(&self) -> bool {
@@ -150,7 +161,7 @@ impl OpenFile {
         let idle = std::mem::take(&mut handles.idle);
         handles.open -= idle.len();
         drop(handles);
-        idle.into_iter().filter_map(give_up).collect()
+        idle.into_iter().filter_map(Source::give_up).collect()
     }
 
     /// Waits until other threads have closed theirs: those that read ahead, and those that open connections in advance.
@@ -232,10 +243,11 @@ impl OpenFile {
         let mut handles = self.handles.lock();
         // Before its first read, a file may be near.
         let is_far = (NEAR..Duration::MAX).contains(&handles.fastest);
-        let reads = if is_far { limits.connections.saturating_sub(1) } else { 0 };
+        let connections = self.origin.sources_max(limits.connections);
+        let reads = if is_far { connections.saturating_sub(1) } else { 0 };
         if is_far {
             // They will be needed, and opening them takes some round trips.
-            self.open_more(state, &mut handles, limits.connections.min(CONNECTIONS_AHEAD));
+            self.open_more(state, &mut handles, connections.min(CONNECTIONS_AHEAD));
         }
         drop(handles);
         let ahead = kept::Limits { reads, bytes: state.ahead_of_each() };
@@ -297,7 +309,11 @@ impl OpenFile {
     fn read_plan(self: &Arc<Self>, state: &Arc<State>, plan: &ReadPlan) -> Result<Vec<u8>, ReadError> {
         let mut buffer = zeros(plan.len())?;
         let free = self.handles.lock().idle.len();
-        let connections = free.max(plan.len() / SHARE_OF_NEW).min(state.limits.connections);
+        let connections = match self.origin {
+            // One reader uses the servers of all units already.
+            Origin::Units(_) => 1,
+            Origin::File { .. } => free.max(plan.len() / SHARE_OF_NEW).min(state.limits.connections),
+        };
         let shares = plan.shares(connections, SHARE_MIN);
         match shares.as_slice() {
             [] => {}
@@ -329,19 +345,22 @@ impl OpenFile {
     }
 
     fn read_share(self: &Arc<Self>, state: &Arc<State>, share: &Share, into: &mut [u8]) -> Result<(), ClientError> {
-        let mut file = self.take(state)?;
-        let begin = Instant::now();
-        let read = file.read_spans(&share.spans, into).map(drop);
+        let mut source = self.take(state)?;
+        let (begin, before) = (Instant::now(), source.server().cloned());
+        let read = source.read_spans(&share.spans, into);
         let mut handles = self.handles.lock();
         handles.used = Instant::now();
         handles.fastest = handles.fastest.min(begin.elapsed());
+        handles.servers.remove(before.as_ref());
         // After an error, answers may still be on their way over the connection.
         if read.is_ok() && !handles.outdated {
-            handles.idle.push(file);
+            // A lost connection may have been restored at another server.
+            handles.servers.add(source.server());
+            handles.idle.push(source);
         } else {
             drop(handles);
             if read.is_ok() {
-                give_up(file);
+                source.give_up();
             }
             handles = self.handles.lock();
             handles.open -= 1;
@@ -353,25 +372,30 @@ impl OpenFile {
 
     /// Takes a connection that no other thread uses. While all are in use, another thread opens one more: whichever
     /// comes first is taken.
-    fn take(self: &Arc<Self>, state: &Arc<State>) -> Result<RemoteFile, ClientError> {
+    fn take(self: &Arc<Self>, state: &Arc<State>) -> Result<Source, ClientError> {
         let mut handles = self.handles.lock();
         handles.used = Instant::now();
         loop {
             if handles.outdated {
                 return Err(self.is_another());
             }
-            if let Some(file) = handles.idle.pop() {
-                return Ok(file);
+            if let Some(source) = handles.idle.pop() {
+                return Ok(source);
             }
             if handles.open == 0 && handles.opening == 0 {
                 handles.open = 1;
                 drop(handles);
-                return self.open_again(state).inspect_err(|_| {
-                    self.handles.lock().open -= 1;
-                    self.changed.notify_all();
-                });
+                let opened = self.open_again(state, &[]);
+                let mut handles = self.handles.lock();
+                match &opened {
+                    Ok(source) => handles.servers.add(source.server()),
+                    Err(_) => handles.open -= 1,
+                }
+                drop(handles);
+                self.changed.notify_all();
+                return opened;
             }
-            self.open_more(state, &mut handles, state.limits.connections);
+            self.open_more(state, &mut handles, self.origin.sources_max(state.limits.connections));
             self.changed.wait_for(&mut handles, TICK);
             if state.settings.stop.is_asked() {
                 return Err(ClientError::Stopped);
@@ -383,25 +407,26 @@ impl OpenFile {
     fn open_more(self: &Arc<Self>, state: &Arc<State>, handles: &mut Handles, most: usize) {
         if handles.open + handles.opening < most && handles.opening < OPENING_MAX {
             handles.opening += 1;
-            let (file, state) = (Arc::clone(self), Arc::clone(state));
-            if Builder::new().spawn(move || file.open_one_more(&state)).is_err() {
+            let (file, state, used) = (Arc::clone(self), Arc::clone(state), handles.servers.most_used());
+            if Builder::new().spawn(move || file.open_one_more(&state, &used)).is_err() {
                 handles.opening -= 1;
             }
         }
     }
 
-    fn open_one_more(&self, state: &State) {
-        let opened = self.open_again(state);
+    fn open_one_more(&self, state: &State, used: &[Endpoint]) {
+        let opened = self.open_again(state, used);
         let mut handles = self.handles.lock();
         // If it failed, whoever waits has another connection, or opens one and gets the reason.
         match opened {
-            Ok(file) if handles.outdated => {
+            Ok(source) if handles.outdated => {
                 drop(handles);
-                give_up(file);
+                source.give_up();
                 handles = self.handles.lock();
             }
-            Ok(file) => {
-                handles.idle.push(file);
+            Ok(source) => {
+                handles.servers.came(source.server(), used);
+                handles.idle.push(source);
                 handles.open += 1;
             }
             Err(_) => {}
@@ -411,25 +436,23 @@ impl OpenFile {
         self.changed.notify_all();
     }
 
-    fn open_again(&self, state: &State) -> Result<RemoteFile, ClientError> {
-        let file = state.with_client(|client| client.open(&self.url, OpenOptions::READ, 0))?;
-        let (before, found) = (&self.stat, file.stat());
-        if (before.id, before.size, before.mtime) != (found.id, found.size, found.mtime) {
-            self.set_outdated();
-            return Err(self.is_another());
+    /// Opens it once more, at a server that is not among `used` if possible.
+    fn open_again(&self, state: &State, used: &[Endpoint]) -> Result<Source, ClientError> {
+        let (found, source) = state.with_client(|client| self.origin.open_again(client, &self.url, used))?;
+        let before = &self.stat;
+        match source {
+            Some(source) if (before.id, before.size, before.mtime) == (found.id, found.size, found.mtime) => Ok(source),
+            _ => {
+                self.set_outdated();
+                Err(self.is_another())
+            }
         }
-        Ok(file)
     }
 
     fn is_another(&self) -> ClientError {
         let what = format!("{} is another file since it was opened", self.url);
         ClientError::Unexpected { server: self.url.server.clone(), what }
     }
-}
-
-/// Closes a file, and waits until the server has. Returns the connection.
-fn give_up(file: RemoteFile) -> Option<Session> {
-    Reader::<Vec<u8>>::new(file).give_up()
 }
 
 /// Returns the bytes from `start` to `end` of a file of `size` bytes.

@@ -19,6 +19,9 @@ const CLIENTS_MAX: usize = 4;
 /// How often unused files are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The connections of all files together may be this many times as many as without any striped file.
+const STRIPED_MORE: usize = 2;
+
 /// How often a read begins again, because its file was replaced meanwhile.
 const ATTEMPTS: u32 = 5;
 
@@ -134,7 +137,7 @@ impl State {
         if let Some(other) = files.by_url.get(url).filter(|other| !other.is_outdated()) {
             return Ok((Arc::clone(other), true));
         }
-        if files.by_url.len() >= self.limits.files.max(1) {
+        while !files.by_url.is_empty() && !self.has_room(&files, &file) {
             let oldest = files.by_url.iter().min_by_key(|(_, file)| file.used()).map(|(url, _)| url.clone());
             // Its connections end when its readers do.
             oldest.and_then(|url| files.by_url.remove(&url)).iter().for_each(|file| file.set_outdated());
@@ -146,6 +149,14 @@ impl State {
             files.watched = std::thread::Builder::new().spawn(move || close_unused(&state)).is_ok();
         }
         Ok((file, true))
+    }
+
+    /// Whether another file may be open. Striped ones have many connections, and the system limits their number.
+    fn has_room(&self, files: &Files, another: &OpenFile) -> bool {
+        let Limits { files: files_max, connections, .. } = self.limits;
+        let all = files.by_url.values().map(|file| file.connections_max(connections)).sum::<usize>();
+        let most = STRIPED_MORE.saturating_mul(files_max.max(1)).saturating_mul(connections);
+        files.by_url.len() < files_max.max(1) && all + another.connections_max(connections) <= most
     }
 
     /// Returns how many bytes may be kept for one of the open files: they share the memory.

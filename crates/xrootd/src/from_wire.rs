@@ -68,11 +68,13 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
     let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
     let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
     let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
+    let wants_another = list(b"triedrc").next().is_some() && list(b"triedrc").all(|reason| reason == "resel");
     Hints {
         location: text(b"weir.location").and_then(|location| location.parse::<LocationPrefix>().ok()),
         announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
         // XrdCl adds a reason for each host that has answered.
-        all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
+        all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len() && !wants_another,
+        wants_another,
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
             || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
@@ -203,4 +205,26 @@ impl Algorithm {
 /// A checksum in the form of this protocol.
 pub(crate) fn hex(value: &[u8]) -> String {
     value.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Opaque;
+
+    use super::*;
+
+    #[test]
+    fn a_client_says_whether_servers_have_refused_it_or_are_in_use() {
+        let of = |words: &str| {
+            let target = PathArg { path: b"/file".to_vec(), opaque: Opaque::parse(words.as_bytes()).ok() };
+            let hints = hints_of(&target);
+            (hints.tried.len(), hints.all_refused, hints.wants_another)
+        };
+        assert_eq!(of("a=b"), (0, false, false));
+        assert_eq!(of("tried=h1,h2"), (2, false, false));
+        assert_eq!(of("tried=h1,h2&triedrc=ioerr"), (2, false, false));
+        assert_eq!(of("tried=h1,h2&triedrc=ioerr,resel"), (2, true, false));
+        assert_eq!(of("tried=h1,h2&triedrc=resel,resel"), (2, false, true));
+        assert_eq!(of("tried=h1&triedrc="), (1, false, false));
+    }
 }

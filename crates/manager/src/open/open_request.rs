@@ -27,6 +27,9 @@ pub struct OpenRequest {
     pub tried: Vec<String>,
     /// Each of these hosts has answered and refused (`triedrc=`). The client is not sent there again.
     pub all_refused: bool,
+    /// The client reads well at these hosts, and would like to use another one besides (`triedrc=resel`). If no other has a
+    /// good replica, it is sent to one of these.
+    pub wants_another: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub absent_replicas: Vec<AbsentReplica>,
     /// Stores that had no room for the client's new file, as their servers have told it. They may not have reported that yet.
@@ -58,6 +61,7 @@ impl OpenRequest {
             location: None,
             tried: Vec::new(),
             all_refused: false,
+            wants_another: false,
             absent_replicas: Vec::new(),
             full_stores: Vec::new(),
             came_with: None,

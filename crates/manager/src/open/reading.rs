@@ -161,7 +161,7 @@ impl OpenService {
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
         let near = (at.as_ref(), &open_request.tried[..]);
         let mut nearest = self.nearest(view, now, &holders, near);
-        if nearest.as_ref().is_none_or(|nearest| nearest.was_tried) {
+        if nearest.as_ref().is_none_or(|nearest| nearest.was_tried && !open_request.wants_another) {
             let damaged = self.damaged_replicas(&found, |store| !is_absent(store));
             let untried = self.nearest(view, now, &damaged, near).filter(|nearest| !nearest.was_tried);
             nearest = untried.or(nearest);

@@ -126,6 +126,8 @@ pub struct Hints {
     pub tried: Vec<String>,
     /// Whether each of these hosts answered with an error.
     pub all_refused: bool,
+    /// The client reads well at the hosts in `tried`, and would like to use another one besides.
+    pub wants_another: bool,
     /// Whether a redirect has sent the client somewhere with this request before.
     pub comes_again: bool,
     /// The client comes back to a file that it has open, or repeats its request. In a cluster the manager's redirect says so.

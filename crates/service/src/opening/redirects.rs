@@ -24,6 +24,7 @@ impl Hints {
             location: self.location.as_ref().and_then(|location| location.of_client(from)),
             announced: self.announced,
             all_refused: self.all_refused,
+            wants_another: self.wants_another,
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
             full_stores: self.full_stores.clone(),
