@@ -8,7 +8,8 @@
 //! - The reader's owner finds that it goes through the replica in order and has waited for the disk, and begins the first
 //!   read ([`Reader::begin_first_read`]). It ends it when the reader goes elsewhere.
 //! - It is the first such read of this replica since the store was opened, as far as the store remembers
-//!   ([`REMEMBERED_MAX`]). What is read again goes through the page cache, and stays there for later readers.
+//!   ([`REMEMBERED_MAX`]). What is read again, and is not in this memory any more, goes through the page cache and stays
+//!   there for later readers.
 //! - The replica has no writer, and is long enough ([`crate::StoreConfig::first_read_min`]).
 //! - There is memory for its blocks. Without it, the reader reads through the page cache.
 //!
@@ -24,7 +25,7 @@ use crate::Reader;
 use crate::object::ObjectFiles;
 use crate::reader::View;
 use crate::recent::BLOCK;
-use crate::recent::first_reads::{BLOCKS_MAX, FirstReadRoom};
+use crate::recent::first_reads::{FirstReadRoom, KEPT};
 use crate::sums::pages_of;
 use crate::writer::index;
 
@@ -87,10 +88,10 @@ impl Reader {
         self.first_read.end.fetch_max(offset / BLOCK, Ordering::Relaxed);
     }
 
-    /// Reads through the page cache again, and gives the memory back.
+    /// Reads through the page cache again. What was fetched stays until the memory is needed.
     pub fn end_first_read(&self) {
         let mut room = self.first_read.room.lock();
-        // First this, so that no other thread fetches a block after they were given back.
+        // First this, so that no other thread fetches a block whose place nobody keeps.
         self.first_read.is_on.store(false, Ordering::Relaxed);
         *room = None;
     }
@@ -125,7 +126,7 @@ impl Reader {
 
         let reached = first_read.end.load(Ordering::Relaxed);
         // A read elsewhere takes no block for a few bytes.
-        let is_near = number <= reached + BLOCKS_MAX as u64 && number + BLOCKS_MAX as u64 >= reached;
+        let is_near = number <= reached + KEPT as u64 && number + KEPT as u64 >= reached;
         let start = number.saturating_mul(BLOCK);
         if !is_near || start >= end {
             return;

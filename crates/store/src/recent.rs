@@ -15,8 +15,8 @@
 //! - A replica gives its blocks back when its files are removed.
 //!
 //! # First reads
-//! A reader that goes through a large replica for the first time gets its bytes through a few blocks of this memory as
-//! well ([`first_reads`]), past the page cache. They are given back when it ends.
+//! A reader that goes through a large replica for the first time gets its bytes through this memory as well
+//! ([`first_reads`]), past the page cache. These blocks stay while nothing else needs them.
 //!
 //! # Lending
 //! A reader can borrow pages ([`LentPages`]). Nobody waits for that: a write to a block that is lent out changes nothing in it, and forgets the pages
@@ -27,7 +27,7 @@
 //! that: a thread at nice 19 prepares as many blocks as are in use, at least one and at most [`AHEAD`]. Until a block is ready, a write takes one
 //! from what is kept, or leaves nothing.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,8 +98,10 @@ struct State {
     turn: u64,
     /// How many blocks have been given to replicas so far.
     given: u64,
-    /// First reads that may have blocks.
-    first_reads: usize,
+    /// The replicas that have a first read now.
+    read_first: HashSet<Key>,
+    /// The blocks that first reads have fetched, in that order.
+    fetched: BTreeMap<u64, (Key, u64)>,
     free: Vec<AlignedBuf>,
     /// Taken from replicas while they were lent out.
     lent: Vec<Arc<AlignedBuf>>,
@@ -112,6 +114,7 @@ struct State {
 /// What the replicas of one user have.
 #[derive(Default)]
 struct UserBlocks {
+    /// How many blocks were written.
     count: usize,
     /// The replicas by the turn in which they were used last.
     by_use: BTreeMap<u64, Key>,
@@ -127,9 +130,10 @@ struct Replica {
     given: u64,
     /// By their number in the replica's file.
     blocks: HashMap<u64, Arc<Block>>,
-    /// Their numbers, the oldest first; those of first reads apart.
+    /// The numbers of those that were written, the oldest first.
     order: VecDeque<u64>,
-    fetched: VecDeque<u64>,
+    /// Of the others, which first reads have fetched, with their keys in [`State::fetched`].
+    fetched: VecDeque<(u64, u64)>,
 }
 
 type Block = RwLock<Contents>;
@@ -139,6 +143,8 @@ struct Contents {
     bytes: Arc<AlignedBuf>,
     /// A bit for each page that is there.
     pages: [u64; WORDS],
+    /// A first read has filled it.
+    is_fetched: bool,
 }
 
 impl RecentPages {
@@ -267,8 +273,11 @@ impl State {
         self.take_prepared();
         let own = self.replicas.get(&key).map_or(0, |replica| replica.blocks.len());
         let bytes = if own >= (most / 2).max(1) { self.take_from(key)? } else { self.take_any(user, of)? };
-        let block = self.add(key, number, user, bytes);
-        self.replicas.get_mut(&key)?.order.push_back(number);
+        let (replica, block) = self.add(key, number, user, bytes);
+        replica.order.push_back(number);
+        let user = replica.user;
+        self.users.entry(user).or_default().count += 1;
+        self.touch(key);
         Some(block)
     }
 
@@ -281,18 +290,20 @@ impl State {
             self.made += 1;
             return Some(AlignedBuf::new(index(BLOCK)));
         }
+        if let Some(replica) = self.with_surplus() {
+            return self.take_fetched(replica);
+        }
         self.take_from(self.to_give_up(user, of.most)?)
     }
 
-    /// Gives the replica a block without pages.
-    fn add(&mut self, key: Key, number: u64, user: PrincipalId, bytes: AlignedBuf) -> Arc<Block> {
+    /// Gives the replica a block without pages. The caller must add it to one of the lists.
+    fn add(&mut self, key: Key, number: u64, user: PrincipalId, bytes: AlignedBuf) -> (&mut Replica, Arc<Block>) {
         self.given += 1;
-        let block = Arc::new(Block::new(Contents { bytes: Arc::new(bytes), pages: [0; WORDS] }));
+        let contents = Contents { bytes: Arc::new(bytes), pages: [0; WORDS], is_fetched: false };
+        let block = Arc::new(Block::new(contents));
         let replica = self.replicas.entry(key).or_insert_with(|| Replica { user, ..Replica::default() });
         replica.blocks.insert(number, Arc::clone(&block));
-        self.users.entry(replica.user).or_default().count += 1;
-        self.touch(key);
-        block
+        (replica, block)
     }
 
     /// The replica that loses a block for a write of `user`.
@@ -310,25 +321,26 @@ impl State {
 
     /// Takes the oldest block of a replica, or another free one. `None`: readers use them at this moment.
     fn take_from(&mut self, key: Key) -> Option<AlignedBuf> {
-        let replica = self.replicas.get_mut(&key)?;
-        let number = replica.order.pop_front().or_else(|| replica.fetched.pop_front())?;
-        self.take_block(key, number)
+        match self.replicas.get_mut(&key)?.order.pop_front() {
+            Some(number) => self.take_block(key, number, 1),
+            None => self.take_fetched(key),
+        }
     }
 
-    /// Takes a block of a replica, whose list does not have it any more, or another free one.
-    fn take_block(&mut self, key: Key, number: u64) -> Option<AlignedBuf> {
+    /// Takes a block of a replica, whose lists do not have it any more, or another free one. `written`: 1 if it was written.
+    fn take_block(&mut self, key: Key, number: u64, written: usize) -> Option<AlignedBuf> {
         let replica = self.replicas.get_mut(&key)?;
         let block = replica.blocks.remove(&number)?;
         let (user, used, is_empty) = (replica.user, replica.used, replica.blocks.is_empty());
         if is_empty {
             self.replicas.remove(&key);
         }
-        self.has_lost(user, 1, is_empty.then_some(used));
+        self.has_lost(user, written, is_empty.then_some(used));
         self.reclaim(block);
         self.free.pop()
     }
 
-    /// The user has so many blocks less, and perhaps a replica less, which was used in turn `gone`.
+    /// The user has so many written blocks less, and perhaps a replica less, which was used in turn `gone`.
     fn has_lost(&mut self, user: PrincipalId, blocks: usize, gone: Option<u64>) {
         let Some(of_user) = self.users.get_mut(&user) else { return };
         of_user.count -= blocks;
@@ -357,7 +369,10 @@ impl State {
 
     fn forget(&mut self, key: Key) {
         let Some(replica) = self.replicas.remove(&key) else { return };
-        self.has_lost(replica.user, replica.blocks.len(), Some(replica.used));
+        self.has_lost(replica.user, replica.order.len(), Some(replica.used));
+        for (fetched, _) in &replica.fetched {
+            self.fetched.remove(fetched);
+        }
         for block in replica.blocks.into_values() {
             self.reclaim(block);
         }
@@ -532,12 +547,18 @@ impl ReplicaPages {
     }
 
     /// Fills `bufs` with the bytes from `offset` on. Returns `false` if some are not here: `bufs` are useless then.
-    /// `is_first_read`: they are here because a first read has fetched them.
+    /// `is_first_read`: what first reads have fetched counts as read from the file.
     pub(crate) fn fill(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, is_first_read: bool) -> bool {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
-        let filled = self.fill_all(bufs, offset, offset + len);
-        let counter = if filled && !is_first_read { &self.shared.served } else { &self.shared.missed };
-        counter.fetch_add(len, Ordering::Relaxed);
+        let mut fetched = 0;
+        let filled = self.fill_all(bufs, offset, offset + len, &mut fetched);
+        let missed = match filled {
+            true if is_first_read => fetched,
+            true => 0,
+            false => len,
+        };
+        self.shared.served.fetch_add(len - missed, Ordering::Relaxed);
+        self.shared.missed.fetch_add(missed, Ordering::Relaxed);
         filled
     }
 
@@ -561,7 +582,8 @@ impl ReplicaPages {
         self.shared.lent.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    fn fill_all(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, end: u64) -> bool {
+    /// Adds to `fetched` the bytes from blocks that first reads have filled.
+    fn fill_all(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, end: u64, fetched: &mut u64) -> bool {
         let mut bufs = bufs.iter_mut().map(|buf| &mut **buf);
         let mut room: &mut [u8] = &mut [];
         for piece in pieces(offset, end) {
@@ -571,6 +593,9 @@ impl ReplicaPages {
                 return false;
             }
             let mut bytes = &contents.bytes[piece.bytes()];
+            if contents.is_fetched {
+                *fetched += bytes.len() as u64;
+            }
             while !bytes.is_empty() {
                 while room.is_empty() {
                     let Some(next) = bufs.next() else { return false };

@@ -1,4 +1,7 @@
-//! The blocks of first reads: a few for each, filled from the file before they are read, and given back afterwards.
+//! The blocks of first reads, filled from the file before they are read.
+//!
+//! They take memory that nothing else needs, and stay in it until it is needed: whoever needs a block takes the oldest one
+//! that a first read has fetched, except for the last few of each that goes on ([`KEPT`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +11,13 @@ use types::PrincipalId;
 
 use super::{Block, Key, PAGE, RecentPages, ReplicaPages, State};
 
-/// The most blocks of one first read: those of a long request, and those ahead of it.
-pub(crate) const BLOCKS_MAX: usize = 16;
-/// All first reads together have at most one part in so many of the memory.
+/// So many blocks of a first read that goes on are kept, whoever needs memory: those of a long request, and those ahead
+/// of it.
+pub(crate) const KEPT: usize = 16;
+/// All first reads together keep at most one part in so many of the memory.
 const PARTS: usize = 4;
 
-/// The right of a replica to have such blocks. They are given back when this is dropped.
+/// The right of a replica to have such blocks fetched and kept.
 pub(crate) struct FirstReadRoom {
     shared: Arc<RecentPages>,
     key: Key,
@@ -21,13 +25,7 @@ pub(crate) struct FirstReadRoom {
 
 impl Drop for FirstReadRoom {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.first_reads -= 1;
-        let numbers = state.replicas.get_mut(&self.key).map(|replica| std::mem::take(&mut replica.fetched));
-        for number in numbers.unwrap_or_default() {
-            let free = state.take_block(self.key, number);
-            state.free.extend(free);
-        }
+        self.shared.state.lock().read_first.remove(&self.key);
     }
 }
 
@@ -38,28 +36,41 @@ impl State {
             return Some(block);
         }
         self.take_prepared();
-        let own = self.replicas.get(&key).map_or(0, |replica| replica.fetched.len());
-        let bytes = if own >= BLOCKS_MAX { self.take_fetched(key)? } else { self.take_any(user, of)? };
-        let block = self.add(key, number, user, bytes);
-        self.replicas.get_mut(&key)?.fetched.push_back(number);
+        let bytes = self.take_any(user, of)?;
+        let fetched = self.given;
+        let (replica, block) = self.add(key, number, user, bytes);
+        replica.fetched.push_back((fetched, number));
+        self.fetched.insert(fetched, (key, number));
+        self.touch(key);
         Some(block)
     }
 
-    /// Takes the oldest block that a first read of the replica has.
-    fn take_fetched(&mut self, key: Key) -> Option<AlignedBuf> {
-        let number = self.replicas.get_mut(&key)?.fetched.pop_front()?;
-        self.take_block(key, number)
+    /// The replica of the oldest block that a first read has fetched and need not keep.
+    pub(super) fn with_surplus(&self) -> Option<Key> {
+        let has_surplus = |key: &Key| {
+            let kept = if self.read_first.contains(key) { KEPT } else { 0 };
+            self.replicas.get(key).is_some_and(|replica| replica.fetched.len() > kept)
+        };
+        self.fetched.values().map(|(key, _)| *key).find(has_surplus)
+    }
+
+    /// Takes the oldest block that a first read of the replica has fetched, or another free one.
+    pub(super) fn take_fetched(&mut self, key: Key) -> Option<AlignedBuf> {
+        let (fetched, number) = self.replicas.get_mut(&key)?.fetched.pop_front()?;
+        self.fetched.remove(&fetched);
+        self.take_block(key, number, 0)
     }
 }
 
 impl ReplicaPages {
-    /// Lets a first read of this replica have blocks. `None`: there are too many, or there is too little memory.
+    /// Lets a first read of this replica have blocks. `None`: it has one already, there are too many, or there is too little
+    /// memory.
     pub(crate) fn begin_first_read(&self) -> Option<FirstReadRoom> {
         let mut state = self.shared.state.lock();
-        if (state.first_reads + 1) * BLOCKS_MAX > self.shared.most / PARTS {
+        let has_room = (state.read_first.len() + 1) * KEPT <= self.shared.most / PARTS;
+        if !has_room || !state.read_first.insert(self.key) {
             return None;
         }
-        state.first_reads += 1;
         drop(state);
         Some(FirstReadRoom { shared: Arc::clone(&self.shared), key: self.key })
     }
@@ -82,10 +93,8 @@ impl ReplicaPages {
         }
         let found = state.block_to_fetch(self.key, number, user, &self.shared);
         drop(state);
-        let Some(block) = found else {
-            self.shared.prepare();
-            return false;
-        };
+        self.shared.prepare();
+        let Some(block) = found else { return false };
         let contents = &mut *block.write();
         if contents.gap(0..pages).is_none() {
             return true;
@@ -95,6 +104,7 @@ impl ReplicaPages {
         let is_read = read(&mut bytes[..]);
         if is_read {
             contents.set(0..pages);
+            contents.is_fetched = true;
             self.shared.fetched.fetch_add(pages * PAGE, Ordering::Relaxed);
         } else {
             contents.pages.fill(0);

@@ -1,4 +1,4 @@
-//! First reads: all bytes as written, past the page cache, once for each replica, and the memory is given back.
+//! First reads: all bytes as written, past the page cache, once for each replica, and the memory is there for what is written.
 
 use std::sync::Arc;
 
@@ -63,12 +63,16 @@ fn a_first_read_has_all_bytes_and_reads_each_once() {
     assert_eq!(fetched, pages, "each block once");
     assert_eq!(served, 0, "nothing was there before");
     assert!(missed >= LEN as u64, "{missed}");
-    // Its memory is free again.
+    // What it has fetched stays for the next one.
     drop(first);
     let before = recent.stats();
+    assert!(world.read_all(1)[2 * MIB..] == data[2 * MIB..]);
+    let [fetched, served, _] = since(&recent, before);
+    assert!(fetched == 0 && served >= (LEN - 2 * MIB) as u64, "{served} from memory");
+    recent.forget_all();
+    let before = recent.stats();
     assert!(world.read_all(1) == data);
-    assert_eq!(since(&recent, before)[..2], [0, 0]);
-    assert!(recent.stats().bytes <= 16 * Reader::FETCH_BYTES);
+    assert_eq!(since(&recent, before)[..2], [0, 0], "it is not the first any more");
 }
 
 #[test]
@@ -105,7 +109,8 @@ fn all_first_reads_together_have_a_part_of_the_memory() {
     one.fetch_ahead(0);
     assert_eq!(recent.stats().fetched_bytes, 0, "it has ended");
     world.put(4, &bytes(4, LEN));
-    assert!(reader(&world, 4).begin_first_read(0));
+    let four = reader(&world, 4);
+    assert!(four.begin_first_read(0), "there is room again");
     let (small, _) = self::world(120 << 20);
     assert!(!reader(&small, 1).begin_first_read(0), "there is too little memory");
 }
@@ -140,4 +145,32 @@ fn a_damaged_page_is_not_shown() {
     let before = &mut back[..5 * MIB / PAGE_SIZE * PAGE_SIZE];
     assert_eq!(first.read(0, before).unwrap(), before.len());
     assert!(*before == bytes(1, LEN)[..before.len()]);
+}
+
+#[test]
+fn what_first_reads_have_fetched_gives_way_to_what_is_written() {
+    let (world, recent) = world(MEMORY);
+    let read = |object| {
+        let first = reader(&world, object);
+        assert!(first.begin_first_read(0));
+        assert_eq!(first.read(0, &mut vec![0; LEN]).unwrap(), LEN);
+        first
+    };
+    let is_here = |object: u64, len: usize| {
+        let before = recent.stats();
+        assert_eq!(reader(&world, object).read(0, &mut vec![0; len]).unwrap(), len);
+        since(&recent, before)[2] == 0
+    };
+    drop(read(1));
+    let goes_on = read(2);
+    world.put(5, &bytes(5, LEN));
+    assert!(is_here(1, LEN) && is_here(2, LEN) && is_here(5, LEN), "there is memory for all");
+    // 128 blocks: all that is written takes those of the first read that has ended, and none of the other.
+    let written: Vec<u64> = (10..33).collect();
+    written.iter().for_each(|object| world.put(*object, &bytes(5, LEN)));
+    assert!(!is_here(1, LEN) && is_here(2, LEN) && is_here(5, LEN) && is_here(32, LEN));
+    drop(goes_on);
+    world.put(40, &bytes(5, LEN));
+    assert!(!is_here(2, LEN) && is_here(5, LEN) && is_here(40, LEN));
+    assert!(recent.stats().bytes <= MEMORY);
 }
