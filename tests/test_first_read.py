@@ -1,4 +1,4 @@
-"""The first read of a large file goes past the page cache, and what is read again goes through it."""
+"""The first read of a large file goes past the page cache, and what it has fetched is there for the next."""
 
 import os
 import struct
@@ -51,7 +51,7 @@ def back(server, tmp_path) -> bytes:
     return (tmp_path / "back").read_bytes()
 
 
-def test_the_first_read_goes_past_the_cache_and_the_next_through_it(served, data, tmp_path):
+def test_the_first_read_goes_past_the_cache_and_serves_the_next(served, data, tmp_path):
     node = served('limits.recent = "256MiB"\n')
     before = reads(node)
     assert back(node, tmp_path) == data
@@ -59,9 +59,10 @@ def test_the_first_read_goes_past_the_cache_and_the_next_through_it(served, data
     once = first_reads(node)
     assert LENGTH * 0.6 < once < LENGTH + 4096
     assert reads(node)[0] == before[0] and reads(node)[1] - before[1] >= LENGTH, "it counts as read from the disk"
+    # What it has fetched serves the next reader, and what it has read before that is in the page cache.
+    before = reads(node)
     assert back(node, tmp_path) == data
-    assert first_reads(node) == once
-    # Now it is in the page cache.
+    assert first_reads(node) == once and reads(node)[0] - before[0] >= once - 4096
     taken = read_from_disk(node)
     assert back(node, tmp_path) == data
     assert read_from_disk(node) - taken < LENGTH * 0.1
@@ -97,3 +98,15 @@ def test_a_reader_that_goes_elsewhere_reads_through_the_cache(served, data):
             read(at, step)
         assert first_reads(node) - once <= 16 * MIB
         assert me.close(handle).status == raw.OK
+
+
+def test_a_few_adjacent_reads_begin_none(served, data):
+    node = served('limits.recent = "256MiB"\n')
+    with Raw(node.port) as me:
+        handle = me.open("/file", raw.OPEN_READ)
+        for start in (0, 50 * MIB):
+            for at in range(start, start + MIB, MIB // 4):
+                answer = me.request(raw.READ, struct.pack(">4sqi", handle, at, MIB // 4))
+                assert answer.status == raw.OK and answer.body == data[at : at + MIB // 4], at
+        assert me.close(handle).status == raw.OK
+    assert first_reads(node) == 0

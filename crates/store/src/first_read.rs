@@ -25,7 +25,7 @@ use crate::Reader;
 use crate::object::ObjectFiles;
 use crate::reader::View;
 use crate::recent::BLOCK;
-use crate::recent::first_reads::{FirstReadRoom, KEPT};
+use crate::recent::first_reads::{Fetched, FirstReadRoom, KEPT};
 use crate::sums::pages_of;
 use crate::writer::index;
 
@@ -58,7 +58,7 @@ impl ReadBefore {
 pub(crate) struct FirstRead {
     is_on: AtomicBool,
     /// The number of the block behind the last one that was fetched.
-    end: AtomicU64,
+    fetched_to: AtomicU64,
     room: Mutex<Option<FirstReadRoom>>,
 }
 
@@ -78,14 +78,14 @@ impl Reader {
             return room.is_some();
         }
         *room = recent.begin_first_read();
-        self.first_read.end.store(offset / BLOCK, Ordering::Relaxed);
+        self.first_read.fetched_to.store(offset / BLOCK, Ordering::Relaxed);
         self.first_read.is_on.store(room.is_some(), Ordering::Relaxed);
         room.is_some()
     }
 
     /// The reader has come to `offset`, in order.
     pub fn go_on_first_read(&self, offset: u64) {
-        self.first_read.end.fetch_max(offset / BLOCK, Ordering::Relaxed);
+        self.first_read.fetched_to.fetch_max(offset / BLOCK, Ordering::Relaxed);
     }
 
     /// Reads through the page cache again. What was fetched stays until the memory is needed.
@@ -124,7 +124,7 @@ impl Reader {
         let Some(recent) = files.recent.as_ref() else { return };
         let first_read = &self.first_read;
 
-        let reached = first_read.end.load(Ordering::Relaxed);
+        let reached = first_read.fetched_to.load(Ordering::Relaxed);
         // A read elsewhere takes no block for a few bytes.
         let is_near = number <= reached + KEPT as u64 && number + KEPT as u64 >= reached;
         let start = number.saturating_mul(BLOCK);
@@ -132,20 +132,22 @@ impl Reader {
             return;
         }
         let here = (end - start).min(BLOCK);
-        let is_here = recent.fetch(
+        let fetched = recent.fetch(
             number,
             pages_of(here),
             || self.is_first_read(),
             |bytes| {
                 let read = self.inner.objects.direct(files).and_then(|file| Ok(file.read_at(bytes, start)?));
-                // What is missing, or has not the bytes that it should have, is found when the reader reads it from the file.
                 let Ok(got) = read else { return false };
                 bytes[got..].fill(0);
                 got >= index(here)
             },
         );
-        if is_here {
-            first_read.end.fetch_max(number + 1, Ordering::Relaxed);
+        match fetched {
+            Fetched::Here => drop(first_read.fetched_to.fetch_max(number + 1, Ordering::Relaxed)),
+            Fetched::Not => {}
+            // The reader meets the error, or what is missing, when it reads the file. The next blocks may be like that, too.
+            Fetched::Failed => self.end_first_read(),
         }
     }
 }

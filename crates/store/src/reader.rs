@@ -128,6 +128,7 @@ impl Reader {
             None => {
                 let missing = || StoreError::damaged(format!("the file of replica {} is missing", self.replica.id));
                 let files = self.inner.objects.open(self.replica.id, Access::ReadWrite)?.ok_or_else(missing)?;
+                files.set_user(state.user);
                 let files = Arc::new(files);
                 state.files = Some(Arc::clone(&files));
                 files

@@ -10,8 +10,8 @@
 //! - If no block is free, the replica that nobody has read or written for the longest time loses its oldest block. So what is being recorded, and
 //!   what has readers, stays.
 //! - One replica has at most half of the blocks: a long write takes them from itself, and does not drive out the rest.
-//! - A user whose replicas have more than half of the blocks takes them from these replicas, so nobody can drive out
-//!   what others use. What nobody has used while twice this memory was filled has no such protection.
+//! - A user whose replicas have more than half of the blocks takes them from these replicas, so that no single user drives
+//!   out what others use. What nobody has used while twice this memory was filled has no such protection.
 //! - A replica gives its blocks back when its files are removed.
 //!
 //! # First reads
@@ -33,6 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use disk::AlignedBuf;
 use parking_lot::{Mutex, RwLock};
@@ -45,6 +46,9 @@ use crate::writer::index;
 pub(crate) const BLOCK: u64 = 2 << 20;
 const PAGES: u64 = BLOCK / PAGE;
 const WORDS: usize = (PAGES / 64) as usize;
+
+/// How long a write waits for those who use a block at this moment.
+const WRITER_WAIT: Duration = Duration::from_millis(5);
 
 /// The most blocks that are prepared ahead: 128 MiB.
 const AHEAD: usize = 64;
@@ -96,12 +100,14 @@ struct State {
     /// The users that have blocks.
     users: HashMap<PrincipalId, UserBlocks>,
     turn: u64,
-    /// How many blocks have been given to replicas so far.
+    /// How many blocks writes have taken so far, not counting those that a replica took from itself.
     given: u64,
     /// The replicas that have a first read now.
     read_first: HashSet<Key>,
     /// The blocks that first reads have fetched, in that order.
     fetched: BTreeMap<u64, (Key, u64)>,
+    /// How many blocks that were so far.
+    fetches: u64,
     free: Vec<AlignedBuf>,
     /// Taken from replicas while they were lent out.
     lent: Vec<Arc<AlignedBuf>>,
@@ -272,13 +278,46 @@ impl State {
         }
         self.take_prepared();
         let own = self.replicas.get(&key).map_or(0, |replica| replica.blocks.len());
-        let bytes = if own >= (most / 2).max(1) { self.take_from(key)? } else { self.take_any(user, of)? };
+        let bytes = if own >= (most / 2).max(1) {
+            self.take_from(key)?
+        } else {
+            let bytes = self.take_any(user, of)?;
+            self.given += 1;
+            bytes
+        };
         let (replica, block) = self.add(key, number, user, bytes);
+        let (before, used) = (replica.user, replica.used);
+        if replica.order.is_empty() {
+            // What it has was read by somebody. From now on it is the writer's.
+            replica.user = user;
+        }
         replica.order.push_back(number);
-        let user = replica.user;
-        self.users.entry(user).or_default().count += 1;
+        let owner = replica.user;
+        if owner != before {
+            self.has_lost(before, 0, Some(used));
+            self.users.entry(owner).or_default().by_use.insert(used, key);
+        }
+        self.users.entry(owner).or_default().count += 1;
         self.touch(key);
         Some(block)
+    }
+
+    /// The block is not among those of the replica any more. Whoever has it still may end what they do.
+    fn remove(&mut self, key: Key, number: u64) {
+        let Some(replica) = self.replicas.get_mut(&key) else { return };
+        let was_written = replica.order.len();
+        replica.order.retain(|other| *other != number);
+        let written = was_written - replica.order.len();
+        let Self { replicas: _, fetched, .. } = self;
+        replica.fetched.retain(|(at, other)| {
+            let stays = *other != number;
+            if !stays {
+                fetched.remove(at);
+            }
+            stays
+        });
+        let free = self.take_block(key, number, written);
+        self.free.extend(free);
     }
 
     /// Memory for a block of `user`.
@@ -298,7 +337,6 @@ impl State {
 
     /// Gives the replica a block without pages. The caller must add it to one of the lists.
     fn add(&mut self, key: Key, number: u64, user: PrincipalId, bytes: AlignedBuf) -> (&mut Replica, Arc<Block>) {
-        self.given += 1;
         let contents = Contents { bytes: Arc::new(bytes), pages: [0; WORDS], is_fetched: false };
         let block = Arc::new(Block::new(contents));
         let replica = self.replicas.entry(key).or_insert_with(|| Replica { user, ..Replica::default() });
@@ -308,7 +346,12 @@ impl State {
 
     /// The replica that loses a block for a write of `user`.
     fn to_give_up(&self, user: PrincipalId, most: usize) -> Option<Key> {
-        let oldest = |user: &UserBlocks| user.by_use.first_key_value().map(|(used, key)| (*used, *key));
+        // A first read that goes on keeps its blocks.
+        let may_lose = |key: &Key| {
+            !self.read_first.contains(key) || self.replicas.get(key).is_some_and(|replica| !replica.order.is_empty())
+        };
+        let oldest =
+            |user: &UserBlocks| user.by_use.iter().find(|(_, key)| may_lose(key)).map(|(used, key)| (*used, *key));
         let (_, idle) = self.users.values().filter_map(oldest).min()?;
         let is_forgotten = |replica: &Replica| self.given - replica.given >= 2 * most as u64;
         match self.users.get(&user) {
@@ -495,7 +538,11 @@ impl ReplicaPages {
             rest = next;
             let found = self.shared.state.lock().block_to_fill(self.key, piece.block, user, &self.shared);
             let Some(block) = found else { continue };
-            let contents = &mut *block.write();
+            let Some(mut contents) = block.try_write_for(WRITER_WAIT) else {
+                // A first read fills it, and its disk is slow. It is not worth waiting for.
+                self.shared.state.lock().remove(self.key, piece.block);
+                continue;
+            };
             match Arc::get_mut(&mut contents.bytes) {
                 Some(bytes) => {
                     bytes[piece.bytes()].copy_from_slice(part);

@@ -8,62 +8,77 @@ use store::Reader;
 
 use super::ReadAhead;
 
-/// How far ahead of the last request blocks are fetched: two requests of the stock client's copies.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// So much must have been read in order. A reader of a file's beginning, or of two adjacent parts, reads less.
+const IN_ORDER_MIN: u64 = 4 << 20;
+/// How far ahead of the last request blocks are fetched: as far as was read in order, and at most two requests of the stock
+/// client's copies.
+const AHEAD_MAX: u64 = 16 << 20;
 
 /// The first read of one open file.
 #[derive(Default)]
 pub(super) struct FirstReadAhead {
     is_on: AtomicBool,
-    /// Whether it has waited for the disk since it began to read in order. The kernel reads ahead meanwhile, so it may not
-    /// wait again.
+    /// How many bytes were read in order.
+    in_order: AtomicU64,
+    /// Whether it has waited for the disk meanwhile. The kernel reads ahead, so it may not wait again.
     has_waited: AtomicBool,
     /// Where the blocks end that a thread has been asked to fetch.
-    end: AtomicU64,
+    asked_to: AtomicU64,
 }
 
 impl FirstReadAhead {
-    /// A request has been answered; `range` if it was for a single one. `goes_on`: it began where the one before had ended.
+    /// A request has been answered; `only` if it was for a single range. `goes_on`: it began where the one before had ended.
     /// Returns whether a first read is on. Then nothing else is read ahead.
     pub(super) fn was_read(
         &self,
         node: &ReadAhead,
         reader: &Arc<Reader>,
-        range: Option<&Range<u64>>,
+        only: Option<&Range<u64>>,
         goes_on: bool,
         waited: bool,
     ) -> bool {
         let is_on = self.is_on.load(Ordering::Relaxed);
-        if waited || !goes_on {
+        // Requests over several connections end in any order.
+        let is_near = |range: &Range<u64>| {
+            let asked_to = self.asked_to.load(Ordering::Relaxed);
+            range.start < asked_to && range.start.saturating_add(2 * AHEAD_MAX) >= asked_to
+        };
+        let Some(range) = only.filter(|range| goes_on || is_on && is_near(range)) else {
+            self.in_order.store(only.map_or(0, |range| range.end - range.start), Ordering::Relaxed);
             self.has_waited.store(waited, Ordering::Relaxed);
-        }
-        let Some(range) = range.filter(|_| goes_on && (is_on || self.has_waited.load(Ordering::Relaxed))) else {
-            if is_on {
-                self.is_on.store(false, Ordering::Relaxed);
-                reader.end_first_read();
-            }
+            self.end(reader);
             return false;
         };
+        let len = range.end - range.start;
+        let in_order = self.in_order.fetch_add(len, Ordering::Relaxed).saturating_add(len);
+        let has_waited = self.has_waited.fetch_or(waited, Ordering::Relaxed) || waited;
+        if !is_on && (!has_waited || in_order < IN_ORDER_MIN) {
+            return false;
+        }
+        if !node.is_on.load(Ordering::Relaxed) || range.end >= reader.len() {
+            self.end(reader);
+            return false;
+        }
         if is_on {
             reader.go_on_first_read(range.end);
         } else {
-            if !node.is_on.load(Ordering::Relaxed) || !reader.begin_first_read(range.end) {
+            if !reader.begin_first_read(range.end) {
                 self.has_waited.store(false, Ordering::Relaxed);
                 return false;
             }
-            self.end.store(range.end, Ordering::Relaxed);
+            self.asked_to.store(range.end, Ordering::Relaxed);
             self.is_on.store(true, Ordering::Relaxed);
         }
-        self.fetch(node, reader, range.end);
+        self.fetch(node, reader, range.end, in_order.min(AHEAD_MAX));
         true
     }
 
     /// Has the blocks after `offset` fetched that no thread was asked for.
-    fn fetch(&self, node: &ReadAhead, reader: &Arc<Reader>, offset: u64) {
+    fn fetch(&self, node: &ReadAhead, reader: &Arc<Reader>, offset: u64, ahead: u64) {
         const BLOCK: u64 = Reader::FETCH_BYTES;
-        let end = offset.saturating_add(AHEAD_BYTES).min(reader.len()).next_multiple_of(BLOCK);
-        let begun = self.end.fetch_max(end, Ordering::Relaxed);
-        for block in begun.max(offset) / BLOCK..end / BLOCK {
+        let end = offset.saturating_add(ahead).min(reader.len()).next_multiple_of(BLOCK);
+        let asked_to = self.asked_to.fetch_max(end, Ordering::Relaxed);
+        for block in asked_to.max(offset) / BLOCK..end / BLOCK {
             // A file that is closed meanwhile is not read ahead.
             let reader = Arc::downgrade(reader);
             let fetch = move || {
@@ -72,7 +87,13 @@ impl FirstReadAhead {
                 }
             };
             // If the threads have too much to do, the reader fetches the block when it comes there.
-            let _ = node.workers.submit(Box::new(fetch));
+            let _ = node.fetching.submit(Box::new(fetch));
+        }
+    }
+
+    fn end(&self, reader: &Reader) {
+        if self.is_on.swap(false, Ordering::Relaxed) {
+            reader.end_first_read();
         }
     }
 }

@@ -27,6 +27,10 @@ use crate::workers::Workers;
 
 /// Threads that ask the kernel for data, which waits if the disk has enough to do.
 const THREADS: usize = 4;
+/// Threads that read for first reads.
+const FETCHING_THREADS: usize = 8;
+/// Blocks that may wait for one of them.
+const FETCHES_MAX: usize = 256;
 /// Announcements that may wait for a thread. One more is dropped: its data is read when it is asked for.
 const QUEUE_MAX: usize = 64;
 /// Segments of requests that all open files together may remember: up to 32 MiB of memory.
@@ -38,6 +42,7 @@ const NOWHERE: u64 = u64::MAX;
 /// What the open files of a node share.
 pub(crate) struct ReadAhead {
     workers: Workers,
+    fetching: Workers,
     budget: Mutex<Budget>,
     is_on: AtomicBool,
     /// Segments that open files remember.
@@ -60,6 +65,7 @@ impl ReadAhead {
     pub(crate) fn start(most: u64) -> std::io::Result<Self> {
         Ok(Self {
             workers: Workers::start("read-ahead", THREADS, QUEUE_MAX)?,
+            fetching: Workers::start("first-read", FETCHING_THREADS, FETCHES_MAX)?,
             budget: Mutex::new(Budget::new(most, Instant::now())),
             is_on: AtomicBool::new(most > 0),
             remembered: AtomicUsize::new(0),
@@ -83,12 +89,13 @@ impl ReadAhead {
 
     /// Whether a thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
-        self.workers.ended()
+        self.workers.ended() || self.fetching.ended()
     }
 
     /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.workers.stop();
+        self.fetching.stop();
     }
 }
 
@@ -128,8 +135,8 @@ impl HandleReadAhead {
         let waited = reader.has_waited();
         let (first, second) = (request.next(), request.next());
         let is_active = self.is_active.load(Ordering::Relaxed);
-        let goes_on = self.goes_on(first.as_ref().filter(|_| second.is_none()));
         let only = first.as_ref().filter(|_| second.is_none());
+        let goes_on = self.goes_on(only);
         if self.first_read.was_read(&self.node, reader, only, goes_on, waited) {
             return;
         }

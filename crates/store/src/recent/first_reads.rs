@@ -14,8 +14,21 @@ use super::{Block, Key, PAGE, RecentPages, ReplicaPages, State};
 /// So many blocks of a first read that goes on are kept, whoever needs memory: those of a long request, and those ahead
 /// of it.
 pub(crate) const KEPT: usize = 16;
+/// How many blocks are looked at for one that need not be kept.
+const LOOKED_AT: usize = 1024;
 /// All first reads together keep at most one part in so many of the memory.
 const PARTS: usize = 4;
+
+/// What has become of a block that was to be fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fetched {
+    /// Its pages are here.
+    Here,
+    /// It was not fetched: nobody wants it any more, there is no memory, or some of its pages are here.
+    Not,
+    /// It could not be read.
+    Failed,
+}
 
 /// The right of a replica to have such blocks fetched and kept.
 pub(crate) struct FirstReadRoom {
@@ -37,7 +50,8 @@ impl State {
         }
         self.take_prepared();
         let bytes = self.take_any(user, of)?;
-        let fetched = self.given;
+        self.fetches += 1;
+        let fetched = self.fetches;
         let (replica, block) = self.add(key, number, user, bytes);
         replica.fetched.push_back((fetched, number));
         self.fetched.insert(fetched, (key, number));
@@ -45,13 +59,14 @@ impl State {
         Some(block)
     }
 
-    /// The replica of the oldest block that a first read has fetched and need not keep.
+    /// The replica of the oldest block that a first read has fetched and need not keep. Looks at [`LOOKED_AT`] blocks: the
+    /// first ones are kept by the slowest first reads, a few by each.
     pub(super) fn with_surplus(&self) -> Option<Key> {
         let has_surplus = |key: &Key| {
             let kept = if self.read_first.contains(key) { KEPT } else { 0 };
             self.replicas.get(key).is_some_and(|replica| replica.fetched.len() > kept)
         };
-        self.fetched.values().map(|(key, _)| *key).find(has_surplus)
+        self.fetched.values().take(LOOKED_AT).map(|(key, _)| *key).find(has_surplus)
     }
 
     /// Takes the oldest block that a first read of the replica has fetched, or another free one.
@@ -75,40 +90,38 @@ impl ReplicaPages {
         Some(FirstReadRoom { shared: Arc::clone(&self.shared), key: self.key })
     }
 
-    /// Has the first `pages` pages of a block here. What is missing comes by `read`, which fills the beginning of a block
-    /// and returns whether it has. Others who want the block wait for that. Does nothing and returns `false` if the read
-    /// is not wanted any more, if there is no memory, or if `read` has failed.
+    /// Has the first `pages` pages of a block here. If none is, they come by `read`, which fills the beginning of a block
+    /// and returns whether it has. Others who want the block wait for that.
     pub(crate) fn fetch(
         &self,
         number: u64,
         pages: u64,
         is_wanted: impl FnOnce() -> bool,
         read: impl FnOnce(&mut [u8]) -> bool,
-    ) -> bool {
+    ) -> Fetched {
         let user = PrincipalId(self.user.load(Ordering::Relaxed));
         let mut state = self.shared.state.lock();
         // Looked at under the lock, so that no block comes after the end.
         if !is_wanted() {
-            return false;
+            return Fetched::Not;
         }
         let found = state.block_to_fetch(self.key, number, user, &self.shared);
         drop(state);
         self.shared.prepare();
-        let Some(block) = found else { return false };
+        let Some(block) = found else { return Fetched::Not };
         let contents = &mut *block.write();
         if contents.gap(0..pages).is_none() {
-            return true;
+            return Fetched::Here;
         }
-        // Lent out: it stays as it is.
-        let Some(bytes) = Arc::get_mut(&mut contents.bytes) else { return false };
-        let is_read = read(&mut bytes[..]);
-        if is_read {
-            contents.set(0..pages);
-            contents.is_fetched = true;
-            self.shared.fetched.fetch_add(pages * PAGE, Ordering::Relaxed);
-        } else {
-            contents.pages.fill(0);
+        // What was written is not read over: the disk may have lost it. A block that is lent out stays as it is.
+        let is_empty = contents.pages.iter().all(|word| *word == 0);
+        let Some(bytes) = Arc::get_mut(&mut contents.bytes).filter(|_| is_empty) else { return Fetched::Not };
+        if !read(&mut bytes[..]) {
+            return Fetched::Failed;
         }
-        is_read
+        contents.set(0..pages);
+        contents.is_fetched = true;
+        self.shared.fetched.fetch_add(pages * PAGE, Ordering::Relaxed);
+        Fetched::Here
     }
 }

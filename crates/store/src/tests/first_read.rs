@@ -1,10 +1,12 @@
 //! First reads: all bytes as written, past the page cache, once for each replica, and the memory is there for what is written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use types::PAGE_SIZE;
 
 use super::world::{World, bytes, replica, small_config};
+use crate::first_read::ReadBefore;
 use crate::{FreshMemory, Reader, RecentPages, RecentStats, StoreConfig, StoreError};
 
 const MIB: usize = 1 << 20;
@@ -13,7 +15,11 @@ const LEN: usize = 9 * MIB + 5000;
 const MEMORY: u64 = 256 << 20;
 
 fn world(memory: u64) -> (World, Arc<RecentPages>) {
-    let recent = Arc::new(RecentPages::new(memory, FreshMemory::AtOnce));
+    world_with(RecentPages::new(memory, FreshMemory::AtOnce))
+}
+
+fn world_with(recent: RecentPages) -> (World, Arc<RecentPages>) {
+    let recent = Arc::new(recent);
     let config = StoreConfig { recent: Some(Arc::clone(&recent)), first_read_min: LEN as u64, ..small_config() };
     let world = World::open(disk::SimDisk::new(1), config).unwrap();
     for object in 1..4 {
@@ -173,4 +179,112 @@ fn what_first_reads_have_fetched_gives_way_to_what_is_written() {
     world.put(40, &bytes(5, LEN));
     assert!(!is_here(2, LEN) && is_here(5, LEN) && is_here(40, LEN));
     assert!(recent.stats().bytes <= MEMORY);
+}
+
+#[test]
+fn what_it_has_fetched_is_there_when_it_is_read_however_little_memory_is_ready() {
+    let (world, recent) = world_with(RecentPages::new(MEMORY, FreshMemory::Prepared));
+    world.put(9, &bytes(9, 60 * MIB));
+    // A node that has just started has no memory yet.
+    let recent = {
+        recent.forget_all();
+        Arc::new(RecentPages::new(MEMORY, FreshMemory::Prepared))
+    };
+    let config = StoreConfig { recent: Some(Arc::clone(&recent)), first_read_min: LEN as u64, ..small_config() };
+    let world = World::open(world.disk.kill(), config).unwrap();
+    let first = reader(&world, 9);
+    assert!(first.begin_first_read(0));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while recent.stats().fetched_bytes == 0 {
+        first.fetch_ahead(0);
+        assert!(std::time::Instant::now() < until, "{:?}", recent.stats());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let (mut back, step) = (vec![0; 60 * MIB], Reader::FETCH_BYTES as usize);
+    for at in (0..60 * MIB).step_by(step) {
+        (1..9).for_each(|ahead| first.fetch_ahead((at + ahead * step) as u64));
+        assert_eq!(first.read(at as u64, &mut back[at..at + step]).unwrap(), step);
+    }
+    assert!(back == bytes(9, 60 * MIB));
+    let fetched = recent.stats().fetched_bytes;
+    // Each byte came from the file once: by a fetch, or by a read.
+    let from_files = recent.stats().missed_bytes;
+    assert!(from_files <= 60 * MIB as u64, "{from_files}");
+    assert!(fetched <= 60 * MIB as u64, "nothing was fetched twice: {fetched}");
+}
+
+#[test]
+fn what_was_written_is_not_read_over() {
+    let (world, recent) = world(MEMORY);
+    // A few pages are in memory, and the disk has lost one of them.
+    let writer = world.store.reopen(replica(1)).unwrap();
+    writer.write(MIB as u64, &[7; 3 * PAGE_SIZE]).unwrap();
+    let completed = writer.complete().unwrap();
+    world.journal.sync_to(completed.seq).unwrap();
+    let first = reader(&world, 1);
+    assert!(world.disk.rot(&world.store.inner.objects.path(replica(1)), MIB as u64));
+    assert!(first.begin_first_read(0));
+    first.fetch_ahead(0);
+    let mut back = [0; 3 * PAGE_SIZE];
+    let read = first.read(MIB as u64, &mut back);
+    assert!(read.is_ok() && back == [7; 3 * PAGE_SIZE], "{read:?}");
+    assert_eq!(recent.stats().fetched_bytes, 0);
+}
+
+/// The version of a file's content, which all of its pages have.
+fn version(page: &[u8]) -> u8 {
+    assert!(page.iter().all(|byte| *byte == page[0]), "a page of two versions");
+    page[0]
+}
+
+#[test]
+fn beside_changes_no_outdated_page_is_read() {
+    const PAGES: usize = 900;
+    let (world, _recent) = world(MEMORY);
+    let content = |version| vec![version; PAGES * PAGE_SIZE];
+    let inner = &world.store.inner;
+    world.put(9, &content(1));
+    let newest = AtomicU8::new(1);
+    let is_over = AtomicBool::new(false);
+    let read = |reader: &Reader, page: usize, pages: usize| {
+        let oldest = newest.load(Ordering::SeqCst);
+        let mut back = vec![0; pages * PAGE_SIZE];
+        let got = reader.read((page * PAGE_SIZE) as u64, &mut back).unwrap();
+        for page in back[..got].chunks(PAGE_SIZE) {
+            assert!(version(page) >= oldest, "{} after {oldest}", page[0]);
+        }
+    };
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let (world, read, is_over) = (&world, &read, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    *inner.read_before.lock() = ReadBefore::default();
+                    let first = reader(world, 9);
+                    // A replica with a writer has none, and neither have two readers at once.
+                    let _ = first.begin_first_read(0);
+                    for block in 0..2 {
+                        first.fetch_ahead(block * Reader::FETCH_BYTES);
+                    }
+                    (part * 7..PAGES).step_by(131).for_each(|page| read(&first, page, 60));
+                }
+            });
+        }
+        // Whatever happens, the readers end.
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for version in 2..12 {
+                let writer = world.store.reopen(replica(9)).unwrap();
+                for (at, part) in (0..).step_by(32 << 10).zip(content(version).chunks(32 << 10)) {
+                    writer.write(at, part).unwrap();
+                }
+                let completed = writer.complete().unwrap();
+                world.journal.sync_to(completed.seq).unwrap();
+                newest.store(version, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        changed.unwrap();
+    });
+    assert_eq!(version(&world.read_all(9)), 11);
 }
