@@ -179,7 +179,12 @@ impl Widening {
         if content.group != GroupId::STRIPED {
             return self.apply_to_object(inode.ino, &content, policy, how, (view, assigned));
         }
-        let (_, units) = self.names.read(|read| namespace::units_of(read, content.object))?;
+        let Some((_, units)) = self.names.read(|read| namespace::units_if_there(read, content.object))? else {
+            // It has been removed since its directory was listed. If another file has its name now, a later run looks at that one.
+            view.files += 1;
+            view.later += 1;
+            return Ok(());
+        };
         units.iter().try_for_each(|unit| match unit.content() {
             Some(content) => self.apply_to_object(unit.ino, content, policy, how, (view, assigned)),
             None => Ok(()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::message::{CopyFailure, FromStore, ToManager, ToServer, ToStore};
 use cluster::{Presence, ProcessEpoch, Register, Time};
-use kv::MemoryKv;
+use kv::{Kv, MemoryKv};
 use manager::{Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, World as Outside};
 use namespace::{
     Actor, Durability, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
@@ -25,6 +25,7 @@ use types::{
 };
 
 mod audit;
+mod changed_meanwhile;
 mod restored;
 mod striped;
 
@@ -85,7 +86,7 @@ impl Cluster {
     }
 
     /// The same, on these keys.
-    fn on(kv: Arc<MemoryKv>) -> Self {
+    fn on(kv: Arc<impl Kv + 'static>) -> Self {
         let namespace = Namespace::open(kv, Timestamp(0), NamespaceConfig::default()).unwrap();
         change(&namespace, FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] });
         let told = Arc::new(Told::default());

@@ -74,7 +74,8 @@ pub use groups::stores::{
     PutStore, RemoveStore, STORES_OF_NODE_MAX, SetStoreState, StoreEntry, WantedState, store, stores,
 };
 pub use groups::stripe::{
-    NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
+    NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_if_there, units_of,
+    units_written,
 };
 pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, token, tokens};
 pub use groups::widen::WidenObject;

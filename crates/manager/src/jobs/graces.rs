@@ -71,23 +71,24 @@ impl Graces {
             state.next_look = now + LOOK;
             state.looked
         };
-        let page = match self.names.read(|read| namespace::writers_page(read, after, PAGE)) {
-            Ok(page) => page,
+        // A striped file counts as written while one of its units is. When its client is gone, the server of each unit has already waited a grace
+        // period. The manager waits for the client itself only in two cases. Either all units are complete, and the client may be about to close the
+        // file. Or no unit was seen being written, as when an interrupted file is continued and its units must be opened first.
+        let found = self.names.read(|read| {
+            let page = namespace::writers_page(read, after, PAGE)?;
+            let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
+            let units = |object| namespace::units_written(read, object).unwrap_or(UnitsWritten::Still);
+            let striped = page.writers.iter().filter(is_striped);
+            let striped = striped.map(|writer| (writer.object, units(writer.object))).collect();
+            Ok::<(_, BTreeMap<ObjectId, UnitsWritten>), NsError>((page, striped))
+        });
+        let (page, striped) = match found {
+            Ok(found) => found,
             Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
         let WritersPage { writers: found, damaged, next } = page;
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
-        // A striped file counts as written while one of its units is. When its client is gone, the server of each unit has already waited a grace
-        // period. The manager waits for the client itself only in two cases. Either all units are complete, and the client may be about to close the
-        // file. Or no unit was seen being written, as when an interrupted file is continued and its units must be opened first.
-        let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
-        let units = |object| self.names.read(|read| namespace::units_written(read, object));
-        let striped: BTreeMap<ObjectId, UnitsWritten> = found
-            .iter()
-            .filter(is_striped)
-            .map(|writer| (writer.object, units(writer.object).unwrap_or(UnitsWritten::Still)))
-            .collect();
         {
             let (view, mut state) = (self.view.get(), self.state.lock());
             // Forget open writes that ended in another way: they would be on this page and are not.

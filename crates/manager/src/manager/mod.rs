@@ -274,7 +274,8 @@ impl Manager {
         self.open.may_be_closing(number)
     }
 
-    /// The length of a file that is being written, as the servers that it is written to last reported it, in bytes. A power failure cannot undo it.
+    /// The length of a file that is being written, as the servers that it is written to last reported it, in bytes. A power failure cannot undo it. If
+    /// the file has been removed since the caller found `content`, the recorded length.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -282,7 +283,8 @@ impl Manager {
         if content.group != GroupId::STRIPED {
             return Ok(self.open_lengths.of(content.object));
         }
-        let (stripe, units) = self.names.read(|read| namespace::units_of(read, content.object))?;
+        let found = self.names.read(|read| namespace::units_if_there(read, content.object))?;
+        let Some((stripe, units)) = found else { return Ok(content.len) };
         let unit_len = |unit: &Content| match unit.state {
             FileState::Open(_) | FileState::Updating(_) => self.open_lengths.of(unit.object),
             FileState::Complete | FileState::Interrupted(_) => unit.len,

@@ -14,6 +14,7 @@ use types::{GroupId, NodeId, PrincipalId, StoreId, WriterToken};
 use super::OpenService;
 use super::open_request::OpeningError;
 use super::opening::Answer;
+use super::striped_writers::find_open_write;
 use crate::tracked::Tracked;
 
 /// How long a primary may take to answer.
@@ -54,13 +55,13 @@ impl OpenService {
     pub(super) fn claim(self: &Arc<Self>, busy: NsError, (principal, takes_over): (PrincipalId, bool), answer: Answer) {
         let NsError::Busy { writer, .. } = &busy else { return answer(Err(busy.into())) };
         let writer = *writer;
-        let record = match self.names.read(|read| namespace::writer_of(read, writer.key, writer.object)) {
-            Ok(Some(record)) => record,
+        let (record, units) = match self.names.read(|read| find_open_write(read, writer)) {
+            Ok(Some(found)) => found,
             Ok(None) => return answer(Err(OpeningError::wait("an earlier write of it has just ended"))),
             Err(error) => return answer(Err(error.into())),
         };
         if record.placement.group == GroupId::STRIPED {
-            return self.claim_striped(record, busy, (principal, takes_over), answer);
+            return self.claim_striped((record, units), busy, (principal, takes_over), answer);
         }
         // Without its primary nobody knows. The grace period of writes without one goes on.
         let primary = record.primary().and_then(|primary| self.node_that_serves(primary.store));

@@ -14,7 +14,7 @@ use types::{ClientAddress, GroupId, InSyncReplica, Location, NsPath, ObjectId, R
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
 use super::opening::Permitted;
-use super::striping::{all_of, stores_of_units};
+use super::striping::{FoundUnits, all_of};
 use crate::coordinator::ClusterView;
 
 /// The longest time to wait for stores whose lease has ended. People wait for some of these reads and want an answer.
@@ -55,6 +55,8 @@ pub(crate) struct Found {
     missing: Vec<StoreId>,
     /// The writer, if the file is being written.
     pub(super) writer: Option<WriterRecord>,
+    /// The units, if the file is striped. They are read together with the file: a moment later the file may be replaced, and its units gone.
+    units: Option<FoundUnits>,
 }
 
 /// The store to which a client is sent.
@@ -128,8 +130,8 @@ impl OpenService {
     ) -> Result<Decided, OpeningError> {
         let (at, now) = (Self::location_of(view, open_request), self.world.now());
         let found = self.names.read(|read| find(read, open_request, path, partial, unit))?;
-        if found.content.group == GroupId::STRIPED {
-            return Ok(Decided { to: self.redirect_striped_reader(&found, open_request)?, at: None });
+        if let Some(units) = &found.units {
+            return Ok(Decided { to: self.redirect_striped_reader(&found, units, open_request)?, at: None });
         }
         let replica = ReplicaId::first(found.content.object);
         if view.fences.guards(replica) {
@@ -201,13 +203,7 @@ impl OpenService {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
             found => found?,
         };
-        let striped = match found.content.group {
-            GroupId::STRIPED => Some(self.names.read(|read| {
-                let (_, units) = namespace::units_of(read, found.content.object)?;
-                Ok::<_, NsError>(all_of(&stores_of_units(read, &units)?))
-            })?),
-            _ => None,
-        };
+        let striped = found.units.as_ref().map(|units| all_of(&units.stores));
         let (view, now) = (self.view.get(), self.world.now());
         let at = Self::location_of(&view, open_request);
         let holders = match (found.content.state, found.primary()) {
@@ -315,7 +311,11 @@ fn find(
     let content = *inode.content().ok_or_else(|| NsError::IsDirectory(path.to_string()))?;
     let record = namespace::object_record(read, content.group, content.object)?;
     let epoch = record.map_or(0, |record| record.epoch);
-    let mut found = Found { inode, content, epoch, holders: Vec::new(), missing: Vec::new(), writer: None };
+    let units = match content.group {
+        GroupId::STRIPED => Some(FoundUnits::of(read, &content)?),
+        _ => None,
+    };
+    let mut found = Found { inode, content, epoch, holders: Vec::new(), missing: Vec::new(), writer: None, units };
     match content.state {
         FileState::Open(by) | FileState::Updating(by) => {
             found.writer = namespace::writer_of(read, by, content.object)?;

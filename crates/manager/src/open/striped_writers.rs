@@ -11,9 +11,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use namespace::{FileState, Inode, NsError, WriterRecord};
+use namespace::{FileState, Inode, NsError, Read, WriterRecord};
 use node::{Claim, ClientPresence, FromManager, GO_ON_HINT};
-use types::{NodeId, PrincipalId, WriterToken};
+use types::{GroupId, NodeId, PrincipalId, WriterToken};
 
 use super::OpenService;
 use super::client_polls::ClientReport;
@@ -27,20 +27,16 @@ struct OpenUnit {
 }
 
 impl OpenService {
-    /// An open was refused with `busy`, because a client writes the striped file of `record`. See [`OpenService::claim`].
+    /// An open was refused with `busy`, because a client writes the striped file of `record` and its `units`. See [`OpenService::claim`].
     pub(super) fn claim_striped(
         self: &Arc<Self>,
-        record: WriterRecord,
+        (record, units): (WriterRecord, Vec<WriterRecord>),
         busy: NsError,
         (principal, takes_over): (PrincipalId, bool),
         answer: Answer,
     ) {
-        let units = match self.open_units(&record) {
-            Ok(Some(units)) => units,
-            // Without the primary of a unit nobody knows. Its grace period goes on.
-            Ok(None) => return answer(Err(busy.into())),
-            Err(error) => return answer(Err(error.into())),
-        };
+        // Without the primary of a unit nobody knows. Its grace period goes on.
+        let Some(units) = self.with_nodes(units) else { return answer(Err(busy.into())) };
         let mut asked = asked_of(&units);
         asked.extend(self.asked_of_all(record.token()));
         let this = Arc::clone(self);
@@ -75,12 +71,7 @@ impl OpenService {
         (writer, combined): (WriterToken, bool),
         then: impl FnOnce(Option<(String, ClientPresence)>) + Send + 'static,
     ) {
-        let record = self.names.read(|read| namespace::writer_of(read, writer.key, writer.object));
-        let found = record.and_then(|record| match record {
-            Some(record) => Ok(self.open_units(&record)?.map(|units| (record, units))),
-            None => Ok(None),
-        });
-        let (record, units) = match found {
+        let (record, units) = match self.names.read(|read| find_open_write(read, writer)) {
             Ok(Some(found)) => found,
             Ok(None) => return then(None),
             Err(error) => {
@@ -88,6 +79,7 @@ impl OpenService {
                 return then(None);
             }
         };
+        let Some(units) = self.with_nodes(units) else { return then(None) };
         let this = Arc::clone(self);
         let told = move |reports: Option<Vec<ClientReport>>| {
             let Some(of_units) = reports else { return then(None) };
@@ -119,23 +111,13 @@ impl OpenService {
         self.nodes_that_are_up().into_iter().map(|node| (node, file)).collect()
     }
 
-    /// The open writes of the units of a striped file. `None` if the primary of one is not there.
-    fn open_units(&self, record: &WriterRecord) -> Result<Option<Vec<OpenUnit>>, NsError> {
-        let writers = self.names.read(|read| {
-            let (_, units) = namespace::units_of(read, record.object)?;
-            let mut writers = Vec::new();
-            for content in units.iter().filter_map(Inode::content) {
-                if let FileState::Open(by) | FileState::Updating(by) = content.state {
-                    writers.extend(namespace::writer_of(read, by, content.object)?);
-                }
-            }
-            Ok::<_, NsError>(writers)
-        })?;
+    /// The open writes of units with the servers of their primaries. `None` if the primary of one is not there.
+    fn with_nodes(&self, units: Vec<WriterRecord>) -> Option<Vec<OpenUnit>> {
         let with_node = |writer: WriterRecord| {
             let node = writer.primary().and_then(|primary| self.node_that_serves(primary.store))?;
             Some(OpenUnit { writer, node })
         };
-        Ok(writers.into_iter().map(with_node).collect())
+        units.into_iter().map(with_node).collect()
     }
 
     /// The disk servers that this manager can ask.
@@ -188,6 +170,25 @@ impl OpenService {
         let text = presence.describe(&record.client, Duration::from_nanos(opened.try_into().unwrap_or(0)));
         link::printable(text.as_bytes())
     }
+}
+
+/// An open write, and those of the units if its file is striped. Both come from one view: if the open write ended in between, the units could be gone.
+/// `None`: it has ended.
+pub(super) fn find_open_write(
+    read: &dyn Read,
+    writer: WriterToken,
+) -> Result<Option<(WriterRecord, Vec<WriterRecord>)>, NsError> {
+    let Some(record) = namespace::writer_of(read, writer.key, writer.object)? else { return Ok(None) };
+    let mut of_units = Vec::new();
+    if record.placement.group == GroupId::STRIPED {
+        let (_, units) = namespace::units_of(read, record.object)?;
+        for content in units.iter().filter_map(Inode::content) {
+            if let FileState::Open(by) | FileState::Updating(by) = content.state {
+                of_units.extend(namespace::writer_of(read, by, content.object)?);
+            }
+        }
+    }
+    Ok(Some((record, of_units)))
 }
 
 fn is_ending() -> OpeningError {

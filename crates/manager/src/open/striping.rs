@@ -21,6 +21,33 @@ use node::{Layout, Striped, StripedRights, To};
 /// Called with the groups of several lists of stores.
 type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
 
+/// The units of a striped file, as one view of the namespace shows them.
+pub(super) struct FoundUnits {
+    stripe: Stripe,
+    /// The stores of each unit. For a unit being written, its primary.
+    pub(super) stores: Vec<Vec<StoreId>>,
+    /// The file has an open write, and had it when the backup was taken from which the namespace was restored.
+    is_distrusted: bool,
+}
+
+impl FoundUnits {
+    /// The units of a file that has this content in the same view.
+    pub(super) fn of(read: &dyn Read, content: &Content) -> Result<Self, NsError> {
+        let (stripe, units) = namespace::units_of(read, content.object)?;
+        let is_written = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
+        let is_distrusted = is_written && is_distrusted(read, content.object, &units)?;
+        Ok(Self { stripe, stores: stores_of_units(read, &units)?, is_distrusted })
+    }
+
+    /// Where the units of an object are, and the secret that its writer must present. `None`: the object has been deleted since the caller found it.
+    fn to_write(read: &dyn Read, object: ObjectId) -> Result<Option<(Self, WriteSecret)>, NsError> {
+        let Some(record) = namespace::stripe_of(read, object)? else { return Ok(None) };
+        let (stripe, units) = namespace::units_of(read, object)?;
+        let units = Self { stripe, stores: stores_of_units(read, &units)?, is_distrusted: false };
+        Ok(Some((units, record.secret)))
+    }
+}
+
 impl OpenService {
     /// Creates a striped file. Each unit gets stores of its own.
     pub(crate) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
@@ -98,22 +125,25 @@ impl OpenService {
         (principal, mode): (PrincipalId, u16),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
-        let record = self.names.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
-        let writing = StripedOpenWrite { writer: opened.writer, secret: record.secret };
+        let Some((units, secret)) = self.names.read(|read| FoundUnits::to_write(read, opened.object))? else {
+            let why = "this open write has been discarded meanwhile; open the file again";
+            return Err(NsError::WriteEnded { what: open_request.path.to_string(), why }.into());
+        };
+        let writing = StripedOpenWrite { writer: opened.writer, secret };
         let layout = |to| Layout { to, shard: ReplicaIndex(0), ino: opened.ino, mode, mtime: open_request.now };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
-        self.redirect_striped((principal, opened.object), open_request, what, layout)
+        self.redirect_striped((principal, opened.object), &units, open_request, what, layout)
     }
 
     /// Sends a reader to a server that combines the units of a striped file.
-    pub(crate) fn redirect_striped_reader(
+    pub(super) fn redirect_striped_reader(
         &self,
         found: &Found,
+        units: &FoundUnits,
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let (inode, content) = (&found.inode, &found.content);
-        let is_written = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
-        if is_written && self.names.read(|read| is_distrusted(read, content.object))? {
+        if units.is_distrusted {
             return Err(OpeningError::BeingWritten(OF_A_BACKUP.into()));
         }
         let rights = match content.state {
@@ -123,9 +153,10 @@ impl OpenService {
         };
         let (ino, mode, mtime) = (inode.ino, inode.access.mode, inode.mtime);
         let layout = |to| Layout { to, shard: ReplicaIndex(0), ino, mode, mtime };
-        self.all_units_are_there(content.object)?;
+        self.all_units_are_there(&units.stores)?;
         let to = self.redirect_striped(
             (open_request.actor.principal, content.object),
+            units,
             open_request,
             (Rights::READ, rights),
             layout,
@@ -158,8 +189,7 @@ impl OpenService {
 
     /// Checks that each unit of a striped file can be read. The combining server would find out too, but a stock client would then come back here for
     /// another server, again and again.
-    fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
-        let units = self.names.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
+    fn all_units_are_there(&self, units: &[Vec<StoreId>]) -> Result<(), OpeningError> {
         let (view, now) = (self.view.get(), self.world.now());
         let can_any_show = |stores: &[StoreId]| stores.iter().any(|store| view.can_show(&*self.world, now, *store));
         let mut unavailable = units.iter().enumerate().filter(|(_, stores)| !can_any_show(stores)).peekable();
@@ -181,12 +211,12 @@ impl OpenService {
     fn redirect_striped(
         &self,
         (principal, object): (PrincipalId, ObjectId),
+        units: &FoundUnits,
         open_request: &OpenRequest,
         (rights, striped): (Rights, StripedRights),
         layout: impl FnOnce(To) -> Layout,
     ) -> Result<Redirect, OpeningError> {
-        let (stripe, units) = self.names.read(|read| namespace::units_of(read, object))?;
-        let stores = all_of(&self.names.read(|read| stores_of_units(read, &units))?);
+        let (stripe, stores) = (units.stripe, all_of(&units.stores));
         let (view, now) = (self.view.get(), self.world.now());
         let at = Self::location_of(&view, open_request);
         let store = match self.nearest(&view, now, &stores, (at.as_ref(), &open_request.tried)) {
@@ -235,6 +265,10 @@ impl OpenService {
             let found = find_unit(read, of, unit)?;
             let what = || namespace::named_open_write(of.object);
             namespace::permit_client(&open_request.actor, &found.0.client, &what)?;
+            if found.2.is_none() && goes_on {
+                // The transaction requires it again.
+                namespace::permit_going_on(read, of, &found.1)?;
+            }
             Ok::<_, NsError>(found)
         });
         let (file, unit_content, writer) = match found {
@@ -262,10 +296,6 @@ impl OpenService {
                 self.reopen(Opening { open_request, op, answer }, &writer);
             }
             None if goes_on => {
-                // The transaction requires it again.
-                if let Err(error) = self.names.read(|read| namespace::permit_going_on(read, of, &unit_content)) {
-                    return answer(Err(error.into()));
-                }
                 let op = OpenWrite { expected_len: open_request.announced, resume: Some(Resume::Visible), ..op };
                 self.update_content(Opening { open_request, op, answer }, unit_content);
             }
@@ -298,11 +328,10 @@ fn find_unit(
 }
 
 /// Whether the file, which has an open write, had it when the backup was taken from which the namespace was restored.
-fn is_distrusted(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
+fn is_distrusted(read: &dyn Read, object: ObjectId, units: &[Inode]) -> Result<bool, NsError> {
     if namespace::restored(read)?.is_some_and(|restored| restored.holds(object)) {
         return Ok(true);
     }
-    let (_, units) = namespace::units_of(read, object)?;
     for content in units.iter().filter_map(Inode::content) {
         if let FileState::Open(by) | FileState::Updating(by) = content.state
             && let Some(writer) = namespace::writer_of(read, by, content.object)?
@@ -315,7 +344,7 @@ fn is_distrusted(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
 }
 
 /// The stores of each unit. For a unit being written, its primary.
-pub(crate) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
+fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
     let stores_of = |content: &Content| match content.state {
         FileState::Open(by) | FileState::Updating(by) => {
             let writer = namespace::writer_of(read, by, content.object)?;
@@ -327,7 +356,7 @@ pub(crate) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Ve
 }
 
 /// Each store once.
-pub(crate) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
+pub(super) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
     let mut stores = units.concat();
     stores.sort_unstable();
     stores.dedup();

@@ -60,17 +60,25 @@ pub fn stripe_of(read: &dyn Read, object: ObjectId) -> Result<Option<StripeRecor
     read.get(&key)?.map(|value| StripeRecord::decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// The units of a striped object in their order, and its stripe.
+/// The units of a striped object in their order, and its stripe. The caller must have found the object in the same view `read`: in a later one the
+/// object may have been deleted, which looks like damage here. See [`units_if_there`].
 pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>), NsError> {
-    let damaged = |why| NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why };
-    let record =
-        stripe_of(read, object)?.ok_or_else(|| damaged("a file is striped, and its stripe is not recorded"))?;
+    units_if_there(read, object)?.ok_or_else(|| damaged(object, "a file is striped, and its stripe is not recorded"))
+}
+
+/// The same, for a caller that has found the object in an earlier view. `None`: it has been deleted since.
+pub fn units_if_there(read: &dyn Read, object: ObjectId) -> Result<Option<(Stripe, Vec<Inode>)>, NsError> {
+    let Some(record) = stripe_of(read, object)? else { return Ok(None) };
     let mut units = Vec::with_capacity(record.units.len());
     for ino in &record.units {
         let located = locate(read, *ino)?.filter(|located| located.inode.content().is_some());
-        units.push(located.ok_or_else(|| damaged("a stripe unit of it is missing"))?.inode);
+        units.push(located.ok_or_else(|| damaged(object, "a stripe unit of it is missing"))?.inode);
     }
-    Ok((record.stripe, units))
+    Ok(Some((record.stripe, units)))
+}
+
+fn damaged(object: ObjectId, why: &'static str) -> NsError {
+    NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why }
 }
 
 /// The principal in the writer key of a unit, when `principal` writes the file. No client can log in under this name: it is longer than a login
