@@ -10,7 +10,7 @@ from content import MIB, content, write
 from raw import Raw
 from test_metrics import named, samples
 from test_read_ahead import cold, flags
-from test_recent import reads
+from test_recent import prepared, reads
 
 LENGTH = 96 * MIB + 4711
 
@@ -29,6 +29,7 @@ def served(own_node, tmp_path):
 
     def start(config: str):
         node = own_node(*flags(tmp_path, config))
+        prepared(node, tmp_path, 48 * MIB)
         xrdcp(write(tmp_path / "source", "first read", LENGTH), f"{node.url}/file").ok()
         cold(node)
         return node

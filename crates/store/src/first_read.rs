@@ -59,6 +59,8 @@ pub(crate) struct FirstRead {
     is_on: AtomicBool,
     /// The number of the block behind the last one that was fetched.
     fetched_to: AtomicU64,
+    /// The number of the block that is being read.
+    read_to: AtomicU64,
     room: Mutex<Option<FirstReadRoom>>,
 }
 
@@ -79,6 +81,7 @@ impl Reader {
         }
         *room = recent.begin_first_read();
         self.first_read.fetched_to.store(offset / BLOCK, Ordering::Relaxed);
+        self.first_read.read_to.store(offset / BLOCK, Ordering::Relaxed);
         self.first_read.is_on.store(room.is_some(), Ordering::Relaxed);
         room.is_some()
     }
@@ -86,6 +89,7 @@ impl Reader {
     /// The reader has come to `offset`, in order.
     pub fn go_on_first_read(&self, offset: u64) {
         self.first_read.fetched_to.fetch_max(offset / BLOCK, Ordering::Relaxed);
+        self.first_read.read_to.fetch_max(offset / BLOCK, Ordering::Relaxed);
     }
 
     /// Reads through the page cache again. What was fetched stays until the memory is needed.
@@ -115,6 +119,7 @@ impl Reader {
             return;
         }
         let View::Still { files, len: end, .. } = view else { return };
+        self.first_read.read_to.fetch_max(offset / BLOCK, Ordering::Relaxed);
         for number in offset / BLOCK..(offset + len as u64).div_ceil(BLOCK) {
             self.fetch(files, number, *end);
         }
@@ -133,7 +138,7 @@ impl Reader {
         }
         let here = (end - start).min(BLOCK);
         let fetched = recent.fetch(
-            number,
+            (number, first_read.read_to.load(Ordering::Relaxed)),
             pages_of(here),
             || self.is_first_read(),
             |bytes| {

@@ -43,13 +43,19 @@ impl Drop for FirstReadRoom {
 }
 
 impl State {
-    /// The block to fill from the file. `None`: there is no memory for it at this moment.
-    fn block_to_fetch(&mut self, key: Key, number: u64, user: PrincipalId, of: &RecentPages) -> Option<Arc<Block>> {
+    /// The block to fill from the file. `None`: there is no memory for it at this moment. `read_to`: see
+    /// [`ReplicaPages::fetch`].
+    fn block_to_fetch(&mut self, of: &ReplicaPages, number: u64, read_to: u64) -> Option<Arc<Block>> {
+        let (key, user) = (of.key, PrincipalId(of.user.load(Ordering::Relaxed)));
         if let Some(block) = self.block(key, number) {
             return Some(block);
         }
         self.take_prepared();
-        let bytes = self.take_any(user, of)?;
+        let bytes = match self.take_any(user, &of.shared) {
+            Some(bytes) => bytes,
+            None if self.replicas.get(&key)?.fetched.front()?.1 < read_to => self.take_fetched(key)?,
+            None => return None,
+        };
         self.fetches += 1;
         let fetched = self.fetches;
         let (replica, block) = self.add(key, number, user, bytes);
@@ -91,21 +97,21 @@ impl ReplicaPages {
     }
 
     /// Has the first `pages` pages of a block here. If none is, they come by `read`, which fills the beginning of a block
-    /// and returns whether it has. Others who want the block wait for that.
+    /// and returns whether it has. Others who want the block wait for that. If there is no other memory, the replica's
+    /// oldest block makes room for it, if its number is below `read_to`: its reader is past it.
     pub(crate) fn fetch(
         &self,
-        number: u64,
+        (number, read_to): (u64, u64),
         pages: u64,
         is_wanted: impl FnOnce() -> bool,
         read: impl FnOnce(&mut [u8]) -> bool,
     ) -> Fetched {
-        let user = PrincipalId(self.user.load(Ordering::Relaxed));
         let mut state = self.shared.state.lock();
         // Looked at under the lock, so that no block comes after the end.
         if !is_wanted() {
             return Fetched::Not;
         }
-        let found = state.block_to_fetch(self.key, number, user, &self.shared);
+        let found = state.block_to_fetch(self, number, read_to);
         drop(state);
         self.shared.prepare();
         let Some(block) = found else { return Fetched::Not };
