@@ -22,6 +22,8 @@ ALLOWED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.
 ALLOWED |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 # The first glibc that each architecture's wheels may name.
 OLDEST = {"x86_64": (2, 5), "aarch64": (2, 17)}
+# `e_machine` of the ELF header.
+MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 class Elf:
@@ -31,6 +33,7 @@ class Elf:
         if data[:6] != b"\x7fELF\x02\x01":
             raise SystemExit("the library is no ELF file of 64 bits")
         self.data = data
+        self.machine = MACHINES.get(self.number(0x12, 2), platform.machine())
         begin, size, count = self.number(0x28, 8), self.number(0x3A, 2), self.number(0x3C, 2)
         fields = [("kind", 4, 4), ("offset", 0x18, 8), ("size", 0x20, 8), ("link", 0x28, 4), ("info", 0x2C, 4)]
         at = [begin + index * size for index in range(count)]
@@ -63,9 +66,10 @@ class Elf:
         return found
 
 
-def platform_tag(library: bytes, machine: str) -> str:
+def platform_tag(library: bytes) -> str:
     """The tag that the library itself proves: the newest glibc whose symbols it uses, and no other libraries."""
     elf = Elf(library)
+    machine = elf.machine
     glibc = [version for version in elf.versions() if version.startswith("GLIBC_")]
     numbers = [tuple(map(int, version[6:].split("."))) for version in glibc if re.fullmatch(r"GLIBC_[0-9.]+", version)]
     strange = [version for version in elf.versions() if not version.startswith(("GLIBC_", "GCC_"))]
@@ -82,7 +86,7 @@ def digest(data: bytes) -> str:
 def main(library: Path, folder: Path) -> None:
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     native = library.read_bytes()
-    tag = f"cp39-abi3-{platform_tag(native, platform.machine())}"
+    tag = f"cp39-abi3-{platform_tag(native)}"
     info = f"weir-{version}.dist-info"
     files = {f"weir/{path.name}": path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in (".py", ".pyi", ".typed")}
     files["weir/py.typed"] = b""
