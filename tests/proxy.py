@@ -120,7 +120,7 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         broken = False
         try:
-            while data := source.recv(65536):
+            while data := self._changed(direction, source.recv(65536)):
                 self._flow[direction].wait()
                 action = self._awaited(direction, data)
                 if not broken:
@@ -138,6 +138,10 @@ class Proxy:
         else:
             _reset(source)
             _end(sink)
+
+    def _changed(self, _direction: str, data: bytes) -> bytes:
+        """What goes on in place of these bytes."""
+        return data
 
     def _awaited(self, direction: str, data: bytes) -> Callable[[Callable[[], None]], None] | None:
         with self._lock:

@@ -4,12 +4,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
-use weir_bench::target::{Durability, IoOptions, RelName, Target, TargetDir, Window};
+use weir_bench::target::{AutoWindow, Durability, IoOptions, RelName, Target, TargetDir, Window};
 use weir_bench::workload::{DaqError, DaqSpec, Site, Workload};
 
 const MIB: u64 = 1 << 20;
@@ -126,7 +127,8 @@ fn a_rate_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 
 #[test]
 fn a_recorder_takes_answers_when_they_come() {
-    let distant = fake::DelayedSystem { round_trip: Duration::from_millis(5), needs_window: 9 };
+    let distant = fake::DelayedSystem::new(Duration::from_millis(5), 9);
+    let most_under_way = Arc::clone(&distant.most_under_way);
     let site = Site::on(Arc::new(distant), Arc::new(Content::new(5)));
     let io_options = IoOptions { window: Window::Fixed(4), ..spec().io_options };
     // One block each 62 ms.
@@ -140,7 +142,8 @@ fn a_recorder_takes_answers_when_they_come() {
     let fast = DaqSpec { io_options: auto, rate: None, ..paced };
     let finished = fast.worker_pool(&site, 0..1).unwrap().run(None, |_| true);
     let done = tally(&finished, 0);
-    assert_eq!((done.auto_window, done.failed(), done.bytes), (9, 0, 4 * MIB));
+    assert_eq!((done.auto_window, done.failed(), done.bytes), (Some(AutoWindow::of(9)), 0, 4 * MIB));
+    assert_eq!(most_under_way.load(Ordering::Relaxed), 9);
 }
 
 #[test]

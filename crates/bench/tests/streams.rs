@@ -6,13 +6,14 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::memory::Memory;
-use weir_bench::target::{Durability, Failure, IoOptions, Purpose, RelName, Target, TargetDir, Window};
+use weir_bench::target::{AutoWindow, Durability, Failure, IoOptions, Purpose, RelName, Target, TargetDir, Window};
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -242,24 +243,27 @@ fn files_that_were_cut_short_are_read_up_to_their_written_length() {
 #[test]
 fn an_automatic_window_is_that_of_each_file_and_is_recorded() {
     for (needed, had) in [(1, 1), (7, 7), (1000, 64)] {
-        let distant: Arc<dyn Target> =
-            Arc::new(fake::DelayedSystem { round_trip: Duration::from_millis(20), needs_window: needed });
+        let system = fake::DelayedSystem::new(Duration::from_millis(20), needed);
+        let most_under_way = Arc::clone(&system.most_under_way);
+        let distant: Arc<dyn Target> = Arc::new(system);
         let auto = IoOptions { window: Window::Auto, ..spec(Access::Write).io_options };
         let of = |io_options| StreamSpec { io_options, streams: 2, files: 1, verify: false, ..spec(Access::Write) };
         let (finished, done) = run(&of(auto), &distant);
-        assert_eq!((done.operations, done.failed(), done.auto_window), (96, 0, had), "{needed}");
+        assert_eq!((done.operations, done.failed(), done.auto_window), (96, 0, Some(AutoWindow::of(had))), "{needed}");
+        // A file has 48 blocks.
+        assert_eq!(most_under_way.swap(0, Ordering::Relaxed), had.min(48));
         // Each of the two streams waits for its 48 answers, of which so many come together.
         let trips = 48_u32.div_ceil(u32::try_from(had).unwrap());
         assert!(finished.wall >= Duration::from_millis(20) * trips, "{needed}: {:?}", finished.wall);
         let (_, fixed) = run(&of(IoOptions { window: Window::Fixed(3), ..auto }), &distant);
-        assert_eq!((fixed.operations, fixed.auto_window), (96, 0));
+        assert_eq!((fixed.operations, fixed.auto_window), (96, None));
+        assert_eq!(most_under_way.load(Ordering::Relaxed), 3);
     }
 }
 
 #[test]
 fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
-    let distant: Arc<dyn Target> =
-        Arc::new(fake::DelayedSystem { round_trip: Duration::from_millis(5), needs_window: 1 });
+    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem::new(Duration::from_millis(5), 1));
     for (access, window) in [(Access::Write, 1), (Access::Write, 4), (Access::Read, 4)] {
         // One request each 62 ms.
         let io_options = IoOptions { window: Window::Fixed(window), ..spec(Access::Write).io_options };
@@ -280,7 +284,7 @@ fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
 
 #[test]
 fn the_workers_of_a_stream_keep_its_rate_together() {
-    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem { round_trip: Duration::ZERO, needs_window: 1 });
+    let distant: Arc<dyn Target> = Arc::new(fake::DelayedSystem::new(Duration::ZERO, 1));
     let paced = StreamSpec {
         streams: 1,
         files: 1,

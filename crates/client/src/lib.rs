@@ -57,6 +57,9 @@ mod watch;
 mod writer;
 mod written;
 
+/// The most of a file's beginning that a weir server sends with its open, in KiB.
+pub const BEGINNING_KIB_MAX: u8 = 64;
+
 pub use ahead::{Pattern, Window};
 pub use direct::{Opened, Units};
 pub use error::{ClientError, Kind};

@@ -8,12 +8,15 @@
 use std::time::Duration;
 
 use types::capability::OBJECT_KEY;
+use wire::Request;
 use wire::request::OpenOptions;
 
 use crate::{Client, ClientError, Endpoint, RemoteFile, Url};
 
 /// A server whose round trip is longer than that of the others by this, and twice as long, is far away.
 const FAR: Duration = Duration::from_millis(5);
+/// How often a server that seems to be far away is asked again. One that is near and busy answers one of them at once.
+const PINGS: usize = 4;
 
 impl RemoteFile {
     /// Whether other servers may have replicas of it: a manager of weir has chosen its server.
@@ -26,6 +29,17 @@ impl RemoteFile {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.session.round_trip()
+    }
+
+    /// Whether its server is far away, compared with one at the round trip time `near`.
+    fn is_far(&mut self, near: Duration) -> Result<bool, ClientError> {
+        for _ in 0..PINGS {
+            if !is_far(near, self.round_trip()) {
+                return Ok(false);
+            }
+            self.call("ping for", Request::Ping)?;
+        }
+        Ok(is_far(near, self.round_trip()))
     }
 }
 
@@ -44,14 +58,15 @@ impl Client {
         let mut asked = url.clone();
         used.iter().for_each(|server| asked.add_tried(&server.host));
         asked.add_words(&format!("triedrc={}", vec!["resel"; used.len()].join(",")));
-        match self.open(&asked, OpenOptions::READ, 0) {
-            Ok(mut file) if !is_far(near, file.round_trip()) => {
+        let opened = self.open(&asked, OpenOptions::READ, 0);
+        match opened.and_then(|mut file| Ok((!file.is_far(near)?).then_some(file))) {
+            Ok(Some(mut file)) => {
                 // When this connection is lost, any replica will do.
                 file.origin = url.clone();
                 file.url = file.url.without("tried").without("triedrc");
                 Ok(file)
             }
-            Ok(_) => self.open(url, OpenOptions::READ, 0),
+            Ok(None) => self.open(url, OpenOptions::READ, 0),
             Err(ClientError::Stopped) => Err(ClientError::Stopped),
             Err(error) => {
                 tracing::info!(%error, "opening {url} at a server in use");

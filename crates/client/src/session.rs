@@ -53,7 +53,8 @@ pub struct Session {
     /// The server, and how long the requests under way may still take.
     waiting: Waiting,
     socket: TcpStream,
-    /// The time that it took to connect. It is at most a round trip, because the other end's kernel answers.
+    /// The time of the fastest answer so far. A proxy or a tunnel accepts a connection at once, wherever the server is, so
+    /// the time to connect says nothing.
     round_trip: Duration,
     id: SessionId,
     flags: ServerFlags,
@@ -101,9 +102,7 @@ impl Session {
         settings.reach.check(server)?;
         let waiting = Waiting::new(server, what, deadline, settings);
         let cannot = |source| ClientError::Connect { server: server.clone(), source };
-        let begun = Instant::now();
         let socket = connect(&waiting, settings.connect_timeout)?;
-        let connected = begun.elapsed();
         socket.set_nodelay(true).map_err(cannot)?;
         socket.set_read_timeout(Some(TICK)).map_err(cannot)?;
         socket.set_write_timeout(Some(TICK)).map_err(cannot)?;
@@ -112,7 +111,7 @@ impl Session {
         let mut session = Self {
             waiting,
             socket,
-            round_trip: connected,
+            round_trip: Duration::MAX,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
             patience: settings.connect_timeout,
@@ -137,13 +136,13 @@ impl Session {
         let protocol = Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::LOGIN };
         self.queue(&Request::Protocol(protocol))?;
         self.flush()?;
-        let asked = Instant::now();
+        let sent = Instant::now();
         let mut reply = [0; HANDSHAKE_REPLY_LEN];
         self.body_into(&mut reply)?;
         let server = self.server().clone();
         HandshakeReply::decode(&reply).map_err(|source| ClientError::NotXrootd { server, source })?;
         let body = self.answer("log in")?;
-        let first_answer = asked.elapsed();
+        self.answered_after(sent);
         let reply = ProtocolReply::decode(&body).map_err(|source| self.malformed(source))?;
         self.flags = reply.flags;
         if reply.flags.has(ServerFlags::TLS_LOGIN) {
@@ -163,11 +162,9 @@ impl Session {
             capver: CapVer::XRDCL5,
             info: info.into_bytes(),
         }))?;
-        let asked = Instant::now();
+        let sent = Instant::now();
         let body = self.answer("log in")?;
-        // A proxy or a tunnel accepts a connection at once, wherever the server is. Of two answers, the faster one took
-        // less of the server's own time.
-        self.round_trip = self.round_trip.max(first_answer.min(asked.elapsed()));
+        self.answered_after(sent);
         let reply = LoginReply::decode(&body).map_err(|source| self.malformed(source))?;
         if !reply.methods.is_empty() {
             let methods = String::from_utf8_lossy(&reply.methods).chars().take(200).collect();
@@ -224,7 +221,12 @@ impl Session {
         self.waiting.deadline.asked(now);
     }
 
-    /// Returns the approximate round trip time.
+    /// An answer has come to a request of this time. Slower answers took more of the server's own time.
+    fn answered_after(&mut self, sent: Instant) {
+        self.round_trip = self.round_trip.min(sent.elapsed());
+    }
+
+    /// Returns the approximate round trip time: that of the fastest answer so far.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.round_trip
@@ -548,9 +550,13 @@ impl Session {
     pub(crate) fn call_with(&mut self, what: &str, request: &Request, data: &[&[u8]]) -> Result<Answer, ClientError> {
         self.waiting.set_what(what);
         loop {
+            let sent = Instant::now();
             let stream = self.send(request, data)?;
             match self.gather(what, stream)? {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.answered_after(sent);
+                    return Ok(answer);
+                }
                 Err((seconds, text)) => self.wait_for(what, seconds, &text)?,
             }
         }

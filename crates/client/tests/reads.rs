@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weir_client::{Client, ClientError, OpenOptions, Reader, RemoteFile, SEGMENT_MAX, Settings, Span, Url};
+use weir_client::{
+    Algorithm, Client, ClientError, ManyReader, OpenOptions, Reader, RemoteFile, SEGMENT_MAX, Settings, Span, Url,
+};
 
 const OK: u16 = 0;
 const OK_SO_FAR: u16 = 4000;
@@ -19,6 +21,8 @@ const WAIT: u16 = 4005;
 const READ: u16 = 3013;
 const READV: u16 = 3025;
 const LEN: usize = 8 << 20;
+/// The length of the file `/small`.
+const SMALL: usize = 1000;
 
 fn content() -> Vec<u8> {
     (0..LEN).map(|n| u8::try_from(n / 3 % 251).unwrap()).collect()
@@ -58,7 +62,9 @@ fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::
             3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
             3007 => vec![(OK, vec![7; 16])],
             3010 => {
-                let (stat, beginning) = (format!("1 {LEN} 16 1000\0"), &content[..usize::from(head[10]) << 10]);
+                let len = if data.starts_with(b"/small") { SMALL } else { LEN };
+                let (stat, beginning) =
+                    (format!("1 {len} 16 1000\0"), &content[..(usize::from(head[10]) << 10).min(len)]);
                 vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], stat.as_bytes(), beginning].concat())]
             }
             READ => answers(count.fetch_add(1, Ordering::Relaxed), part(&head, &content)),
@@ -231,10 +237,37 @@ fn a_reader_requests_only_what_did_not_come_with_the_open() {
         assert!((rest..=2 * rest).contains(&requested.load(Ordering::Relaxed)), "{part}");
         assert!(reader.file_mut().is_some());
         // The bytes are for one reading of the file. The next one asks the server.
+        let before = requested.load(Ordering::Relaxed);
         reader.ask(0, part, vec![0; part]).unwrap();
         assert!(rest_of(&mut reader, part) == content()[..part], "{part}");
-        assert!(requested.load(Ordering::Relaxed) >= rest + part);
+        assert_eq!(requested.load(Ordering::Relaxed) - before, part);
     }
+}
+
+#[test]
+fn a_small_file_that_came_with_its_open_needs_a_checksum() {
+    let (url, count) = server(|_, whole| vec![(OK, whole)]);
+    // The server has no checksum. That is no fault of a file whose pages were checked.
+    let read = |path: &str, expected: usize, algorithm| {
+        count.store(0, Ordering::Relaxed);
+        let mut many = ManyReader::new(client().take_session(&url).unwrap(), algorithm);
+        many.ask(path.to_owned(), expected, ()).unwrap();
+        let result = many.wait().unwrap().unwrap().result;
+        many.into_session().unwrap();
+        (result, count.load(Ordering::Relaxed))
+    };
+    let (sum, small) = (Some(Algorithm::Crc32c), content()[..SMALL].to_vec());
+    let (result, requests) = read("/small", SMALL, sum);
+    assert!(matches!(result, Err(ClientError::Unexpected { .. })), "{result:?}");
+    assert_eq!(requests, 0);
+    // Its beginning is asked for only if all of it is expected to come, and if it can be checked.
+    for (expected, algorithm) in [(65_537, sum), (SMALL, None)] {
+        let (result, requests) = read("/small", expected, algorithm);
+        assert!(result.unwrap() == small && requests == 1, "{expected}");
+    }
+    // The file is longer than its beginning.
+    let (result, requests) = read("/file", SMALL, sum);
+    assert!(result.unwrap() == content() && requests == LEN >> 20);
 }
 
 #[test]

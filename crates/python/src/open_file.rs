@@ -27,8 +27,6 @@ const NEAR: Duration = Duration::from_millis(1);
 /// A single range up to this length is read with what is around it: a reader of a file's structure asks for that next.
 const SMALL: usize = 16 << 10;
 const AROUND: u64 = 64 << 10;
-/// The beginning of a file that comes with its open. Weir sends no more.
-const BEGINNING_KIB: u8 = 64;
 /// How many connections are opened at a time, and how many before they are needed.
 const OPENING_MAX: usize = 2;
 const CONNECTIONS_AHEAD: usize = 3;
@@ -87,7 +85,7 @@ struct Handles {
 impl OpenFile {
     /// Opens a file. `ahead`: how many bytes may be kept for later reads.
     pub fn open(client: &mut Client, url: &Url, ahead: usize) -> Result<Self, ClientError> {
-        let kib = if ahead == 0 { 0 } else { BEGINNING_KIB };
+        let kib = if ahead == 0 { 0 } else { client::BEGINNING_KIB_MAX };
         let Opened { source, stat, beginning, origin } = Opened::open(client, url, kib)?;
         let (now, mut kept, mut servers) = (Instant::now(), Kept::default(), ServersInUse::default());
         servers.add(source.server());

@@ -9,7 +9,7 @@ use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use crate::context::Context;
-use crate::ends::{BEGINNING_KIB, CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
+use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
 use crate::follow::Growing;
 use crate::held_back::HeldBack;
@@ -248,7 +248,7 @@ impl Bulk<'_> {
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
             CopyPath::Remote(url) => {
-                let kib = if self.may_skip_the_beginning() { 0 } else { BEGINNING_KIB };
+                let kib = if self.may_skip_the_beginning() { 0 } else { client::BEGINNING_KIB_MAX };
                 // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
                     true => client::Opened::File(client.open_to_read(url, kib)?),

@@ -17,8 +17,6 @@ use crate::units::{Parts, UnitsSource};
 
 /// Bytes of one request.
 pub const CHUNK: usize = 4 << 20;
-/// How much of a source to get with its open. Weir sends no more.
-pub const BEGINNING_KIB: u8 = 64;
 
 /// An open source.
 pub enum Source {

@@ -1,8 +1,7 @@
 //! Reads one file from beginning to end, wherever it is.
 
-use client::{Client, Opened};
+use client::{BEGINNING_KIB_MAX, Client, Opened};
 
-use crate::ends::BEGINNING_KIB;
 use crate::error::TransferError;
 use crate::place::CopyPath;
 
@@ -23,21 +22,23 @@ pub fn read_all(
     match at {
         CopyPath::Remote(url) => {
             let mut offset = 0;
-            match client.open_direct_to_read(url, BEGINNING_KIB)? {
+            match client.open_direct_to_read(url, BEGINNING_KIB_MAX)? {
                 Opened::File(mut file) => {
                     let beginning = file.take_beginning();
                     if !beginning.is_empty() {
                         each(&beginning)?;
                         offset = beginning.len() as u64;
                     }
-                    let mut is_whole = offset > 0 && offset == file.stat().size;
-                    while !is_whole {
-                        let got = file.read_at(offset, &mut buffer)?;
-                        if got > 0 {
+                    // That a file is empty, only a read tells: some files have no length.
+                    if offset == 0 || offset != file.stat().size {
+                        loop {
+                            let got = file.read_at(offset, &mut buffer)?;
+                            if got == 0 {
+                                break;
+                            }
                             each(&buffer[..got])?;
+                            offset += got as u64;
                         }
-                        offset += got as u64;
-                        is_whole = got == 0;
                     }
                     client.give_back(file.close()?, url);
                 }

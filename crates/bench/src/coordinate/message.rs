@@ -10,6 +10,7 @@ use crate::load::{Reading, Tally};
 use crate::network::Outcome;
 use crate::result::Caches;
 use crate::sampling::{Sample, Settings};
+use crate::target::AutoWindow;
 
 /// A folder on a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -236,7 +237,9 @@ impl RoleDone {
         said(bytes.into_iter().all(|bytes| bytes <= COUNT_MAX), "a flow of impossible counts")?;
         said(tally.served.keys().all(|server| server.len() <= NAME_BYTES_MAX), "the name of a server is too long")?;
         let served = tally.served.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let ended = [tally.missed, tally.lost, tally.cut, tally.left_out, tally.auto_window];
+        let window = tally.auto_window.unwrap_or(AutoWindow::of(1));
+        said((1..=window.most).contains(&window.least), "an impossible window")?;
+        let ended = [tally.missed, tally.lost, tally.cut, tally.left_out, window.most];
         let counts = [tally.operations, tally.bytes, tally.verified, tally.wrong, served];
         let failures = tally.failures.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
         said(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::latency::Latency;
 use crate::network::Outcome;
-use crate::target::{Failure, TargetError};
+use crate::target::{AutoWindow, Failure, TargetError};
 
 /// The number of failure texts that are kept. The first few show the problem; the rest is only counted.
 const COMPLAINTS_MAX: usize = 10;
@@ -50,9 +50,9 @@ pub struct Tally {
     /// The bytes that each server moved, by `HOST:PORT`, if the protocol reveals the server.
     #[serde(default)]
     pub served: BTreeMap<String, u64>,
-    /// The most requests that an automatic window had under way on one file; 0: no window was automatic.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub auto_window: u64,
+    /// How many requests automatic windows allowed under way on a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_window: Option<AutoWindow>,
     /// The results of network tests, with each system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<Outcome>,
@@ -61,11 +61,6 @@ pub struct Tally {
     pub jobs: Vec<JobTally>,
     /// The first failures in words.
     pub complaints: Vec<FailureText>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// The result of a job that reads and computes.
@@ -159,7 +154,7 @@ impl Tally {
 
     /// Notes the window of a file for which it was automatic.
     pub fn add_auto_window(&mut self, requests: usize) {
-        self.auto_window = self.auto_window.max(requests as u64);
+        self.auto_window = AutoWindow::of_all(self.auto_window.into_iter().chain([AutoWindow::of(requests)]));
     }
 
     /// Keeps a text, if there is room.
@@ -192,7 +187,7 @@ impl Tally {
         for (server, bytes) in &other.served {
             *self.served.entry(server.clone()).or_default() += bytes;
         }
-        self.auto_window = self.auto_window.max(other.auto_window);
+        self.auto_window = AutoWindow::of_all(self.auto_window.into_iter().chain(other.auto_window));
         self.network.extend(other.network.iter().cloned());
         self.jobs.extend_from_slice(&other.jobs);
         self.complaints.extend(other.complaints.iter().cloned());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::remarks::plain;
 use super::{Cell, Flag, Jobs, Outlier, OutlierSetting, Row, Unit};
 use crate::load::OpenedWith;
+use crate::target::AutoWindow;
 
 /// A rate.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -104,11 +105,11 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
         let by: Vec<String> = cell.served.iter().map(|(server, of)| format!("{server} {}", share(*of))).collect();
         notes.push(format!("served by {}", by.join(", ")));
     }
-    match cell.auto_window {
-        0 => {}
-        1 => notes.push("1 request under way".to_owned()),
-        most => notes.push(format!("at most {most} requests under way on a file")),
-    }
+    notes.extend(cell.auto_window.map(|AutoWindow { least, most }| {
+        let requests = if most == 1 { "request" } else { "requests" };
+        let from = if least < most { format!("{least} to ") } else { String::new() };
+        format!("{from}{most} {requests} allowed under way on a file")
+    }));
     notes.extend(cell.recoveries.iter().map(|recovery| match recovery.back_after_s {
         Some(after_s) => format!("back after {after_s} s ({} s still)", recovery.still_s),
         None => format!("never back ({} s still)", recovery.still_s),

@@ -16,7 +16,7 @@ use crate::latency::Latency;
 use crate::measure::Measured;
 use crate::result::{Caches, PhaseRecord, RunHead, TrialRecord, known_settings, latest};
 use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
-use crate::target::Failure;
+use crate::target::{AutoWindow, Failure};
 use crate::workload::{Unit, Workload};
 
 /// The confidence of all intervals.
@@ -73,9 +73,9 @@ pub struct Cell {
     pub failed: u64,
     /// The share of bytes that each server or site moved, if the protocol reveals the server.
     pub served: BTreeMap<String, f64>,
-    /// The most requests that an automatic window had under way on one file, in all repeats; 0: no window was automatic.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub auto_window: u64,
+    /// How many requests automatic windows allowed under way on a file, in all repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_window: Option<AutoWindow>,
     /// For a job: elapsed, user and system time in seconds, the median of the repeats.
     pub times_s: Option<[f64; 3]>,
     /// The effect of a failure on the rate, for each repeat.
@@ -102,11 +102,6 @@ pub struct Cell {
     pub flags: BTreeSet<Flag>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 impl Cell {
     /// A cell with these values and no further results.
     #[cfg(test)]
@@ -128,7 +123,7 @@ impl Cell {
             lost: 0,
             failed: 0,
             served: BTreeMap::new(),
-            auto_window: 0,
+            auto_window: None,
             times_s: None,
             recoveries: vec![],
             warm_up_s: 0,
@@ -395,7 +390,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
     let mut served: BTreeMap<String, f64> = BTreeMap::new();
     let mut times: [Vec<f64>; 3] = Default::default();
     let mut recoveries = Vec::new();
-    let (mut warm_up_s, mut auto_window) = (0, 0);
+    let mut warm_up_s = 0;
     for (_, trial, phase) in some {
         let measured = &phase.measured;
         let figure = figure(measured, of, has_whole_time);
@@ -404,7 +399,6 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         latency.merge(&measured.tally.latency);
         cpu += jobs::client_cpu_s(measured) + phase.helpers_cpu_s().unwrap_or(0.0);
         missed += measured.tally.missed;
-        auto_window = auto_window.max(measured.tally.auto_window);
         failed += measured.tally.failed();
         for (server, bytes) in &measured.tally.served {
             let site = system.map_or(server.as_str(), |system| system.site_of(server));
@@ -479,7 +473,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         lost,
         failed,
         served: shares(served),
-        auto_window,
+        auto_window: AutoWindow::of_all(some.iter().filter_map(|(_, _, phase)| phase.measured.tally.auto_window)),
         times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
         recoveries,
         warm_up_s,

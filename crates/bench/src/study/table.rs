@@ -92,7 +92,7 @@ fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
         let of = |name: &str| {
             let (_, value) = row.parameters.iter().find(|(key, _)| key == name)?;
             // An automatic window is no number. The cell says how large it was.
-            value.parse().ok().or((name == "window").then_some(cell.auto_window.max(1) as f64))
+            value.parse().ok().or(cell.auto_window.filter(|_| name == "window").map(|window| window.most as f64))
         };
         ["streams", "chunks", "window", "clients", "files"].iter().map(|name| of(name).unwrap_or(1.0)).product()
     };

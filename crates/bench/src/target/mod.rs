@@ -24,7 +24,7 @@ pub use error::{Failure, TargetError};
 pub use http::{HttpError, HttpUrl, HttpUrlError};
 pub use name::RelName;
 pub use place::{PlaceError, TargetDir};
-pub use window::Window;
+pub use window::{AutoWindow, Window};
 
 use crate::memory::Memory;
 

@@ -11,7 +11,7 @@ use client::{
 
 use super::{
     CreatedFile, DelayedTarget, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips,
-    Session, Span, SystemSpace, Target, TargetError, Window,
+    Session, Span, SystemSpace, Target, TargetError,
 };
 use crate::delay::DelayProxy;
 use crate::memory::Memory;
@@ -111,10 +111,7 @@ impl Session for RootSession {
             at.add_words("weir.follow=1");
         }
         let window = io_options.window.most(WINDOW_MAX);
-        let mut file = self.client().open(&at, options, FILE_MODE)?;
-        if io_options.window == Window::Auto {
-            file = file.with_window(window);
-        }
+        let file = self.client().open(&at, options, FILE_MODE)?.with_window(window);
         let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { io_options.durability };
         let way = match purpose {

@@ -34,6 +34,30 @@ impl Window {
     }
 }
 
+/// The least and the most requests under way that automatic windows allowed on a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AutoWindow {
+    /// The least.
+    pub least: u64,
+    /// The most.
+    pub most: u64,
+}
+
+impl AutoWindow {
+    /// Returns that of one file.
+    #[must_use]
+    pub fn of(requests: usize) -> Self {
+        Self { least: requests as u64, most: requests as u64 }
+    }
+
+    /// Returns that of several; `None`: no window was automatic.
+    #[must_use]
+    pub fn of_all(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().reduce(|a, b| Self { least: a.least.min(b.least), most: a.most.max(b.most) })
+    }
+}
+
 impl Default for Window {
     fn default() -> Self {
         Self::Fixed(1)
@@ -105,6 +129,9 @@ mod tests {
             let error = read(wrong).unwrap_err();
             assert!(error.contains("expected a window: a number of requests, or \"auto\""), "{error}");
         }
+        assert_eq!(AutoWindow::of_all([]), None);
+        let windows = [7, 2, 64].map(AutoWindow::of);
+        assert_eq!(AutoWindow::of_all(windows), Some(AutoWindow { least: 2, most: 64 }));
         assert_eq!([Window::Fixed(100), Window::Fixed(0), Window::Auto].map(|window| window.most(64)), [64, 1, 64]);
     }
 }

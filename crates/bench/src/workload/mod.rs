@@ -6,6 +6,7 @@ mod analysis;
 mod churn;
 mod daq;
 mod failure;
+mod file_window;
 mod foreign;
 mod generate;
 mod kind;

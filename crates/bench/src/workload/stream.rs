@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::KnownFiles;
 use super::access::{Access, Operation, Operations, Part};
+use super::file_window::FileWindow;
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Pace, Tally, Worker, WorkerPool};
 use crate::memory::Memory;
-use crate::target::{Done, Failure, IoOptions, OpenFile, Purpose, RelName, Session, Target, TargetError, Window};
+use crate::target::{Done, Failure, IoOptions, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
 /// The parameters of streams.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -277,10 +278,7 @@ struct Stream<'a> {
     content: &'a Content,
     worker: &'a Worker,
     session: Box<dyn Session>,
-    /// The most requests under way on one file.
-    window_max: usize,
-    /// The most requests under way on this file.
-    window: usize,
+    window: FileWindow,
     stream: u32,
     chunk: u32,
     known: &'a KnownFiles,
@@ -302,15 +300,13 @@ impl<'a> Stream<'a> {
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
-        let window_max = if spec.access.is_stdio() { 1 } else { spec.io_options.window.most(target.window_max()) };
+        let driver_max = if spec.access.is_stdio() { 1 } else { target.window_max() };
         let mut stream = Self {
             spec,
             content,
             worker,
             session: target.session()?,
-            window_max,
-            // An automatic window is known when a file is open.
-            window: if spec.io_options.window == Window::Auto { 1 } else { window_max },
+            window: FileWindow::new(spec.io_options.window, driver_max),
             stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
             known,
@@ -323,24 +319,14 @@ impl<'a> Stream<'a> {
         Ok(stream)
     }
 
-    /// Sets an automatic window for a file that was opened.
-    fn set_window(&mut self, file: &dyn OpenFile) -> Result<(), TargetError> {
-        if self.spec.io_options.window == Window::Auto {
-            self.window = file.window_for(self.spec.block_bytes as usize).clamp(1, self.window_max);
-            self.tally.add_auto_window(self.window);
-            self.fill_up()?;
-        }
-        Ok(())
-    }
-
     /// Ensures that there is memory for all requests. The memory of pending requests is lost when a file fails.
     fn fill_up(&mut self) -> Result<(), TargetError> {
         self.under_way.clear();
         let block = self.spec.block_bytes as usize;
-        while self.spec.access.writes() && self.to_write.len() < self.window {
+        while self.spec.access.writes() && self.to_write.len() < self.window.allowed() {
             self.to_write.push(self.content.memory(block)?);
         }
-        while self.spec.access.reads() && self.to_read.len() < self.window {
+        while self.spec.access.reads() && self.to_read.len() < self.window.allowed() {
             self.to_read.push(Memory::new(block)?);
         }
         Ok(())
@@ -406,7 +392,8 @@ impl<'a> Stream<'a> {
         } else {
             self.session.open(&name, purpose, spec.io_options)?
         };
-        self.set_window(&*file)?;
+        self.window.opened(&*file, spec.block_bytes as usize, &mut self.tally);
+        self.fill_up()?;
         let part = Part::of(bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
         let (before, mut end) = (self.tally.bytes, bytes);
         let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);
@@ -421,7 +408,7 @@ impl<'a> Stream<'a> {
             }
             let late = due.elapsed();
             self.begin(&mut *file, &name, key, operation, late)?;
-            while self.under_way.len() >= self.window {
+            while self.under_way.len() >= self.window.allowed() {
                 self.finish(&mut *file, &name, key, start)?;
             }
         }

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_bench::memory::Memory;
@@ -94,11 +94,19 @@ impl Session for FlakySession {
 }
 
 /// A system that stores nothing and delays each answer, like a distant one.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct DelayedSystem {
     pub round_trip: Duration,
     /// How many requests keep its connections busy, as its driver says.
     pub needs_window: usize,
+    /// The most requests that were under way on one file.
+    pub most_under_way: Arc<AtomicUsize>,
+}
+
+impl DelayedSystem {
+    pub fn new(round_trip: Duration, needs_window: usize) -> Self {
+        Self { round_trip, needs_window, most_under_way: Arc::default() }
+    }
 }
 
 struct DistantFile {
@@ -112,7 +120,7 @@ impl Target for DelayedSystem {
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {
-        Ok(Box::new(*self))
+        Ok(Box::new(self.clone()))
     }
 }
 
@@ -126,7 +134,7 @@ impl Session for DelayedSystem {
     }
 
     fn open(&mut self, _: &RelName, _: Purpose, _: IoOptions) -> Result<Box<dyn OpenFile>, TargetError> {
-        Ok(Box::new(DistantFile { system: *self, under_way: VecDeque::new() }))
+        Ok(Box::new(DistantFile { system: self.clone(), under_way: VecDeque::new() }))
     }
 
     fn make_directory(&mut self, _: &RelName) -> Result<(), TargetError> {
@@ -161,6 +169,7 @@ impl OpenFile for DistantFile {
 
     fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
         self.under_way.push_back((offset, memory, Instant::now()));
+        self.system.most_under_way.fetch_max(self.under_way.len(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, pag
 
 use super::take_due;
 use crate::pace::WaitLimit;
-use crate::{Algorithm, ClientError, Kind, Session};
+use crate::{Algorithm, BEGINNING_KIB_MAX, ClientError, Kind, Session};
 
 /// The length of the longest file that is read in this way, in bytes.
 const LEN_MAX: usize = 8 << 20;
@@ -26,7 +26,8 @@ pub struct Read<T> {
     pub mode: Option<u16>,
     /// Its modification time in seconds since 1970, if the server sent it.
     pub mtime: Option<i64>,
-    /// Its bytes. They are checked page by page if the server sends pages.
+    /// Its bytes. They are checked page by page if the server sends pages. Those that came with the open are checked as
+    /// a whole.
     pub result: Result<Vec<u8>, ClientError>,
 }
 
@@ -50,6 +51,8 @@ struct Reading<T> {
     mtime: Option<i64>,
     handle: Option<FileHandle>,
     data: Vec<u8>,
+    /// The data came with the open, so no page was checked.
+    came_with_open: bool,
     /// All bytes are here, and the checksum has been requested.
     asked: bool,
     waits: WaitLimit,
@@ -78,8 +81,18 @@ impl<T> ManyReader<T> {
             self.session.take_up("read small files", self.session.deadline());
             self.session.has_asked(false);
         }
-        let (handle, data, waits) = (None, Vec::new(), WaitLimit::default());
-        self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
+        self.next_request(Reading {
+            tag,
+            path,
+            len,
+            mode: None,
+            mtime: None,
+            handle: None,
+            data: Vec::new(),
+            came_with_open: false,
+            asked: false,
+            waits: WaitLimit::default(),
+        })
     }
 
     /// Waits until one more file has a result. `None`: no file is under way.
@@ -136,12 +149,20 @@ impl<T> ManyReader<T> {
         Ok(self.session)
     }
 
+    /// Returns how much of a file to get with its open, in KiB: all or nothing. Only a checksum of the file can tell that
+    /// these bytes are right.
+    fn beginning_kib(&self, expected: usize) -> u8 {
+        let fits = expected <= usize::from(BEGINNING_KIB_MAX) << 10;
+        if fits && self.algorithm.is_some() { BEGINNING_KIB_MAX } else { 0 }
+    }
+
     /// Sends the next request for a file: its open, the next read, or the request for its checksum.
     fn next_request(&mut self, mut reading: Reading<T>) -> Result<(), ClientError> {
         let request = match reading.handle {
             None => {
                 let options = OpenOptions::READ | OpenOptions::RETSTAT;
-                Request::Open(Open::plain(Access::NONE, options, PathArg::plain(reading.path.as_bytes())))
+                let open = Open::plain(Access::NONE, options, PathArg::plain(reading.path.as_bytes()));
+                Request::Open(Open { beginning_kib: self.beginning_kib(reading.len), ..open })
             }
             Some(_) if reading.asked => {
                 let algorithm = self.algorithm.unwrap_or(Algorithm::Crc32c);
@@ -214,6 +235,10 @@ impl<T> ManyReader<T> {
                     }
                 };
                 if let Some(stat) = &reply.stat {
+                    let is_wanted = self.beginning_kib(reading.len) > 0 && !reply.beginning.is_empty();
+                    if is_wanted && reply.beginning.len() as u64 == stat.size {
+                        (reading.data, reading.came_with_open) = (reply.beginning, true);
+                    }
                     reading.len = usize::try_from(stat.size).unwrap_or(usize::MAX);
                     reading.mode = stat.extra.as_ref().map(|extra| extra.mode & 0o777);
                     reading.mtime = Some(stat.mtime);
@@ -316,17 +341,20 @@ impl<T> ManyReader<T> {
 
     /// Compares a complete file with the server's checksum. Returns the error, if there is one.
     fn compare(&self, reading: &Reading<T>, response: Response) -> Option<ClientError> {
+        let unexpected = |what: String| ClientError::Unexpected { server: self.session.server().clone(), what };
+        // A server without a checksum of the whole file is no fault of the file, if its pages were checked already.
+        let not_compared = || reading.came_with_open.then(|| unexpected(format!("no checksum of {}", reading.path)));
         let body = match response {
             Response::Ok(body) => body,
             other => {
                 let error = self.session.refused(&format!("checksum {}", reading.path), other);
-                // The pages were checked already. A server without a checksum of the whole file is no fault of the
-                // file.
-                return Some(error).filter(|error| !matches!(error.kind(), Kind::Unsupported | Kind::Usage));
+                let has_none = matches!(error.kind(), Kind::Unsupported | Kind::Usage);
+                return if has_none { not_compared() } else { Some(error) };
             }
         };
-        let algorithm = self.algorithm?;
-        let told = ChecksumReply::decode(&body).ok().filter(|told| told.algorithm == algorithm.name().as_bytes())?;
+        let told = self.algorithm.zip(ChecksumReply::decode(&body).ok());
+        let told = told.filter(|(algorithm, told)| told.algorithm == algorithm.name().as_bytes());
+        let Some((algorithm, told)) = told else { return not_compared() };
         let told = String::from_utf8_lossy(&told.value).into_owned();
         let sum = algorithm.of(&reading.data);
         if sum.is(&told) {
@@ -334,7 +362,7 @@ impl<T> ManyReader<T> {
         }
         let what =
             format!("{} came with {sum}, and the server says {told}; has it been changed meanwhile?", reading.path);
-        Some(ClientError::Unexpected { server: self.session.server().clone(), what })
+        Some(unexpected(what))
     }
 
     fn end(

@@ -89,10 +89,12 @@ impl DaqSpec {
             ("file", self.file_bytes),
             ("block", u64::from(self.block_bytes)),
             ("rate", self.rate.unwrap_or(1)),
-            ("window", u64::from(!self.io_options.window.is_zero())),
         ];
         if let Some((what, _)) = numbers.into_iter().find(|(_, value)| *value == 0) {
             return Err(DaqError::Zero(what));
+        }
+        if self.io_options.window.is_zero() {
+            return Err(DaqError::Zero("window"));
         }
         let workers = u64::from(self.recorders) * (1 + u64::from(self.followers)) + u64::from(self.copiers);
         if workers > WORKERS_MAX {

@@ -7,26 +7,24 @@ use super::Site;
 use crate::content::FileKey;
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Done, OpenFile, Purpose, Session, TargetError, Window};
+use crate::target::{Done, OpenFile, Purpose, Session, TargetError};
+use crate::workload::file_window::FileWindow;
 
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let leaves = RecorderEnd(site);
     let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX);
-    let window_max = site.spec.io_options.window.most(site.target.window_max());
-    // An automatic window is known when a file is open.
-    let window = if site.spec.io_options.window == Window::Auto { 1 } else { window_max };
+    let window = FileWindow::new(site.spec.io_options.window, site.target.window_max());
     let mut recorder = Recorder {
         site,
         worker,
         recorder,
-        window_max,
         window,
         session: site.target.session()?,
         spare: Vec::new(),
         under_way: VecDeque::new(),
         tally: Tally::default(),
     };
-    while recorder.spare.len() < window {
+    while recorder.spare.len() < recorder.window.allowed() {
         recorder.spare.push(site.content.memory(site.spec.block_bytes as usize)?);
     }
     let done = recorder.run();
@@ -47,10 +45,7 @@ struct Recorder<'a> {
     site: &'a Site<'a>,
     worker: &'a Worker,
     recorder: u32,
-    /// The most requests under way on one file.
-    window_max: usize,
-    /// The most requests under way on this file.
-    window: usize,
+    window: FileWindow,
     session: Box<dyn Session>,
     /// Unused memory.
     spare: Vec<Memory>,
@@ -88,10 +83,7 @@ impl Recorder<'_> {
             Purpose::Create { len: spec.file_bytes },
             spec.io_options,
         )?;
-        if spec.io_options.window == Window::Auto {
-            self.window = open.window_for(spec.block_bytes as usize).clamp(1, self.window_max);
-            self.tally.add_auto_window(self.window);
-        }
+        self.window.opened(&*open, spec.block_bytes as usize, &mut self.tally);
         self.site.floor.begin(self.recorder, file);
         let (block, mut offset) = (u64::from(spec.block_bytes), 0);
         while offset < spec.file_bytes && !self.worker.is_stopped() {
@@ -114,7 +106,7 @@ impl Recorder<'_> {
             }
             self.under_way.push_back((offset, late));
             open.write(offset, memory)?;
-            while self.under_way.len() >= self.window {
+            while self.under_way.len() >= self.window.allowed() {
                 self.finish(&mut *open, file)?;
             }
             offset += len as u64;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::board::Board;
 use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, workers_of};
 use crate::load::WorkerPool;
-use crate::target::{IoOptions, RelName};
+use crate::target::{IoOptions, RelName, Window};
 
 /// The names of the roles in results.
 const ROLES: [&str; 3] = ["write", "read", "check"];
@@ -53,6 +53,9 @@ pub enum FailureError {
         /// The largest allowed value.
         most: u64,
     },
+    /// More than one request under way.
+    #[error("window is {0}; give 1")]
+    Window(Window),
     /// Lengths are not aligned for direct I/O.
     #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
     Unaligned {
@@ -85,11 +88,13 @@ impl FailureSpec {
             ("readers", u64::from(self.readers), 0, WORKERS_MAX / 2 - 8),
             ("seconds", u64::from(self.seconds), 1, 86_400),
             ("wait", u64::from(self.wait_seconds), 0, 86_400),
-            ("window", self.io_options.window.most(usize::MAX) as u64, 1, 1),
         ];
         let is_out = |(_, value, least, most): &(_, u64, u64, u64)| !(*least..=*most).contains(value);
         if let Some((what, value, least, most)) = bounds.into_iter().find(is_out) {
             return Err(FailureError::Bounds { what, value, least, most });
+        }
+        if self.io_options.window != Window::Fixed(1) {
+            return Err(FailureError::Window(self.io_options.window));
         }
         let aligned = self.block_bytes.is_multiple_of(4096) && self.file_bytes.is_multiple_of(4096);
         if self.io_options.direct && !aligned {
