@@ -35,6 +35,8 @@ pub struct RemoteFile {
     pub(crate) damaged: Vec<Endpoint>,
     /// The first bytes of the file, as the answer to the open had them.
     pub(crate) beginning: Vec<u8>,
+    /// The server that was asked first is the manager of a weir cluster, and has chosen the file's server.
+    pub(crate) is_of_cluster: bool,
 }
 
 impl RemoteFile {
@@ -61,6 +63,7 @@ impl RemoteFile {
             lost: false,
             damaged: Vec::new(),
             beginning: Vec::new(),
+            is_of_cluster: false,
         }
     }
 

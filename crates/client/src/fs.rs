@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use types::capability::OPAQUE_KEY;
+use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use wire::request::{
     Access, Chmod, Dirlist, DirlistOptions, Fattr, FattrOp, Mkdir, MkdirOptions, Mv, Open, OpenOptions, Query,
     QueryKind, Rm, Rmdir, Stat, StatOptions, Target, Truncate,
@@ -447,8 +447,8 @@ impl Client {
         let request = Request::Open(Open { options, ..open });
         // The open must create the file, and the lost attempt may have created it. So it is not repeated.
         let repeatable = !options.has(OpenOptions::NEW);
-        let (mut session, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
-            RequestResult::Answered(session, at, body) => (session, at, body),
+        let (mut session, led_by, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
+            RequestResult::Answered(session, (led_by, at), body) => (session, led_by, at, body),
             RequestResult::Redirected(to) => return Ok(OpenResult::Redirected(to)),
         };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
@@ -468,6 +468,10 @@ impl Client {
         };
         let from = (url.clone(), at);
         let mut file = RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone());
+        // A stock server may have led to a cluster's manager, which chose. It would not understand weir's hints.
+        file.is_of_cluster = led_by.as_ref() == Some(&url.server)
+            && url.word(OBJECT_KEY).is_none()
+            && file.url.word(OBJECT_KEY).is_some();
         // Other servers do not know the extension, and may have anything there.
         if reply.beginning.len() as u64 == beginning_max.min(file.stat().size) {
             file.beginning = reply.beginning;
@@ -499,7 +503,7 @@ impl Client {
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
         match self.ask_until((url, None), what, request, repeatable, &|_| None::<Infallible>)? {
-            RequestResult::Answered(session, at, body) => Ok((session, at, body)),
+            RequestResult::Answered(session, (_, at), body) => Ok((session, at, body)),
             RequestResult::Redirected(nowhere) => match nowhere {},
         }
     }
@@ -520,6 +524,7 @@ impl Client {
         let replaces = matches!(&request, Request::Open(open) if open.options.has(OpenOptions::DELETE));
         let mut first = url.clone();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
+        let mut led_by = None;
         if let Some(led_to) = led_to {
             (at, redirects) = (led_to, 1);
             retarget(&mut asked, &at);
@@ -535,7 +540,9 @@ impl Client {
                 (answer, session)
             });
             let failed = match answered {
-                Ok((Ok(Answer::Done(body)), session)) => return Ok(RequestResult::Answered(session, at, body)),
+                Ok((Ok(Answer::Done(body)), session)) => {
+                    return Ok(RequestResult::Answered(session, (led_by, at), body));
+                }
                 // A refusal is an answer, so the connection can be used again.
                 Ok((Err(refused @ ClientError::Refused { .. }), session)) => {
                     self.give_back(session, &at);
@@ -548,10 +555,12 @@ impl Client {
                         let limit = self.settings.redirects_max;
                         return Err(ClientError::Redirects { server: at.server, what, limit });
                     }
-                    at = follow(&at, &redirect)?;
-                    if let Some(led) = led(&at) {
+                    let to = follow(&at, &redirect)?;
+                    if let Some(led) = led(&to) {
                         return Ok(RequestResult::Redirected(led));
                     }
+                    led_by = Some(at.server);
+                    at = to;
                     retarget(&mut asked, &at);
                     continue;
                 }
@@ -579,7 +588,7 @@ impl Client {
             if replaces && reached {
                 first.add_tried(&at.server.host);
             }
-            (at, asked, redirects) = (first.clone(), request.clone(), 0);
+            (at, asked, redirects, led_by) = (first.clone(), request.clone(), 0, None);
             if is_open {
                 retarget(&mut asked, &first);
             }
@@ -598,7 +607,8 @@ pub(crate) enum OpenResult<T> {
 /// The result of one request.
 #[allow(clippy::large_enum_variant)] // lives for one call
 enum RequestResult<T> {
-    Answered(Session, Url, Vec<u8>),
+    /// The connection, the server that sent the last redirect and the URL that it led to, and the answer.
+    Answered(Session, (Option<Endpoint>, Url), Vec<u8>),
     /// A redirect that the caller takes over.
     Redirected(T),
 }

@@ -72,7 +72,7 @@ pub use many::{BatchWriter, ManyReader, ManyWriter, Read, SmallFile, SmallFileRe
 pub use ranges::{ReadPlan, Share};
 pub use rate::RateLimit;
 pub use reader::{Chunk, Reader};
-pub use replicas::ServersInUse;
+pub use replicas::{Another, ServersInUse};
 pub use session::{Incoming, Session};
 pub use settings::{AllowedServers, ReachedServers, Settings, Stop};
 pub use striped::{RESUMED, StripedAt, StripedReader, StripedWriter};

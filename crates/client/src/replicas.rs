@@ -2,12 +2,11 @@
 //! connections use the disks and networks of several servers.
 //!
 //! The manager of a cluster is told which servers are in use by the hint `tried=`, and by `triedrc=resel` that they are
-//! good. It prefers others, and comes back to those if no other server has a good replica. Stock redirectors would refuse
-//! then, or make the client wait, so only weir's managers are told.
+//! good. It prefers others that are as good and as near, and comes back to those if there is none. Stock redirectors
+//! would refuse then, or make the client wait, so only weir's managers are told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use types::capability::OBJECT_KEY;
 use wire::Request;
 use wire::request::OpenOptions;
 
@@ -15,14 +14,25 @@ use crate::{Client, ClientError, Endpoint, RemoteFile, Url};
 
 /// A server whose round trip is longer than that of the others by this, and twice as long, is far away.
 const FAR: Duration = Duration::from_millis(5);
-/// How often a server that seems to be far away is asked again. One that is near and busy answers one of them at once.
-const PINGS: usize = 4;
+/// How often the round trip is measured again before a server counts as far away: it may just have been busy.
+const MEASURED_AGAIN: usize = 3;
+
+/// A further connection to a file.
+#[derive(Debug)]
+pub struct Another {
+    /// The open file.
+    pub file: RemoteFile,
+    /// The manager has sent the client to a server that was not in use, but that one has refused or failed, or is far
+    /// away. So the file is open at any server.
+    pub was_rejected: bool,
+}
 
 impl RemoteFile {
-    /// Whether other servers may have replicas of it: a manager of weir has chosen its server.
+    /// Whether other servers may have replicas of it: the server that was asked is a manager of weir, and has chosen its
+    /// server.
     #[must_use]
     pub fn may_have_replicas(&self) -> bool {
-        self.origin.server != self.url.server && self.url.word(OBJECT_KEY).is_some()
+        self.is_of_cluster && self.origin.server != self.url.server
     }
 
     /// Returns the approximate round trip time to its server.
@@ -31,48 +41,54 @@ impl RemoteFile {
         self.session.round_trip()
     }
 
-    /// Whether its server is far away, compared with one at the round trip time `near`.
     fn is_far(&mut self, near: Duration) -> Result<bool, ClientError> {
-        for _ in 0..PINGS {
-            if !is_far(near, self.round_trip()) {
-                return Ok(false);
+        let mut shortest = self.round_trip();
+        for _ in 0..MEASURED_AGAIN {
+            if !is_far(near, shortest) {
+                break;
             }
-            self.call("ping for", Request::Ping)?;
+            let begun = Instant::now();
+            self.call("measure the way to", Request::Ping)?;
+            shortest = shortest.min(begun.elapsed());
         }
-        Ok(is_far(near, self.round_trip()))
+        Ok(is_far(near, shortest))
     }
 }
 
 impl Client {
-    /// Opens a file for reading once more, if possible at a server that is not among `used`, at which this client has
-    /// it open. Takes one of `used` if no other server has a replica, if the other one refuses, or if it is far away:
-    /// `near` is the round trip time to a server in use. Call this only for a file that
-    /// [may have replicas](RemoteFile::may_have_replicas).
+    /// Opens a file for reading once more, at a server that is not among `used`, at which this client has it open, or, if
+    /// the manager knows no other that is as good, at the one that it names. If the other server refuses or fails, or is
+    /// far away, opens the file like the first time, at any server. `near` is the round trip time to a server in use. Call
+    /// this only for a file that [may have replicas](RemoteFile::may_have_replicas).
     ///
     /// # Errors
     /// The server refuses, or the connection fails.
-    pub fn open_at_another(&mut self, url: &Url, used: &[Endpoint], near: Duration) -> Result<RemoteFile, ClientError> {
+    pub fn open_at_another(&mut self, url: &Url, used: &[Endpoint], near: Duration) -> Result<Another, ClientError> {
         if used.is_empty() {
-            return self.open(url, OpenOptions::READ, 0);
+            return Ok(Another { file: self.open(url, OpenOptions::READ, 0)?, was_rejected: false });
         }
+        match self.open_near(url, used, near) {
+            Ok(Some(file)) => return Ok(Another { file, was_rejected: false }),
+            Ok(None) => {}
+            Err(ClientError::Stopped) => return Err(ClientError::Stopped),
+            Err(error) => tracing::info!(%error, "opening {url} at any server"),
+        }
+        Ok(Another { file: self.open(url, OpenOptions::READ, 0)?, was_rejected: true })
+    }
+
+    /// `None`: the other server is far away.
+    fn open_near(&mut self, url: &Url, used: &[Endpoint], near: Duration) -> Result<Option<RemoteFile>, ClientError> {
         let mut asked = url.clone();
         used.iter().for_each(|server| asked.add_tried(&server.host));
         asked.add_words(&format!("triedrc={}", vec!["resel"; used.len()].join(",")));
-        let opened = self.open(&asked, OpenOptions::READ, 0);
-        match opened.and_then(|mut file| Ok((!file.is_far(near)?).then_some(file))) {
-            Ok(Some(mut file)) => {
-                // When this connection is lost, any replica will do.
-                file.origin = url.clone();
-                file.url = file.url.without("tried").without("triedrc");
-                Ok(file)
-            }
-            Ok(None) => self.open(url, OpenOptions::READ, 0),
-            Err(ClientError::Stopped) => Err(ClientError::Stopped),
-            Err(error) => {
-                tracing::info!(%error, "opening {url} at a server in use");
-                self.open(url, OpenOptions::READ, 0)
-            }
+        let mut file = self.open(&asked, OpenOptions::READ, 0)?;
+        if !used.contains(&file.url.server) && file.is_far(near)? {
+            return Ok(None);
         }
+        // When this connection is lost, any replica will do.
+        file.origin = url.clone();
+        file.url = file.url.without("tried").without("triedrc");
+        Ok(Some(file))
     }
 }
 
@@ -80,7 +96,7 @@ impl Client {
 #[derive(Clone, Debug, Default)]
 pub struct ServersInUse {
     counts: Vec<(Endpoint, usize)>,
-    /// A manager that was asked for another server than these has chosen one of them.
+    /// A manager that was asked for another server than these has chosen one of them: there is no other that is as good.
     no_others: bool,
 }
 
@@ -102,14 +118,15 @@ impl ServersInUse {
         self.counts.retain(|(_, count)| *count > 0);
     }
 
-    /// Another connection went to `server`, where [`Client::open_at_another`] was told `used`.
-    pub fn came(&mut self, server: Option<&Endpoint>, used: &[Endpoint]) {
-        self.no_others |= server.is_some_and(|server| used.contains(server));
+    /// Another connection went to `server`, where [`Client::open_at_another`] was told `used`. A server that
+    /// `was_rejected` may be good the next time.
+    pub fn came(&mut self, server: Option<&Endpoint>, used: &[Endpoint], was_rejected: bool) {
+        self.no_others |= !was_rejected && server.is_some_and(|server| used.contains(server));
         self.add(server);
     }
 
-    /// Returns the servers for [`Client::open_at_another`]: those that the next connection should not go to: all, unless there are no others. Then those with
-    /// more connections than another one.
+    /// Returns the servers to which the next connection should not go, for [`Client::open_at_another`]: all, or, if there
+    /// are no others, those with more connections than another one.
     #[must_use]
     pub fn most_used(&self) -> Vec<Endpoint> {
         let fewest = self.counts.iter().map(|(_, count)| *count).min().unwrap_or_default();
@@ -142,11 +159,14 @@ mod tests {
         servers.add(None);
         servers.add(Some(&at(1)));
         assert_eq!(servers.most_used(), [at(1)]);
-        servers.came(Some(&at(2)), &[at(1)]);
+        servers.came(Some(&at(2)), &[at(1)], false);
         assert_eq!(servers.most_used(), [at(1), at(2)], "there may be a third one");
-        servers.came(Some(&at(2)), &[at(1), at(2)]);
+        servers.came(Some(&at(2)), &[at(1), at(2)], true);
+        assert_eq!(servers.most_used(), [at(1), at(2)], "the third one may be good the next time");
+        servers.remove(Some(&at(2)));
+        servers.came(Some(&at(2)), &[at(1), at(2)], false);
         assert_eq!(servers.most_used(), [at(2)]);
-        servers.came(Some(&at(1)), &[at(2)]);
+        servers.came(Some(&at(1)), &[at(2)], false);
         assert!(servers.most_used().is_empty(), "each has two");
         servers.remove(Some(&at(1)));
         assert_eq!(servers.most_used(), [at(2)]);

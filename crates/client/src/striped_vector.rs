@@ -5,8 +5,8 @@ use parking_lot::Mutex;
 use types::Stripe;
 
 use crate::striped::at_once;
-use crate::vector::{Parts, VectorRead};
-use crate::{ClientError, Reader, RoundTrips, Span, StripedReader};
+use crate::vector::{Parts, VectorRead, place_of};
+use crate::{ClientError, Reader, RemoteFile, RoundTrips, Span, StripedReader};
 
 /// A read of fewer bytes takes the answers one after the other in the calling thread: they wait in the buffers of the
 /// connections meanwhile, and starting threads would take longer.
@@ -32,57 +32,49 @@ impl StripedReader {
     /// [`ClientError::Shorter`]: `into` is too short, or a span ends behind the longest possible file. After an error,
     /// `into` may have some of the bytes.
     pub fn read_spans(&self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, ClientError> {
-        let url = &self.at.url;
-        let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
-        let room = into.len();
-        let Some(into) = into.get_mut(..wanted) else {
-            let what = format!("read {wanted} bytes of {url} into a buffer of {room}");
-            return Err(ClientError::Shorter { what, end: room as u64, expected: wanted as u64 });
-        };
-        if let Some(span) = spans.iter().find(|span| span.offset.checked_add(span.len as u64).is_none()) {
-            let what = format!("read {} bytes at {} of {url}", span.len, span.offset);
-            return Err(ClientError::Shorter { what, end: u64::MAX - span.offset, expected: span.len as u64 });
-        }
+        let into = place_of(spans, into, &self.at.url)?;
+        let wanted = into.len();
         // In the order of the units, as all callers lock several of them.
         let parts = (0..).zip(split(self.at.stripe, spans, into)).filter(|(_, parts)| !parts.is_empty());
         let mut units: Vec<_> =
             parts.map(|(unit, parts)| (unit, self.units[usize::from(unit)].lock(), parts)).collect();
         let mut under_way = Vec::with_capacity(units.len());
         for (unit, guard, parts) in &mut units {
-            // If this fails, the connections of the others end: answers would still come over them.
             self.reader(*unit, guard)?;
-            let Some(mut reader) = guard.reader.take() else { continue };
-            let Some(file) = reader.file_mut() else {
-                let what = format!("unit {unit} of {url} is being read otherwise");
-                return Err(ClientError::Unexpected { server: url.server.clone(), what });
-            };
-            let read = file.begin_to_read(std::mem::take(parts));
-            under_way.push(Mutex::new((Some(UnitRead { reader, read }), None)));
+            let mut reader = guard.reader.take().ok_or_else(|| self.is_read_otherwise())?;
+            let read = self.file_of(&mut reader)?.begin_to_read(std::mem::take(parts));
+            under_way.push(Mutex::new(Some(UnitRead { reader, read })));
         }
         let finish = |index: u8| {
-            let mut slot = under_way[usize::from(index)].lock();
-            let Some(UnitRead { mut reader, read }) = slot.0.take() else { return Ok(RoundTrips::default()) };
-            let Some(file) = reader.file_mut() else { return Ok(RoundTrips::default()) };
-            let trips = read.finish(file)?;
-            slot.1 = Some(reader);
-            Ok(trips)
+            let read = under_way[usize::from(index)].lock().take();
+            let UnitRead { mut reader, read } = read.ok_or_else(|| self.is_read_otherwise())?;
+            let trips = read.finish(self.file_of(&mut reader)?)?;
+            Ok((reader, trips))
         };
         let count = u8::try_from(under_way.len()).unwrap_or(u8::MAX);
-        let trips: Result<Vec<RoundTrips>, ClientError> = if count > 1 && wanted >= THREADS_MIN {
-            at_once(0..count, finish)
+        // After the first error, no other answer is waited for: each server may be silent for its whole time. Answers may
+        // still come over these connections, so they end, and their units are opened again when needed.
+        let finished: Vec<(Reader<Vec<u8>>, RoundTrips)> = if count > 1 && wanted >= THREADS_MIN {
+            at_once(0..count, finish)?
         } else {
-            // All are finished, so that those without an error can be used again.
-            (0..count).map(finish).collect::<Vec<_>>().into_iter().collect()
+            (0..count).map(finish).collect::<Result<_, ClientError>>()?
         };
-        for ((_, guard, _), slot) in units.iter_mut().zip(under_way) {
-            // After an error, answers may still be on their way, so that this one is opened again when needed.
-            guard.reader = slot.into_inner().1;
+        let mut all = RoundTrips::default();
+        for ((_, guard, _), (reader, trips)) in units.iter_mut().zip(finished) {
+            guard.reader = Some(reader);
+            all.requests += trips.requests;
+            all.in_turn = all.in_turn.max(trips.in_turn);
         }
-        let all = |sum: RoundTrips, one: &RoundTrips| RoundTrips {
-            requests: sum.requests + one.requests,
-            in_turn: sum.in_turn.max(one.in_turn),
-        };
-        trips.map(|trips| trips.iter().fold(RoundTrips::default(), all))
+        Ok(all)
+    }
+
+    fn file_of<'a>(&self, reader: &'a mut Reader<Vec<u8>>) -> Result<&'a mut RemoteFile, ClientError> {
+        reader.file_mut().ok_or_else(|| self.is_read_otherwise())
+    }
+
+    fn is_read_otherwise(&self) -> ClientError {
+        let what = format!("a unit of {} is being read otherwise", self.at.url);
+        ClientError::Unexpected { server: self.at.url.server.clone(), what }
     }
 }
 

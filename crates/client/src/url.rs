@@ -200,8 +200,10 @@ impl Url {
     }
 
     /// Adds `host` to the hosts that could not be used (`tried=`, as in the stock client). The server that decides
-    /// about redirects avoids them.
+    /// about redirects avoids them. Reasons (`triedrc=`) that were given for the others are not those for this one, so
+    /// they are removed.
     pub(crate) fn add_tried(&mut self, host: &str) {
+        self.keep_words(|word| word.split('=').next() != Some("triedrc"));
         if self.has_tried(host) {
             return;
         }
@@ -269,6 +271,12 @@ mod tests {
             assert!(url.has_tried(host));
         }
         assert_eq!((url.word("tried"), url.word("a"), url.has_tried("d")), (Some("d1,d2"), Some("1"), false));
+        for host in ["d2", "d3"] {
+            url.add_words("triedrc=resel,resel");
+            url.add_tried(host);
+            assert_eq!(url.word("triedrc"), None, "{host} is not in use");
+        }
+        assert_eq!(url.word("tried"), Some("d1,d2,d3"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use wire::request::{Readv, SEGMENTS_MAX, Segment};
 use wire::{FileHandle, Request, Response, ResponseStatus, StreamId};
 
 use crate::pace::{Pace, WaitLimit};
-use crate::{ClientError, Incoming, RemoteFile};
+use crate::{ClientError, Incoming, RemoteFile, Url};
 
 /// The most bytes of one segment. Stock servers take no more (their buffers of 2 MiB less the segment's header).
 pub const SEGMENT_MAX: usize = (2 << 20) - SEGMENT_HEADER;
@@ -54,13 +54,9 @@ impl RemoteFile {
     /// # Errors
     /// The server refuses, for example because a span ends behind the end of the file. The connection fails and
     /// cannot be restored. [`ClientError::Unexpected`]: an answer has other segments than requested.
+    /// [`ClientError::Shorter`]: `into` is too short, or a span ends behind the longest possible file.
     pub fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, ClientError> {
-        let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
-        let room = into.len();
-        let Some(into) = into.get_mut(..wanted) else {
-            let what = format!("read {wanted} bytes of {} into a buffer of {room}", self.url);
-            return Err(ClientError::Shorter { what, end: room as u64, expected: wanted as u64 });
-        };
+        let into = place_of(spans, into, &self.url)?;
         self.begin_to_read(Parts::new(spans, into)).finish(self)
     }
 
@@ -81,6 +77,20 @@ impl RemoteFile {
         }
         read
     }
+}
+
+/// Returns the front of `into`, where the bytes of all `spans` go.
+pub(crate) fn place_of<'a>(spans: &[Span], into: &'a mut [u8], url: &Url) -> Result<&'a mut [u8], ClientError> {
+    if let Some(span) = spans.iter().find(|span| span.offset.checked_add(span.len as u64).is_none()) {
+        let what = format!("read {} bytes at {} of {url}", span.len, span.offset);
+        return Err(ClientError::Shorter { what, end: u64::MAX - span.offset, expected: span.len as u64 });
+    }
+    let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
+    let room = into.len();
+    into.get_mut(..wanted).ok_or_else(|| {
+        let what = format!("read {wanted} bytes of {url} into a buffer of {room}");
+        ClientError::Shorter { what, end: room as u64, expected: wanted as u64 }
+    })
 }
 
 /// A segment, and where its data go in the caller's memory.

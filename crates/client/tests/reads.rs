@@ -5,12 +5,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use types::{ObjectId, Stripe};
 use weir_client::{
-    Algorithm, Client, ClientError, ManyReader, OpenOptions, Reader, RemoteFile, SEGMENT_MAX, Settings, Span, Url,
+    Algorithm, Client, ClientError, Endpoint, ManyReader, OpenOptions, Reader, RemoteFile, SEGMENT_MAX, Settings, Span,
+    StripedAt, StripedReader, Url,
 };
 
 const OK: u16 = 0;
@@ -18,6 +20,7 @@ const OK_SO_FAR: u16 = 4000;
 const ERROR: u16 = 4003;
 const REDIRECT: u16 = 4004;
 const WAIT: u16 = 4005;
+const OPEN: u16 = 3010;
 const READ: u16 = 3013;
 const READV: u16 = 3025;
 const LEN: usize = 8 << 20;
@@ -32,44 +35,76 @@ fn content() -> Vec<u8> {
 /// correct answer.
 type Answers = dyn Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync;
 
+/// A server's answers to any request after the login: by its kind, its header and its data.
+type AllAnswers = dyn Fn(u16, &[u8; 24], &[u8]) -> Vec<(u16, Vec<u8>)> + Send + Sync;
+
 /// Serves one file of [`content`] under any name.
 fn server(answers: impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> (Url, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::parse(&format!("root://127.0.0.1:{}//file", listener.local_addr().unwrap().port())).unwrap();
-    let (count, answers): (_, Arc<Answers>) = (Arc::new(AtomicUsize::new(0)), Arc::new(answers));
-    let counted = Arc::clone(&count);
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let (answers, count) = (Arc::clone(&answers), Arc::clone(&counted));
-            // The client may close the connection at any time.
-            std::thread::spawn(move || serve(connection.unwrap(), &*answers, &count).ok());
+    let (count, answers): (_, Box<Answers>) = (Arc::new(AtomicUsize::new(0)), Box::new(answers));
+    let (counted, content) = (Arc::clone(&count), content());
+    let url = answering(move |kind, head, data| match kind {
+        OPEN => {
+            let len = if data.starts_with(b"/small") { SMALL } else { LEN };
+            let (stat, beginning) = (format!("1 {len} 16 1000\0"), &content[..(usize::from(head[10]) << 10).min(len)]);
+            vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], stat.as_bytes(), beginning].concat())]
         }
+        READ => answers(counted.fetch_add(1, Ordering::Relaxed), part(head, &content)),
+        READV => answers(counted.fetch_add(1, Ordering::Relaxed), right(data, &content)),
+        _ => vec![(OK, vec![])],
     });
     (url, count)
 }
 
-fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::io::Result<()> {
+/// The opens that a redirecting server gets, and where it leads each of them.
+struct Leads {
+    url: Url,
+    opens: Arc<Mutex<Vec<String>>>,
+}
+
+/// A server that redirects opens: to these, one after the other, with these words, and then always to the last one.
+fn redirector(to: &[(&Url, &str)]) -> Leads {
+    let to: Vec<Vec<u8>> = to
+        .iter()
+        .map(|(url, words)| [&u32::from(url.server.port).to_be_bytes()[..], b"127.0.0.1", words.as_bytes()].concat())
+        .collect();
+    let opens = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&opens);
+    let url = answering(move |kind, _, data| {
+        assert_eq!(kind, OPEN);
+        let mut seen = seen.lock().unwrap();
+        seen.push(String::from_utf8(data.to_vec()).unwrap());
+        vec![(REDIRECT, to[(seen.len() - 1).min(to.len() - 1)].clone())]
+    });
+    Leads { url, opens }
+}
+
+fn answering(answers: impl Fn(u16, &[u8; 24], &[u8]) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::parse(&format!("root://127.0.0.1:{}//file", listener.local_addr().unwrap().port())).unwrap();
+    let answers: Arc<AllAnswers> = Arc::new(answers);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let answers = Arc::clone(&answers);
+            // The client may close the connection at any time.
+            std::thread::spawn(move || serve(connection.unwrap(), &*answers).ok());
+        }
+    });
+    url
+}
+
+fn serve(mut socket: TcpStream, answers: &AllAnswers) -> std::io::Result<()> {
     socket.read_exact(&mut [0; 20])?;
     socket.write_all(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1])?;
-    let content = content();
     loop {
         let mut head = [0; 24];
         socket.read_exact(&mut head)?;
         let mut data = vec![0; u32::from_be_bytes(head[20..24].try_into().unwrap()) as usize];
         socket.read_exact(&mut data)?;
         let frames = match u16::from_be_bytes([head[2], head[3]]) {
-            // protocol, login, open
+            // protocol, login
             3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
             3007 => vec![(OK, vec![7; 16])],
-            3010 => {
-                let len = if data.starts_with(b"/small") { SMALL } else { LEN };
-                let (stat, beginning) =
-                    (format!("1 {len} 16 1000\0"), &content[..(usize::from(head[10]) << 10).min(len)]);
-                vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], stat.as_bytes(), beginning].concat())]
-            }
-            READ => answers(count.fetch_add(1, Ordering::Relaxed), part(&head, &content)),
-            READV => answers(count.fetch_add(1, Ordering::Relaxed), right(&data, &content)),
-            _ => vec![(OK, vec![])],
+            kind => answers(kind, &head, &data),
         };
         for (status, body) in frames {
             let len = u32::try_from(body.len()).unwrap().to_be_bytes();
@@ -108,16 +143,20 @@ fn open(url: &Url) -> RemoteFile {
     client().open(url, OpenOptions::READ, 0).unwrap()
 }
 
-/// Where the same server is found behind a proxy, with this delay each way. The proxy itself is near.
-fn behind_a_proxy(server: &Url, one_way: Duration) -> Url {
+/// Where the same server is found behind a proxy, which delays the first messages of a connection, so many each way, by
+/// `one_way`. The proxy itself is near.
+fn behind_a_proxy(server: &Url, one_way: Duration, messages: usize) -> Url {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut url = server.clone();
     url.server.port = listener.local_addr().unwrap().port();
     let target = (server.server.host.clone(), server.server.port);
     let forward = move |mut from: TcpStream, mut to: TcpStream| {
-        let mut buffer = vec![0; 1 << 16];
+        let (mut buffer, mut left) = (vec![0; 1 << 16], messages);
         while let Ok(len @ 1..) = from.read(&mut buffer) {
-            std::thread::sleep(one_way);
+            if left > 0 {
+                left -= 1;
+                std::thread::sleep(one_way);
+            }
             if to.write_all(&buffer[..len]).is_err() {
                 break;
             }
@@ -138,9 +177,125 @@ fn behind_a_proxy(server: &Url, one_way: Duration) -> Url {
 fn a_server_behind_a_proxy_is_as_far_away_as_its_answers_are() {
     let (url, _) = server(|_, whole| vec![(OK, whole)]);
     let settings = Settings { window: 64, ..Settings::default() };
-    let far = behind_a_proxy(&url, Duration::from_millis(20));
+    let far = behind_a_proxy(&url, Duration::from_millis(20), usize::MAX);
     let file = Client::new(settings).open(&far, OpenOptions::READ, 0).unwrap();
     assert_eq!(file.window_for(4 << 20), 64, "a round trip of 40 ms");
+}
+
+/// What a manager of weir adds to its redirects.
+const CHOSEN: &str = "?weir.cap=c&weir.object=0000000000000007";
+
+fn good_server() -> Url {
+    server(|_, whole| vec![(OK, whole)]).0
+}
+
+#[test]
+fn a_manager_of_weir_is_told_which_servers_are_in_use() {
+    let (first, second) = (good_server(), good_server());
+    let manager = redirector(&[(&first, CHOSEN), (&second, CHOSEN)]);
+    let mut client = client();
+    let file = client.open(&manager.url, OpenOptions::READ, 0).unwrap();
+    assert!(file.may_have_replicas() && file.url().server == first.server);
+    let another = client.open_at_another(&manager.url, &[first.server], Duration::MAX).unwrap();
+    assert!(another.file.url().server == second.server && !another.was_rejected);
+    let opens = manager.opens.lock().unwrap();
+    assert_eq!(opens.len(), 2);
+    assert!(!opens[0].contains("tried"), "{opens:?}");
+    assert!(opens[1].contains("tried=127.0.0.1") && opens[1].contains("triedrc=resel"), "{opens:?}");
+}
+
+#[test]
+fn a_stock_server_that_leads_to_a_manager_of_weir_gets_no_hints() {
+    let disk = good_server();
+    let manager = redirector(&[(&disk, CHOSEN)]);
+    let stock = redirector(&[(&manager.url, "")]);
+    let opened = |url: &Url| open(url).may_have_replicas();
+    assert!(opened(&manager.url) && !opened(&stock.url) && !opened(&disk));
+    let plain = redirector(&[(&disk, "")]);
+    assert!(!opened(&plain.url));
+    let mut words = plain.url.clone();
+    words.add_words(CHOSEN);
+    assert!(!opened(&words), "the redirect must say it");
+}
+
+#[test]
+fn only_a_server_that_stays_far_away_is_rejected() {
+    let (near, first, second) = (Duration::from_millis(10), good_server(), good_server());
+    let used = [first.server.clone()];
+    let far = behind_a_proxy(&second, Duration::from_millis(50), usize::MAX);
+    let manager = redirector(&[(&far, CHOSEN), (&first, CHOSEN)]);
+    let another = client().open_at_another(&manager.url, &used, near).unwrap();
+    assert!(another.was_rejected && another.file.url().server == first.server);
+    let opens = manager.opens.lock().unwrap();
+    assert!(opens.len() == 2 && !opens[1].contains("tried"), "{opens:?}");
+    // The login and the open take long, and nothing behind them.
+    let busy = behind_a_proxy(&second, Duration::from_millis(50), 3);
+    let manager = redirector(&[(&busy, CHOSEN), (&first, CHOSEN)]);
+    let another = client().open_at_another(&manager.url, &used, near).unwrap();
+    assert!(!another.was_rejected && another.file.url().server == busy.server);
+    // The manager knows no other.
+    let manager = redirector(&[(&far, CHOSEN), (&first, CHOSEN)]);
+    let another = client().open_at_another(&manager.url, std::slice::from_ref(&far.server), near).unwrap();
+    assert!(!another.was_rejected && another.file.url().server == far.server);
+}
+
+#[test]
+fn a_server_that_refuses_a_further_connection_is_rejected() {
+    let first = good_server();
+    let refusing = answering(|_, _, _| vec![(ERROR, [&3005_u32.to_be_bytes()[..], b"no\0"].concat())]);
+    let manager = redirector(&[(&refusing, CHOSEN), (&first, CHOSEN)]);
+    let another = client().open_at_another(&manager.url, std::slice::from_ref(&first.server), Duration::MAX).unwrap();
+    assert!(another.was_rejected && another.file.url().server == first.server);
+}
+
+#[test]
+fn a_failed_server_is_no_server_in_use() {
+    let (first, second) = (good_server(), good_server());
+    // It has no listener any more.
+    let gone = Url::parse(&format!(
+        "root://127.0.0.1:{}//file",
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    ));
+    let manager = redirector(&[(&gone.unwrap(), CHOSEN), (&second, CHOSEN)]);
+    let other = Endpoint { host: "elsewhere".to_owned(), ..first.server };
+    let another = client().open_at_another(&manager.url, &[other], Duration::MAX).unwrap();
+    assert_eq!((another.file.url().server.clone(), another.was_rejected), (second.server, false));
+    let opens = manager.opens.lock().unwrap();
+    assert!(opens[0].contains("tried=elsewhere&triedrc=resel"), "{opens:?}");
+    assert!(opens[1].contains("tried=elsewhere,127.0.0.1") && !opens[1].contains("triedrc"), "{opens:?}");
+}
+
+#[test]
+fn a_read_of_a_striped_file_ends_with_the_first_unit_that_is_silent() {
+    let silent = Arc::new(AtomicBool::new(false));
+    let is_silent = Arc::clone(&silent);
+    let (url, count) =
+        server(move |_, whole| if is_silent.load(Ordering::Relaxed) { vec![] } else { vec![(OK, whole)] });
+    let (chunk, settings) = (64 << 10, client().settings().clone());
+    let at = StripedAt { url, stripe: Stripe::new(4, chunk).unwrap() };
+    let reader = StripedReader::open(at, ObjectId(7), &[], &settings).unwrap();
+    let spans: Vec<Span> = (0..4).map(|unit| Span { offset: unit * chunk, len: 100 }).collect();
+    let read_first = |units: usize| {
+        let mut found = [0; 400];
+        reader.read_spans(&spans[..units], &mut found).map(|trips| (trips.requests, trips.in_turn, found))
+    };
+    let fails = |units: usize| {
+        let begun = Instant::now();
+        let failed = read_first(units).unwrap_err();
+        assert!(matches!(failed, ClientError::Silent { .. }), "{failed}");
+        begun.elapsed()
+    };
+    // Each unit has the same bytes.
+    let expected = (4, 1, <[u8; 400]>::try_from(content()[..100].repeat(4)).unwrap());
+    assert_eq!(read_first(4).unwrap(), expected);
+    silent.store(true, Ordering::Relaxed);
+    let of_one = fails(1);
+    let before = count.load(Ordering::Relaxed);
+    let of_all = fails(4);
+    assert!(of_all < 2 * of_one, "{of_all:?}, and {of_one:?} if only one is silent");
+    assert!(count.load(Ordering::Relaxed) >= before + 4, "all were asked");
+    silent.store(false, Ordering::Relaxed);
+    assert_eq!(read_first(4).unwrap(), expected, "over new connections");
 }
 
 /// Small spans, one of several segments, and an empty one.

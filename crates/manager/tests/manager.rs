@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::message::{CopyFailure, FromStore, ToManager, ToServer, ToStore};
+use cluster::placement::StoreState;
 use cluster::{Presence, ProcessEpoch, Register, Time};
 use kv::{Kv, MemoryKv};
 use manager::{Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, World as Outside};
@@ -1221,21 +1222,72 @@ fn a_reader_that_has_tried_all_others_is_sent_to_a_damaged_replica() {
     assert_eq!(open("/f0", &["disk2"]), nodes[1], "nobody knows whether a page without a damage there is right");
 }
 
+impl Cluster {
+    /// The server for another connection of a client at `location` to `/f0`, which it reads at the servers in `used`.
+    fn another_for(&self, location: &str, used: &[&str]) -> NodeId {
+        let path = NsPath::parse(b"/f0").unwrap();
+        let mut open_request = OpenRequest::new(Timestamp(1), path.clone(), [192, 0, 2, 1].into(), Actor::admin());
+        open_request.location = location.parse().ok();
+        open_request.tried = used.iter().map(|host| (*host).to_owned()).collect();
+        open_request.wants_another = true;
+        self.manager.open_read(&open_request, &path, false, None).unwrap().node
+    }
+}
+
 #[test]
 fn a_reader_that_wants_another_server_gets_one_if_there_is_one() {
     let (cluster, nodes, _) = files_on(1, &[1, 2]);
-    let path = NsPath::parse(b"/f0").unwrap();
-    let from = std::net::Ipv4Addr::LOCALHOST.into();
-    let open = |tried: &[&str]| {
-        let mut open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
-        open_request.tried = tried.iter().map(|host| (*host).to_owned()).collect();
-        open_request.wants_another = true;
-        cluster.manager.open_read(&open_request, &path, false, None).unwrap().node
-    };
-    for _ in 0..8 {
-        assert_eq!((open(&["disk1"]), open(&["disk2"])), (nodes[1], nodes[0]));
+    for location in ["", "site/rack/host9", "site/other/host9"].repeat(4) {
+        let open = |used: &[&str]| cluster.another_for(location, used);
+        assert_eq!((open(&["disk1"]), open(&["disk2"])), (nodes[1], nodes[0]), "{location}");
+        assert!(nodes.contains(&open(&["disk1", "disk2"])), "there is no third one");
     }
-    assert!(nodes.contains(&open(&["disk1", "disk2"])), "there is no third one");
+}
+
+#[test]
+fn a_reader_that_wants_another_server_gets_none_that_is_farther_away() {
+    let (cluster, nodes, _) = files_on(1, &[1, 2]);
+    let open = |location: &str, used: &[&str]| cluster.another_for(location, used);
+    for used in ["disk1", "disk2"] {
+        assert_eq!(open("site/rack/host1", &[used]), nodes[0], "its own host has one, {used}");
+        assert_eq!(open("site/rack/host2", &[used]), nodes[1], "its own host has one, {used}");
+    }
+    let location = "far/rack/host2".parse().unwrap();
+    change(&cluster.namespace, PutStore { store: StoreId(2), node: nodes[1], location, class: None });
+    cluster.manager.tick();
+    for used in [&["disk1"][..], &["disk2"], &["disk1", "disk2"]] {
+        assert_eq!(open("site/other/host9", used), nodes[0], "the other one is at another site, {used:?}");
+        assert_eq!(open("far/other/host9", used), nodes[1], "the other one is at another site, {used:?}");
+    }
+    assert_eq!(open("third/rack/host9", &["disk1"]), nodes[1], "both are equally far");
+}
+
+#[test]
+fn a_reader_that_wants_another_server_gets_none_in_trouble() {
+    let (cluster, nodes, sessions) = files_on(1, &[1, 2]);
+    let (first, both) = ((nodes[0], sessions[0]), [(nodes[0], sessions[0]), (nodes[1], sessions[1])]);
+    let another = |what: &str| {
+        for used in [&["disk1"][..], &["disk2"], &["disk1", "disk2"]] {
+            assert_eq!(cluster.another_for("", used), nodes[0], "{what}, {used:?}");
+        }
+    };
+    let is = |state: StoreState| cluster.manager.stores_view().unwrap()[1].state == state;
+    for _ in 0..10 {
+        if !is(StoreState::Suspect) {
+            cluster.lives(&[first], 1);
+        }
+    }
+    assert!(is(StoreState::Suspect));
+    another("suspect");
+    cluster.lives(&both, 2);
+    assert!(is(StoreState::Online));
+    assert_eq!(cluster.another_for("", &["disk1"]), nodes[1]);
+    cluster.manager.drain_store(StoreId(2)).unwrap();
+    assert!(is(StoreState::Draining));
+    another("draining");
+    // The other one is no better now.
+    cluster.manager.drain_store(StoreId(1)).unwrap();
+    assert_eq!((cluster.another_for("", &["disk1"]), cluster.another_for("", &["disk2"])), (nodes[1], nodes[0]));
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub enum ReadError {
     Client(ClientError),
     /// There is no memory for so many bytes.
     Memory(usize),
+    /// The file was closed, because others need its connections or somebody wants to write it. It can be opened again.
+    Closed,
 }
 
 impl From<ClientError> for ReadError {
@@ -24,6 +26,7 @@ impl From<ReadError> for PyErr {
         match error {
             ReadError::Client(error) => to_python(error),
             ReadError::Memory(bytes) => PyMemoryError::new_err(format!("no memory for {bytes} bytes of a file")),
+            ReadError::Closed => PyOSError::new_err((Errno::BADF.raw_os_error(), "the file was closed meanwhile")),
         }
     }
 }
@@ -33,6 +36,18 @@ pub fn zeros(len: usize) -> Result<Vec<u8>, ReadError> {
     // The trial touches no page, and the pages of `vec!` are zero without being touched.
     Vec::<u8>::new().try_reserve_exact(len).map_err(|_| ReadError::Memory(len))?;
     Ok(vec![0; len])
+}
+
+/// Whether the time that the user allows is used up, so that nothing else is tried.
+pub fn is_over(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Stopped
+            | ClientError::GaveUp { .. }
+            | ClientError::Silent { .. }
+            | ClientError::Stalled { .. }
+            | ClientError::Waited { .. }
+    )
 }
 
 /// Makes the exception, with the client's own text: what was tried, where, and what went wrong.

@@ -16,7 +16,7 @@ use wire::response::StatReply;
 use crate::error::{ReadError, zeros};
 use crate::kept::{self, Found, Kept};
 use crate::pool::{Asked, State};
-use crate::source::{Opened, Origin, Source};
+use crate::source::{Again, Opened, Origin, Source};
 
 /// A large read uses several connections, each for at least so many bytes.
 const SHARE_MIN: usize = 4 << 20;
@@ -30,6 +30,8 @@ const AROUND: u64 = 64 << 10;
 /// How many connections are opened at a time, and how many before they are needed.
 const OPENING_MAX: usize = 2;
 const CONNECTIONS_AHEAD: usize = 3;
+/// How long no other connection is opened after that has failed.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How often a thread that waits for a connection looks whether it must stop.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a writer waits for other threads to close the file.
@@ -56,6 +58,17 @@ impl Piece {
     }
 }
 
+/// Whether an open file is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is.
+    Current,
+    /// It was closed. Its readers open it again.
+    Closed,
+    /// Its name belongs to another version by now.
+    Outdated,
+}
+
 /// The open file.
 pub struct OpenFile {
     url: Url,
@@ -79,7 +92,9 @@ struct Handles {
     used: Instant,
     /// The shortest time of a read.
     fastest: Duration,
-    outdated: bool,
+    standing: Standing,
+    /// When opening another one has failed.
+    failed: Option<Instant>,
 }
 
 impl OpenFile {
@@ -95,7 +110,8 @@ impl OpenFile {
             kept.keep(span, Arc::new(beginning), ahead);
         }
         let (idle, fastest) = (vec![source], Duration::MAX);
-        let handles = Handles { idle, servers, open: 1, opening: 0, used: now, fastest, outdated: false };
+        let standing = Standing::Current;
+        let handles = Handles { idle, servers, open: 1, opening: 0, used: now, fastest, standing, failed: None };
         Ok(Self {
             url: url.clone(),
             stat,
@@ -132,8 +148,8 @@ impl OpenFile {
         self.origin.sources_max(connections) * self.origin.connections_of_each()
     }
 
-    pub fn is_outdated(&self) -> bool {
-        self.handles.lock().outdated
+    pub fn is_current(&self) -> bool {
+        self.handles.lock().standing == Standing::Current
     }
 
     /// Whether no thread holds its lock.
@@ -142,9 +158,9 @@ impl OpenFile {
     }
 
     /// New readers open it again. Those that are reading end with this version.
-    pub fn set_outdated(&self) {
+    pub fn end(&self, standing: Standing) {
         let mut handles = self.handles.lock();
-        handles.outdated = true;
+        handles.standing = standing;
         // The server sees the end of these connections.
         handles.open -= handles.idle.len();
         handles.idle.clear();
@@ -155,7 +171,7 @@ impl OpenFile {
     /// Closes what no thread uses. Returns the connections. A server that does not answer is not waited for long.
     pub fn close(&self) -> Vec<Session> {
         let mut handles = self.handles.lock();
-        handles.outdated = true;
+        handles.standing = Standing::Closed;
         let idle = std::mem::take(&mut handles.idle);
         handles.open -= idle.len();
         drop(handles);
@@ -330,7 +346,7 @@ impl OpenFile {
                             Err(_) => left.push(share),
                         }
                     }
-                    let stopped = |_| Err(ClientError::Stopped);
+                    let stopped = |_| Err(ClientError::Stopped.into());
                     reads.into_iter().map(|read| read.join().unwrap_or_else(stopped)).fold(Ok(()), Result::and)
                 })?;
                 // There were no threads for these.
@@ -342,7 +358,7 @@ impl OpenFile {
         Ok(buffer)
     }
 
-    fn read_share(self: &Arc<Self>, state: &Arc<State>, share: &Share, into: &mut [u8]) -> Result<(), ClientError> {
+    fn read_share(self: &Arc<Self>, state: &Arc<State>, share: &Share, into: &mut [u8]) -> Result<(), ReadError> {
         let mut source = self.take(state)?;
         let (begin, before) = (Instant::now(), source.server().cloned());
         let read = source.read_spans(&share.spans, into);
@@ -351,7 +367,7 @@ impl OpenFile {
         handles.fastest = handles.fastest.min(begin.elapsed());
         handles.servers.remove(before.as_ref());
         // After an error, answers may still be on their way over the connection.
-        if read.is_ok() && !handles.outdated {
+        if read.is_ok() && handles.standing == Standing::Current {
             // A lost connection may have been restored at another server.
             handles.servers.add(source.server());
             handles.idle.push(source);
@@ -365,17 +381,19 @@ impl OpenFile {
         }
         drop(handles);
         self.changed.notify_all();
-        read
+        Ok(read?)
     }
 
     /// Takes a connection that no other thread uses. While all are in use, another thread opens one more: whichever
     /// comes first is taken.
-    fn take(self: &Arc<Self>, state: &Arc<State>) -> Result<Source, ClientError> {
+    fn take(self: &Arc<Self>, state: &Arc<State>) -> Result<Source, ReadError> {
         let mut handles = self.handles.lock();
         handles.used = Instant::now();
         loop {
-            if handles.outdated {
-                return Err(self.is_another());
+            match handles.standing {
+                Standing::Current => {}
+                Standing::Closed => return Err(ReadError::Closed),
+                Standing::Outdated => return Err(self.is_another().into()),
             }
             if let Some(source) = handles.idle.pop() {
                 return Ok(source);
@@ -386,24 +404,26 @@ impl OpenFile {
                 let opened = self.open_again(state, &[]);
                 let mut handles = self.handles.lock();
                 match &opened {
-                    Ok(source) => handles.servers.add(source.server()),
+                    Ok((source, _)) => handles.servers.add(source.server()),
                     Err(_) => handles.open -= 1,
                 }
                 drop(handles);
                 self.changed.notify_all();
-                return opened;
+                return Ok(opened?.0);
             }
             self.open_more(state, &mut handles, self.origin.sources_max(state.limits.connections));
             self.changed.wait_for(&mut handles, TICK);
             if state.settings.stop.is_asked() {
-                return Err(ClientError::Stopped);
+                return Err(ClientError::Stopped.into());
             }
         }
     }
 
-    /// Lets a thread open another connection, if there are fewer than `most`.
+    /// Lets a thread open another connection, if there are fewer than `most`. For a while after one has failed, the others
+    /// must do.
     fn open_more(self: &Arc<Self>, state: &Arc<State>, handles: &mut Handles, most: usize) {
-        if handles.open + handles.opening < most && handles.opening < OPENING_MAX {
+        let is_early = handles.failed.is_some_and(|failed| failed.elapsed() < AGAIN_AFTER);
+        if handles.open + handles.opening < most && handles.opening < OPENING_MAX && !is_early {
             handles.opening += 1;
             let (file, state, used) = (Arc::clone(self), Arc::clone(state), handles.servers.most_used());
             if Builder::new().spawn(move || file.open_one_more(&state, &used)).is_err() {
@@ -417,31 +437,36 @@ impl OpenFile {
         let mut handles = self.handles.lock();
         // If it failed, whoever waits has another connection, or opens one and gets the reason.
         match opened {
-            Ok(source) if handles.outdated => {
+            Ok((source, _)) if handles.standing != Standing::Current => {
                 drop(handles);
                 source.give_up();
                 handles = self.handles.lock();
             }
-            Ok(source) => {
-                handles.servers.came(source.server(), used);
+            Ok((source, was_rejected)) => {
+                handles.servers.came(source.server(), used, was_rejected);
                 handles.idle.push(source);
                 handles.open += 1;
+                handles.failed = None;
             }
-            Err(_) => {}
+            Err(_) => handles.failed = Some(Instant::now()),
         }
         handles.opening -= 1;
         drop(handles);
         self.changed.notify_all();
     }
 
-    /// Opens it once more, at a server that is not among `used` if possible.
-    fn open_again(&self, state: &State, used: &[Endpoint]) -> Result<Source, ClientError> {
-        let (found, source) = state.with_client(|client| self.origin.open_again(client, &self.url, used))?;
+    /// Opens it once more, at a server that is not among `used` if possible. Also returns whether such a server was
+    /// rejected.
+    fn open_again(&self, state: &State, used: &[Endpoint]) -> Result<(Source, bool), ClientError> {
+        let Again { stat: found, source, was_rejected } =
+            state.with_client(|client| self.origin.open_again(client, &self.url, used))?;
         let before = &self.stat;
         match source {
-            Some(source) if (before.id, before.size, before.mtime) == (found.id, found.size, found.mtime) => Ok(source),
+            Some(source) if (before.id, before.size, before.mtime) == (found.id, found.size, found.mtime) => {
+                Ok((source, was_rejected))
+            }
             _ => {
-                self.set_outdated();
+                self.end(Standing::Outdated);
                 Err(self.is_another())
             }
         }

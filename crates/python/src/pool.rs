@@ -11,17 +11,15 @@ use std::time::{Duration, Instant};
 use client::{Client, ClientError, Settings, Stop, Url};
 use parking_lot::Mutex;
 
-use crate::error::ReadError;
-use crate::open_file::{OpenFile, Piece, Version};
+use crate::error::{ReadError, is_over};
+use crate::open_file::{OpenFile, Piece, Standing, Version};
 
 /// How many idle clients are kept. Each has a connection to each server that it has asked.
 const CLIENTS_MAX: usize = 4;
 /// How often unused files are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// The connections of all files together may be this many times as many as without any striped file.
 const STRIPED_MORE: usize = 2;
-
 /// How often a read begins again, because its file was replaced meanwhile.
 const ATTEMPTS: u32 = 5;
 
@@ -105,21 +103,14 @@ impl State {
                 Ok(pieces) => return Ok(pieces),
                 Err(ReadError::Client(failed)) => failed,
                 Err(failed @ ReadError::Memory(_)) => return Err(failed),
+                Err(ReadError::Closed) if self.settings.stop.is_asked() => return Err(ClientError::Stopped.into()),
+                Err(ReadError::Closed) => continue,
             };
-            // Another thread may have made it outdated.
-            let may_help = !fresh || file.is_outdated();
+            // Another thread may have found that it is outdated.
+            let may_help = !fresh || !file.is_current();
             self.forget(url, Some(&file));
             let is_last = attempts.next().is_none_or(|attempt| attempt == ATTEMPTS);
-            // The time that the user allows is used up.
-            let is_over = matches!(
-                failed,
-                ClientError::Stopped
-                    | ClientError::GaveUp { .. }
-                    | ClientError::Silent { .. }
-                    | ClientError::Stalled { .. }
-                    | ClientError::Waited { .. }
-            );
-            if !may_help || is_last || is_over {
+            if !may_help || is_last || is_over(&failed) {
                 return Err(failed.into());
             }
         }
@@ -134,13 +125,13 @@ impl State {
         let file = Arc::new(self.with_client(|client| OpenFile::open(client, &parsed, ahead))?);
         let mut files = self.files.lock();
         // Another thread may have been faster. Then its file counts, so that all readers share one.
-        if let Some(other) = files.by_url.get(url).filter(|other| !other.is_outdated()) {
+        if let Some(other) = files.by_url.get(url).filter(|other| other.is_current()) {
             return Ok((Arc::clone(other), true));
         }
         while !files.by_url.is_empty() && !self.has_room(&files, &file) {
             let oldest = files.by_url.iter().min_by_key(|(_, file)| file.used()).map(|(url, _)| url.clone());
             // Its connections end when its readers do.
-            oldest.and_then(|url| files.by_url.remove(&url)).iter().for_each(|file| file.set_outdated());
+            oldest.and_then(|url| files.by_url.remove(&url)).iter().for_each(|file| file.end(Standing::Closed));
         }
         files.by_url.insert(url.to_owned(), Arc::clone(&file));
         if !files.watched {
@@ -166,7 +157,7 @@ impl State {
 
     /// Returns the file if it is open.
     pub fn known(&self, url: &str) -> Option<Arc<OpenFile>> {
-        self.files.lock().by_url.get(url).filter(|file| !file.is_outdated()).map(Arc::clone)
+        self.files.lock().by_url.get(url).filter(|file| file.is_current()).map(Arc::clone)
     }
 
     /// The file is opened again for the next read; only if it is still `file`, if that is given. Otherwise waits until the
@@ -222,7 +213,7 @@ impl State {
     /// After a fork: ends all connections of this process to the servers, without a word to them.
     pub fn drop_all(&self) {
         let files = std::mem::take(&mut self.files.lock().by_url);
-        files.values().for_each(|file| file.set_outdated());
+        files.values().for_each(|file| file.end(Standing::Closed));
         self.clients.lock().clear();
     }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use client::{Client, ClientError, Endpoint, Kind, Opened as Found, Reader, RemoteFile, Session, Span};
+use client::{Another, Client, ClientError, Endpoint, Kind, Opened as Found, Reader, RemoteFile, Session, Span};
 use client::{StripedReader, Units, Url};
 use wire::request::OpenOptions;
 use wire::response::StatReply;
+
+use crate::error::is_over;
 
 /// The most connections to the servers of one striped file, unless two readers already have more.
 const UNIT_CONNECTIONS_MAX: usize = 16;
@@ -62,6 +64,15 @@ pub enum Origin {
     Units(Units),
 }
 
+/// A file after a later open.
+pub struct Again {
+    pub stat: StatReply,
+    /// `None`: it is another file, or must be read in another way.
+    pub source: Option<Source>,
+    /// A server that was not in use has refused or failed, or is far away.
+    pub was_rejected: bool,
+}
+
 /// A file after its first open.
 pub struct Opened {
     pub source: Source,
@@ -72,8 +83,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens a file: a striped one at the servers of its units, or, if that fails, as stock clients do, at a server that
-    /// puts it together. `kib`: how much of its beginning is asked for.
+    /// Opens a file: a striped one at the servers of its units, or, if that fails before the user's time is used up, as
+    /// stock clients do, at a server that puts it together. `kib`: how much of its beginning is asked for.
     ///
     /// # Errors
     /// The server refuses, or the connection fails.
@@ -85,7 +96,7 @@ impl Opened {
                     let (source, stat) = (Source::Units(reader), units.stat());
                     return Ok(Self { source, stat, beginning: Vec::new(), origin: Origin::Units(units) });
                 }
-                Err(ClientError::Stopped) => return Err(ClientError::Stopped),
+                Err(error) if is_over(&error) => return Err(error),
                 Err(_) => client.open_to_read(url, kib)?,
             },
             // Of a server that minds the question.
@@ -103,32 +114,27 @@ impl Opened {
 }
 
 impl Origin {
-    /// Opens the file again in the same way, at a server that is not among `used` if possible. Returns the attributes that
-    /// were found. `None`: it is another file, or must be read in another way.
+    /// Opens the file again in the same way, at a server that is not among `used` if possible.
     ///
     /// # Errors
     /// The server refuses, or the connection fails.
-    pub fn open_again(
-        &self,
-        client: &mut Client,
-        url: &Url,
-        used: &[Endpoint],
-    ) -> Result<(StatReply, Option<Source>), ClientError> {
-        match self {
+    pub fn open_again(&self, client: &mut Client, url: &Url, used: &[Endpoint]) -> Result<Again, ClientError> {
+        let (stat, source) = match self {
             Self::File { spreads, near } => {
                 let used = if *spreads { used } else { &[] };
-                let file = client.open_at_another(url, used, *near)?;
-                Ok((file.stat().clone(), Some(Source::File(file))))
+                let Another { file, was_rejected } = client.open_at_another(url, used, *near)?;
+                return Ok(Again { stat: file.stat().clone(), source: Some(Source::File(file)), was_rejected });
             }
             Self::Units(before) => match client.open_direct(url, OpenOptions::READ, 0)? {
                 Found::Units(units) if units.is_same_version(before) => {
                     let reader = units.open_reader()?;
-                    Ok((units.stat(), Some(Source::Units(reader))))
+                    (units.stat(), Some(Source::Units(reader)))
                 }
-                Found::Units(units) => Ok((units.stat(), None)),
-                Found::File(file) => Ok((file.stat().clone(), None)),
+                Found::Units(units) => (units.stat(), None),
+                Found::File(file) => (file.stat().clone(), None),
             },
-        }
+        };
+        Ok(Again { stat, source, was_rejected: false })
     }
 
     /// Returns how many sources of it may be open, where a file that is not striped has `connections`.

@@ -225,6 +225,7 @@ mod tests {
         assert_eq!(of("tried=h1,h2&triedrc=ioerr"), (2, false, false));
         assert_eq!(of("tried=h1,h2&triedrc=ioerr,resel"), (2, true, false));
         assert_eq!(of("tried=h1,h2&triedrc=resel,resel"), (2, false, true));
+        assert_eq!(of("tried=h1,h2&triedrc=resel"), (2, false, true), "as CMSSW says it");
         assert_eq!(of("tried=h1&triedrc="), (1, false, false));
     }
 }

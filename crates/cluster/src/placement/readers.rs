@@ -11,9 +11,9 @@ const BUSY_PERMILLE: u16 = 900;
 /// Sorts the holders of a replica into the order in which a reader at `client` should try them. Healthy stores come
 /// before busy and draining ones, those before suspect ones, and those before returned ones. Among these the nearest
 /// comes first. Equals are drawn at random, less loaded ones more often. Stores that are offline, and stores that the
-/// map does not know, are left out.
+/// map does not know, are left out. Each inner list has the stores that are equally good.
 #[must_use]
-pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, seed: u64) -> Vec<StoreId> {
+pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, seed: u64) -> Vec<Vec<StoreId>> {
     let mut known: Vec<_> = holders
         .iter()
         .filter_map(|holder| map.store(*holder))
@@ -24,15 +24,16 @@ pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, s
     known.sort_by_key(|(trouble, shared, info)| (*trouble, *shared, info.store));
     known.dedup_by_key(|(.., info)| info.store);
     let random = &mut Random::new(seed);
-    let mut order = Vec::with_capacity(known.len());
-    for equals in known.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+    let mut shuffled = |equals: &[(_, _, &StoreInfo)]| {
         let mut left: Vec<(StoreId, Load)> = equals.iter().map(|(.., info)| (info.store, info.load)).collect();
+        let mut order = Vec::with_capacity(left.len());
         while !left.is_empty() {
             let drawn = draw(&left, random);
             order.push(left.remove(drawn).0);
         }
-    }
-    order
+        order
+    };
+    known.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).map(&mut shuffled).collect()
 }
 
 /// How undesirable it is to read from this store; `None`: impossible.

@@ -27,8 +27,8 @@ pub struct OpenRequest {
     pub tried: Vec<String>,
     /// Each of these hosts has answered and refused (`triedrc=`). The client is not sent there again.
     pub all_refused: bool,
-    /// The client reads well at these hosts, and would like to use another one besides (`triedrc=resel`). If no other has a
-    /// good replica, it is sent to one of these.
+    /// The client reads well at these hosts, and would like to use another one besides (`triedrc=resel`). If no other is as
+    /// good and as near as the best one, it is sent to the best one.
     pub wants_another: bool,
     /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub absent_replicas: Vec<AbsentReplica>,

@@ -9,7 +9,7 @@ use cluster::server::GrantRights;
 use namespace::{Content, DISTRUSTED, FileState, Inode, NsError, WriterRecord};
 use types::absent_replicas::AbsentReplica;
 use types::capability::PathHash;
-use types::{ClientAddress, GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
+use types::{ClientAddress, GroupId, InSyncReplica, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::OpenService;
 use super::open_request::{OpenRequest, OpeningError, Redirect, Unfinished, no_address};
@@ -62,7 +62,7 @@ pub(crate) struct Found {
 /// The store to which a client is sent.
 pub(crate) struct Nearest {
     pub(crate) store: StoreId,
-    /// The client has already tried it, and all other usable stores too.
+    /// The client has already tried it, and all other usable stores too, or those as good as it.
     pub(crate) was_tried: bool,
 }
 
@@ -128,7 +128,7 @@ impl OpenService {
         partial: bool,
         unit: Option<(u8, ObjectId)>,
     ) -> Result<Decided, OpeningError> {
-        let (at, now) = (Self::location_of(view, open_request), self.world.now());
+        let now = self.world.now();
         let found = self.names.read(|read| find(read, open_request, path, partial, unit))?;
         if let Some(units) = &found.units {
             return Ok(Decided { to: self.redirect_striped_reader(&found, units, open_request)?, at: None });
@@ -161,11 +161,10 @@ impl OpenService {
             open_request.absent_replicas.contains(&AbsentReplica { object: replica.object, epoch, store: *store })
         };
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
-        let near = (at.as_ref(), &open_request.tried[..]);
-        let mut nearest = self.nearest(view, now, &holders, near);
+        let mut nearest = self.nearest(view, now, &holders, open_request);
         if nearest.as_ref().is_none_or(|nearest| nearest.was_tried && !open_request.wants_another) {
             let damaged = self.damaged_replicas(&found, |store| !is_absent(store));
-            let untried = self.nearest(view, now, &damaged, near).filter(|nearest| !nearest.was_tried);
+            let untried = self.nearest(view, now, &damaged, open_request).filter(|nearest| !nearest.was_tried);
             nearest = untried.or(nearest);
         }
         let store = match nearest {
@@ -212,7 +211,7 @@ impl OpenService {
         };
         let ranked = rank_readers(view.servers.map(), &holders, at.as_ref(), self.world.random());
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        for store in ranked.into_iter().filter(|store| view.can_show(&*self.world, now, *store)) {
+        for store in ranked.into_iter().flatten().filter(|store| view.can_show(&*self.world, now, *store)) {
             let way = view.node_of(store).and_then(|node| view.servers.way_to(node));
             for address in way.into_iter().flat_map(|(addresses, _)| addresses) {
                 let list = if address.protocol == open_request.protocol { &mut found } else { &mut others };
@@ -229,20 +228,26 @@ impl OpenService {
     }
 
     /// The nearest of `stores` to which a client can be sent. Prefers stores that the client has not tried. The client may be wrong, or its network
-    /// may work again by now, so tried stores come last.
+    /// may work again by now, so tried stores come last. But a client that reads well where it is gets no store that is worse or farther away.
     pub(crate) fn nearest(
         &self,
         view: &ClusterView,
         now: Time,
         stores: &[StoreId],
-        (at, tried): (Option<&Location>, &[String]),
+        open_request: &OpenRequest,
     ) -> Option<Nearest> {
-        let tried = view.servers.stores_at(tried);
-        let ranked = rank_readers(view.servers.map(), stores, at, self.world.random());
-        let can = |store: &&StoreId| view.can_show(&*self.world, now, **store);
-        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
-        let store = *best.or_else(|| ranked.iter().find(can))?;
-        Some(Nearest { store, was_tried: best.is_none() })
+        let tried = view.servers.stores_at(&open_request.tried);
+        let at = Self::location_of(view, open_request);
+        let mut ranked = rank_readers(view.servers.map(), stores, at.as_ref(), self.world.random());
+        ranked.iter_mut().for_each(|equals| equals.retain(|store| view.can_show(&*self.world, now, *store)));
+        ranked.retain(|equals| !equals.is_empty());
+        if open_request.wants_another {
+            ranked.truncate(1);
+        }
+        let usable = ranked.concat();
+        let untried = usable.iter().find(|store| !tried.contains(store));
+        let store = *untried.or(usable.first())?;
+        Some(Nearest { store, was_tried: untried.is_none() })
     }
 
     /// Stores with a damaged replica that does not count any more. A store shows it only if it has the checksum of the whole file on record, so the

@@ -218,8 +218,7 @@ impl OpenService {
     ) -> Result<Redirect, OpeningError> {
         let (stripe, stores) = (units.stripe, all_of(&units.stores));
         let (view, now) = (self.view.get(), self.world.now());
-        let at = Self::location_of(&view, open_request);
-        let store = match self.nearest(&view, now, &stores, (at.as_ref(), &open_request.tried)) {
+        let store = match self.nearest(&view, now, &stores, open_request) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(view.shown(&stores)));
             }
@@ -228,7 +227,7 @@ impl OpenService {
         // None of its stores is online. Another server may still know how to wait for them.
         let store = store.or_else(|| {
             let all: Vec<StoreId> = view.servers.map().stores().iter().map(|info| info.store).collect();
-            self.nearest(&view, now, &all, (at.as_ref(), &open_request.tried))
+            self.nearest(&view, now, &all, open_request)
         });
         let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
         let (epoch, lifetime) = match striped {
