@@ -183,8 +183,9 @@ def test_the_documents_list_every_metric(cluster):
     def told(node) -> dict[str, str]:
         return dict(re.findall(r"^# TYPE (\w+) (\w+)$", fetch(node), re.MULTILINE))
 
-    of_data = {name: kind for name, kind in every.items() if name.startswith(("weir_scrub_", "weir_recent_", "weir_read_ahead_"))}
-    except_these = "except those of the scrub, of recently written data and of reading ahead."
+    prefixes = ("weir_scrub_", "weir_recent_", "weir_first_read_", "weir_read_ahead_")
+    of_data = {name: kind for name, kind in every.items() if name.startswith(prefixes)}
+    except_these = "except those of the scrub, of recently written data, of first reads and of reading ahead."
     assert of_data and f"A manager exports all of the metrics above {except_these}" in text
     of_manager = {name: kind for name, kind in every.items() if name not in of_data}
     assert told(cluster.manager) == of_manager | of_role["manager"]

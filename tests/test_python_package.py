@@ -659,6 +659,18 @@ def sockets_to(port: int) -> set[str]:
     return held & connected
 
 
+def at_rest(port: int) -> set[str]:
+    """The sockets of this process, when its other threads open and close no more: a fork copies what they use just then."""
+    end = time.monotonic() + 30
+    sockets, since = sockets_to(port), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        time.sleep(0.02)
+        if (now := sockets_to(port)) != sockets:
+            assert time.monotonic() < end, now
+            sockets, since = now, time.monotonic()
+    return sockets
+
+
 def read_there(fs, path: str, expected: bytes, of_parent: set[str], answers) -> None:
     """Runs in another process."""
     port = int(fs.hostid.rpartition(":")[2])
@@ -681,7 +693,7 @@ def test_other_processes_use_it(fs, place, method):
     path, data = f"{place}/file", content("processes", 100_000)
     fs.pipe_file(path, data)
     assert fs.cat_file(path) == data  # it has connections and an open file
-    context, sockets = multiprocessing.get_context(method), sockets_to(int(fs.hostid.rpartition(":")[2]))
+    context, sockets = multiprocessing.get_context(method), at_rest(int(fs.hostid.rpartition(":")[2]))
     assert sockets
     answers = context.SimpleQueue()
     children = [context.Process(target=read_there, args=(fs, path, data, sockets, answers)) for _ in range(3)]
