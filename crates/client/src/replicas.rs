@@ -5,7 +5,7 @@
 //! good. It prefers others that are as good and as near, and comes back to those if there is none. Stock redirectors
 //! would refuse then, or make the client wait, so only weir's managers are told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wire::Request;
 use wire::request::OpenOptions;
@@ -42,16 +42,13 @@ impl RemoteFile {
     }
 
     fn is_far(&mut self, near: Duration) -> Result<bool, ClientError> {
-        let mut shortest = self.round_trip();
         for _ in 0..MEASURED_AGAIN {
-            if !is_far(near, shortest) {
+            if !is_far(near, self.round_trip()) {
                 break;
             }
-            let begun = Instant::now();
             self.call("measure the way to", Request::Ping)?;
-            shortest = shortest.min(begun.elapsed());
         }
-        Ok(is_far(near, shortest))
+        Ok(is_far(near, self.round_trip()))
     }
 }
 

@@ -109,7 +109,9 @@ impl Reader {
         }
     }
 
-    pub(crate) fn is_first_read(&self) -> bool {
+    /// Whether a first read is on.
+    #[must_use]
+    pub fn is_first_read(&self) -> bool {
         self.first_read.is_on.load(Ordering::Relaxed)
     }
 
@@ -128,7 +130,6 @@ impl Reader {
     fn fetch(&self, files: &ObjectFiles, number: u64, end: u64) {
         let Some(recent) = files.recent.as_ref() else { return };
         let first_read = &self.first_read;
-
         let reached = first_read.fetched_to.load(Ordering::Relaxed);
         // A read elsewhere takes no block for a few bytes.
         let is_near = number <= reached + KEPT as u64 && number + KEPT as u64 >= reached;

@@ -308,11 +308,10 @@ impl State {
         let was_written = replica.order.len();
         replica.order.retain(|other| *other != number);
         let written = was_written - replica.order.len();
-        let Self { replicas: _, fetched, .. } = self;
-        replica.fetched.retain(|(at, other)| {
+        replica.fetched.retain(|(fetched, other)| {
             let stays = *other != number;
             if !stays {
-                fetched.remove(at);
+                self.fetched.remove(fetched);
             }
             stays
         });

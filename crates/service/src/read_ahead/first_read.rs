@@ -14,10 +14,9 @@ const IN_ORDER_MIN: u64 = 4 << 20;
 /// client's copies.
 const AHEAD_MAX: u64 = 16 << 20;
 
-/// The first read of one open file.
+/// What is known of one open file.
 #[derive(Default)]
 pub(super) struct FirstReadAhead {
-    is_on: AtomicBool,
     /// How many bytes were read in order.
     in_order: AtomicU64,
     /// Whether it has waited for the disk meanwhile. The kernel reads ahead, so it may not wait again.
@@ -37,7 +36,7 @@ impl FirstReadAhead {
         goes_on: bool,
         waited: bool,
     ) -> bool {
-        let is_on = self.is_on.load(Ordering::Relaxed);
+        let is_on = reader.is_first_read();
         // Requests over several connections end in any order.
         let is_near = |range: &Range<u64>| {
             let asked_to = self.asked_to.load(Ordering::Relaxed);
@@ -46,7 +45,9 @@ impl FirstReadAhead {
         let Some(range) = only.filter(|range| goes_on || is_on && is_near(range)) else {
             self.in_order.store(only.map_or(0, |range| range.end - range.start), Ordering::Relaxed);
             self.has_waited.store(waited, Ordering::Relaxed);
-            self.end(reader);
+            if is_on {
+                reader.end_first_read();
+            }
             return false;
         };
         let len = range.end - range.start;
@@ -56,7 +57,7 @@ impl FirstReadAhead {
             return false;
         }
         if !node.is_on.load(Ordering::Relaxed) || range.end >= reader.len() {
-            self.end(reader);
+            reader.end_first_read();
             return false;
         }
         if is_on {
@@ -67,7 +68,6 @@ impl FirstReadAhead {
                 return false;
             }
             self.asked_to.store(range.end, Ordering::Relaxed);
-            self.is_on.store(true, Ordering::Relaxed);
         }
         self.fetch(node, reader, range.end, in_order.min(AHEAD_MAX));
         true
@@ -88,12 +88,6 @@ impl FirstReadAhead {
             };
             // If the threads have too much to do, the reader fetches the block when it comes there.
             let _ = node.fetching.submit(Box::new(fetch));
-        }
-    }
-
-    fn end(&self, reader: &Reader) {
-        if self.is_on.swap(false, Ordering::Relaxed) {
-            reader.end_first_read();
         }
     }
 }
