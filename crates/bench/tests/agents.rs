@@ -38,7 +38,9 @@ fn coordinator(agents: usize) -> (Coordinator, Words) {
         phases: 1,
         watchers: 0,
     };
-    (Coordinator::start(setting, hear).unwrap(), words)
+    let coordinator = Coordinator::start(setting, hear).unwrap();
+    assert_eq!(coordinator.view().lock().unwrap().planned, agents, "who looks at once sees how many are planned");
+    (coordinator, words)
 }
 
 fn setting(coordinator: &Coordinator, name: &str, token: Token) -> agent::Setting {

@@ -105,7 +105,8 @@ impl Coordinator {
     ) -> Result<Self, CoordinateError> {
         let (wishes, incoming) = sync_channel(QUEUE_MAX);
         let (tell, results) = channel();
-        let (view, closed) = (Arc::new(Mutex::new(View::default())), Arc::new(AtomicBool::new(false)));
+        let view = Arc::new(Mutex::new(View { planned: setting.agents, ..View::default() }));
+        let closed = Arc::new(AtomicBool::new(false));
         let (clock, settings) = (SteadyClock::new(), Arc::default());
         let mut coordinator = Self {
             planned: setting.agents,
