@@ -1,6 +1,7 @@
 """Recently written data is read from the node's memory: right after the write, while it is recorded, and by other servers. The disk is the
 truth: what it has lost is found, and a restart reads it."""
 
+import contextlib
 import os
 import struct
 import threading
@@ -48,6 +49,16 @@ def prepared(server, tmp_path, bytes_at_least: int) -> None:
     while memory(server) < bytes_at_least:
         xrdcp("-f", source, f"{server.url}/early").ok()
         assert time.monotonic() < end, memory(server)
+    # Memory that a thread still prepares is counted already.
+    until(lambda: "recent-memory" not in threads_of(server), 30)
+
+
+def threads_of(server) -> set[str]:
+    names = set()
+    for thread in Path(f"/proc/{server.process.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            names.add((thread / "comm").read_text().strip())
+    return names
 
 
 def back(server, path: str, tmp_path) -> bytes:
