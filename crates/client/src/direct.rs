@@ -6,11 +6,12 @@
 
 use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
 use types::{ObjectId, Stripe, Timestamp};
+use wire::ErrorNumber;
 use wire::request::{Access, Open, OpenOptions};
 use wire::response::{StatExtra, StatFlags, StatReply};
 
 use crate::fs::OpenResult;
-use crate::striped::at_once;
+use crate::striped::{AGAIN_MAX, at_once};
 use crate::{Client, ClientError, Reader, RemoteFile, Settings, StripedAt, StripedReader, StripedWriter, Url};
 
 /// The result of an open.
@@ -21,6 +22,16 @@ pub enum Opened {
     File(RemoteFile),
     /// A striped file whose units the client opens.
     Units(Units),
+}
+
+/// A file that is open for reading, wherever its bytes are.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // lives for one call
+pub enum OpenedToRead<R> {
+    /// A file that is open at a server.
+    File(RemoteFile),
+    /// A striped file, and its open units.
+    Units(Units, R),
 }
 
 /// A striped file that can be read or written at the servers of its units.
@@ -51,6 +62,32 @@ impl Client {
     pub fn open_direct_to_read(&mut self, url: &Url, kib: u8) -> Result<Opened, ClientError> {
         let open = Open::plain(Access::NONE, OpenOptions::READ, url.target());
         self.open_direct_with(url, Open { beginning_kib: kib, ..open })
+    }
+
+    /// The same, and opens the units of a striped file with `open`. If the file is replaced before its units are open, this
+    /// opens the file that has its name then.
+    ///
+    /// # Errors
+    /// The server refuses, or the connection fails.
+    pub fn open_with_units<R>(
+        &mut self,
+        url: &Url,
+        kib: u8,
+        open: impl Fn(&Units) -> Result<R, ClientError>,
+    ) -> Result<OpenedToRead<R>, ClientError> {
+        let mut again = 0;
+        loop {
+            let units = match self.open_direct_to_read(url, kib)? {
+                Opened::File(file) => return Ok(OpenedToRead::File(file)),
+                Opened::Units(units) => units,
+            };
+            match open(&units) {
+                // The manager gives this answer when the name has another object. A file that is replaced all the time cannot
+                // keep this here.
+                Err(error) if error.is_refused_as(ErrorNumber::FILE_NOT_OPEN) && again < AGAIN_MAX => again += 1,
+                opened => return Ok(OpenedToRead::Units(units, opened?)),
+            }
+        }
     }
 
     fn open_direct_with(&mut self, url: &Url, open: Open) -> Result<Opened, ClientError> {

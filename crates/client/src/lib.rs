@@ -61,7 +61,7 @@ mod written;
 pub const BEGINNING_KIB_MAX: u8 = 64;
 
 pub use ahead::{Pattern, Window};
-pub use direct::{Opened, Units};
+pub use direct::{Opened, OpenedToRead, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;
 pub use file_state::FileState;

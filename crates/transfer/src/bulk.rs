@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Client, FileState, Reader, StripedWriter, Sum, Units, Url};
+use client::{Algorithm, Client, FileState, OpenedToRead, Reader, StripedWriter, Sum, Units, Url};
 use parking_lot::Mutex;
 use wire::request::OpenOptions;
 use wire::response::StatReply;
@@ -251,16 +251,16 @@ impl Bulk<'_> {
                 let kib = if self.may_skip_the_beginning() { 0 } else { client::BEGINNING_KIB_MAX };
                 // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
-                    true => client::Opened::File(client.open_to_read(url, kib)?),
-                    false => client.open_direct_to_read(url, kib)?,
+                    true => OpenedToRead::File(client.open_to_read(url, kib)?),
+                    false => client.open_with_units(url, kib, UnitsSource::open)?,
                 };
                 let file = match opened {
-                    client::Opened::File(file) => file,
-                    client::Opened::Units(units) => {
+                    OpenedToRead::File(file) => file,
+                    OpenedToRead::Units(units, source) => {
                         let stat = units.stat();
                         let (len, mtime) = (Some(stat.size), Some(times::of_server(&stat)));
                         let mode = stat.extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777;
-                        let source = Source::Units(UnitsSource::open(&units)?);
+                        let source = Source::Units(source);
                         return Ok(Opened { source, len, mode, mtime });
                     }
                 };

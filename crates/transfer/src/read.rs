@@ -1,6 +1,6 @@
 //! Reads one file from beginning to end, wherever it is.
 
-use client::{BEGINNING_KIB_MAX, Client, Opened};
+use client::{BEGINNING_KIB_MAX, Client, OpenedToRead, Units};
 
 use crate::error::TransferError;
 use crate::place::CopyPath;
@@ -22,8 +22,8 @@ pub fn read_all(
     match at {
         CopyPath::Remote(url) => {
             let mut offset = 0;
-            match client.open_direct_to_read(url, BEGINNING_KIB_MAX)? {
-                Opened::File(mut file) => {
+            match client.open_with_units(url, BEGINNING_KIB_MAX, Units::open_reader)? {
+                OpenedToRead::File(mut file) => {
                     let beginning = file.take_beginning();
                     if !beginning.is_empty() {
                         each(&beginning)?;
@@ -42,8 +42,7 @@ pub fn read_all(
                     }
                     client.give_back(file.close()?, url);
                 }
-                Opened::Units(units) => {
-                    let reader = units.open_reader()?;
+                OpenedToRead::Units(units, reader) => {
                     // A part of each unit at a time.
                     buffer.resize(PART * usize::from(units.stripe().width()), 0);
                     let end = units.stat().size;

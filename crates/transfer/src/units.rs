@@ -3,10 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{Client, Opened, Reader, StripedReader, Units, Url};
+use client::{Client, ClientError, OpenedToRead, Reader, StripedReader, Units, Url};
 use disk::AlignedBuf;
 use types::Stripe;
-use wire::request::OpenOptions;
 
 use crate::ends::CHUNK;
 use crate::error::TransferError;
@@ -108,9 +107,9 @@ pub enum StridedRead {
 impl StridedRead {
     /// Opens it.
     pub fn open(client: &mut Client, url: &Url) -> Result<Self, TransferError> {
-        Ok(match client.open_direct(url, OpenOptions::READ, 0)? {
-            Opened::File(file) => Self::File(Box::new(Reader::new(file))),
-            Opened::Units(units) => Self::Units(Box::new(units.open_reader()?), units.stat().size),
+        Ok(match client.open_with_units(url, 0, Units::open_reader)? {
+            OpenedToRead::File(file) => Self::File(Box::new(Reader::new(file))),
+            OpenedToRead::Units(units, reader) => Self::Units(Box::new(reader), units.stat().size),
         })
     }
 
@@ -141,7 +140,7 @@ pub struct UnitsSource {
 
 impl UnitsSource {
     /// Opens the units.
-    pub fn open(units: &Units) -> Result<Self, TransferError> {
+    pub fn open(units: &Units) -> Result<Self, ClientError> {
         Ok(Self { stripe: units.stripe(), readers: units.open_readers()? })
     }
 }

@@ -22,7 +22,7 @@ use crate::open_writes::{Entered, Manner, OpenWrites, Wanted};
 use crate::service::{Role, Service};
 use crate::session::Session;
 use crate::sharers::{ExclusiveUse, Newcomer, Sharers};
-use crate::striped::{StripedOpen, Striper};
+use crate::striped::{StripedError, StripedOpen, Striper};
 use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::workers::apart;
 use crate::write_target::{WriteTarget, WriteTargetError};
@@ -372,10 +372,16 @@ impl AtDisk {
     /// Opens a striped file. This waits for other servers.
     fn striped(self, striper: &dyn Striper, open: StripedOpen, answer: impl Answer<Opened>) {
         let grant = open.grant;
-        let opened = || {
-            let refused = |error| WriteTargetError::from(error).told(&format_args!("open {}", self.path));
-            striper.open(&open).map_err(refused)
+        let is_to_read = !matches!(grant.rights, StripedRights::Write { .. });
+        let refused = |error: StripedError| {
+            // The file was replaced after the manager had sent the reader here. The manager knows what has the name now.
+            if is_to_read && error.code == ErrorCode::Stale {
+                let (host, port) = open.manager.clone();
+                return Error::redirect(Redirect::to_manager(host, port));
+            }
+            WriteTargetError::from(error).told(&format_args!("open {}", self.path))
         };
+        let opened = || striper.open(&open).map_err(refused);
         let StripedRights::Write { writing, .. } = grant.rights else {
             let file = match opened() {
                 Ok(file) => file,
