@@ -6,13 +6,15 @@
 
 use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAddress};
 use types::{ObjectId, Stripe, Timestamp};
-use wire::ErrorNumber;
 use wire::request::{Access, Open, OpenOptions};
 use wire::response::{StatExtra, StatFlags, StatReply};
 
 use crate::fs::OpenResult;
-use crate::striped::{AGAIN_MAX, at_once};
+use crate::striped::at_once;
 use crate::{Client, ClientError, Reader, RemoteFile, Settings, StripedAt, StripedReader, StripedWriter, Url};
+
+/// How often a striped file is opened again that was replaced before its units were open.
+const OPENED_AGAIN_MAX: u32 = 3;
 
 /// The result of an open.
 #[derive(Debug)]
@@ -82,9 +84,8 @@ impl Client {
                 Opened::Units(units) => units,
             };
             match open(&units) {
-                // The manager gives this answer when the name has another object. A file that is replaced all the time cannot
-                // keep this here.
-                Err(error) if error.is_refused_as(ErrorNumber::FILE_NOT_OPEN) && again < AGAIN_MAX => again += 1,
+                // A file that is replaced all the time cannot keep this here.
+                Err(error) if error.is_replaced() && again < OPENED_AGAIN_MAX => again += 1,
                 opened => return Ok(OpenedToRead::Units(units, opened?)),
             }
         }

@@ -23,6 +23,8 @@ pub enum ClientError {
     Tls { server: Endpoint },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
+    #[error("{what} was replaced by another file since it was opened")]
+    Replaced { what: String },
     #[error("{server} does not have the file any more and refers to another server")]
     Moved { server: Endpoint },
     #[error("{server} has sent nothing for {} s", after.as_secs())]
@@ -123,6 +125,13 @@ impl ClientError {
     /// Whether a server has refused the request with this number.
     pub(crate) fn is_refused_as(&self, wanted: ErrorNumber) -> bool {
         matches!(self, Self::Refused { number, .. } if *number == wanted)
+    }
+
+    /// Whether the name has another file than the one that was open. A server answers so ("stale") when a reader comes back to
+    /// an object that is gone.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        matches!(self, Self::Replaced { .. }) || self.is_refused_as(ErrorNumber::FILE_NOT_OPEN)
     }
 
     /// Whether the connection is the cause.

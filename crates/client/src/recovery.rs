@@ -75,11 +75,9 @@ impl RemoteFile {
                 Ok(()) => return Ok(()),
                 // Its writer went away meanwhile. That does not change.
                 Err(error) if self.grows && error.is_refused_as(ErrorNumber::IN_PROGRESS) => return Err(error),
-                // The name has another object by now. That does not change either, and a server that puts a striped file together
-                // must say so before its own client gives it up and opens the new file in the middle of the old one.
-                Err(error) if !self.is_writer() && error.is_refused_as(ErrorNumber::FILE_NOT_OPEN) => {
-                    return Err(error);
-                }
+                // That does not change either. A server that combines a striped file must say so before its own client gives it
+                // up, and opens the new file in the middle of the old one.
+                Err(error) if !self.is_writer() && error.is_replaced() => return Err(error),
                 // The server may not have noticed yet that the old connection is gone.
                 Err(error)
                     if error.may_help_to_retry() || error.kind() == Kind::Other && began.elapsed().as_secs() < 20 =>
@@ -104,8 +102,7 @@ impl RemoteFile {
         if same && before.id == found.id {
             return Ok(());
         }
-        let what = format!("{} is another file since the connection was lost", self.url);
-        Err(ClientError::Unexpected { server: self.url.server.clone(), what })
+        Err(ClientError::Replaced { what: self.url.to_string() })
     }
 
     /// Opens it at the server that had it open. If that server is gone, it asks the first server, and tells it

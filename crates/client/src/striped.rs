@@ -208,8 +208,11 @@ impl StripedReader {
         for (span, guard) in spans.iter().zip(&mut guards) {
             // The answers to pending requests must not be taken for those to another read.
             let Some(mut reader) = guard.reader.take() else { continue };
-            if result.is_err() && reader.under_way() == 0 {
-                guard.reader = Some(reader);
+            if result.is_err() {
+                // Nobody needs the other answers, and each unit may take long to fail. What waits for one is opened again.
+                if reader.under_way() == 0 {
+                    guard.reader = Some(reader);
+                }
                 continue;
             }
             match reader.wait() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, ReadView};
-use store::{Reader, ReplicaState, Verified};
+use store::{Reader, ReplicaState, StoreError, Verified};
 use types::absent_replicas::AbsentReplica;
 use types::capability::{Capability, CapabilityConditions, CapabilityError, PathHash, Rights};
 use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, StoreId, Stripe, Timestamp, WriterToken};
@@ -194,7 +194,12 @@ impl ReadGrant {
         if !is_it()? {
             return Err(lacks());
         }
-        let reader = shell.at.store.open_read(replica)?;
+        let reader = match shell.at.store.open_read(replica) {
+            Ok(reader) => reader,
+            // It was deleted just before.
+            Err(StoreError::NotFound { .. }) => return Err(lacks()),
+            Err(error) => return Err(error.into()),
+        };
         // It may have been started over just before.
         if !is_it()? {
             return Err(lacks());

@@ -42,6 +42,10 @@ pub const FOLLOW_KEY: &str = "weir.follow";
 /// The key with which a manager says that a client comes back to a file that it has open for writing, or repeats its request.
 pub const RETURNS_KEY: &str = "weir.returns";
 
+/// The key with which a disk server says, in the redirect that answers a read, which object the client was reading. A stock
+/// client opens the file again by its name then, and reads on in the middle: it must not get another file.
+pub const SAME_OBJECT_KEY: &str = "weir.same";
+
 /// The server that the client should contact. A front end makes a URL of its protocol from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
@@ -63,6 +67,8 @@ pub struct Redirect {
     pub(crate) follows: bool,
     /// The client comes back to a file that it has open for writing, or repeats its request.
     pub(crate) returns: bool,
+    /// The object that the client was reading. The server there must give it no other.
+    pub(crate) same_object: Option<ObjectId>,
 }
 
 impl fmt::Debug for Redirect {
@@ -85,6 +91,7 @@ impl From<manager::Redirect> for Redirect {
             units,
             follows: false,
             returns: false,
+            same_object: None,
         }
     }
 }
@@ -102,6 +109,7 @@ impl Redirect {
             units: Vec::new(),
             follows: false,
             returns: false,
+            same_object: None,
         }
     }
 
@@ -142,6 +150,9 @@ impl Redirect {
         }
         if self.returns {
             shows.push((RETURNS_KEY, "1".to_owned()));
+        }
+        if let Some(object) = self.same_object {
+            shows.push((SAME_OBJECT_KEY, format!("{:016x}", object.0)));
         }
         shows
     }

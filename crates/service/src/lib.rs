@@ -144,7 +144,7 @@ pub use caller::{Caller, Principal, Rights};
 pub use changes::Change;
 pub use checksums::FileSums;
 pub use closing::LongWork;
-pub use error::{Error, FOLLOW_KEY, RETURNS_KEY, Redirect};
+pub use error::{Error, FOLLOW_KEY, RETURNS_KEY, Redirect, SAME_OBJECT_KEY};
 pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use open_file::{OpenFile, SUM_LEN};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use store::{AtRest, Lent};
 use types::PAGE_SIZE;
 
-use crate::error::Error;
+use crate::error::{Error, Redirect};
 use crate::open_file::{Access, OpenFile, SUM_LEN, with_sums};
 use crate::write_target::WriteTargetError;
 
@@ -65,7 +65,12 @@ impl OpenFile {
     }
 
     fn not_read(&self, error: &WriteTargetError) -> Error {
-        error.told(&format_args!("read {}", self.path))
+        match error.told(&format_args!("read {}", self.path)) {
+            Error::Redirect(to) if matches!(self.access, Access::Read(_)) => {
+                Error::redirect(Redirect { same_object: Some(self.object), ..*to })
+            }
+            refused => refused,
+        }
     }
 }
 

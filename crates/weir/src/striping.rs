@@ -15,7 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Opens striped files with weir's own client.
 #[derive(Debug)]
 pub struct StripedFiles {
-    settings: Settings,
+    to_read: Settings,
+    to_write: Settings,
 }
 
 impl StripedFiles {
@@ -23,7 +24,7 @@ impl StripedFiles {
     #[must_use]
     pub fn new() -> Self {
         let minute = Duration::from_secs(60);
-        let settings = Settings {
+        let to_write = Settings {
             silence_max: minute,
             recovery_max: minute,
             wait_max: 2 * minute,
@@ -31,7 +32,11 @@ impl StripedFiles {
             user: "weir".to_owned(),
             ..Settings::default()
         };
-        Self { settings }
+        // A stock client gives up a silent server after 60 s, and opens the file again by its name. If the file was replaced
+        // meanwhile, it would read on in the middle of the new one. So this server must know before that what has become of the file:
+        // after the silence, the time to try the same server again, and the manager's answer.
+        let to_read = Settings { silence_max: minute / 2, recovery_max: minute / 3, ..to_write.clone() };
+        Self { to_read, to_write }
     }
 }
 
@@ -51,11 +56,11 @@ impl Striper for StripedFiles {
         let server = Endpoint { host: host.clone(), port: *port };
         let url = Url { server, user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
-        let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.settings).map_err(told);
+        let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.to_read).map_err(told);
         match grant.rights {
             StripedRights::Write { writing, goes_on } => {
                 let writing =
-                    StripedWriter::open(at, (writing, goes_on), *expected_len, &self.settings).map_err(told)?;
+                    StripedWriter::open(at, (writing, goes_on), *expected_len, &self.to_write).map_err(told)?;
                 Ok(Arc::new(WritableFile(writing)))
             }
             StripedRights::Read { len, is_partial } => {

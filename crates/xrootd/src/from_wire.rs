@@ -78,6 +78,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
             || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
+        same_object: text(service::SAME_OBJECT_KEY.as_bytes()).and_then(parse_object),
         returns: text(service::RETURNS_KEY.as_bytes()) == Some("1"),
         absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
         full_stores: text(FULL_STORES_KEY.as_bytes()).map(parse_full_stores).unwrap_or_default(),
@@ -93,9 +94,13 @@ fn unit_of(target: &PathArg) -> Option<UnitHint> {
     let number = text(UNIT_KEY)?;
     Some(UnitHint {
         number: number.parse().ok(),
-        of: text(UNIT_OF_KEY).and_then(|text| u64::from_str_radix(text, 16).ok()).map(ObjectId),
+        of: text(UNIT_OF_KEY).and_then(parse_object),
         writing: text(UNIT_WRITER_KEY).and_then(parse_writer),
     })
+}
+
+fn parse_object(text: &str) -> Option<ObjectId> {
+    u64::from_str_radix(text, 16).ok().map(ObjectId)
 }
 
 /// The purpose of an open.

@@ -36,6 +36,8 @@ pub struct OpenRequest {
     pub full_stores: Vec<StoreId>,
     /// The object and the epoch of the capability that the client has used before, as it says.
     pub came_with: Option<(ObjectId, u64)>,
+    /// The object that the client was reading. It gets no other, because it reads on in the middle.
+    pub same_object: Option<ObjectId>,
     /// The number of bytes that the client announces. Its stores need that much room.
     pub announced: Option<u64>,
     /// The client can open the units of a striped file by itself.
@@ -65,6 +67,7 @@ impl OpenRequest {
             absent_replicas: Vec::new(),
             full_stores: Vec::new(),
             came_with: None,
+            same_object: None,
             announced: None,
             is_direct: false,
             at_once: false,

@@ -291,6 +291,10 @@ impl OpenService {
     }
 }
 
+fn replaced(path: &NsPath) -> NsError {
+    NsError::Stale { what: path.to_string(), why: "it has been replaced meanwhile" }
+}
+
 fn find(
     read: &dyn namespace::Read,
     open_request: &OpenRequest,
@@ -304,7 +308,7 @@ fn find(
         Some((number, of)) => {
             let is_it = |content: &Content| content.object == of && content.group == GroupId::STRIPED;
             if !file.content().is_some_and(is_it) {
-                return Err(NsError::Stale { what: path.to_string(), why: "it has been replaced meanwhile" });
+                return Err(replaced(path));
             }
             let (_, mut units) = namespace::units_of(read, of)?;
             if usize::from(number) >= units.len() {
@@ -314,6 +318,9 @@ fn find(
         }
     };
     let content = *inode.content().ok_or_else(|| NsError::IsDirectory(path.to_string()))?;
+    if open_request.same_object.is_some_and(|object| object != content.object) {
+        return Err(replaced(path));
+    }
     let record = namespace::object_record(read, content.group, content.object)?;
     let epoch = record.map_or(0, |record| record.epoch);
     let units = match content.group {

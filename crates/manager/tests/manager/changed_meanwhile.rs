@@ -349,3 +349,17 @@ fn a_client_whose_new_file_is_discarded_while_it_is_opened_learns_that() {
     }
     panic!("an open reads the namespace without end");
 }
+
+#[test]
+fn a_reader_that_comes_back_to_an_object_gets_no_other() {
+    let world = World::new(Before::Complete);
+    let reads = |same_object| {
+        let open_request = OpenRequest { same_object, ..open_request() };
+        world.cluster.manager.open_read(&open_request, &path(), false, None)
+    };
+    assert!(reads(Some(world.old.object)).is_ok() && reads(None).is_ok());
+    let new = open_striped(&world.cluster.namespace, WriteMode::Replace, 9);
+    close_striped(&world.cluster.namespace, &new);
+    assert!(matches!(reads(Some(world.old.object)), Err(OpeningError::Names(NsError::Stale { .. }))));
+    assert!(reads(Some(new.object)).is_ok() && reads(None).is_ok());
+}

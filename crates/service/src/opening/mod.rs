@@ -138,6 +138,8 @@ pub struct Hints {
     pub full_stores: Vec<StoreId>,
     /// Whether the client can access stripe units directly.
     pub is_direct: bool,
+    /// The object that the client was reading, if it is sent here with a read ([`crate::SAME_OBJECT_KEY`]).
+    pub same_object: Option<ObjectId>,
     /// The capability from the manager, in a cluster.
     pub capability: Option<Vec<u8>>,
     /// The stripe unit, if the client wants one instead of the whole file.

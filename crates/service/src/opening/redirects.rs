@@ -28,6 +28,7 @@ impl Hints {
             tried: self.tried.clone(),
             absent_replicas: self.absent_replicas.clone(),
             full_stores: self.full_stores.clone(),
+            same_object: self.same_object,
             came_with: self.capability.as_deref().and_then(Capability::unproven_epoch),
             is_direct: self.is_direct,
             protocol: caller.protocol,

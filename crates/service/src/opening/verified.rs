@@ -372,20 +372,18 @@ impl AtDisk {
     /// Opens a striped file. This waits for other servers.
     fn striped(self, striper: &dyn Striper, open: StripedOpen, answer: impl Answer<Opened>) {
         let grant = open.grant;
-        let is_to_read = !matches!(grant.rights, StripedRights::Write { .. });
-        let refused = |error: StripedError| {
-            // The file was replaced after the manager had sent the reader here. The manager knows what has the name now.
-            if is_to_read && error.code == ErrorCode::Stale {
-                let (host, port) = open.manager.clone();
-                return Error::redirect(Redirect::to_manager(host, port));
-            }
-            WriteTargetError::from(error).told(&format_args!("open {}", self.path))
-        };
-        let opened = || striper.open(&open).map_err(refused);
+        let refused = |error: StripedError| WriteTargetError::from(error).told(&format_args!("open {}", self.path));
         let StripedRights::Write { writing, .. } = grant.rights else {
-            let file = match opened() {
+            let file = match striper.open(&open) {
                 Ok(file) => file,
-                Err(error) => return answer.give(Err(error)),
+                // The file was replaced after the manager had sent the reader here. The manager knows what has the name now. A
+                // server that reads for a third-party copy must not go there: only this one knows its key.
+                Err(error) if error.code == ErrorCode::Stale && !matches!(self.copying, Copying::ForAnother) => {
+                    tracing::info!(path = %self.path, %error, "a reader is sent back to the manager");
+                    let (host, port) = open.manager;
+                    return answer.give(Err(Error::redirect(Redirect::to_manager(host, port))));
+                }
+                Err(error) => return answer.give(Err(refused(error))),
             };
             let opening = AtDisk { mode: grant.mode, ..self };
             let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
@@ -400,7 +398,10 @@ impl AtDisk {
             // other handle.
             Some((token, Some(write_target))) if token == writing.writer => self.lease(known, true, write_target),
             Some((token, _)) if token.epoch > writing.writer.epoch => Err(Error::fenced(&self.path)),
-            _ => opened().and_then(|file| self.lease(known, true, WriteTarget::Striped(file))),
+            _ => match striper.open(&open) {
+                Ok(file) => self.lease(known, true, WriteTarget::Striped(file)),
+                Err(error) => Err(refused(error)),
+            },
         };
         drop(opening);
         match leased {
