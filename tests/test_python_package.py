@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import contextlib
 import csv
+import errno
 import gc
 import hashlib
 import io
@@ -726,9 +727,10 @@ def test_a_replaced_file_never_gives_mixed_bytes(package, fs, server, place):
         assert file.read(100) == b"o" * 100
         file_system(package, server).pipe_file(path, new)
         fs.invalidate_cache(path)
-        with pytest.raises(OSError, match="another file since it was opened"):
+        with pytest.raises(OSError, match="was replaced or changed since it was opened") as caught:
             file.seek(8 * MIB)
             file.read(10)
+        assert caught.value.errno == errno.ESTALE
     assert fs.cat_file(path) == new
     # What this file system changes, it sees at once.
     fs.pipe_file(path, old)

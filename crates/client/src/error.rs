@@ -49,6 +49,8 @@ pub enum ClientError {
     Waited { server: Endpoint, what: String, most: Duration, text: String },
     #[error("{what}: the request cannot be sent: {source}")]
     Unsendable { what: String, source: WireError },
+    #[error("{file} was replaced or changed since {since}")]
+    Replaced { file: String, since: &'static str },
     #[error("{what}: it ends at {end} bytes, {expected} were expected; has it been changed meanwhile?")]
     Shorter { what: String, end: u64, expected: u64 },
 }

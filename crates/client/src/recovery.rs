@@ -104,8 +104,7 @@ impl RemoteFile {
         if same && before.id == found.id {
             return Ok(());
         }
-        let what = format!("{} is another file since the connection was lost", self.url);
-        Err(ClientError::Unexpected { server: self.url.server.clone(), what })
+        Err(ClientError::Replaced { file: self.url.to_string(), since: "the connection was lost" })
     }
 
     /// Opens it at the server that had it open. If that server is gone, it asks the first server, and tells it

@@ -134,7 +134,7 @@ fn ended(why: Ended) -> PyErr {
             PyOSError::new_err((Errno::PIPE.raw_os_error(), error.to_string()))
         }
         Ended::Follow(error @ FollowError::Changed { .. }) => {
-            PyOSError::new_err((Errno::IO.raw_os_error(), error.to_string()))
+            PyOSError::new_err((Errno::STALE.raw_os_error(), error.to_string()))
         }
     }
 }
