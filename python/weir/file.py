@@ -20,17 +20,15 @@ if TYPE_CHECKING:
 
 # For so long, what an open has said of a file counts as its present state: one round trip less.
 FRESH_SECONDS = 5.0
-
-
 MODES = ("rb", "wb", "xb", "ab")
 
 
 class WeirFile(AbstractBufferedFile):
     """A file that is open for reading (`rb`) or for writing (`wb`, `xb`, `ab`).
 
-    A reader sees one version of the file: if the file is replaced meanwhile, its reads fail with an `OSError`. A file
-    that is written becomes complete when it is closed. If a `with` block ends with an error, or nobody closes the file,
-    it does not become complete.
+    A reader sees one version of the file: if the file is replaced meanwhile, its reads fail with an `OSError`
+    (`ESTALE`). A file that is written becomes complete when it is closed. If a `with` block ends with an error, or nobody
+    closes the file, it does not become complete.
     """
 
     DEFAULT_BLOCK_SIZE = 4 << 20
