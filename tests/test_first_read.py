@@ -69,6 +69,10 @@ def test_the_first_read_goes_past_the_cache_and_serves_the_next(served, data, tm
     taken = read_from_disk(node)
     assert back(node, tmp_path) == data
     assert read_from_disk(node) - taken < LENGTH * 0.1
+    # When all memory is emptied, the next read is like the first one.
+    cold(node)
+    assert back(node, tmp_path) == data
+    assert LENGTH * 0.6 < first_reads(node) - once < LENGTH + 4096
 
 
 WITHOUT = {"little memory": 'limits.recent = "64MiB"\n', "off": 'limits.recent = "256MiB"\nlimits.read_ahead = "0B"\n'}

@@ -2,6 +2,7 @@
 several replicas, and a server that dies meanwhile does no harm."""
 
 import concurrent.futures
+import errno
 import multiprocessing
 import random
 import re
@@ -231,9 +232,10 @@ def test_a_striped_file_that_is_replaced_never_gives_mixed_bytes(package, cluste
         assert file.read(100) == b"o" * 100
         file_system(package, cluster, idle=20).pipe_file(path, new)
         fs.invalidate_cache(path)
-        with pytest.raises(OSError, match="another file since it was opened"):
+        with pytest.raises(OSError, match="was replaced or changed since it was opened") as caught:
             file.seek(8 * MIB)
             file.read(10)
+        assert caught.value.errno == errno.ESTALE
     assert fs.cat_file(path) == new
     begun, wrong, reads, replaced = time.monotonic(), [], [0], 0
     enough = threading.Event()

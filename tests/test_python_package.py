@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import contextlib
 import csv
+import errno
 import gc
 import hashlib
 import io
@@ -304,6 +305,65 @@ def test_a_file_that_was_given_up_takes_nothing_more(package, fs, place):
             call()
     file.close()
     assert file.closed
+    with pytest.raises(ValueError, match="closed"):
+        file.write(b"x")
+
+
+def test_info_and_reads_tell_that_a_file_is_not_complete(package, short):
+    fs, other = file_system(package, short), file_system(package, short, idle=29)
+    with fs.open("/state", "wb") as file:
+        file.write(b"x" * 100)
+        file.flush()
+        assert other.info("/state")["state"] == other.ls("/state")[0]["state"] == "being written"
+        with pytest.raises(OSError, match="being written by") as caught:
+            other.cat_file("/state")
+        assert caught.value.errno == errno.EBUSY
+    assert "state" not in other.info("/state") and other.cat_file("/state") == b"x" * 100
+    with pytest.raises(KeyError), fs.open("/state-of-a-failed-write", "wb") as file:
+        file.write(b"x" * 100)
+        file.sync()
+        raise KeyError
+    # For a while its writer may come back. A reader waits for that, but not longer than it wants.
+    path = "/state-of-a-failed-write"
+    assert other.info(path)["state"] == "being written"
+    impatient, begin = file_system(package, short, wait=0), time.monotonic()
+    with pytest.raises(TimeoutError, match="may come back"):
+        impatient.cat_file(path)
+    assert time.monotonic() - begin < 1
+    with pytest.raises(OSError, match="interrupted") as caught:
+        other.cat_file(path)
+    assert caught.value.errno == errno.EIO and time.monotonic() - begin > GRACE - 1
+    assert other.info(path)["state"] == "interrupted" and other.exists(path)
+    assert other.cat_file(f"{path}?weir.partial=1") == b"x" * 100
+    other.pipe_file(path, b"again")
+    assert other.cat_file(path) == b"again" and "state" not in other.info(path)
+
+
+LOGINS = {"of the number": {}, "of the environment": {"USER": "bob"}, "as told": {"USER": "bob", "TOLD": "alice"}}
+
+
+@pytest.mark.parametrize("environ", LOGINS.values(), ids=LOGINS)
+def test_it_logs_in_with_the_name_of_its_user(environment, short, environ):
+    program = """
+import os, pwd, sys
+import fsspec
+for name in ("USER", "LOGNAME"):
+    os.environ.pop(name, None)
+url, environ = sys.argv[1], dict(word.split("=") for word in sys.argv[2:])
+os.environ.update(environ)
+name = environ.get("TOLD", environ.get("USER", pwd.getpwuid(os.getuid()).pw_name))
+options = {"user": "alice"} if "TOLD" in environ else {}
+with fsspec.open(url, "xb", **options) as file:
+    file.flush()
+    try:
+        fsspec.open(url, idle=29).open()
+    except OSError as error:
+        assert f"being written by {name}." in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+    url = f"weir://{host(short)}//login-{len(environ)}"
+    environment.run(program, url, *(f"{name}={value}" for name, value in environ.items()))
 
 
 def test_giving_up_does_not_wait_for_the_thread_that_writes(package, short):
@@ -425,6 +485,10 @@ def test_errors_say_what_was_tried(package, fs, server, place):
         (ValueError, "TLS", lambda: package.open("roots://127.0.0.1//x")),
         (ValueError, "server", lambda: package.WeirFileSystem()),
         (ValueError, "port", lambda: package.open("root://127.0.0.1:x//y")),
+        (ValueError, "alone", lambda: package.WeirFileSystem(hostid=server.url)),
+        (TypeError, "did you mean `read_ahead`", lambda: package.WeirFileSystem(hostid=host(server), read_ahed=0)),
+        (NotImplementedError, "either for reading", lambda: fs.open(f"{place}/file", "r+b")),
+        (OSError, "lookup", lambda: package.open("root://nowhere.invalid//x")),
     ]
     for kind, word, call in cases:
         with pytest.raises(kind, match=word) as caught:
@@ -726,9 +790,10 @@ def test_a_replaced_file_never_gives_mixed_bytes(package, fs, server, place):
         assert file.read(100) == b"o" * 100
         file_system(package, server).pipe_file(path, new)
         fs.invalidate_cache(path)
-        with pytest.raises(OSError, match="another file since it was opened"):
+        with pytest.raises(OSError, match="was replaced or changed since it was opened") as caught:
             file.seek(8 * MIB)
             file.read(10)
+        assert caught.value.errno == errno.ESTALE
     assert fs.cat_file(path) == new
     # What this file system changes, it sees at once.
     fs.pipe_file(path, old)
@@ -933,6 +998,8 @@ def test_a_recording_that_ends_badly_says_so(package, short, stock):
     process.wait()
     with pytest.raises(BrokenPipeError, match="its writer went away; 3000 bytes were read"):
         follower.read(1)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        package.follow(f"{short.url}/never-recorded")
     file_system(package, stock).pipe_file("/stock", b"x")
     with pytest.raises(OSError, match="is not a weir server"):
         package.follow(f"{stock.url}/stock")

@@ -25,8 +25,8 @@ __all__ = ["Follower", "WeirFileSystem", "__version__", "follow", "open", "regis
 def open(url: str, mode: str = "rb", **options: Any) -> Any:
     """Open one file of a server.
 
-    `mode` is as for Python's own `open`: `rb`, `wb` (replace), `xb` (must be new), `ab` (continue), or the same
-    without `b` for text. `options` go to `WeirFileSystem.open`.
+    `mode` is `rb` (read), `wb` (replace), `xb` (must be new), `ab` (continue), or the same without `b` for text. Opening
+    for writing makes missing directories. `options` go to `WeirFileSystem.open`.
     """
     fs = WeirFileSystem(**WeirFileSystem._get_kwargs_from_urls(url))
     return fs.open(WeirFileSystem._strip_protocol(url), mode, **options)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 # For so long, what an open has said of a file counts as its present state: one round trip less.
 FRESH_SECONDS = 5.0
+MODES = ("rb", "wb", "xb", "ab")
 
 
 class WeirFile(AbstractBufferedFile):
     """A file that is open for reading (`rb`) or for writing (`wb`, `xb`, `ab`).
 
-    A reader sees one version of the file: if the file is replaced meanwhile, its reads fail with an `OSError`. A file
-    that is written becomes complete when it is closed. If a `with` block ends with an error, or nobody closes the file,
-    it does not become complete.
+    A reader sees one version of the file: if the file is replaced meanwhile, its reads fail with an `OSError`
+    (`ESTALE`). A file that is written becomes complete when it is closed. If a `with` block ends with an error, or nobody
+    closes the file, it does not become complete.
     """
 
     DEFAULT_BLOCK_SIZE = 4 << 20
@@ -38,6 +39,8 @@ class WeirFile(AbstractBufferedFile):
     def __init__(self, fs: WeirFileSystem, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> None:
         self._url = fs._url(path)
         self._writer: Any = None
+        if mode not in MODES:
+            raise NotImplementedError(f"mode `{mode}`: a file is open either for reading (r) or for writing (w, x, a)")
         if mode == "rb":
             self._version = threads.wait_for(fs.pool.version, self._url, FRESH_SECONDS)
             kwargs["size"] = self._version[1]
@@ -52,6 +55,12 @@ class WeirFile(AbstractBufferedFile):
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return threads.wait_for(self.fs.pool.read_ranges, self._url, [(start, end)], self._version)[0]
+
+    def write(self, data: Any) -> int:
+        """Write bytes at the end. They are sent later, in blocks."""
+        if self.closed:
+            raise ValueError("write to a closed file")
+        return super().write(data)
 
     def flush(self, force: bool = False) -> None:
         """Send what was written so far. With `force`, as at the end, nothing more can be written."""

@@ -19,8 +19,8 @@ SLICE_SECONDS = 1.0
 class Follower(io.RawIOBase):
     """Reads a file while it grows. Iterating gives its bytes as they become durable, and ends when its writer has closed it.
 
-    A read raises an `OSError` if the writer goes away without closing the file, and a `TimeoutError` if the file does not
-    grow for `timeout` seconds.
+    A read raises a `BrokenPipeError` if the writer goes away without closing the file, as soon as the server has given it
+    up, and a `TimeoutError` if the file does not grow for `timeout` seconds.
     """
 
     def __init__(self, url: str, timeout: float = 600.0, **options: Any) -> None:

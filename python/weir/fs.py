@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import difflib
 import errno
 import functools
+import inspect
 import operator
 import os
 import posixpath
+import pwd
 import shutil
 import threading
 import weakref
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
     # The first byte and the one behind the last, as in a slice.
     Range = tuple[int | None, int | None]
 
-IS_DIRECTORY, OTHER = 2, 4
+# Flags of a file, as the protocol has them.
+IS_DIRECTORY, OTHER, READABLE, BEING_WRITTEN = 2, 4, 16, 64
+# What every file system of `fsspec` takes.
+OPTIONS_OF_FSSPEC = {"add_aliases", "add_docs", "batch_size", "listings_expiry_time", "max_paths", "use_listings_cache"}
 # Bytes of one step of a copy.
 STEP = 32 << 20
 
@@ -85,6 +91,19 @@ def _with_reason(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _nearest(name: str) -> str:
+    known = [known for known in inspect.signature(WeirFileSystem.__init__).parameters if known not in ("self", "options")]
+    return "".join(f"; did you mean `{near}`?" for near in difflib.get_close_matches(name, known, 1))
+
+
+def _login_name() -> str | None:
+    """The name of the user who runs this process."""
+    try:
+        return os.environ.get("USER") or os.environ.get("LOGNAME") or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # the system has no name for the number
+        return None
+
+
 def _synchronous(method: Callable[..., Any]) -> Callable[..., Any]:
     return _with_reason(sync_wrapper(method))
 
@@ -113,7 +132,8 @@ class WeirFileSystem(AsyncFileSystem):
     read_ahead:
         How many bytes are kept because they will probably be asked for. The open files share them. 0 turns this off.
     user:
-        The user name for servers that ask for none better.
+        The name to log in with, by default that of the user who runs this. A server that does not authenticate believes
+        it. An address with `USER@` says another one.
     """
 
     protocol = PROTOCOLS
@@ -139,6 +159,8 @@ class WeirFileSystem(AsyncFileSystem):
         loop: asyncio.AbstractEventLoop | None = None,
         **options: Any,
     ) -> None:
+        for name in options.keys() - OPTIONS_OF_FSSPEC:
+            raise TypeError(f"WeirFileSystem has no option `{name}`{_nearest(name)}")
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
         # `fsspec` makes synchronous methods from coroutines.
         mirror_sync_methods(self)
@@ -147,6 +169,8 @@ class WeirFileSystem(AsyncFileSystem):
                 setattr(self, name, _with_reason(method))
         if not hostid:
             raise ValueError("which server? Give hostid='HOST[:PORT]', or open an address such as weir://HOST//PATH")
+        if "/" in hostid or "?" in hostid:
+            raise ValueError(f"hostid is `{hostid}`; give HOST[:PORT] alone, as in data.example.org:1094")
         self.hostid = hostid
         self._options = {
             "connect_timeout": connect_timeout,
@@ -158,7 +182,7 @@ class WeirFileSystem(AsyncFileSystem):
             "idle": idle,
             "gap": gap,
             "ahead": read_ahead,
-            "user": user,
+            "user": user or _login_name(),
         }
         self._connections = max(1, connections)
         self._begin()
@@ -228,6 +252,8 @@ class WeirFileSystem(AsyncFileSystem):
         info = {"name": path, "size": size, "type": kind, "mtime": mtime, "id": number}
         if mode is not None:
             info |= {"mode": mode, "owner": owner, "group": group}
+        if kind == "file" and flags & BEING_WRITTEN:
+            info["state"] = "being written"
         return info
 
     def _info_now(self, path: str) -> dict[str, Any]:
@@ -236,7 +262,11 @@ class WeirFileSystem(AsyncFileSystem):
         found = self.pool.stat_of_open(url, FRESH_SECONDS)
         if found is None:
             found = self.pool.stat(url)
-        return self._attributes(cut(path)[0], found)
+        info = self._attributes(cut(path)[0], found)
+        # Only of a file that nobody may read, it may be that its writer went away.
+        if info["type"] == "file" and not found[1] & (READABLE | BEING_WRITTEN) and self.pool.state(url) == "interrupted":
+            info["state"] = "interrupted"
+        return info
 
     async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         found = self.pool.stat_of_open(self._url(path), FRESH_SECONDS)

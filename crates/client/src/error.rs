@@ -23,8 +23,6 @@ pub enum ClientError {
     Tls { server: Endpoint },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
-    #[error("{what} was replaced by another file since it was opened")]
-    Replaced { what: String },
     #[error("{server} does not have the file any more and refers to another server")]
     Moved { server: Endpoint },
     #[error("{server} has sent nothing for {} s", after.as_secs())]
@@ -51,6 +49,8 @@ pub enum ClientError {
     Waited { server: Endpoint, what: String, most: Duration, text: String },
     #[error("{what}: the request cannot be sent: {source}")]
     Unsendable { what: String, source: WireError },
+    #[error("{file} was replaced or changed since {since}")]
+    Replaced { file: String, since: &'static str },
     #[error("{what}: it ends at {end} bytes, {expected} were expected; has it been changed meanwhile?")]
     Shorter { what: String, end: u64, expected: u64 },
 }

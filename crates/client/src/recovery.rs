@@ -102,7 +102,7 @@ impl RemoteFile {
         if same && before.id == found.id {
             return Ok(());
         }
-        Err(ClientError::Replaced { what: self.url.to_string() })
+        Err(ClientError::Replaced { file: self.url.to_string(), since: "the connection was lost" })
     }
 
     /// Opens it at the server that had it open. If that server is gone, it asks the first server, and tells it

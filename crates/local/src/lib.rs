@@ -10,6 +10,7 @@ mod nodes;
 mod plan;
 mod ports;
 mod process;
+mod settings;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -29,13 +30,12 @@ pub use nodes::{Nodes, Stopped, log_end};
 pub use plan::{NodePlan, Plan};
 use ports::Ports;
 use process::Process;
+use settings::SETTINGS;
 
 /// Default address for clients.
 const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1094));
 /// Default number of disk servers.
 const DISKS: u16 = 4;
-/// The nodes' settings, if none are given: by default, each would take an eighth of the machine's memory.
-const SETTINGS: &str = "# The nodes of this cluster share one machine.\nlimits.recent = \"256MiB\"\n";
 /// The lock that lets one command at a time start nodes in a folder.
 const LOCK: &str = "lock";
 
@@ -123,7 +123,11 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     drop(ports);
     let settings = dir.join(nodes::CONFIG);
     match &args.config {
-        Some(config) => _ = fs::copy(config, &settings).map_err(|source| io("copy", config, source))?,
+        Some(config) => {
+            let given = fs::read_to_string(config).map_err(|source| io("read", config, source))?;
+            let all = settings::with_ours(config, &given);
+            fs::write(&settings, all).map_err(|source| io("write", &settings, source))?;
+        }
         None if is_new => fs::write(&settings, SETTINGS).map_err(|source| io("write", &settings, source))?,
         None => {}
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{AtEnd, Chunk, Client, ClientError, FileState, FollowError, Url};
+use client::{AtEnd, Chunk, Client, ClientError, FileState, FollowError, Kind, Url};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -56,7 +56,12 @@ impl Follower {
                 format!("cannot follow {url}: {} is not a weir server, and does not say what is durable", url.server);
             return Err(PyOSError::new_err((Errno::OPNOTSUPP.raw_os_error(), text)));
         }
-        let found = FileState::of(&mut client, &url).map_err(to_python)?;
+        let found = match FileState::of(&mut client, &url) {
+            // A missing file has no attribute either. The question for the file itself says what is missing.
+            Err(error) if error.kind() == Kind::NotFound => Err(client.stat(&url).err().unwrap_or(error)),
+            found => found,
+        }
+        .map_err(to_python)?;
         let follower = client::Follower::open(client, &url, found).map_err(|error| ended(error.into()))?;
         let open = Open { follower, asked: None };
         Ok(Self { pid: std::process::id(), open: Mutex::new(Some(open)) })
@@ -134,7 +139,7 @@ fn ended(why: Ended) -> PyErr {
             PyOSError::new_err((Errno::PIPE.raw_os_error(), error.to_string()))
         }
         Ended::Follow(error @ FollowError::Changed { .. }) => {
-            PyOSError::new_err((Errno::IO.raw_os_error(), error.to_string()))
+            PyOSError::new_err((Errno::STALE.raw_os_error(), error.to_string()))
         }
     }
 }

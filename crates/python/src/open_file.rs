@@ -473,8 +473,7 @@ impl OpenFile {
     }
 
     fn is_another(&self) -> ClientError {
-        let what = format!("{} is another file since it was opened", self.url);
-        ClientError::Unexpected { server: self.url.server.clone(), what }
+        ClientError::Replaced { file: self.url.to_string(), since: "it was opened" }
     }
 }
 

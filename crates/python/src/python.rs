@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, DirlistOptions, Settings, Url};
+use client::{Client, ClientError, DirlistOptions, FileState, Settings, Url};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -113,6 +113,17 @@ impl Pool {
     /// The attributes of a file or directory.
     fn stat(&self, py: Python<'_>, url: &str) -> PyResult<Attributes> {
         self.ask(py, url, |client, url| client.stat(url)).map(attributes)
+    }
+
+    /// Whether a file is complete, being written or interrupted. `None`: the server does not say so, because it is not weir.
+    fn state(&self, py: Python<'_>, url: &str) -> PyResult<Option<&'static str>> {
+        self.ask(py, url, |client, url| match FileState::of(client, url) {
+            Ok(FileState::Complete) => Ok(Some("complete")),
+            Ok(FileState::BeingWritten) => Ok(Some("being written")),
+            Ok(FileState::Interrupted) => Ok(Some("interrupted")),
+            Err(ClientError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
     }
 
     /// The attributes of a file at its open, if that was at most so many seconds ago and the file is still open.

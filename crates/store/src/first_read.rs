@@ -7,8 +7,8 @@
 //! # The rule
 //! - The reader's owner finds that it goes through the replica in order and has waited for the disk, and begins the first
 //!   read ([`Reader::begin_first_read`]). It ends it when the reader goes elsewhere.
-//! - It is the first such read of this replica since the store was opened, as far as the store remembers
-//!   ([`REMEMBERED_MAX`]). What is read again, and is not in this memory any more, goes through the page cache and stays
+//! - It is the first such read of this replica since the store was opened, or since the memory was emptied
+//!   ([`crate::RecentPages::forget_all`]), as far as the store remembers ([`REMEMBERED_MAX`]). What is read again, and is not in this memory any more, goes through the page cache and stays
 //!   there for later readers.
 //! - The replica has no writer, and is long enough ([`crate::StoreConfig::first_read_min`]).
 //! - There is memory for its blocks. Without it, the reader reads through the page cache.
@@ -37,11 +37,17 @@ const REMEMBERED_MAX: usize = 16 << 10;
 pub(crate) struct ReadBefore {
     known: HashSet<ReplicaId>,
     order: VecDeque<ReplicaId>,
+    /// How often the memory had been emptied.
+    emptied: u64,
 }
 
 impl ReadBefore {
-    /// Returns whether it is new, and remembers it.
-    fn add(&mut self, replica: ReplicaId) -> bool {
+    /// Returns whether it is new, and remembers it. `emptied`: how often the memory was emptied. After that, all are new:
+    /// whoever empties it wants the next reads to be as the first ones.
+    fn add(&mut self, replica: ReplicaId, emptied: u64) -> bool {
+        if self.emptied != emptied {
+            *self = Self { emptied, ..Self::default() };
+        }
         if !self.known.insert(replica) {
             return false;
         }
@@ -76,7 +82,7 @@ impl Reader {
             return false;
         };
         let mut room = self.first_read.room.lock();
-        if room.is_some() || !self.inner.read_before.lock().add(self.replica()) {
+        if room.is_some() || !self.inner.read_before.lock().add(self.replica(), recent.emptied()) {
             return room.is_some();
         }
         *room = recent.begin_first_read();

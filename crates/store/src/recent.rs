@@ -63,6 +63,7 @@ pub struct RecentPages {
     lent: AtomicU64,
     missed: AtomicU64,
     fetched: AtomicU64,
+    emptied: AtomicU64,
 }
 
 /// Who takes fresh memory.
@@ -166,6 +167,7 @@ impl RecentPages {
             lent: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             fetched: AtomicU64::new(0),
+            emptied: AtomicU64::new(0),
         }
     }
 
@@ -199,8 +201,10 @@ impl RecentPages {
         }
     }
 
-    /// Forgets all pages: the next reads come from the disk. The memory is kept for what is written next.
+    /// Forgets all pages: the next reads come from the disk, and are first reads again. The memory is kept for what is
+    /// written next.
     pub fn forget_all(&self) {
+        self.emptied.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
         let keys: Vec<Key> = state.replicas.keys().copied().collect();
         for key in keys {
@@ -569,6 +573,11 @@ impl ReplicaPages {
         if !self.is_believed {
             self.shared.state.lock().forget(self.key);
         }
+    }
+
+    /// How often the memory was emptied.
+    pub(crate) fn emptied(&self) -> u64 {
+        self.shared.emptied.load(Ordering::Relaxed)
     }
 
     /// Whether pages from here count without a comparison (a planted bug).

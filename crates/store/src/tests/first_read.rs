@@ -78,7 +78,27 @@ fn a_first_read_has_all_bytes_and_reads_each_once() {
     recent.forget_all();
     let before = recent.stats();
     assert!(world.read_all(1) == data);
-    assert_eq!(since(&recent, before)[..2], [0, 0], "it is not the first any more");
+    assert_eq!(since(&recent, before)[..2], [0, 0], "nobody has begun a first read");
+}
+
+#[test]
+fn when_the_memory_is_emptied_all_stores_have_first_reads_again() {
+    let (world, recent) = world(MEMORY);
+    let config = StoreConfig { recent: Some(Arc::clone(&recent)), first_read_min: LEN as u64, ..small_config() };
+    let other = World::open(disk::SimDisk::new(2), config).unwrap();
+    other.put(1, &bytes(1, LEN));
+    for _ in 0..3 {
+        recent.forget_all();
+        for world in [&world, &other] {
+            let first = reader(world, 1);
+            assert!(first.begin_first_read(0));
+            let before = recent.stats();
+            first.fetch_ahead(0);
+            assert_eq!(since(&recent, before)[0], Reader::FETCH_BYTES);
+            drop(first);
+            assert!(!reader(world, 1).begin_first_read(0), "it was read before");
+        }
+    }
 }
 
 #[test]
