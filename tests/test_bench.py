@@ -186,6 +186,22 @@ def test_a_dry_run_touches_nothing(campaign, tmp_path):
     assert os.listdir(tmp_path / "disk") == [] and not (tmp_path / "weir-bench-results").exists()
 
 
+def test_a_directory_that_is_missing_is_named_with_the_command_that_makes_it(node, place, fs, tmp_path):
+    url = f"{node.url}{place}/missing"
+    for where, make in ((url, f"weir mkdir -p {url}"), (tmp_path / "missing", f"mkdir -p {tmp_path}/missing")):
+        file = tmp_path / "c.toml"
+        streams = '[[streams]]\nname = "s"\nphases = ["write"]\nfile = "64KiB"\nblock = "64KiB"\n'
+        file.write_text(f'name = "c"\nrepeats = 1\n[[system]]\nname = "a"\nplace = "{where}"\n{streams}')
+        checked = bench("run", file, "--dry-run", code=11)
+        assert "1 trial; " in checked.stdout and f"a: the directory `{where}` does not exist" in checked.stderr and make in checked.stderr
+        assert make in bench("run", file, "--results", tmp_path / "results", code=11).stderr
+        assert make in bench("study", "E", "--dry-run", "--scale", "100000", f"a={where}", code=11).stderr
+    assert not (tmp_path / "missing").exists() and "missing" not in fs("ls", place).ok().out
+    # A server that does not answer may be there when the run begins.
+    file.write_text(file.read_text().replace(str(tmp_path / "missing"), "root://127.0.0.1:1//x"))
+    assert "warning: a: cannot check" in bench("run", file, "--dry-run").stderr
+
+
 def test_a_run_that_was_stopped_goes_on_where_it_was(campaign, tmp_path):
     results = tmp_path / "results"
     run = subprocess.Popen([WEIR_BIN, "bench", "run", campaign, "--results", results], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -473,7 +489,7 @@ def test_a_server_is_killed_and_all_that_was_acknowledged_is_there(own_node, tmp
         if pid.exists():
             os.kill(int(pid.read_text()), signal.SIGTERM)
     written, checked = found["killed", "write", "weir"], found["killed", "check", "weir"]
-    assert (checked["lost"], checked["flags"]) == (0, ["few-repeats"]), checked
+    assert checked["lost"] == 0 and set(checked["flags"]) <= {"few-repeats", "brief"}, checked
     [recovery] = written["recoveries"]
     # The client reconnects, so no operation need fail. But for two of the eight seconds after the kill nothing was written. It certainly
     # continued; its speed depends on the disk.

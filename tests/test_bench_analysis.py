@@ -268,7 +268,8 @@ def test_what_cannot_be_read_here_is_said_before_anything_is_written(systems, tm
         return bench("run", campaign, "--results", tmp_path / "none", code=2).stderr
 
     assert "/nowhere" in said('root_file = "/nowhere/x.root"')
-    assert "has no such branch" in said(f'root_file = "{ZMUMU}"\nbranches = ["nothing*"]')
+    none = said(f'root_file = "{ZMUMU}"\nbranches = ["nothing*", "E1", "Muon_*"]')
+    assert "has no branch that `nothing*` or `Muon_*` match" in none and "weir bench root-file" in none
     assert "it has events" in said(f'root_file = "{ZMUMU}"\ntree = "other"')
     assert "one of root_file, recording and synthetic" in said("jobs = 1")
     assert "jobs is 0" in said(f'root_file = "{ZMUMU}"\njobs = 0')

@@ -3,6 +3,7 @@
 import csv
 import html.parser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -268,4 +269,18 @@ def test_what_cannot_be_compared_is_refused(results, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(results, other)
     (other / "trials.jsonl").write_text("")
-    assert "no row in common" in bench("compare", results, other, code=2).stderr
+    refused = bench("compare", results, other, code=2)
+    assert "no row in common" in refused.stderr
+    # The reason comes last, and the list of the rows before it is short.
+    said = refused.stdout.splitlines()
+    assert "no row in common" in said[-1] and "Only in the first:" in said and len(said) < 20, said
+
+
+def test_a_reader_that_closes_early_is_no_error(results):
+    file = ROOT / "testdata/root/uproot-Zmumu.root"
+    for arguments in (["report", results], ["compare", results, results], ["root-file", file], ["root-file", file, "--json"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, ""), (arguments, done)

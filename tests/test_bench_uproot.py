@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,10 @@ def check_figures(tmp_path: Path, file: Path, systems: str, python: str, package
         if phase == "analyse":
             assert "opened_with" not in jobs and jobs["io_cpu_share"] > 0, what
             continue
+        # How fast the bench's own jobs were, not how much CPU both took.
+        own = read[name, "analyse", path]
+        ratio = own["jobs"]["event_rate"] / jobs["event_rate"]
+        assert cell["ours_event_rate"]["ratio"] == pytest.approx(ratio) and jobs["event_rates"] == [jobs["event_rate"]], what
         # uproot's process does not say how long it waited.
         assert jobs["opened_with"] == package and jobs["io_cpu_share"] is None and jobs["waited_share"] is None, what
         # weir's package also reads what lies between ranges, and ahead.
@@ -111,6 +116,7 @@ def check_figures(tmp_path: Path, file: Path, systems: str, python: str, package
             assert read[name, phase, far]["jobs"]["event_rate"] < read[name, phase, near]["jobs"]["event_rate"], (name, phase)
             assert read[name, phase, far]["median"] < read[name, phase, near]["median"], (name, phase)
     text = bench("report", results).stdout
+    assert text.count(" of its events/s, at x ") == 2 * len(names)
     assert text.count("opened with " + ("weir's Python package" if package == "weir" else package)) == 2 * len(names)
 
 
@@ -147,7 +153,9 @@ def test_study_b_makes_a_file_for_uproot_and_has_its_columns(node, place, fs, tm
         "ROOT file, delayed path, vector",
         "ROOT file, delayed path, by uproot",
     ]
-    assert all("%" in line for line in rows), rows
+    assert all(re.search(r"[0-9.]+ %, [0-9]+ events/s", line) for line in rows), rows
+    compared = [line for line in table if re.search(r"analyse by uproot [0-9]+ events/s, the bench's own jobs x [0-9.]+$", line)]
+    assert len(compared) == 4 and "the ROOT file that uproot makes, about: " in done.stdout
     # It continues with the same file, and has nothing left to do.
     before = made.stat().st_mtime_ns
     bench(*arguments)
@@ -182,6 +190,11 @@ def test_what_uproot_lacks_or_cannot_do_is_said_before_anything_is_written(file,
     assert "a share of events" in said('events = "1%"')
     assert "only study B" in bench("study", "A", "--by", "uproot", disk, code=2).stderr
     assert "--by" in bench("study", "B", "--python", "python3", disk, code=2).stderr
+    # A dry run tries the same Python, even if the file is still to be made.
+    how = ["--by", "uproot", "--scale", "1000", "--dry-run", "--results", tmp_path / "none"]
+    assert "-m pip install uproot" in bench("study", "B", *how, "--python", tmp_path / "bare/bin/python", disk, code=2).stderr
+    too_large = bench("study", "B", "--scale", "5000", disk, code=2).stderr
+    assert "the scale 5000 is too large for study B, which takes at most 1907" in too_large
     assert list(disk.iterdir()) == [] and not (tmp_path / "none").exists()
 
 
@@ -193,3 +206,26 @@ def test_uproot_reads_by_path_too(file, tmp_path):
     cells = {row["phase"]: row["cells"][0] for row in summary["rows"]}
     assert cells["analyse by uproot"]["jobs"]["opened_with"] == "path" and cells["analyse by uproot"]["jobs"]["event_rate"] > 0
     assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_a_path_is_opened_by_uproot_itself_once_and_cannot_be_delayed(node, place, fs, file, tmp_path):
+    (tmp_path / "disk").mkdir()
+    more = f'python = "{sys.executable}"\nuproot_with = ["fsspec-xrootd", "auto"]\nround_trip = ["0ms", "12ms"]\n'
+    systems = system("disk", tmp_path / "disk") + system("weir", f"{node.url}{place}")
+    campaign, results = tmp_path / "campaign.toml", tmp_path / "results"
+    campaign.write_text(CAMPAIGN.format(systems=systems, file=file, more=more))
+    planned = bench("run", campaign, "--dry-run").stdout
+    assert planned.count(" on disk: ") == 2 and planned.count(" on weir: ") == 4
+    # What the path cannot do has no figure, and nothing was put there for it.
+    summary = json.loads(bench("run", campaign, "--results", results, "--json", code=1).stdout)
+    valid(summary, "summary")
+    cells = [(row, cell) for row in summary["rows"] for cell in row["cells"] if cell["system"] == "disk"]
+    found = {(row["phase"], dict(map(tuple, row["parameters"]))["round trip"][:2]): cell for row, cell in cells}
+    assert len(cells) == 4 and set(found) == {("put", "0 "), ("analyse", "0 "), ("analyse by uproot", "0 "), ("analyse", "12")}
+    assert found["analyse by uproot", "0 "]["jobs"]["opened_with"] == "path"
+    assert "unsupported" in found["analyse", "12"]["flags"]
+    for trial in map(json.loads, (results / "trials.jsonl").read_text().splitlines()):
+        valid(trial, "trial")
+    text = bench("report", results).stdout
+    assert "opened by uproot itself" in text and "`round_trip`, which needs a single place by root://" in text
+    assert list((tmp_path / "disk").iterdir()) == [] and fs("ls", place).ok().out.strip() == ""

@@ -13,18 +13,19 @@ use bench::coordinate::Coordinator;
 use bench::measure::Progress;
 use bench::report::{Summary, summarise};
 use bench::result::{MachineSettings, ResultFolder, RunHead, VERSION, known_settings, news, whole};
-use bench::run::{Context, RunError, run_trial};
+use bench::run::{Context, RunError, absent, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, TargetDir};
-use bench::units::{show_estimate, show_rate, show_sum};
+use bench::units::{counted, show_estimate, show_rate, show_sum};
 use bench::workload::LocalFile;
+use client::Client;
 use console::{Exit, Failure};
 
 use crate::live::Screen;
 use crate::options::{MeasureOptions, RunOptions};
 use crate::peers::Peers;
 use crate::results::{print, write_reports};
-use crate::{failed, flows, machines, say, settings, text_of, usage};
+use crate::{failed, flows, machines, printed, say, settings, text_of, usage};
 
 /// Assumed rates of an estimate. Users compare them with what they know of their systems.
 pub(crate) const SUPPOSED_BYTE_RATE: u64 = 300_000_000;
@@ -35,7 +36,9 @@ pub(crate) fn run(args: &RunOptions) -> Result<Exit, Failure> {
     let source = text_of("campaign", path)?;
     let campaign = Campaign::parse(&source).map_err(|error| usage(error).while_doing(path.display().to_string()))?;
     if args.dry_run {
-        return dry_run(&campaign, None);
+        dry_run(&campaign, None)?;
+        check_places(&campaign)?;
+        return Ok(Exit::Done);
     }
     do_campaign(&campaign, &source, &args.how, None)
 }
@@ -56,13 +59,14 @@ fn settings_here(campaign: &Campaign) -> Settings {
 }
 
 /// Prints the trials of a campaign. Works that read `to_make`, a file that the run makes first, are not prepared.
-pub(crate) fn dry_run(campaign: &Campaign, to_make: Option<&Path>) -> Result<Exit, Failure> {
+pub(crate) fn dry_run(campaign: &Campaign, to_make: Option<&Path>) -> Result<(), Failure> {
     let works = campaign.works();
     let needs_it = |work: &Work| {
         let files = work.phases.iter().flat_map(|phase| phase.workload().local_files());
         to_make.is_some_and(|path| files.into_iter().any(|file| file == LocalFile::Read(path.to_owned())))
     };
-    works.iter().filter(|work| !needs_it(work)).try_for_each(Work::prepare).map_err(usage)?;
+    let prepare = |work: &Work| if needs_it(work) { work.try_tools() } else { work.prepare() };
+    works.iter().try_for_each(prepare).map_err(usage)?;
     let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
     let mut out = std::io::stdout().lock();
     let mut say = || -> std::io::Result<()> {
@@ -74,16 +78,61 @@ pub(crate) fn dry_run(campaign: &Campaign, to_make: Option<&Path>) -> Result<Exi
         }
         writeln!(
             out,
-            "{} trials; {} moved in all, {} on a system at a time; about {} at {} and {SUPPOSED_OPERATION_RATE} small operations a second",
-            found.trials,
+            "{}; {} moved in all, {} on a system at a time; about {} at {} and {SUPPOSED_OPERATION_RATE} small operations a second",
+            counted(found.trials as u64, "trial", "trials"),
             show_sum(found.moved, campaign.size_family()),
             show_sum(found.room, campaign.size_family()),
             show_estimate(found.time),
             show_rate(SUPPOSED_BYTE_RATE),
         )
     };
-    say().map_err(failed)?;
-    Ok(Exit::Done)
+    printed(say())
+}
+
+/// How long a check may wait for a connection to a server.
+const CHECK_MAX: Duration = Duration::from_secs(3);
+
+/// Checks that the directories of the systems exist, and changes nothing. It only warns of a server that it cannot ask.
+///
+/// # Errors
+/// A directory is missing.
+pub(crate) fn check_places(campaign: &Campaign) -> Result<(), Failure> {
+    let works: Vec<Work> = campaign.works().into_iter().filter(Work::needs_place).collect();
+    let all: Vec<usize> = (0..campaign.systems.len()).collect();
+    let used: BTreeSet<usize> = works.iter().flat_map(|work| campaign.systems_of(work, &all)).collect();
+    let mut places: Vec<(String, TargetDir)> = Vec::new();
+    for system in used.into_iter().filter_map(|number| campaign.systems.get(number)) {
+        let of_system = system.places().map_err(usage)?;
+        places.extend(of_system.into_iter().map(|place| (system.name.clone(), place)));
+    }
+    for copies in works.iter().filter_map(|work| work.copy_to.as_deref()).collect::<BTreeSet<_>>() {
+        places.push(("`copy_to`".to_owned(), TargetDir::parse(copies).map_err(usage)?));
+    }
+    let settings = client::Settings {
+        connect_timeout: CHECK_MAX,
+        silence_max: CHECK_MAX,
+        recovery_max: Duration::ZERO,
+        wait_max: CHECK_MAX,
+        ..settings(&Arc::default())
+    };
+    for (name, place) in places {
+        let is_there = match &place {
+            TargetDir::Path(path) => path.is_dir(),
+            TargetDir::Root(url) => match Client::new(settings.clone()).look(url) {
+                Ok(found) => found.is_some(),
+                Err(error) => {
+                    say(&format!("warning: {name}: cannot check whether {place} exists: {error}"));
+                    true
+                }
+            },
+            // Servers differ in how they answer for a collection, so nothing is certain before the first folder.
+            TargetDir::Http(_) => true,
+        };
+        if !is_there {
+            return Err(Failure::message(Exit::NotFound, format!("{name}: {}", absent(&[place], None))));
+        }
+    }
+    Ok(())
 }
 
 /// Runs the trials of a campaign that are not done yet; starts none after `time`.
@@ -185,6 +234,7 @@ fn where_of<'a>(work: &Work, system: &'a System) -> &'a str {
 fn exit_of(error: &RunError) -> Exit {
     match error {
         RunError::NotEmpty { .. } => Exit::Exists,
+        RunError::NoPlace { .. } => Exit::NotFound,
         RunError::NoRoom { .. } => Exit::NoSpace,
         RunError::Peer { source, .. } => flows::exit_of(source),
         RunError::Coordinate(error) => machines::exit_of(error),

@@ -61,6 +61,14 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure
     Failure::new(Exit::Failed, error)
 }
 
+/// The result of printing. A closed reader (`| head`) is no error.
+fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a file that the user named.
 fn text_of(what: &str, path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {

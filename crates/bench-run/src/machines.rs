@@ -85,7 +85,7 @@ fn tell(news: &CoordinatorEvent, planned: usize) {
         CoordinatorEvent::Event(Event::Joined { name, is_agent: true, agents }) => {
             say(&format!("{name} has joined: {agents} of {planned}"))
         }
-        CoordinatorEvent::Event(Event::Joined { name, .. }) => say(&format!("{name} is watched")),
+        CoordinatorEvent::Event(Event::Joined { name, .. }) => say(&format!("{name} is watched: its load is recorded")),
         CoordinatorEvent::Event(Event::Lost { name, why }) => say(&format!("{name} is lost: {why}")),
         CoordinatorEvent::Event(_) => {}
         CoordinatorEvent::Refused(why) => say(why),

@@ -6,19 +6,24 @@ use std::path::Path;
 use bench::campaign::Campaign;
 use bench::report::{Page, Summary, csv, difference, settings_of_run, summarise, text};
 use bench::result::{DerivedFile, ResultFolder, whole};
+use bench::units::counted;
 use console::{Exit, Failure};
 
 use crate::options::{CompareOptions, ReportOptions};
-use crate::{failed, usage};
+use crate::{failed, printed, usage};
 
 pub(crate) fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Result<(), Failure> {
     let text = if json { serde_json::to_string_pretty(summary).map_err(failed)? + "\n" } else { text(summary) };
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    if !json {
-        writeln!(out, "\n{} trials in {}", whole(&results.trials).len(), results.path().display()).map_err(failed)?;
-    }
-    Ok(())
+    let trials = || counted(whole(&results.trials).len() as u64, "trial", "trials");
+    let mut say = || {
+        out.write_all(text.as_bytes())?;
+        if !json {
+            writeln!(out, "\n{} in {}", trials(), results.path().display())?;
+        }
+        out.flush()
+    };
+    printed(say())
 }
 
 /// Writes the page with its figures, the table and the summary beside the trials.
@@ -52,7 +57,8 @@ pub(crate) fn compare(args: &CompareOptions) -> Result<Exit, Failure> {
         (&after, &settings_of_run(&second.head, &second.trials)),
     );
     let text = if args.json { serde_json::to_string_pretty(&found).map_err(failed)? + "\n" } else { found.text() };
-    std::io::stdout().lock().write_all(text.as_bytes()).map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
     if found.rows.is_empty() {
         return Err(Failure::message(Exit::Usage, "there is nothing to compare: the two runs have no row in common"));
     }

@@ -4,11 +4,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bench::rootfile::{Branch, Part, RootFile, Source, Tree, Unpacker};
+use bench::rootfile::{Branch, Kind, Part, RootFile, Source, Tree, Unpacker};
+use bench::units::counted;
 use console::{Exit, Failure};
 use types::units::show_size;
 
-use super::{failed, usage};
+use super::{failed, printed, usage};
 use crate::options::RootFileOptions;
 
 pub(super) fn run(args: &RootFileOptions) -> Result<Exit, Failure> {
@@ -22,10 +23,10 @@ pub(super) fn run(args: &RootFileOptions) -> Result<Exit, Failure> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let text = serde_json::to_string(&found).map_err(failed)?;
-        writeln!(out, "{text}").map_err(failed)?;
+        printed(writeln!(out, "{text}"))?;
         return Ok(Exit::Done);
     }
-    out.write_all(text(path, &found, unpacked).as_bytes()).map_err(failed)?;
+    printed(out.write_all(text(path, &found, unpacked).as_bytes()).and_then(|()| out.flush()))?;
     Ok(Exit::Done)
 }
 
@@ -50,17 +51,21 @@ fn parts(tree: &Tree) -> impl Iterator<Item = &Part> {
 fn text(path: &Path, found: &RootFile, unpacked: Option<(u64, Duration)>) -> String {
     let mut lines = vec![format!("{}: {}", path.display(), show_size(found.bytes))];
     for tree in &found.trees {
-        let baskets: usize = tree.branches.iter().map(|branch| branch.parts.len()).sum();
+        let all: usize = tree.branches.iter().map(|branch| branch.parts.len()).sum();
+        let branches = match tree.kind {
+            Kind::Tree => counted(tree.branches.len() as u64, "branch", "branches"),
+            Kind::Ntuple => counted(tree.branches.len() as u64, "field", "fields"),
+        };
         lines.push(format!(
-            "{} ({}): {} entries; {} branches with {baskets} parts of {} in all; {} to begin with",
+            "{} ({}): {}; {branches} with {} of {} in all; {} of metadata to begin with",
             tree.name,
             serde_json::to_value(tree.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned)).unwrap_or_default(),
-            tree.entries,
-            tree.branches.len(),
+            counted(tree.entries, "entry", "entries"),
+            counted_parts(tree.kind, all),
             show_size(tree.bytes()),
             show_size(tree.head.iter().map(|part| u64::from(part.bytes)).sum()),
         ));
-        lines.extend(tree.branches.iter().map(line));
+        lines.extend(tree.branches.iter().map(|branch| line(tree.kind, branch)));
     }
     lines.extend(found.notes.iter().map(|note| format!("not read: {note}")));
     if let Some((bytes, took)) = unpacked {
@@ -71,12 +76,20 @@ fn text(path: &Path, found: &RootFile, unpacked: Option<(u64, Duration)>) -> Str
     lines.join("\n") + "\n"
 }
 
-fn line(branch: &Branch) -> String {
+/// A number of baskets of a tree, or of pages of an ntuple.
+fn counted_parts(kind: Kind, parts: usize) -> String {
+    match kind {
+        Kind::Tree => counted(parts as u64, "basket", "baskets"),
+        Kind::Ntuple => counted(parts as u64, "page", "pages"),
+    }
+}
+
+fn line(kind: Kind, branch: &Branch) -> String {
     let sum = |of: fn(&Part) -> u32| show_size(branch.parts.iter().map(|part| u64::from(of(part))).sum());
     let within = match branch.entries_within_the_tree {
         0 => String::new(),
-        entries => format!(", {entries} entries within the tree's object"),
+        entries => format!(", {} within the tree's object", counted(entries, "entry", "entries")),
     };
     let (bytes, plain) = (sum(|part| part.bytes), sum(|part| part.uncompressed));
-    format!("  {}: {} parts, {bytes}, uncompressed {plain}{within}", branch.name, branch.parts.len())
+    format!("  {}: {}, {bytes}, uncompressed {plain}{within}", branch.name, counted_parts(kind, branch.parts.len()))
 }

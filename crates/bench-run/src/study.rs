@@ -4,16 +4,18 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::campaign::{Campaign, estimate};
+use bench::campaign::{Campaign, Work, estimate};
 use bench::study::{Prepared, StudyRequest, UprootRequest, made_file, system, systems_of, table};
-use bench::units::{Family, show_estimate, show_rate, show_sum};
+use bench::units::{Family, counted, show_estimate, show_rate, show_sum};
 use bench::workload::{DEFAULT_PYTHON, JobTool, make_file};
 use console::{Exit, Failure};
 
-use crate::campaign::{SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run};
+use crate::campaign::{
+    SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, check_places, default_folder, do_campaign, dry_run,
+};
 use crate::options::StudyOptions;
 use crate::results::read;
-use crate::{failed, quick, say, text_of, usage};
+use crate::{failed, printed, quick, say, text_of, usage};
 
 pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     let study = args.study;
@@ -34,12 +36,15 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     if args.dry_run {
         dry_run(&prepared.campaign, to_make.map(|uproot| uproot.file.as_path()))?;
         tell(&prepared, args.scale)?;
+        check_places(&prepared.campaign)?;
         return Ok(Exit::Done);
     }
     if !args.how.json {
         tell(&prepared, args.scale)?;
     }
     if let Some(uproot) = to_make {
+        // What the jobs need is known before the file is made.
+        prepared.campaign.works().iter().try_for_each(Work::try_tools).map_err(usage)?;
         make(uproot, args)?;
     }
     let exit = do_campaign(&prepared.campaign, &prepared.source, &args.how, None)?;
@@ -48,7 +53,7 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
         let (_, _, summary) = read(&path)?;
         let text = table(&prepared, &summary, args.rate);
         let mut out = std::io::stdout().lock();
-        writeln!(out, "\n{text}").map_err(failed)?;
+        printed(writeln!(out, "\n{text}").and_then(|()| out.flush()))?;
     }
     Ok(exit)
 }
@@ -113,7 +118,8 @@ fn needs(campaign: &Campaign, family: Family) -> String {
     let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
     let [moved, room] = [found.moved, found.room].map(|bytes| show_sum(bytes, family));
     let time = show_estimate(found.time);
-    format!("{} trials, {moved} moved in all, {room} on a system at a time, about {time}", found.trials)
+    let trials = counted(found.trials as u64, "trial", "trials");
+    format!("{trials}, {moved} moved in all, {room} on a system at a time, about {time}")
 }
 
 /// Prints the needs of this scaled study and of the full one.
@@ -127,7 +133,7 @@ fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
     if scale > 1.0 {
         told = told.and_then(|()| writeln!(out, "full study: {}", needs(&prepared.full, family)));
     }
-    told.and_then(|()| writeln!(out, "(at {rates}; scale {scale})\n")).map_err(failed)
+    printed(told.and_then(|()| writeln!(out, "(at {rates}; scale {scale})\n")))
 }
 
 #[cfg(test)]

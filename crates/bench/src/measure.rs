@@ -54,6 +54,20 @@ pub struct Progress {
 }
 
 impl Measured {
+    /// Returns the record of work that was not begun.
+    pub(crate) fn nothing(tally: Tally) -> Self {
+        Self {
+            wall_s: 0.0,
+            tally,
+            seconds: Vec::new(),
+            second_s: 1,
+            client_cpu_s: 0.0,
+            client_system_s: 0.0,
+            client: Vec::new(),
+            idle_workers: Vec::new(),
+        }
+    }
+
     /// Returns operations a second, from the start to the end of the last worker; 0 without work.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate

@@ -12,8 +12,8 @@ use crate::measure::{Measured, Progress, measure_at};
 use crate::network::NetworkServer;
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
-use crate::target::{Target, TargetDir};
-use crate::workload::Site;
+use crate::target::{Target, TargetDir, TargetError};
+use crate::workload::{Refusal, Site};
 
 /// How often a read-back checks whether to continue.
 const LOOK: Duration = Duration::from_secs(1);
@@ -44,6 +44,24 @@ type Watch<'a> = dyn FnMut(&str, Progress) -> bool + 'a;
 pub(crate) fn suited(work: &Work, target: Option<&dyn Target>) -> Vec<usize> {
     let suits = |(_, phase): &(usize, &Phase)| target.is_none_or(|target| phase.workload().suits(target));
     work.phases.iter().enumerate().filter(suits).map(|(number, _)| number).collect()
+}
+
+/// Records the phases that a system does not support, without doing anything.
+pub(crate) fn record_refusals(work: &Work, target: &dyn Target, record: &mut TrialRecord) {
+    for (number, phase) in work.phases.iter().enumerate() {
+        let Some(Refusal { what, by }) = phase.workload().refusal(target) else { continue };
+        let mut tally = Tally::default();
+        tally.add_failure(Duration::ZERO, &TargetError::Unsupported { what, by });
+        record.phases.push(PhaseRecord {
+            number,
+            phase: phase.workload().title(),
+            began: now_secs(),
+            caches: Caches::Kept,
+            faults: Vec::new(),
+            measured: Measured::nothing(tally),
+            machines: Machines::default(),
+        });
+    }
 }
 
 /// Does all phases of `work`, and records them. Returns why they ended early, if they did.

@@ -12,7 +12,7 @@ use crate::coordinate::{CoordinateError, Coordinator};
 use crate::fault::Fault;
 use crate::measure::Progress;
 use crate::network::{NetworkError, NetworkServer};
-use crate::phases::{TrialFolders, run_phases, suited};
+use crate::phases::{TrialFolders, record_refusals, run_phases, suited};
 use crate::result::TrialRecord;
 use crate::target::{Failure, RelName, Session, Target, TargetDir, TargetError};
 use crate::workload::Site;
@@ -27,6 +27,16 @@ pub enum RunError {
         system: String,
         /// The reason.
         source: TargetError,
+    },
+    /// A directory in which the trial's folder must be made does not exist.
+    #[error("{system}: {}", absent(places, Some(&source.to_string())))]
+    NoPlace {
+        /// The system's name.
+        system: String,
+        /// Its directories.
+        places: Vec<TargetDir>,
+        /// The error of the system.
+        source: Box<TargetError>,
     },
     /// The network-test server is not there, or refuses us.
     #[error("{system}: {source}")]
@@ -57,6 +67,20 @@ pub enum RunError {
     /// An error of a measurement with several machines.
     #[error(transparent)]
     Coordinate(#[from] CoordinateError),
+}
+
+/// Says that one of these directories does not exist, and how to make it.
+#[must_use]
+pub fn absent(places: &[TargetDir], why: Option<&str>) -> String {
+    let all = places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", ");
+    let what = if places.len() == 1 { "the directory" } else { "one of the directories" };
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    let commands: Vec<String> = places.iter().filter_map(TargetDir::how_to_make).collect();
+    let how = match &commands[..] {
+        [] => "make it first".to_owned(),
+        commands => format!("make it first: {}", commands.join("; ")),
+    };
+    format!("{what} {all} does not exist{why}; the bench makes only its own folder in it, so {how}")
 }
 
 /// The environment of a trial.
@@ -130,6 +154,11 @@ pub fn run_trial(
         return Ok(record);
     }
     let folder = folder_of(trial);
+    let target = TargetDir::targets(context.places, &folder, context.settings);
+    if suited(work, Some(&*target)).is_empty() {
+        record_refusals(work, &*target, &mut record);
+        return Ok(record);
+    }
     let mut home = TrialFolder::make(context, context.places, &folder, work.room())?;
     let mut copies = match context
         .copies
@@ -192,7 +221,14 @@ impl TrialFolder {
     fn make(context: &Context<'_>, places: &[TargetDir], folder: &RelName, room: u64) -> Result<Self, RunError> {
         let target = TargetDir::targets(places, folder, context.settings);
         let place = || places.iter().map(TargetDir::to_string).collect::<Vec<_>>().join(", ");
-        let failed = |source| RunError::Target { system: context.system.to_owned(), source };
+        let failed = |source: TargetError| match source.failure() {
+            Failure::NotFound => RunError::NoPlace {
+                system: context.system.to_owned(),
+                places: places.to_vec(),
+                source: Box::new(source),
+            },
+            _ => RunError::Target { system: context.system.to_owned(), source },
+        };
         let mut session = target.session().map_err(failed)?;
         if let Some(found) = session.room().map_err(failed)?
             && found.free < room

@@ -76,6 +76,12 @@ pub fn show_sum(bytes: u64, family: Family) -> String {
     format!("{} {}", without_zeros(&format!("{value:.digits$}")), names[unit])
 }
 
+/// Returns a number of things, by the word for one and for several of them.
+#[must_use]
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
 /// Returns a rate of bytes. Rates are decimal, whatever the units of the sizes.
 #[must_use]
 pub fn show_rate(bytes_per_second: u64) -> String {

@@ -243,7 +243,13 @@ fn baskets_of_a_real_file_are_decompressed_and_compared() {
         }
     }
     let none = spec(source("q*")).prepare().unwrap_err().to_string();
-    assert!(none.contains("t has no such branch") && none.contains("y.z"), "{none}");
+    assert!(none.contains("t has no branch that `q*` matches") && none.contains("y.z"), "{none}");
+    assert!(none.contains("weir bench root-file"), "{none}");
+    // A name that matches nothing is an error even beside one that does: the job would read less than was meant.
+    let AnalysisSource::RootFile { path, tree, .. } = source("") else { panic!() };
+    let branches = ["y*", "q*", "r"].map(str::to_owned).to_vec();
+    let one = spec(AnalysisSource::RootFile { path, tree, branches }).prepare().unwrap_err().to_string();
+    assert!(one.contains("`q*` or `r` match;"), "{one}");
 }
 
 #[test]

@@ -8,5 +8,6 @@ mod documents;
 mod failure;
 mod fake;
 mod network;
+mod places;
 mod small;
 mod streams;

@@ -150,6 +150,11 @@ impl System {
         self.place.all().iter().map(|place| TargetDir::parse(place).map_err(failed)).collect()
     }
 
+    /// Whether it has a single directory, by `root://`.
+    fn is_single_root(&self) -> bool {
+        self.places().is_ok_and(|places| matches!(places[..], [TargetDir::Root(_)]))
+    }
+
     /// Returns the `HOST:PORT` of the iperf3 server beside its network-test server; `None` if it has none.
     #[must_use]
     pub fn iperf3_server(&self) -> Option<String> {
@@ -307,8 +312,11 @@ impl Campaign {
         if !work.needs_system() {
             return vec![0];
         }
-        let takes_part =
-            |system: &System| (!work.needs_peers() || system.peer.is_some()) && work.fits(system.place.count());
+        let takes_part = |system: &System| {
+            (!work.needs_peers() || system.peer.is_some())
+                && work.fits(system.place.count())
+                && (!work.only_root || system.is_single_root())
+        };
         systems.iter().copied().filter(|number| self.systems.get(*number).is_some_and(takes_part)).collect()
     }
 
@@ -431,6 +439,32 @@ mod tests {
             assert!(error.contains("expected a window: a number of requests, or \"auto\""), "{error}");
         }
         assert!(with("0").unwrap_err().to_string().contains("window is 0; give at least 1"));
+    }
+
+    #[test]
+    fn the_packages_of_uproot_vary_only_where_uproot_uses_them() {
+        let text = r#"
+            name = "c"
+            repeats = 1
+            [[system]]
+            name = "disk"
+            place = "/a"
+            [[system]]
+            name = "server"
+            place = "root://b//"
+            [[system]]
+            name = "two"
+            place = ["root://b//", "root://c//"]
+            [[analysis]]
+            name = "j"
+            root_file = "/x.root"
+            mode = "vector"
+            beside = ["uproot"]
+            uproot_with = ["weir", "fsspec-xrootd"]
+        "#;
+        let campaign = Campaign::parse(text).unwrap();
+        let systems: Vec<_> = campaign.works().iter().map(|work| campaign.systems_of(work, &[0, 1, 2])).collect();
+        assert_eq!(systems, [vec![0, 1, 2], vec![1]]);
     }
 
     #[test]

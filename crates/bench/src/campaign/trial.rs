@@ -30,6 +30,9 @@ pub struct Work {
     pub restore_at_s: Option<u32>,
     /// How many of the system's directories it uses. The default is all.
     pub targets: Option<u32>,
+    /// Whether it differs from an earlier work only in how clients open `root://` addresses. Then it is not done on
+    /// other systems.
+    pub only_root: bool,
 }
 
 /// A part of a work that is measured on its own.
@@ -140,6 +143,7 @@ impl Work {
             fail_at_s: None,
             restore_at_s: None,
             targets: None,
+            only_root: false,
         }
     }
 
@@ -174,6 +178,15 @@ impl Work {
     pub fn prepare(&self) -> Result<(), CampaignError> {
         let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
         self.workloads().try_for_each(|phase| phase.prepare().map_err(wrong))
+    }
+
+    /// Tries whether this machine has the programs that it runs.
+    ///
+    /// # Errors
+    /// [`CampaignError::Work`].
+    pub fn try_tools(&self) -> Result<(), CampaignError> {
+        let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
+        self.workloads().try_for_each(|phase| phase.try_tools().map_err(wrong))
     }
 
     fn workloads(&self) -> impl Iterator<Item = &dyn Workload> {

@@ -12,6 +12,9 @@ use super::{Cell, Flag, Row, Summary, Unit};
 use crate::sampling::Settings;
 use crate::statistics::{Comparison, compare};
 
+/// The most rows of one run only that are listed as text.
+const LISTED_MAX: usize = 10;
+
 /// The differences of two runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
@@ -178,14 +181,26 @@ impl Difference {
         for flag in self.rows.iter().flat_map(|row| row.flags.iter().copied()).collect::<BTreeSet<_>>() {
             let _ = writeln!(out, "[{}] {flag}", flag.letter());
         }
-        self.sum(&mut out);
+        if !self.rows.is_empty() {
+            self.sum(&mut out);
+        }
         for (which, rows) in [("first", &self.only_first), ("second", &self.only_second)] {
             if !rows.is_empty() {
                 let _ = writeln!(out, "\nOnly in the {which}:");
-                rows.iter().for_each(|row| {
+                rows.iter().take(LISTED_MAX).for_each(|row| {
                     let _ = writeln!(out, "  {row}");
                 });
+                if rows.len() > LISTED_MAX {
+                    let _ = writeln!(out, "  and {} more (--json lists all)", rows.len() - LISTED_MAX);
+                }
             }
+        }
+        if self.rows.is_empty() {
+            let _ = writeln!(
+                out,
+                "\nThe two runs have no row in common. Rows are compared if work, parameters, phase and system are the same."
+            );
+            return out;
         }
         if !self.settings.is_empty() {
             let _ = writeln!(out, "\nMachine settings that differ and may explain it:");
@@ -198,13 +213,6 @@ impl Difference {
     }
 
     fn sum(&self, out: &mut String) {
-        if self.rows.is_empty() {
-            let _ = writeln!(
-                out,
-                "The two runs have no row in common. Rows are compared if work, parameters, phase and system are the same."
-            );
-            return;
-        }
         let (slower, faster) = (
             self.rows.iter().filter(|row| row.is_slower()).count(),
             self.rows.iter().filter(|row| row.is_faster()).count(),
@@ -318,6 +326,12 @@ mod tests {
         assert!(!found.is_slower() && found.text().contains("too few repeats"));
         let found = difference((&before, &none), (&Summary::default(), &none));
         assert!(found.text().contains("no row in common"), "{}", found.text());
+        // The reason is the last line, and the list before it is short.
+        let phases: Vec<String> = (0..30).map(|number| format!("p{number}")).collect();
+        let many: Vec<(&str, &[f64])> = phases.iter().map(|phase| (phase.as_str(), &LOW[..])).collect();
+        let found = difference((&summary(&many), &none), (&before, &none)).text();
+        assert!(found.lines().last().unwrap().contains("no row in common") && found.lines().count() < 20, "{found}");
+        assert!(found.contains("and 20 more (--json lists all)"), "{found}");
         // A repeated row is compared in order.
         let twice = summary(&[("read", &LOW), ("read", &HIGH)]);
         assert!(difference((&twice, &none), (&twice, &none)).rows.iter().all(|row| row.first == row.second));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::remarks::plain;
 use super::{Cell, Flag, Jobs, Outlier, OutlierSetting, Row, Unit};
 use crate::load::OpenedWith;
+use crate::statistics::Comparison;
 use crate::target::AutoWindow;
 
 /// A rate.
@@ -14,6 +15,14 @@ pub(crate) fn rate(value: f64, unit: Unit) -> String {
         Unit::Bytes => format!("{:.1} MB/s", value / 1e6),
         Unit::Operations => format!("{value:.0} /s"),
         Unit::Efficiency => format!("{:.1} %", 100.0 * value),
+    }
+}
+
+/// The name of what a rate of this unit is, if the unit does not show it.
+pub(super) fn label(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes | Unit::Operations => "",
+        Unit::Efficiency => " CPU efficiency",
     }
 }
 
@@ -51,25 +60,47 @@ pub(super) fn client_cpu(value: f64, unit: Unit) -> String {
 #[allow(clippy::cast_precision_loss)] // bytes for people
 fn of_jobs(jobs: &Jobs) -> String {
     let [_, least, most] = jobs.efficiency.map(|share| 100.0 * share);
-    let events = if jobs.event_rate > 0.0 { format!(", {:.0} events/s", jobs.event_rate) } else { String::new() };
+    let events = if jobs.event_rate > 0.0 { format!("{}, ", event_rate(jobs)) } else { String::new() };
     let reading = jobs.io_cpu_share.map(|share| format!(", {:.0} % of the CPU for reading", 100.0 * share));
-    let opened = jobs.opened_with.map(|with| format!(", opened with {}", opened_with(with)));
+    let opened = jobs.opened_with.map(|with| format!(", opened {}", opened_with(with)));
     let moved = jobs.moved.map_or("an unknown amount".to_owned(), types::units::show_size);
     format!(
-        "jobs {least:.0} to {most:.0} %{events}{}{}, {moved} for {} in {} requests",
+        "{events}single jobs of all repeats {least:.0} to {most:.0} %{}{}, received {moved} for {} requested, in {}",
         reading.unwrap_or_default(),
         opened.unwrap_or_default(),
         types::units::show_size(jobs.asked),
-        jobs.requests,
+        crate::units::counted(jobs.requests, "request", "requests"),
     )
+}
+
+/// The events a second of jobs.
+pub(crate) fn event_rate(jobs: &Jobs) -> String {
+    format!("{:.0} events/s", jobs.event_rate)
+}
+
+/// The bench's own figure, relative to that of another tool on the same work.
+fn of_ours(cell: &Cell) -> Option<String> {
+    let times = |ours: Comparison| {
+        let range = ours.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
+        format!("x {:.2}{range}", ours.ratio)
+    };
+    let ours = cell.ours.map(times);
+    // A tool that burns CPU looks efficient, so speed comes first.
+    match (cell.ours_event_rate.map(times), ours) {
+        (Some(events), Some(efficiency)) => {
+            Some(format!("the bench's own jobs do {events} of its events/s, at {efficiency} of its CPU efficiency"))
+        }
+        (Some(events), None) => Some(format!("the bench's own jobs do {events} of its events/s")),
+        (None, ours) => Some(format!("the bench's own figure is {} of it", ours?)),
+    }
 }
 
 fn opened_with(with: OpenedWith) -> &'static str {
     match with {
-        OpenedWith::Weir => "weir's Python package",
-        OpenedWith::FsspecXrootd => "fsspec-xrootd",
-        OpenedWith::Path => "its path",
-        OpenedWith::Several => "several packages",
+        OpenedWith::Weir => "with weir's Python package",
+        OpenedWith::FsspecXrootd => "with fsspec-xrootd",
+        OpenedWith::Path => "by uproot itself",
+        OpenedWith::Several => "with several packages",
     }
 }
 
@@ -115,10 +146,7 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
         None => format!("never back ({} s still)", recovery.still_s),
     }));
     notes.extend(cell.jobs.as_ref().map(of_jobs));
-    notes.extend(cell.ours.map(|ours| {
-        let range = ours.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
-        format!("the bench's own figure is x {:.2}{range} of it", ours.ratio)
-    }));
+    notes.extend(of_ours(cell));
     if cell.left_out > 0 {
         let repeats = if cell.left_out == 1 { "1 repeat that" } else { &format!("{} repeats that", cell.left_out) };
         notes.push(format!("without {repeats} ended early"));

@@ -34,7 +34,7 @@ pub enum Flag {
     FewRepeats,
     /// The interval is wider than a tenth of the figure to each side.
     Scattered,
-    /// The phase took less than a second.
+    /// The phase took less than a second in a repeat.
     Brief,
     /// The rate still had a trend at the end of the runs.
     NotSteady,
@@ -102,12 +102,12 @@ impl fmt::Display for Flag {
             Self::Failures => "operations failed",
             Self::Unsupported => "the system or its protocol does not support this",
             Self::EndedEarly => "ended before all work was done",
-            Self::MaybeCached => "the data may have come from a cache: this machine's caches were not emptied, or the server's could not be",
+            Self::MaybeCached => "the data may have come from a cache of this machine or of the server; that is normal for data that were just written or read before, and a cold read of a server needs `empty_caches` in its system",
             Self::FitsMemory => "the data fit into this machine's memory, which was not emptied: the figure may be that of the memory, not of the system",
             Self::UnequalDurability => "durability may differ: nothing had to be durable, and each server decides itself; or HTTP, which does not report durability, is beside a protocol that does",
             Self::FewRepeats => "too few repeats for an interval of 95 %, which needs six",
             Self::Scattered => "the repeats vary by more than a tenth to each side",
-            Self::Brief => "less than a second: where the scheduler put the processes may decide the figure",
+            Self::Brief => "less than a second: the start of the work, and where the scheduler put the processes, may decide the figure; give it more data or more files",
             Self::NotSteady => "no steady state: the rate had a trend to the end",
             Self::Synthetic => "synthetic: the jobs read generated data, which say little about real jobs",
             Self::Compressible => "the jobs' data can be compressed by a tenth or more, which favours systems that compress",

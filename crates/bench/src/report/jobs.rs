@@ -13,6 +13,9 @@ pub struct Jobs {
     pub efficiency: [f64; 3],
     /// The events a second of all jobs of a repeat together; the median of the repeats.
     pub event_rate: f64,
+    /// The events a second of each repeat.
+    #[serde(default)]
+    pub event_rates: Vec<f64>,
     /// The share of CPU time for reading; `None`: uproot does not report it.
     pub io_cpu_share: Option<f64>,
     /// The share of their time that jobs waited for the system; `None`: uproot does not report it.
@@ -62,13 +65,15 @@ pub(super) fn sum(repeats: &[(&[JobTally], f64)]) -> Option<Jobs> {
     let opened_with = if is_same { first } else { Some(OpenedWith::Several) };
     let of_ours = |share: f64| opened_with.is_none().then_some(share);
     let (asked, moved): (u64, u64) = (count(|job| job.asked), count(|job| job.moved));
+    let event_rates: Vec<f64> = repeats.iter().map(rate).collect();
     Some(Jobs {
         efficiency: [
             median(&each)?,
             each.iter().copied().fold(f64::INFINITY, f64::min),
             each.iter().copied().fold(0.0, f64::max),
         ],
-        event_rate: median(&repeats.iter().map(rate).collect::<Vec<_>>())?,
+        event_rate: median(&event_rates)?,
+        event_rates,
         io_cpu_share: of_ours(share(sum(|job| job.io_cpu_s), sum(|job| job.cpu_s))),
         waited_share: of_ours(share(sum(|job| job.waited_s), sum(|job| job.wall_s))),
         asked,
@@ -95,6 +100,7 @@ mod tests {
         let (first, second) = ([job(5.0, 100), job(7.0, 100), job(9.0, 100)], [job(1.0, 20)]);
         let found = sum(&[(&first, 10.0), (&second, 20.0)]).unwrap();
         assert_eq!((found.efficiency, found.event_rate), ([0.6, 0.1, 0.9], 15.5));
+        assert_eq!(found.event_rates, [30.0, 1.0]);
         assert!((found.io_cpu_share.unwrap() - 4.0 / 22.0).abs() < 1e-9);
         assert!((efficiency(&first) - 0.7).abs() < 1e-9);
         assert!(are_many(&first) && !are_many(&second) && !are_many(&[]));

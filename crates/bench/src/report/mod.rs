@@ -18,7 +18,7 @@ mod verdict;
 
 pub use ceiling::{Ceiling, Stage};
 pub use difference::{Difference, RowDifference, SettingDifference, difference};
-pub(crate) use figures::rate;
+pub(crate) use figures::{event_rate, rate};
 pub use flags::Flag;
 pub use html::{FigureFile, Page, Rendered};
 pub use jobs::Jobs;

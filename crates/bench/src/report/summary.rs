@@ -25,6 +25,9 @@ pub const CONFIDENCE: f64 = 0.95;
 const WIDTH_MAX: f64 = 0.1;
 /// Seconds of a phase without a flag.
 const BRIEF_S: f64 = 1.0;
+/// The least data for which CPU time for each GB is shown. The kernel counts the time of processes in steps of 10 ms,
+/// and each phase has costs that do not depend on its data.
+const CPU_BYTES_MIN: f64 = 100e6;
 /// The shortest phase that is examined for a steady state.
 const STEADY_SECONDS_MIN: usize = 30;
 
@@ -55,6 +58,10 @@ pub struct Cell {
     /// For another tool's figure: the ratio of the bench's own figure on the same work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<Comparison>,
+    /// The same for events a second, if the tool's figure is the CPU efficiency of jobs: a tool that burns CPU looks
+    /// efficient without being fast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours_event_rate: Option<Comparison>,
     /// The latencies of all repeats: 50, 99 and 99.9 %, in microseconds.
     pub latency_us: Option<[u64; 3]>,
     /// The client's CPU seconds for each GB, or for each million operations.
@@ -114,6 +121,7 @@ impl Cell {
             interval: None,
             against_first: None,
             ours: None,
+            ours_event_rate: None,
             latency_us: None,
             client_cpu: None,
             server_cpu: None,
@@ -231,6 +239,7 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     put(&mut rows, campaign);
     put_beside_tools(&mut rows);
     flags::put(&mut rows, trials, campaign, head);
+    leave_out_coarse_cpu(&mut rows, trials);
     verdict::put(&mut rows, trials, campaign, &head.machine);
     let remarks = latest.iter().flat_map(|(_, trial)| Remark::of(trial)).collect();
     let known = known_settings(head, trials);
@@ -251,8 +260,32 @@ fn put_beside_tools(rows: &mut [PlacedRow<'_>]) {
             |row: &&Row| (&row.work, &row.parameters) == (&at.row.work, &at.row.parameters) && row.phase == phase;
         let Some(ours) = ours.iter().find(is_same) else { continue };
         for cell in at.row.cells.iter_mut().filter(|cell| cell.usable().is_some()) {
-            let own = ours.cells.iter().find(|own| own.system == cell.system && own.usable().is_some());
-            cell.ours = own.and_then(|own| compare(&own.values, &cell.values, CONFIDENCE));
+            let Some(own) = ours.cells.iter().find(|own| own.system == cell.system && own.usable().is_some()) else {
+                continue;
+            };
+            cell.ours = compare(&own.values, &cell.values, CONFIDENCE);
+            cell.ours_event_rate = own
+                .jobs
+                .as_ref()
+                .zip(cell.jobs.as_ref())
+                .and_then(|(own, tools)| compare(&own.event_rates, &tools.event_rates, CONFIDENCE));
+        }
+    }
+}
+
+/// Leaves out CPU times for each GB of rows that moved too little data for them, and servers' CPU times of which
+/// nothing was counted.
+#[allow(clippy::cast_precision_loss)] // bytes
+fn leave_out_coarse_cpu(rows: &mut [PlacedRow<'_>], trials: &[TrialRecord]) {
+    for at in rows {
+        let is_of_bytes = at.row.unit != Unit::Operations;
+        for cell in &mut at.row.cells {
+            cell.server_cpu = cell.server_cpu.filter(|cpu| *cpu > 0.0);
+            let phase = |source: &Source| trials.get(source.trial)?.phases.get(source.phase);
+            let bytes = cell.sources.iter().filter_map(phase).map(|phase| phase.measured.tally.bytes as f64);
+            if is_of_bytes && bytes.sum::<f64>() < CPU_BYTES_MIN {
+                (cell.client_cpu, cell.server_cpu) = (None, None);
+            }
         }
     }
 }
@@ -428,7 +461,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
             (Flag::LostAgents, !phase.machines.missing.is_empty()),
-            (Flag::Brief, measured.wall_s < BRIEF_S && unit == Unit::Operations),
+            (Flag::Brief, measured.wall_s < BRIEF_S && measured.tally.operations > 0),
             (Flag::NotSteady, !figure.is_steady),
             (Flag::Synthetic, measured.tally.jobs.iter().any(|job| job.synthetic)),
             (Flag::Compressible, measured.tally.jobs.iter().any(|job| job.compressible)),
@@ -463,6 +496,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         interval,
         against_first: None,
         ours: None,
+        ours_event_rate: None,
         latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
         // If there are several roles, the first has all of it.
         client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),

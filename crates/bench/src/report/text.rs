@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
+use super::figures::{client_cpu, label, notes, of_machines, rate, title_of, took, why_not};
 use super::{Bound, Cell, Row, Summary, Unit};
 
 /// The most remarks that are printed.
@@ -79,7 +79,7 @@ fn figure(cell: &Cell, unit: Unit) -> String {
     if cell.flags.iter().any(|flag| flag.is_fatal()) {
         return why_not(cell) + &letters;
     }
-    let mut out = rate(cell.median, unit);
+    let mut out = rate(cell.median, unit) + label(unit);
     if let Some(interval) = cell.interval {
         let _ = write!(out, " ({} to {})", rate(interval.low, unit), rate(interval.high, unit));
     }

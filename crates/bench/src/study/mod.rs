@@ -66,6 +66,18 @@ pub enum StudyError {
     /// The scale is not valid.
     #[error("the scale is {0}; give at least 1, because it divides everything")]
     Scale(f64),
+    /// The scale leaves too little of something.
+    #[error("the scale {scale} is too large for study {study}, which takes at most {most}: {source}")]
+    ScaleTooLarge {
+        /// The study.
+        study: Study,
+        /// The scale.
+        scale: f64,
+        /// The largest whole number that is valid.
+        most: u64,
+        /// What is too small with the given scale.
+        source: CampaignError,
+    },
     /// A shipped file is not valid.
     #[error("the shipped campaign of study {study}: {why}")]
     Shipped {
@@ -223,6 +235,7 @@ impl Study {
         }
         let text = |table: &Table| toml::to_string(table).map_err(|error| shipped(error.to_string()));
         let full = Campaign::parse(&text(&table)?)?;
+        let unscaled = table.clone();
         let mut scaled = scale(&mut table, &about.scaled, asked.scale).map_err(shipped)?;
         if let Some(repeats) = asked.repeats {
             table.insert("repeats".to_owned(), Value::Integer(repeats.into()));
@@ -230,9 +243,32 @@ impl Study {
             scaled.push(Scaled { key, was, is: vec![repeats.to_string()] });
         }
         let source = text(&table)?;
-        let campaign = Campaign::parse(&source)?;
+        let campaign = Campaign::parse(&source).map_err(|source| StudyError::ScaleTooLarge {
+            study: self,
+            scale: asked.scale,
+            most: largest_scale(&unscaled, &about.scaled, asked.scale),
+            source,
+        })?;
+        scaled.extend(asked.uproot.filter(|uproot| uproot.is_made).map(|_| uproot::scaled_file(asked.scale)));
         Ok(Prepared { about, campaign, source, full, scaled })
     }
+}
+
+/// Returns the largest whole number by which a campaign can be scaled. It is valid as it is, and too small with the
+/// scale `invalid`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)] // a search
+fn largest_scale(campaign: &Table, keys: &[String], invalid: f64) -> u64 {
+    let is_valid = |by: u64| {
+        let mut table = campaign.clone();
+        let text = scale(&mut table, keys, by as f64).ok().and_then(|_| toml::to_string(&table).ok());
+        text.is_some_and(|text| Campaign::parse(&text).is_ok())
+    };
+    let (mut valid, mut invalid) = (1, invalid.ceil() as u64);
+    while valid + 1 < invalid {
+        let middle = valid + (invalid - valid) / 2;
+        if is_valid(middle) { valid = middle } else { invalid = middle }
+    }
+    valid
 }
 
 impl fmt::Display for Study {
@@ -340,6 +376,8 @@ mod tests {
         }
         let elsewhere = Study::A.prepare(&StudyRequest { uproot: Some(&uproot), ..asked(1.0) }).unwrap_err();
         assert!(elsewhere.to_string().contains("only study B"), "{elsewhere}");
+        let made = with.scaled.last().unwrap();
+        assert!(made.key.contains("uproot makes") && made.was == ["16 GB"] && made.is == ["17.1 MB"], "{made:?}");
         assert!(made_file(Path::new("/x"), 1000.0).clusters < made_file(Path::new("/x"), 10.0).clusters);
     }
 
@@ -347,6 +385,12 @@ mod tests {
     fn impossible_requests_are_refused() {
         assert!(Study::A.prepare(&asked(0.5)).unwrap_err().to_string().contains("at least 1"));
         assert!(Study::A.prepare(&asked(f64::NAN)).is_err());
+        let too_large = Study::B.prepare(&asked(5000.0)).unwrap_err().to_string();
+        assert!(
+            too_large.contains("the scale 5000 is too large for study B, which takes at most 1907:"),
+            "{too_large}"
+        );
+        assert!(Study::B.prepare(&asked(1907.0)).is_ok() && Study::B.prepare(&asked(1908.0)).is_err());
         let of_file = StudyRequest { root_file: Some(Path::new("/x.root")), ..asked(1.0) };
         assert!(Study::A.prepare(&of_file).unwrap_err().to_string().contains("study B"));
         let b = Study::B.prepare(&of_file).unwrap();

@@ -6,6 +6,8 @@ use toml::{Table, Value};
 
 use types::units::parse_size;
 
+use crate::units::{Family, SizeUnit, show_sum};
+
 /// Scaled sizes are multiples of this and at least this, because requests must fit in.
 const SIZE_STEP: u64 = 1 << 20;
 /// Smaller sizes are left unchanged.
@@ -125,9 +127,26 @@ fn text_of(value: &Value) -> String {
 /// Returns a readable list of the scaled values.
 #[must_use]
 pub(super) fn text(scaled: &[Scaled]) -> String {
-    let line =
-        |scaled: &Scaled| format!("  {}: {} instead of {}\n", scaled.key, scaled.is.join(", "), scaled.was.join(", "));
+    let line = |scaled: &Scaled| {
+        format!("  {}: {} instead of {}\n", scaled.key, scaled.shown().join(", "), scaled.was.join(", "))
+    };
     scaled.iter().filter(|scaled| scaled.is != scaled.was).map(line).collect()
+}
+
+impl Scaled {
+    /// Returns the scaled values for people. Scaled sizes are whole MiB; beside decimal originals they are decimal,
+    /// too.
+    #[must_use]
+    pub fn shown(&self) -> Vec<String> {
+        let is_decimal = |text: &String| SizeUnit::of(text).and_then(SizeUnit::family) == Some(Family::Decimal);
+        let shown = |text: &String| match parse_size(text) {
+            Ok(bytes) if !self.was.contains(text) && self.was.iter().any(is_decimal) => {
+                show_sum(bytes, Family::Decimal)
+            }
+            _ => text.clone(),
+        };
+        self.is.iter().map(shown).collect()
+    }
 }
 
 #[cfg(test)]
@@ -154,7 +173,12 @@ mod tests {
         assert!(scaled[2].was.is_empty());
         assert_eq!(table["streams"][0]["streams"].as_integer(), Some(8));
         assert_eq!(table["streams"][1]["file"].as_str(), Some("190MiB"));
-        assert!(text(&scaled).contains("repeats: 1 instead of 20"));
+        let told = text(&scaled);
+        assert!(told.contains("repeats: 1 instead of 20"));
+        assert!(
+            told.contains("streams.file: 1.05 MB, 9.44 MB, 64KiB, 199 MB instead of 100MB, 1GB, 64KiB, 20GB"),
+            "{told}"
+        );
     }
 
     #[test]

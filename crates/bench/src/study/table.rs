@@ -1,8 +1,8 @@
 //! A study's own table: for each system the best figure of each column, the parameters that reach a rate, and what
 //! the study's demand would need.
 
-use super::{Prepared, features_text};
-use crate::report::{Bound, Cell, Row, Summary};
+use super::{Prepared, StudyDescription, features_text};
+use crate::report::{Bound, Cell, Row, Summary, Unit, event_rate};
 
 /// Returns the table. `rate` is the requested rate in bytes a second.
 #[must_use]
@@ -27,6 +27,7 @@ pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> Strin
         lines.push([vec![title.clone()], systems.iter().map(best).collect()].concat());
     }
     text.push_str(&aligned(&lines));
+    text.push_str(&of_jobs(about, summary, &systems));
     if let Some([work, phase]) = &about.rated {
         let found = rows(summary, work, phase);
         if let Some(wanted) = about.demand {
@@ -39,6 +40,32 @@ pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> Strin
                 reaching(&found, &systems, rate)
             ));
         }
+    }
+    text
+}
+
+/// Explains the figures of jobs, and compares those of another tool with the bench's own on the same work.
+fn of_jobs(about: &StudyDescription, summary: &Summary, systems: &[String]) -> String {
+    let of_study: Vec<&Row> = about.columns.iter().flat_map(|[_, work, phase]| rows(summary, work, phase)).collect();
+    if !of_study.iter().any(|row| row.unit == Unit::Efficiency) {
+        return String::new();
+    }
+    let mut text = "\nPercentages are the CPU efficiency of jobs: CPU time / wall time. A client that burns more CPU for the same events \
+                    looks more efficient. Compare the speed of clients by events/s.\n"
+        .to_owned();
+    let mut lines = Vec::new();
+    for row in of_study {
+        for cell in row.cells.iter().filter(|cell| systems.contains(&cell.system)) {
+            let (Some(ours), Some(jobs), Some(_)) = (cell.ours_event_rate, &cell.jobs, cell.usable()) else { continue };
+            let count = row.parameters.iter().find(|(name, _)| name == "jobs").map_or("", |(_, value)| value.as_str());
+            let (phase, rate) = (&row.phase, event_rate(jobs));
+            let times = format!("the bench's own jobs x {:.2}", ours.ratio);
+            lines.push(format!("  {}, jobs {count}, {}: {phase} {rate}, {times}\n", row.work, cell.system));
+        }
+    }
+    if !lines.is_empty() {
+        text.push_str("Events/s of the same number of jobs:\n");
+        text.extend(lines);
     }
     text
 }
@@ -145,7 +172,11 @@ fn figure(row: &Row, cell: &Cell) -> String {
     let most = cell.values.iter().copied().fold(0.0, f64::max);
     let apart =
         if cell.values.len() > 1 && least > 0.0 { format!(", {:.2} x apart", most / least) } else { String::new() };
-    format!("{}{apart}", show_rate(row, cell))
+    let events = match &cell.jobs {
+        Some(jobs) if row.unit == Unit::Efficiency && jobs.event_rate > 0.0 => format!(", {}", event_rate(jobs)),
+        _ => String::new(),
+    };
+    format!("{}{events}{apart}", show_rate(row, cell))
 }
 
 fn parameters(row: &Row) -> String {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
+use super::Scaled;
+use crate::units::{Family, show_sum};
 use crate::workload::{MadeFile, UprootWith, word_of};
 
 /// Branches of the made file, and the step between those that jobs read: ten of them, spread over the file.
@@ -41,6 +43,15 @@ pub struct UprootRequest {
 pub fn made_file(path: &Path, scale: f64) -> MadeFile<'_> {
     let bytes = (FULL_BYTES / scale).clamp(LEAST_BYTES, FULL_BYTES);
     MadeFile { path, branches: BRANCHES, clusters: (bytes / CLUSTER_BYTES).ceil() as u64, events: EVENTS, seed: SEED }
+}
+
+/// Returns the size of that file, for the list of scaled values.
+pub(super) fn scaled_file(scale: f64) -> Scaled {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)] // a rough size
+    let made = (made_file(Path::new(""), scale).clusters as f64 * CLUSTER_BYTES) as u64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a whole number
+    let [was, is] = [FULL_BYTES as u64, made].map(|bytes| vec![show_sum(bytes, Family::Decimal)]);
+    Scaled { key: "the ROOT file that uproot makes, about".to_owned(), was, is }
 }
 
 /// Whether a section of the campaign runs uproot.

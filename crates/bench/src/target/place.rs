@@ -81,6 +81,16 @@ impl TargetDir {
         }
     }
 
+    /// Returns the command that makes it; `None`: there is none that is known.
+    #[must_use]
+    pub fn how_to_make(&self) -> Option<String> {
+        match self {
+            Self::Path(path) => Some(format!("mkdir -p {}", path.display())),
+            Self::Root(url) => Some(format!("weir mkdir -p {url}")),
+            Self::Http(_) => None,
+        }
+    }
+
     /// Returns the system of this directory, with `folder` as the run's own folder.
     #[must_use]
     pub fn target(&self, folder: &RelName, settings: &Settings) -> Arc<dyn Target> {

@@ -125,6 +125,14 @@ pub trait Workload {
         Ok(())
     }
 
+    /// Tries whether this machine has the programs that it runs. [`Workload::prepare`] includes this.
+    ///
+    /// # Errors
+    /// A program is missing.
+    fn try_tools(&self) -> Result<(), WorkError> {
+        Ok(())
+    }
+
     /// Returns the unit of its figures.
     fn unit(&self) -> Unit;
 
@@ -163,6 +171,12 @@ pub trait Workload {
     /// Whether this driver supports it. Unsupported work is skipped without an error.
     fn suits(&self, _target: &dyn Target) -> bool {
         true
+    }
+
+    /// Returns what the work needs and this driver lacks, if the report must say that there is no figure. It is asked
+    /// if the driver suits no phase of a trial.
+    fn refusal(&self, _target: &dyn Target) -> Option<Refusal> {
+        None
     }
 
     /// Whether it needs a folder on the system.
@@ -251,6 +265,15 @@ pub trait Workload {
     /// Reads back and compares files that another tool has written, as long as `go_on` returns `true`. It runs
     /// after the measurement.
     fn read_back(&self, _site: &Site, _tally: &mut Tally, _go_on: &mut dyn FnMut() -> bool) {}
+}
+
+/// Work that the driver of a system does not support.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The work, and what it needs.
+    pub what: &'static str,
+    /// The driver.
+    pub by: &'static str,
 }
 
 /// A file on the working machine.

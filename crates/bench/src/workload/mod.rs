@@ -27,7 +27,7 @@ pub use failure::{FailureError, FailureSpec};
 pub use foreign::{FlowTool, ForeignError, ForeignFlowsSpec, ForeignSpec, Iperf3Server, Tool};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub(crate) use kind::word_of;
-pub use kind::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
+pub use kind::{LocalFile, Names, Refusal, Site, Unit, WorkError, Workload, no_names};
 pub use known::KnownFiles;
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -259,7 +259,7 @@ impl Analysis {
         each(specs, &self.gaps, |spec, gaps| spec.gaps = gaps)
     }
 
-    fn work(&self, spec: AnalysisSpec, with: UprootWith, tried: &Tried) -> Work {
+    fn work(&self, spec: AnalysisSpec, with: UprootWith, tried: &Tried, only_root: bool) -> Work {
         let events = match spec.events_millionths {
             ALL => "all".to_owned(),
             share => format!("{} %", f64::from(share) / 1e4),
@@ -312,7 +312,7 @@ impl Analysis {
         };
         let beside: Vec<Phase> = self.beside.iter().map(by).collect();
         let phases = [Phase::Analysis(spec), Phase::Analysis(read)].into_iter().chain(beside).collect();
-        Work { parameters, phases, ..Work::new(&self.name) }
+        Work { parameters, phases, only_root, ..Work::new(&self.name) }
     }
 }
 
@@ -344,12 +344,13 @@ impl Section for Analysis {
     fn works(&self, seed: u64) -> Vec<Work> {
         let Ok(source) = self.source() else { return Vec::new() };
         let points = self.points(&source, seed);
-        let of = |with: UprootWith| {
+        let of = |(number, with): (usize, UprootWith)| {
             // Each way needs other packages.
             let tried = Tried::default();
-            points.iter().map(|spec| self.work(spec.clone(), with, &tried)).collect::<Vec<_>>()
+            // uproot opens paths itself, so there all ways are the same.
+            points.iter().map(|spec| self.work(spec.clone(), with, &tried, number > 0)).collect::<Vec<_>>()
         };
-        self.openers().into_iter().flat_map(of).collect()
+        self.openers().into_iter().enumerate().flat_map(of).collect()
     }
 
     fn check(&self) -> Result<(), CampaignError> {

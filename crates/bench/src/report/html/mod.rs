@@ -102,7 +102,7 @@ impl Page<'_> {
         );
         if !overview.scaled.is_empty() {
             let shown =
-                |scaled: &Scaled| format!("{}: {} instead of {}", scaled.key, some(&scaled.is), some(&scaled.was));
+                |scaled: &Scaled| format!("{}: {} instead of {}", scaled.key, some(&scaled.shown()), some(&scaled.was));
             let all: Vec<String> = overview.scaled.iter().map(shown).collect();
             let _ = write!(
                 out,

@@ -7,7 +7,7 @@ use super::figures::{Figures, part};
 use super::plot::COLOURS;
 use super::view::{Colours, RowView};
 use super::{escape, machines};
-use crate::report::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
+use crate::report::figures::{client_cpu, label, notes, of_machines, rate, title_of, took, why_not};
 use crate::report::{Cell, Flag, Row, Summary};
 use crate::result::PhaseRecord;
 use crate::sampling::Sample;
@@ -65,7 +65,7 @@ fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
     });
     let latency = |place: usize| cell.latency_us.map(|us| took(us[place]));
     let numbers = [
-        Some(rate(cell.median, row.unit)),
+        Some(rate(cell.median, row.unit) + label(row.unit)),
         interval,
         ratio,
         latency(0),

@@ -223,7 +223,7 @@ fn the_overview_of_a_study_has_its_columns_with_the_key_figure_first() {
     assert_eq!(found.scaled, [], "the head has no campaign");
     let scaled = RunHead { campaign: prepared.source.clone(), ..head.clone() };
     let html = Page { head: &scaled, ..page }.render().html;
-    assert!(html.contains("streams.file: 1MB, 1MiB instead of 1MB, 10MB, 100MB, 1GB"), "{html}");
+    assert!(html.contains("streams.file: 1MB, 1.05 MB instead of 1MB, 10MB, 100MB, 1GB"), "{html}");
     // The campaign of somebody else is not a study for its name alone.
     let none = Summary { rows: vec![row("x", "write", [1e6, 2e6])], ..Summary::default() };
     let other = overview::overview(&Page { summary: &none, ..page }).unwrap();

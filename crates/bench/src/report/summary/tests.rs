@@ -428,6 +428,74 @@ fn cpu_time_of_a_mount_process_counts_as_the_clients() {
 }
 
 #[test]
+fn short_rows_are_marked_and_little_data_has_no_cpu_time_for_each_gb() {
+    let cell = |megabytes: u64, wall_s: f64| {
+        let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, megabytes)).collect();
+        trials.iter_mut().for_each(|trial| trial.phases[0].measured.wall_s = wall_s);
+        let cell = summarise(&trials, &campaign(), &RunHead::default()).rows.remove(0).cells.remove(0);
+        (cell.flags.contains(&Flag::Brief), cell.client_cpu.is_some())
+    };
+    assert_eq!(cell(200, 2.0), (false, true));
+    assert_eq!(cell(200, 0.2), (true, true));
+    // All repeats together have 96 MB.
+    assert_eq!(cell(16, 2.0), (false, false));
+}
+
+#[test]
+fn uproot_is_compared_by_events_and_not_by_efficiency_alone() {
+    let text = r#"
+        name = "c"
+        repeats = 6
+        [[system]]
+        name = "a"
+        place = "root://a//"
+        [[analysis]]
+        name = "j"
+        root_file = "/x.root"
+        mode = "vector"
+        beside = ["uproot"]
+    "#;
+    let campaign = Campaign::parse(text).unwrap();
+    let job = |cpu_s: f64, opened_with| crate::load::JobTally {
+        wall_s: 10.0,
+        cpu_s,
+        events: 1000,
+        asked: 1000,
+        moved: 1000,
+        requests: 1,
+        cores: 4,
+        opened_with,
+        ..crate::load::JobTally::default()
+    };
+    let trials: Vec<_> = (0..6)
+        .map(|n| {
+            let mut one = TrialRecord { trial: Trial { system: 0, work: 0, repeat: n }, ..trial(0, n, 200) };
+            let of = |number, phase: &str, wall_s, job| {
+                let mut phase = PhaseRecord { number, phase: phase.into(), ..one.phases[0].clone() };
+                phase.measured.wall_s = wall_s;
+                phase.measured.tally.jobs = vec![job];
+                phase
+            };
+            // uproot takes twice the time, and ten times the CPU.
+            let ours = of(1, "analyse", 10.0, job(0.5, None));
+            let tools = of(2, "analyse by uproot", 20.0, job(5.0, Some(crate::load::OpenedWith::Weir)));
+            one.phases = vec![ours, tools];
+            one
+        })
+        .collect();
+    let summary = summarise(&trials, &campaign, &RunHead::default());
+    let tools = &summary.rows[1].cells[0];
+    let close = |found: Option<Comparison>, ratio: f64| (found.unwrap().ratio - ratio).abs() < 1e-9;
+    assert!(close(tools.ours, 0.1) && close(tools.ours_event_rate, 2.0), "{tools:?}");
+    let told = crate::report::text(&summary);
+    assert!(told.contains("the bench's own jobs do x 2.00 (2.00 to 2.00) of its events/s, at x 0.10"), "{told}");
+    assert!(
+        told.contains("5.0 % CPU efficiency") && told.contains("100 events/s, single jobs of all repeats"),
+        "{told}"
+    );
+}
+
+#[test]
 fn beside_another_tool_both_figures_keep_their_start() {
     let text = r#"
         name = "c"

@@ -414,8 +414,10 @@ fn looked_at(found: &Evidence) -> String {
         }
         seen.push(format!("{}: {}", machine.name, of.join(", ")));
     }
-    if found.clients.is_empty() || found.is_short() {
+    if found.clients.is_empty() {
         seen.push("the time was too short to observe this client".to_owned());
+    } else if found.is_short() {
+        seen.push("the time was too short for a verdict from these figures".to_owned());
     }
     if found.servers.is_empty() && found.way == DataRoute::Network {
         seen.push("no server was watched".to_owned());

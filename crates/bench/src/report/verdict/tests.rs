@@ -158,7 +158,8 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::NotKnown, "", Evidence { under_way: 4.0, ..with_server(|_| ()) }),
         (Bound::NotKnown, "too short", Evidence { clients: vec![], ..nothing() }),
         (Bound::NotKnown, "too short", Evidence { seconds: 0.4, bench_cores: 8.0, ..with_client(|m| m.cpu = 1.0) }),
-        (Bound::NotKnown, "too short", Evidence { seconds: 0.4, ..small(nothing()) }),
+        (Bound::NotKnown, "busy, one of them 40 %", Evidence { seconds: 0.4, ..small(nothing()) }),
+        (Bound::NotKnown, "too short for a verdict from these figures", Evidence { seconds: 0.4, ..small(nothing()) }),
         (Bound::AskedRate, "100 %", Evidence { seconds: 0.4, asked: Some(300e6), ..nothing() }),
         (Bound::DiskStage, "93 %", Evidence { seconds: 0.4, ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
     ]

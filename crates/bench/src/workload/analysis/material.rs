@@ -115,12 +115,21 @@ fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Ma
     let patterns: Result<Vec<Pattern>, _> = wanted.branches.iter().map(|pattern| Pattern::new(pattern)).collect();
     let patterns = patterns.map_err(|error| wrong(format!("branches: {error}")))?;
     let is_chosen = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
-    let mut chosen = tree.branches.iter().filter(|branch| is_chosen(&branch.name)).peekable();
+    let chosen = tree.branches.iter().filter(|branch| is_chosen(&branch.name));
     // All branches of a small tree may be within its own object. Then no branch can be named.
     let has_any = !tree.branches.is_empty() || tree.head.is_empty();
-    if has_any && chosen.peek().is_none() {
+    let is_idle = |pattern: &&Pattern| !tree.branches.iter().any(|branch| pattern.matches(&branch.name));
+    let idle: Vec<String> = patterns.iter().filter(is_idle).map(|pattern| format!("`{pattern}`")).collect();
+    if has_any && !idle.is_empty() {
         let names: Vec<&str> = tree.branches.iter().take(5).map(|branch| branch.name.as_str()).collect();
-        return Err(wrong(format!("{} has no such branch; it has {} …", tree.name, names.join(", "))));
+        return Err(wrong(format!(
+            "`branches`: {} has no branch that {} {}; it has {} … (`weir bench root-file {}` lists all)",
+            tree.name,
+            idle.join(" or "),
+            if idle.len() == 1 { "matches" } else { "match" },
+            names.join(", "),
+            path.display(),
+        )));
     }
     let mut parts = tree.head.clone();
     let head = 0..request(parts.len());

@@ -30,7 +30,7 @@ pub(super) use uproot_input::UprootInput;
 
 use self::material::{JobReads, Material};
 use super::kind::{word_of, workers_of};
-use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
+use super::{LocalFile, Names, Refusal, Site, Unit, WorkError, Workload, no_names};
 use crate::load::WorkerPool;
 use crate::target::{DelayedTarget, RelName, Target};
 
@@ -354,8 +354,18 @@ impl Workload for AnalysisSpec {
     }
 
     fn suits(&self, target: &dyn Target) -> bool {
-        let is_delayed = self.phase == AnalysisPhase::Analyse && self.round_trip_us > 0;
-        !is_delayed || target.location().is_some_and(|place| place.starts_with("root://"))
+        // Without jobs that read them, no files are put there.
+        self.round_trip_us == 0 || target.location().is_some_and(|place| place.starts_with("root://"))
+    }
+
+    fn refusal(&self, target: &dyn Target) -> Option<Refusal> {
+        let what = "`round_trip`, which needs a single place by root:// (use `added_round_trip`)";
+        let by = match target.location() {
+            None => "a system of several places",
+            Some(place) if place.starts_with('/') => "a system by path",
+            Some(_) => "a system by HTTP",
+        };
+        (self.phase == AnalysisPhase::Analyse && !self.suits(target)).then_some(Refusal { what, by })
     }
 
     fn needs_files(&self) -> bool {

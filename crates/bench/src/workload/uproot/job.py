@@ -154,7 +154,8 @@ def main():
     asked = json.loads(sys.stdin.readline())
     check_uproot()
     location, with_package = asked.get("location", ""), "path"
-    if location.startswith("root://") or asked["with"] != "auto":
+    # uproot opens a path itself. A probe has no location, and tries the package that was asked for.
+    if location.startswith("root://") or (not location and asked["with"] != "auto"):
         with_package = opener(asked["with"])
     if with_package == "weir" and location.startswith("root://"):
         location = "weir" + location[len("root") :]

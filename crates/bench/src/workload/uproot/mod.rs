@@ -194,6 +194,10 @@ impl Workload for UprootSpec {
 
     fn prepare(&self) -> Result<(), WorkError> {
         self.input()?;
+        self.try_tools()
+    }
+
+    fn try_tools(&self) -> Result<(), WorkError> {
         Ok(self.tried.0.get_or_init(|| probe(&self.python, self.with)).clone()?)
     }
 
