@@ -8,8 +8,8 @@
 //! - The reader's owner finds that it goes through the replica in order and has waited for the disk, and begins the first
 //!   read ([`Reader::begin_first_read`]). It ends it when the reader goes elsewhere.
 //! - It is the first such read of this replica since the store was opened, or since the memory was emptied
-//!   ([`crate::RecentPages::forget_all`]), as far as the store remembers ([`REMEMBERED_MAX`]). What is read again, and is not in this memory any more, goes through the page cache and stays
-//!   there for later readers.
+//!   ([`crate::RecentPages::forget_all`]), as far as the store remembers ([`REMEMBERED_MAX`]). What is read again, and is
+//!   not in this memory any more, goes through the page cache and stays there for later readers.
 //! - The replica has no writer, and is long enough ([`crate::StoreConfig::first_read_min`]).
 //! - There is memory for its blocks. Without it, the reader reads through the page cache.
 //!
