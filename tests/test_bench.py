@@ -188,13 +188,14 @@ def test_a_dry_run_touches_nothing(campaign, tmp_path):
 
 def test_a_directory_that_is_missing_is_named_with_the_command_that_makes_it(node, place, fs, tmp_path):
     url = f"{node.url}{place}/missing"
-    for where, make in ((url, f"weir mkdir -p {url}"), (tmp_path / "missing", f"mkdir -p {tmp_path}/missing")):
+    cases = ((url, f"weir mkdir -p {url}"), (tmp_path / "missing", f"mkdir -p {tmp_path}/missing"))
+    for number, (where, make) in enumerate(cases):
         file = tmp_path / "c.toml"
         streams = '[[streams]]\nname = "s"\nphases = ["write"]\nfile = "64KiB"\nblock = "64KiB"\n'
         file.write_text(f'name = "c"\nrepeats = 1\n[[system]]\nname = "a"\nplace = "{where}"\n{streams}')
         checked = bench("run", file, "--dry-run", code=11)
         assert "1 trial; " in checked.stdout and f"a: the directory `{where}` does not exist" in checked.stderr and make in checked.stderr
-        assert make in bench("run", file, "--results", tmp_path / "results", code=11).stderr
+        assert make in bench("run", file, "--results", tmp_path / f"results{number}", code=11).stderr
         assert make in bench("study", "E", "--dry-run", "--scale", "100000", f"a={where}", code=11).stderr
     assert not (tmp_path / "missing").exists() and "missing" not in fs("ls", place).ok().out
     # A server that does not answer may be there when the run begins.

@@ -322,17 +322,18 @@ def test_info_and_reads_tell_that_a_file_is_not_complete(package, short):
     with pytest.raises(KeyError), fs.open("/state-of-a-failed-write", "wb") as file:
         file.write(b"x" * 100)
         file.sync()
+        begin = time.monotonic()
         raise KeyError
     # For a while its writer may come back. A reader waits for that, but not longer than it wants.
     path = "/state-of-a-failed-write"
     assert other.info(path)["state"] == "being written"
-    impatient, begin = file_system(package, short, wait=0), time.monotonic()
+    impatient = file_system(package, short, wait=0)
     with pytest.raises(TimeoutError, match="may come back"):
         impatient.cat_file(path)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < GRACE, "it has not waited for the grace period"
     with pytest.raises(OSError, match="interrupted") as caught:
         other.cat_file(path)
-    assert caught.value.errno == errno.EIO and time.monotonic() - begin > GRACE - 1
+    assert caught.value.errno == errno.EIO and time.monotonic() - begin >= GRACE
     assert other.info(path)["state"] == "interrupted" and other.exists(path)
     assert other.cat_file(f"{path}?weir.partial=1") == b"x" * 100
     other.pipe_file(path, b"again")
@@ -358,7 +359,7 @@ with fsspec.open(url, "xb", **options) as file:
     try:
         fsspec.open(url, idle=29).open()
     except OSError as error:
-        assert f"being written by {name}." in str(error), error
+        assert f"being written by {name[:8]}." in str(error), error
     else:
         raise SystemExit("no error")
 """
@@ -488,7 +489,7 @@ def test_errors_say_what_was_tried(package, fs, server, place):
         (ValueError, "alone", lambda: package.WeirFileSystem(hostid=server.url)),
         (TypeError, "did you mean `read_ahead`", lambda: package.WeirFileSystem(hostid=host(server), read_ahed=0)),
         (NotImplementedError, "either for reading", lambda: fs.open(f"{place}/file", "r+b")),
-        (OSError, "lookup", lambda: package.open("root://nowhere.invalid//x")),
+        (OSError, "nowhere.invalid", lambda: package.open("root://nowhere.invalid//x")),
     ]
     for kind, word, call in cases:
         with pytest.raises(kind, match=word) as caught:

@@ -263,7 +263,7 @@ class WeirFileSystem(AsyncFileSystem):
         if found is None:
             found = self.pool.stat(url)
         info = self._attributes(cut(path)[0], found)
-        # Only of a file that nobody may read, it may be that its writer went away.
+        # Only of a file that this user may not read, it may be that its writer went away.
         if info["type"] == "file" and not found[1] & (READABLE | BEING_WRITTEN) and self.pool.state(url) == "interrupted":
             info["state"] = "interrupted"
         return info

@@ -127,10 +127,9 @@ impl ClientError {
         matches!(self, Self::Refused { number, .. } if *number == wanted)
     }
 
-    /// Whether the name has another file than the one that was open. A server answers so ("stale") when a reader comes back to
-    /// an object that is gone.
-    #[must_use]
-    pub fn is_replaced(&self) -> bool {
+    /// Whether a reader's name has another file by now. Servers of a cluster answer "stale" then. A writer gets that answer for
+    /// other reasons, too.
+    pub(crate) fn is_replaced(&self) -> bool {
         matches!(self, Self::Replaced { .. }) || self.is_refused_as(ErrorNumber::FILE_NOT_OPEN)
     }
 

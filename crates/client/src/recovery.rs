@@ -77,7 +77,9 @@ impl RemoteFile {
                 Err(error) if self.grows && error.is_refused_as(ErrorNumber::IN_PROGRESS) => return Err(error),
                 // That does not change either. A server that combines a striped file must say so before its own client gives it
                 // up, and opens the new file in the middle of the old one.
-                Err(error) if !self.is_writer() && error.is_replaced() => return Err(error),
+                Err(error) if !self.is_writer() && error.is_replaced() => {
+                    return Err(ClientError::Replaced { file: self.url.to_string(), since: "it was opened" });
+                }
                 // The server may not have noticed yet that the old connection is gone.
                 Err(error)
                     if error.may_help_to_retry() || error.kind() == Kind::Other && began.elapsed().as_secs() < 20 =>

@@ -202,7 +202,10 @@ impl StripedReader {
             let asked = self
                 .reader(span.unit, guard)
                 .and_then(|reader| reader.ask(span.offset, span.len(), vec![0; span.len()]));
-            result = result.and(asked);
+            if asked.is_err() {
+                result = asked;
+                break;
+            }
         }
         let mut got = into.len();
         for (span, guard) in spans.iter().zip(&mut guards) {

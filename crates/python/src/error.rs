@@ -65,7 +65,7 @@ fn number(error: &ClientError) -> Errno {
         }
         ClientError::Lost { .. } | ClientError::Moved { .. } => Errno::CONNRESET,
         ClientError::Stopped => Errno::CANCELED,
-        error if error.is_replaced() => Errno::STALE,
+        ClientError::Replaced { .. } => Errno::STALE,
         ClientError::Refused { number: ErrorNumber::IS_DIRECTORY, .. } => Errno::ISDIR,
         ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. } => Errno::BUSY,
         _ => match error.kind() {

@@ -83,11 +83,15 @@ impl OpenFile {
     /// How many of `bytes` need a transfer slot. For a striped file it is none: its transfers wait for other servers,
     /// which may need a slot of this one.
     pub fn in_turns(&self, bytes: usize) -> usize {
-        let is_striped = match &self.access {
+        if self.is_striped() { 0 } else { bytes }
+    }
+
+    /// Whether other servers have its bytes. Then even a small read, and the length of a growing file, may take long.
+    pub fn is_striped(&self) -> bool {
+        match &self.access {
             Access::Read(shown) => shown.is_striped(),
             Access::Write(access) => access.lease.is_striped,
-        };
-        if is_striped { 0 } else { bytes }
+        }
     }
 
     /// Stops the third-party copy into this file, if there is one.

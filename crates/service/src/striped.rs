@@ -73,6 +73,15 @@ pub struct StripedError {
     pub code: ErrorCode,
     /// The text, for users.
     pub text: String,
+    /// The manager, if a reader should ask it how to go on, with its host and port.
+    pub ask: Option<(String, u16)>,
+}
+
+impl StripedError {
+    /// An error that is the last word.
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), ask: None }
+    }
 }
 
 /// Maximum number of striped files being opened at a time. Each open has a thread.

@@ -7,7 +7,7 @@ use disk_server::{DiskServerError, ReplicatedWriter};
 use store::{CheckpointSize, PageSum, StoreError, Writer};
 use types::ErrorCode;
 
-use crate::error::Error;
+use crate::error::{Error, Redirect};
 use crate::striped::{StripedError, StripedFile};
 
 /// An object that is being written.
@@ -42,6 +42,9 @@ impl WriteTargetError {
         match self {
             Self::Local(error) => Error::of_store(doing, error),
             Self::Replicated(error) => Error::of_disk_server(doing, error),
+            Self::Striped(StripedError { ask: Some((host, port)), .. }) => {
+                Error::redirect(Redirect::to_manager(host.clone(), *port))
+            }
             Self::Striped(error) => Error::new(error.code, format!("Cannot {doing}: {error}")),
             Self::EndedInStore => Error::new(ErrorCode::Interrupted, format!("Cannot {doing}: {self}")),
         }

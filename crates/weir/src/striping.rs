@@ -33,9 +33,11 @@ impl StripedFiles {
             ..Settings::default()
         };
         // A stock client gives up a silent server after 60 s, and opens the file again by its name. If the file was replaced
-        // meanwhile, it would read on in the middle of the new one. So this server must know before that what has become of the file:
-        // after the silence, the time to try the same server again, and the manager's answer.
-        let to_read = Settings { silence_max: minute / 2, recovery_max: minute / 3, ..to_write.clone() };
+        // meanwhile, it would read on in the middle of the new one. So a reader is sent to the manager before that, with the object
+        // that it reads: the manager knows what has become of it, and has more patience.
+        let second = Duration::from_secs(1);
+        let to_read =
+            Settings { silence_max: 20 * second, recovery_max: 10 * second, wait_max: 5 * second, ..to_write.clone() };
         Self { to_read, to_write }
     }
 }
@@ -49,10 +51,8 @@ impl Default for StripedFiles {
 impl Striper for StripedFiles {
     fn open(&self, open: &StripedOpen) -> Result<Arc<dyn StripedFile>, StripedError> {
         let StripedOpen { manager: (host, port), path, grant, expected_len } = open;
-        let path = String::from_utf8(path.as_bytes().to_vec()).map_err(|_| StripedError {
-            code: ErrorCode::Unsupported,
-            text: "the name of a striped file has to be UTF-8".to_owned(),
-        })?;
+        let path = String::from_utf8(path.as_bytes().to_vec())
+            .map_err(|_| StripedError::new(ErrorCode::Unsupported, "the name of a striped file has to be UTF-8"))?;
         let server = Endpoint { host: host.clone(), port: *port };
         let url = Url { server, user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
@@ -67,13 +67,14 @@ impl Striper for StripedFiles {
                 if is_partial {
                     at.url.add_words("weir.partial=1");
                 }
-                Ok(Arc::new(ClosedFile { len, units: read(at)? }))
+                Ok(Arc::new(ClosedFile { len, units: read(at)?, manager: open.manager.clone() }))
             }
             StripedRights::Follow => {
                 // Each unit is being written, too.
                 at.url.add_words("weir.follow=1");
                 let units = read(at)?;
-                let followed = GrowingFile { stripe: grant.stripe, units, len: Mutex::new((0, None)) };
+                let manager = open.manager.clone();
+                let followed = GrowingFile { stripe: grant.stripe, units, len: Mutex::new((0, None)), manager };
                 followed.look().map_err(told)?;
                 Ok(Arc::new(followed))
             }
@@ -83,20 +84,31 @@ impl Striper for StripedFiles {
 
 fn told(error: ClientError) -> StripedError {
     let code = match &error {
+        ClientError::Replaced { .. } => ErrorCode::Stale,
         ClientError::Refused { number, .. } => ErrorCode::from(*number),
         _ => ErrorCode::Io,
     };
-    StripedError { code, text: format!("a stripe unit of it: {error}") }
+    StripedError::new(code, format!("a stripe unit of it: {error}"))
+}
+
+/// The same for a read. If a unit's server cannot be reached, the manager may know another way, or lets the reader wait.
+fn not_read(error: ClientError, manager: &(String, u16)) -> StripedError {
+    let ask = matches!(error.kind(), client::Kind::Connection).then(|| manager.clone());
+    if ask.is_some() {
+        tracing::info!(%error, "a reader of a striped file is sent to the manager");
+    }
+    StripedError { ask, ..told(error) }
 }
 
 fn read_only() -> StripedError {
-    StripedError { code: ErrorCode::NotAllowedNow, text: "it is open for reading".to_owned() }
+    StripedError::new(ErrorCode::NotAllowedNow, "it is open for reading")
 }
 
 /// A file that nobody writes.
 struct ClosedFile {
     len: u64,
     units: StripedReader,
+    manager: (String, u16),
 }
 
 /// A file that another client writes.
@@ -105,6 +117,7 @@ struct GrowingFile {
     units: StripedReader,
     /// The length without a gap, and when it was asked for.
     len: Mutex<(u64, Option<Instant>)>,
+    manager: (String, u16),
 }
 
 impl GrowingFile {
@@ -130,12 +143,12 @@ impl StripedFile for ClosedFile {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError> {
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(into.len());
-        let got = self.units.read(offset, &mut into[..wanted]).map_err(told)?;
+        let got = self.units.read(offset, &mut into[..wanted]).map_err(|error| not_read(error, &self.manager))?;
         if got < wanted {
             let end = offset.saturating_add(got as u64);
             let text =
                 format!("it ends at {end} bytes, and {} were expected: a stripe unit of it is too short", self.len);
-            return Err(StripedError { code: ErrorCode::Io, text });
+            return Err(StripedError::new(ErrorCode::Io, text));
         }
         Ok(got)
     }
@@ -171,7 +184,7 @@ impl StripedFile for GrowingFile {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError> {
         let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(into.len());
-        self.units.read(offset, &mut into[..wanted]).map_err(told)
+        self.units.read(offset, &mut into[..wanted]).map_err(|error| not_read(error, &self.manager))
     }
 
     fn write(&self, _: u64, _: &[u8]) -> Result<(), StripedError> {

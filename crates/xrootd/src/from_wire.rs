@@ -78,7 +78,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
             || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
-        same_object: text(service::SAME_OBJECT_KEY.as_bytes()).and_then(parse_object),
+        same_object: same_object_of(list(service::SAME_OBJECT_KEY.as_bytes())),
         returns: text(service::RETURNS_KEY.as_bytes()) == Some("1"),
         absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
         full_stores: text(FULL_STORES_KEY.as_bytes()).map(parse_full_stores).unwrap_or_default(),
@@ -97,6 +97,13 @@ fn unit_of(target: &PathArg) -> Option<UnitHint> {
         of: text(UNIT_OF_KEY).and_then(parse_object),
         writing: text(UNIT_WRITER_KEY).and_then(parse_writer),
     })
+}
+
+/// XrdCl joins the values of several redirects with commas. An object that is none is equal to no file's.
+fn same_object_of<'a>(mut values: impl Iterator<Item = &'a str>) -> Option<ObjectId> {
+    let first = values.next()?;
+    let is_clear = values.all(|other| other == first);
+    Some(parse_object(first).filter(|_| is_clear).unwrap_or(ObjectId(u64::MAX)))
 }
 
 fn parse_object(text: &str) -> Option<ObjectId> {
@@ -232,5 +239,19 @@ mod tests {
         assert_eq!(of("tried=h1,h2&triedrc=resel,resel"), (2, false, true));
         assert_eq!(of("tried=h1,h2&triedrc=resel"), (2, false, true), "as CMSSW says it");
         assert_eq!(of("tried=h1&triedrc="), (1, false, false));
+    }
+
+    #[test]
+    fn a_reader_that_comes_back_gets_its_object_or_none() {
+        let of = |words: &str| {
+            let target = PathArg { path: b"/file".to_vec(), opaque: Opaque::parse(words.as_bytes()).ok() };
+            hints_of(&target).same_object.map(|object| object.0)
+        };
+        assert_eq!(of("a=b"), None);
+        assert_eq!(of("weir.same=00000000000000ff"), Some(255));
+        assert_eq!(of("weir.same=00000000000000ff,00000000000000ff"), Some(255), "as XrdCl joins two redirects");
+        for unclear in ["weir.same=00000000000000ff,00000000000000fe", "weir.same=x"] {
+            assert_eq!(of(unclear), Some(u64::MAX), "{unclear}");
+        }
     }
 }

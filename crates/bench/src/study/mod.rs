@@ -237,18 +237,19 @@ impl Study {
         let full = Campaign::parse(&text(&table)?)?;
         let unscaled = table.clone();
         let mut scaled = scale(&mut table, &about.scaled, asked.scale).map_err(shipped)?;
+        Campaign::parse(&text(&table)?).map_err(|source| StudyError::ScaleTooLarge {
+            study: self,
+            scale: asked.scale,
+            most: largest_scale(&unscaled, &about.scaled, asked.scale),
+            source,
+        })?;
         if let Some(repeats) = asked.repeats {
             table.insert("repeats".to_owned(), Value::Integer(repeats.into()));
             let (key, was) = ("repeats".to_owned(), vec![full.repeats.to_string()]);
             scaled.push(Scaled { key, was, is: vec![repeats.to_string()] });
         }
         let source = text(&table)?;
-        let campaign = Campaign::parse(&source).map_err(|source| StudyError::ScaleTooLarge {
-            study: self,
-            scale: asked.scale,
-            most: largest_scale(&unscaled, &about.scaled, asked.scale),
-            source,
-        })?;
+        let campaign = Campaign::parse(&source)?;
         scaled.extend(asked.uproot.filter(|uproot| uproot.is_made).map(|_| uproot::scaled_file(asked.scale)));
         Ok(Prepared { about, campaign, source, full, scaled })
     }

@@ -41,7 +41,7 @@ fn session_at(service: &Service) -> Arc<Session> {
 }
 
 fn told(error: service::Error) -> StripedError {
-    StripedError { code: error.code(), text: error.text().to_owned() }
+    StripedError::new(error.code(), error.text())
 }
 
 impl Striper for LineStriper {
@@ -49,7 +49,7 @@ impl Striper for LineStriper {
         let network = self.network.get().unwrap();
         let StripedGrant { stripe, rights: StripedRights::Write { writing, .. }, .. } = open.grant else {
             let text = "the tests do not read striped files".to_owned();
-            return Err(StripedError { code: ErrorCode::Unsupported, text });
+            return Err(StripedError::new(ErrorCode::Unsupported, text));
         };
         let home = Arc::clone(&network[self.home]);
         let unit = |number| {

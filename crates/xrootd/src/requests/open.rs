@@ -45,7 +45,7 @@ impl<A: Answer<(Opened, Vec<u8>)>> Answer<Opened> for WithBeginning<A> {
 /// of a striped file are on other servers, for which an open does not wait.
 fn beginning_of(service: &Service, session: &Session, opened: &Opened, len: usize) -> Vec<u8> {
     let Ok(file) = service.file(session, opened.handle) else { return Vec::new() };
-    if file.in_turns(1) == 0 {
+    if file.is_striped() {
         return Vec::new();
     }
     let mut bytes = vec![0; file.bounded(0, u32::try_from(len).unwrap_or(u32::MAX))];

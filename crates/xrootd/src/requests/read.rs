@@ -100,19 +100,16 @@ impl Connection {
             Ok(file) => file,
             Err(request_error) => return Ok(Err(request_error)),
         };
+        // Answers to other requests do not wait for other servers.
+        if file.is_striped() {
+            self.out.leave()?;
+        }
         let wanted = file.bounded(offset, len);
         let range = offset..offset.saturating_add(wanted as u64);
         if wanted <= SMALL_TRANSFER_BYTES {
             let mut data = vec![0; form.len(offset, wanted)];
-            // A striped file's bytes come from other servers. Answers to other requests do not wait for them.
-            let waits_for_others = file.in_turns(1) == 0;
-            if waits_for_others {
-                self.out.leave()?;
-            }
             let read = form.read(&file, offset, wanted, &mut data);
-            if waits_for_others {
-                self.out.back();
-            }
+            self.out.back();
             return Ok(read.map(|n| {
                 self.front.service.counters().read(n as u64);
                 data.truncate(form.len(offset, n));

@@ -362,7 +362,7 @@ impl Workload for AnalysisSpec {
         let what = "`round_trip`, which needs a single place by root:// (use `added_round_trip`)";
         let by = match target.location() {
             None => "a system of several places",
-            Some(place) if place.starts_with('/') => "a system by path",
+            Some(place) if !place.contains("://") => "a system by path",
             Some(_) => "a system by HTTP",
         };
         (self.phase == AnalysisPhase::Analyse && !self.suits(target)).then_some(Refusal { what, by })

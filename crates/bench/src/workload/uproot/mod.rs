@@ -224,7 +224,7 @@ impl Workload for UprootSpec {
     fn suits(&self, target: &dyn Target) -> bool {
         let place = target.location();
         let is_root = place.as_ref().is_some_and(|place| place.starts_with("root://"));
-        is_root || (self.work.round_trip_us == 0 && place.is_some_and(|place| place.starts_with('/')))
+        is_root || (self.work.round_trip_us == 0 && place.is_some_and(|place| !place.contains("://")))
     }
 
     fn needs_files(&self) -> bool {
