@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xrootd", &["wire", "service"]),
     ("cluster", &[]),
     ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
+    ("identity", &[]),
     ("link", &[]),
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),

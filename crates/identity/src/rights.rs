@@ -1,0 +1,340 @@
+//! What the bearer of a token may do (sections 2.2.1 and 2.2.3).
+
+use std::fmt;
+use std::sync::Arc;
+
+use types::NsPath;
+
+use crate::issuer::Area;
+use crate::scope::Scopes;
+use crate::shown::{shown, shown_list};
+use crate::{GroupUse, Issuer, Profile, ScopeError, StorageAction, StorageScope, WithoutScopes, WlcgGroup};
+
+/// An operation on one path. An operation on two paths needs both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// Read the data of a file.
+    Read,
+    /// List a directory.
+    List,
+    /// Read the metadata of a file or directory: size, times, checksum, attributes.
+    Stat,
+    /// Ask whether a file is on tape or on disk.
+    Poll,
+    /// Bring a file back from tape; also cancel that, release the file, or pin it.
+    Stage,
+    /// Make a file that does not exist, and write it.
+    CreateFile,
+    /// Make a directory.
+    CreateDirectory,
+    /// Rename a file to a name that does not exist; both names need this.
+    RenameFile,
+    /// Overwrite, truncate, replace or remove a file, or change its attributes.
+    ModifyFile,
+    /// Rename or remove a directory, or change its attributes.
+    ModifyDirectory,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Read,
+        Self::List,
+        Self::Stat,
+        Self::Poll,
+        Self::Stage,
+        Self::CreateFile,
+        Self::CreateDirectory,
+        Self::RenameFile,
+        Self::ModifyFile,
+        Self::ModifyDirectory,
+    ];
+
+    /// Whether a scope with `action` allows this on its path.
+    ///
+    /// All but `storage.poll` include the metadata. `storage.modify` includes all of `storage.create`, and neither includes
+    /// reading. `storage.create` lets files be renamed where nothing is overwritten, so that an upload can have a
+    /// temporary name. `storage.stage` no longer includes reading, whatever version the token has.
+    ///
+    /// The profile has postponed a scope for listing. As in XRootD, `storage.read` includes it.
+    #[must_use]
+    pub fn is_allowed_by(self, action: StorageAction) -> bool {
+        use StorageAction::{Create, Modify, Poll, Read, Stage, Write};
+        match self {
+            Self::Read | Self::List => action == Read,
+            Self::Stat => matches!(action, Read | Create | Modify | Stage | Write),
+            // The locality is a part of the metadata.
+            Self::Poll => matches!(action, Read | Create | Modify | Stage | Poll | Write),
+            Self::Stage => action == Stage,
+            Self::CreateFile | Self::CreateDirectory | Self::RenameFile => matches!(action, Create | Modify | Write),
+            Self::ModifyFile | Self::ModifyDirectory => matches!(action, Modify | Write),
+        }
+    }
+
+    /// The scopes that would allow this.
+    fn wanted(self, profile: Profile) -> &'static str {
+        match (self, profile) {
+            (Self::Read | Self::List, Profile::Wlcg) => "storage.read",
+            (Self::Stat, Profile::Wlcg) => "storage.read, storage.create, storage.modify or storage.stage",
+            (Self::Poll, Profile::Wlcg) => "storage.poll or another storage scope",
+            (Self::Stage, Profile::Wlcg) => "storage.stage",
+            (Self::CreateFile | Self::CreateDirectory | Self::RenameFile, Profile::Wlcg) => {
+                "storage.create or storage.modify"
+            }
+            (Self::ModifyFile | Self::ModifyDirectory, Profile::Wlcg) => "storage.modify",
+            (Self::Read | Self::List, Profile::SciTokens) => "read",
+            (Self::Stat | Self::Poll, Profile::SciTokens) => "read or write",
+            (Self::Stage, Profile::SciTokens) => "storage.stage, which only tokens by the WLCG profile can have",
+            (_, Profile::SciTokens) => "write",
+        }
+    }
+
+    /// Whether this can only be done to a file.
+    fn is_of_file(self) -> bool {
+        matches!(self, Self::Read | Self::Stage | Self::Poll | Self::CreateFile | Self::RenameFile | Self::ModifyFile)
+    }
+
+    /// Whether a scope for a path also allows this on the directories above it. `storage.create:/foo/bar` must allow to make
+    /// `/foo` (section 2.2.1); and clients ask whether a directory exists before they make it, or anything in it.
+    fn reaches_up(self) -> bool {
+        matches!(self, Self::Stat | Self::CreateDirectory)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Stat => "see the metadata of",
+            Self::Poll => "ask where the data is of",
+            Self::Stage => "stage",
+            Self::CreateFile => "create the file",
+            Self::CreateDirectory => "create the directory",
+            Self::RenameFile => "rename the file",
+            Self::ModifyFile => "change or remove the file",
+            Self::ModifyDirectory => "change or remove the directory",
+        })
+    }
+}
+
+/// Why a token does not allow an operation.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Denial {
+    /// The path is in no part of the namespace that the issuer may decide about.
+    #[error("the token cannot be used to {operation} {path}: its issuer {issuer} decides only about {areas}")]
+    OutsideArea {
+        /// What was attempted.
+        operation: Operation,
+        /// On which path.
+        path: String,
+        /// The issuer.
+        issuer: String,
+        /// Its base paths.
+        areas: String,
+    },
+    /// The settings of the issuer keep the path from all of its tokens.
+    #[error(
+        "the token cannot be used to {operation} {path}: `restricted_paths` of its issuer {issuer} limits it to {areas}, below \
+         its base path"
+    )]
+    Restricted {
+        /// What was attempted.
+        operation: Operation,
+        /// On which path.
+        path: String,
+        /// The issuer.
+        issuer: String,
+        /// The restricted paths.
+        areas: String,
+    },
+    /// No scope of the token allows it.
+    #[error(
+        "the token cannot be used to {operation} {path}: that needs the scope {wanted} on it or on a directory above it \
+         (paths in scopes begin at {areas}), and the token has {found}"
+    )]
+    NoScope {
+        /// What was attempted.
+        operation: Operation,
+        /// On which path.
+        path: String,
+        /// The scopes that would allow it.
+        wanted: &'static str,
+        /// The issuer's base paths.
+        areas: String,
+        /// The storage scopes of the token.
+        found: String,
+    },
+    /// The token allows nothing.
+    #[error(
+        "the token cannot be used to {operation} {path}: it has no storage scope and no group that counts; ask for a scope such \
+         as storage.read:/, or set `without_scopes` of its issuer {issuer}"
+    )]
+    Nothing {
+        /// What was attempted.
+        operation: Operation,
+        /// On which path.
+        path: String,
+        /// The issuer.
+        issuer: String,
+    },
+}
+
+/// What the bearer of a token may do. The permissions of the identity that the token is mapped to apply as well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TokenRights {
+    /// The token has no scopes: groups or the subject give an identity, and its permissions decide alone.
+    Unrestricted,
+    /// Only what the scopes allow.
+    Scoped(ScopedRights),
+    /// Nothing: the bearer is known, and has no right.
+    Nothing {
+        /// The issuer, for the message.
+        issuer: String,
+    },
+}
+
+/// What the scopes of a token allow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScopedRights {
+    profile: Profile,
+    area: Arc<Area>,
+    scopes: Arc<[StorageScope]>,
+}
+
+impl TokenRights {
+    /// Whether the token allows `operation` on `path`, a path in weir's namespace. Check the path as the client gave it, and
+    /// again after symbolic links.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`], which says by what rule.
+    pub fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
+        match self {
+            Self::Unrestricted => Ok(()),
+            Self::Scoped(rights) => rights.allows(operation, path),
+            Self::Nothing { issuer } => {
+                Err(Denial::Nothing { operation, path: shown(&path.to_string()), issuer: issuer.clone() })
+            }
+        }
+    }
+}
+
+impl ScopedRights {
+    /// The storage scopes, with paths in the issuer's part of the namespace.
+    #[must_use]
+    pub fn scopes(&self) -> &[StorageScope] {
+        &self.scopes
+    }
+
+    fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
+        let mut within = false;
+        let mut restricted = false;
+        for base in &self.area.bases {
+            if let Some(inner) = below(base, path) {
+                within = true;
+                if self.scopes.iter().any(|scope| covers(scope, operation, &inner)) {
+                    if self.area.restriction_allows(operation, &inner) {
+                        return Ok(());
+                    }
+                    restricted = true;
+                }
+            } else if operation == Operation::Stat
+                && base.is_at_or_below(path)
+                && self.scopes.iter().any(|scope| operation.is_allowed_by(scope.action))
+            {
+                // A directory on the way to the issuer's part.
+                return Ok(());
+            }
+        }
+        let shown_path = shown(&path.to_string());
+        let issuer = || shown(self.area.issuer.as_str());
+        let paths = |paths: &[NsPath]| {
+            let texts: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            shown_list(texts.iter().map(String::as_str))
+        };
+        Err(if !within {
+            Denial::OutsideArea { operation, path: shown_path, issuer: issuer(), areas: paths(&self.area.bases) }
+        } else if restricted {
+            Denial::Restricted { operation, path: shown_path, issuer: issuer(), areas: paths(&self.area.restricted) }
+        } else {
+            let wanted = operation.wanted(self.profile);
+            Denial::NoScope { operation, path: shown_path, wanted, areas: paths(&self.area.bases), found: self.list() }
+        })
+    }
+
+    /// The scopes, for a message.
+    fn list(&self) -> String {
+        let name = |action: StorageAction| match (self.profile, action) {
+            (Profile::SciTokens, StorageAction::Read) => "read",
+            _ => action.name(),
+        };
+        let texts: Vec<String> =
+            self.scopes.iter().map(|scope| format!("{}:{}", name(scope.action), scope.path)).collect();
+        if texts.is_empty() { "no storage scope".into() } else { shown_list(texts.iter().map(String::as_str)) }
+    }
+}
+
+/// `path` as the issuer sees it, whose root is `base`; `None` if it is elsewhere.
+fn below(base: &NsPath, path: &NsPath) -> Option<NsPath> {
+    if !path.is_at_or_below(base) {
+        return None;
+    }
+    let skipped = if base.is_root() { 0 } else { base.as_bytes().len() };
+    let inner = &path.as_bytes()[skipped..];
+    if inner.is_empty() { Some(NsPath::root()) } else { NsPath::parse(inner).ok() }
+}
+
+/// Whether `scope` allows `operation` on `path`. Whole names are compared: `/foo` does not cover `/foobar`.
+fn covers(scope: &StorageScope, operation: Operation, path: &NsPath) -> bool {
+    if !operation.is_allowed_by(scope.action) {
+        return false;
+    }
+    if path.as_bytes() == scope.path.as_bytes() {
+        // A path with a slash at its end names a directory, and so does the root.
+        return !(scope.path.must_be_directory() && operation.is_of_file());
+    }
+    path.is_at_or_below(&scope.path) || reaches(operation, path, &scope.path)
+}
+
+/// Whether `path` is a directory above `target` that `operation` is allowed on for the sake of `target`. An issuer
+/// does not get the root of its part made.
+fn reaches(operation: Operation, path: &NsPath, target: &NsPath) -> bool {
+    operation.reaches_up() && target.is_at_or_below(path) && (operation == Operation::Stat || !path.is_root())
+}
+
+impl Area {
+    /// Whether `restricted_paths` lets any token do `operation` on `path`.
+    fn restriction_allows(&self, operation: Operation, path: &NsPath) -> bool {
+        self.restricted.is_empty()
+            || self.restricted.iter().any(|part| path.is_at_or_below(part) || reaches(operation, path, part))
+    }
+}
+
+/// The rights by the scopes of a token, and the groups that count beside them.
+///
+/// A token with any statement of capability is limited by it, also if that is about computing only. Its groups are then
+/// ignored (section 2.2.3), unless the issuer's settings say otherwise.
+pub(crate) fn rights_of(
+    profile: Profile,
+    scope: &str,
+    groups: Vec<WlcgGroup>,
+    issuer: &Issuer,
+) -> Result<(TokenRights, Vec<WlcgGroup>), ScopeError> {
+    let Scopes { storage, has_capability } = Scopes::parse(profile, scope)?;
+    // In SciTokens, scopes are the only kind of authorization.
+    let scoped = issuer.honours_scopes() && (has_capability || profile == Profile::SciTokens);
+    let groups = match issuer.group_use() {
+        GroupUse::Never => Vec::new(),
+        GroupUse::WithoutScopes if scoped => Vec::new(),
+        GroupUse::WithoutScopes | GroupUse::Always => groups,
+    };
+    let rights = if scoped {
+        TokenRights::Scoped(ScopedRights { profile, area: Arc::clone(issuer.area()), scopes: storage.into() })
+    } else if !groups.is_empty() || issuer.without_scopes() == WithoutScopes::Identity {
+        TokenRights::Unrestricted
+    } else {
+        TokenRights::Nothing { issuer: shown(issuer.url().as_str()) }
+    };
+    Ok((rights, groups))
+}

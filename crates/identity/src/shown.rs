@@ -1,0 +1,39 @@
+//! Outside text in messages: escaped and cut.
+
+/// Most characters of outside text in a message.
+const SHOWN_MAX: usize = 120;
+
+/// `text` as a message may show it: control characters are escaped, and a long text is cut.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Several texts, separated by commas. Long lists are cut.
+pub(crate) fn shown_list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    const ITEMS_MAX: usize = 8;
+    let mut texts = texts.into_iter();
+    let mut list: Vec<String> = texts.by_ref().take(ITEMS_MAX).map(shown).collect();
+    let more = texts.count();
+    if more > 0 {
+        list.push(format!("and {more} more"));
+    }
+    if list.is_empty() { "nothing".into() } else { list.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_and_hostile_texts_are_cut_and_escaped() {
+        assert_eq!(shown("a\nb\u{1b}[1m"), "a\\nb\\u{1b}[1m");
+        assert_eq!(shown(&"é".repeat(500)).chars().count(), SHOWN_MAX + 1);
+        assert_eq!(shown(&"x".repeat(SHOWN_MAX)), "x".repeat(SHOWN_MAX));
+        assert_eq!(shown_list([]), "nothing");
+        assert_eq!(shown_list(["a"; 10]), "a, a, a, a, a, a, a, a, and 2 more");
+    }
+}

@@ -1,0 +1,156 @@
+//! Bearer tokens: from a text to a verified identity with rights.
+
+use std::time::Duration;
+
+use types::Timestamp;
+
+use crate::jws::Jws;
+use crate::public_key::SignatureProblem;
+use crate::rights::rights_of;
+use crate::shown::shown;
+use crate::{Issuer, IssuerUrl, Issuers, KeySet, TokenError, TokenRights, VerificationKey, WlcgGroup, claims};
+
+/// Longest token, in bytes. Real ones have one to two thousand.
+pub const TOKEN_BYTES_MAX: usize = 16 << 10;
+/// How far in the future `nbf` and `iat` may be, because clocks differ (section 4.3.1).
+pub const CLOCK_SKEW: Duration = Duration::from_secs(60);
+
+/// The profile that a token follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// WLCG Common JWT Profiles, major version 1.
+    Wlcg,
+    /// SciTokens 2.0.
+    SciTokens,
+}
+
+impl Profile {
+    /// The name, for messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wlcg => "the WLCG profile",
+            Self::SciTokens => "SciTokens 2.0",
+        }
+    }
+}
+
+/// A token that was parsed, but not verified. Each of its claims may be false.
+pub struct UnverifiedToken<'a> {
+    jws: Jws<'a>,
+    issuer: Box<str>,
+}
+
+impl<'a> UnverifiedToken<'a> {
+    /// Parses the text of a token, without `Bearer ` before it.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`]: it is not a signed token.
+    pub fn parse(text: &'a [u8]) -> Result<Self, TokenError> {
+        let jws = Jws::parse(text)?;
+        let missing = TokenError::MissingClaim { claim: "iss", profile: "each profile" };
+        let issuer = claims::text(&jws.claims, "iss")?.ok_or(missing)?.into();
+        Ok(Self { jws, issuer })
+    }
+
+    /// The ID of the key that the token says it is signed with.
+    #[must_use]
+    pub fn key_id(&self) -> &str {
+        &self.jws.key_id
+    }
+
+    /// The settings of the token's issuer.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::UnknownIssuer`].
+    pub fn issuer<'b>(&self, issuers: &'b Issuers) -> Result<&'b Issuer, TokenError> {
+        issuers.get(&self.issuer).ok_or_else(|| TokenError::UnknownIssuer(shown(&self.issuer)))
+    }
+
+    /// Verifies the signature with a key of `issuer`, and then each claim that counts.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`]: the first check that failed.
+    pub fn verify(&self, issuer: &Issuer, keys: &KeySet, now: Timestamp) -> Result<TokenCredential, TokenError> {
+        if *self.issuer != *issuer.url().as_str() {
+            return Err(TokenError::OtherIssuer { found: shown(&self.issuer), checked: shown(issuer.url().as_str()) });
+        }
+        self.verify_signature(issuer, keys)?;
+        let claims = &self.jws.claims;
+        let profile = claims::profile(claims)?;
+        let expires = claims::check_times(claims, profile, now)?;
+        claims::check_audience(claims, profile, issuer)?;
+        let subject = claims::subject(claims, profile)?;
+        let groups = match profile {
+            Profile::Wlcg => claims::groups(claims)?,
+            // SciTokens have no groups: the claim is unknown there, and must not authorize anything.
+            Profile::SciTokens => Vec::new(),
+        };
+        let scope = claims::text(claims, "scope")?;
+        if profile == Profile::SciTokens && scope.is_none() {
+            return Err(TokenError::MissingClaim { claim: "scope", profile: profile.name() });
+        }
+        let (rights, groups) = rights_of(profile, scope.unwrap_or(""), groups, issuer)?;
+        let id = claims::token_id(claims)?;
+        Ok(TokenCredential { issuer: issuer.url().clone(), profile, subject, groups, rights, expires, id })
+    }
+
+    /// Chooses the key by its ID, its kind and its algorithm, in this order, so that an error names the first that fails.
+    fn verify_signature(&self, issuer: &Issuer, keys: &KeySet) -> Result<(), TokenError> {
+        let Jws { algorithm, ref key_id, .. } = self.jws;
+        let key_name = || shown(key_id);
+        let mut unfit = None;
+        let mut other = None;
+        let mut wrong = None;
+        for VerificationKey { algorithm: only, key, .. } in keys.with_id(key_id) {
+            if !key.fits(algorithm) {
+                unfit = Some(TokenError::WrongKey { algorithm, key_id: key_name(), kind: key.kind() });
+            } else if let Some(only) = only.filter(|only| *only != algorithm) {
+                other = Some(TokenError::WrongAlgorithm { algorithm, key_id: key_name(), only });
+            } else {
+                match key.verify(algorithm, self.jws.signed, &self.jws.signature) {
+                    Ok(()) => return Ok(()),
+                    Err(SignatureProblem::Wrong | SignatureProblem::WrongKind) => {
+                        wrong = Some(TokenError::Signature { key_id: key_name() });
+                    }
+                }
+            }
+        }
+        let unknown = || TokenError::UnknownKey { key_id: key_name(), issuer: shown(issuer.url().as_str()) };
+        Err(wrong.or(other).or(unfit).unwrap_or_else(unknown))
+    }
+}
+
+/// A verified token: an identity, and what it may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenCredential {
+    /// Who has issued it. A subject means something only together with its issuer.
+    pub issuer: IssuerUrl,
+    /// The profile that it follows.
+    pub profile: Profile,
+    /// The subject, which SciTokens may leave out.
+    pub subject: Option<Box<str>>,
+    /// The groups that count: those of the token, unless its scopes make them irrelevant
+    /// ([`GroupUse`](crate::GroupUse)).
+    pub groups: Vec<WlcgGroup>,
+    /// What the scopes allow.
+    pub rights: TokenRights,
+    /// From when on it must not be accepted any more. A session that outlives this needs a new token.
+    pub expires: Timestamp,
+    /// Its own ID (`jti`), for audit lines.
+    pub id: Option<Box<str>>,
+}
+
+impl TokenCredential {
+    /// Refuses a token that has expired since it was verified.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::Expired`].
+    pub fn check_not_expired(&self, now: Timestamp) -> Result<(), TokenError> {
+        if now >= self.expires { Err(TokenError::expired(self.expires, now)) } else { Ok(()) }
+    }
+}
