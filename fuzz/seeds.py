@@ -48,3 +48,17 @@ if target == "node_frames":
 if target == "capability":
     for length in (2, 40, 352, 353):
         keep((bytes(range(256)) * 2)[:length])
+if target == "token":
+    head = b'{"iss": "https://a.example", "sub": "ana", "aud": "https://se.example", "exp": 2000000000, "iat": 1700000000, '
+    keep(head + b'"wlcg.ver": "1.0", "scope": "openid storage.read:/a storage.create:/b/", "wlcg.groups": ["/wlcg"]}')
+    keep(head + b'"ver": "scitoken:2.0", "scope": "read:/a write:/b"}')
+    keep(b'eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.eyJpc3MiOiJodHRwczovL2EuZXhhbXBsZSJ9.AAAA')
+    keep(b'{"keys": [{"kty": "EC", "crv": "P-256", "kid": "a", "x": "AAAA", "y": "AAAA"}, {"kty": "RSA", "kid": "b", "n": "AAAA", "e": "AQAB"}]}')
+    keep(b'{"issuer": "https://a.example", "jwks_uri": "https://a.example/jwks"}')
+if target == "scopes":
+    for scope in (b"storage.read:/foo//bar/", b"storage.create:/a%20b/%2e storage.modify:/c", b"storage.stage:/ compute.create"):
+        keep(b"/base/foo/bar\0" + scope)
+if target == "grid_map":
+    keep(b'# accounts\n"/DC=ch/CN=Ana Lee" ana,other # why\n/CN=b b\n"/CN=say \\"hi\\" \\x41" c\n')
+    keep(b"/atlas/us/Role=production/Capability=NULL")
+    keep(b"host/a.example.org@EXAMPLE.ORG")
