@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use service::Unfinished;
+use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
@@ -286,6 +287,27 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "tls.certificate",
+        default: None,
+        set: |c, v| text(v).map(|v| c.tls_certificate = Some(PathBuf::from(v))),
+        same: |a, b| a.tls_certificate == b.tls_certificate,
+        live: false,
+    },
+    Key {
+        name: "tls.key",
+        default: None,
+        set: |c, v| text(v).map(|v| c.tls_key = Some(PathBuf::from(v))),
+        same: |a, b| a.tls_key == b.tls_key,
+        live: false,
+    },
+    Key {
+        name: "tls.required",
+        default: Some(Given::List(&[])),
+        set: |c, v| required(v).map(|v| c.tls_required = v),
+        same: |a, b| a.tls_required == b.tls_required,
+        live: false,
+    },
+    Key {
         name: "space.ballast",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.ballast = v),
@@ -419,6 +441,21 @@ fn switch(given: Given<'_>) -> Result<bool, String> {
         Given::Switch(switch) => Ok(switch),
         _ => Err("takes true or false".into()),
     }
+}
+
+fn required(value: Given<'_>) -> Result<TlsRequired, String> {
+    let wrong = "takes a list of what needs TLS, as in [\"login\", \"data\"]; there are login, session and data";
+    let Given::List(list) = value else { return Err(wrong.into()) };
+    let mut required = TlsRequired::default();
+    for one in list {
+        match *one {
+            "login" => required.login = true,
+            "session" => required.session = true,
+            "data" => required.data = true,
+            _ => return Err(wrong.into()),
+        }
+    }
+    Ok(required)
 }
 
 fn hosts(given: Given<'_>) -> Result<Vec<String>, String> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 pub use file::ConfigError;
 use service::UnfinishedPolicy;
 pub use store_table::StoreTable;
+use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, StoreClass};
 
 /// What a node of a cluster is for.
@@ -63,6 +64,9 @@ pub struct Config {
     pub cache: u64,
     pub third_party_copy: bool,
     pub third_party_sources: Vec<String>,
+    pub tls_certificate: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub tls_required: TlsRequired,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
     pub repair_rate: u64,
@@ -129,6 +133,9 @@ impl Config {
             cache: 0,
             third_party_copy: false,
             third_party_sources: Vec::new(),
+            tls_certificate: None,
+            tls_key: None,
+            tls_required: TlsRequired::default(),
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
             repair_rate: 0,
@@ -191,7 +198,7 @@ mod tests {
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

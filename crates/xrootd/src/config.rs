@@ -1,9 +1,11 @@
 //! The configuration of the front end: address, limits per connection, and timeouts.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use service::Principal;
+use tls::{ServerCertificate, TlsRequired};
 use types::BootId;
 
 /// Everything that [`crate::Server::start`] needs besides the parts below the service.
@@ -15,6 +17,8 @@ pub struct ServerConfig {
     pub principal: Principal,
     /// The name of the site (`query config sitename`).
     pub site: String,
+    /// TLS; `None`: the server has no certificate.
+    pub tls: Option<TlsConfig>,
     /// Limits.
     pub limits: Limits,
     /// Timeouts.
@@ -31,6 +35,7 @@ impl ServerConfig {
             listen,
             principal: Principal::admin(),
             site: "weir".into(),
+            tls: None,
             limits: Limits::default(),
             times: Times::default(),
             service: service::Config::new(boot),
@@ -38,11 +43,21 @@ impl ServerConfig {
     }
 }
 
+/// TLS with clients. Any client may use it. What requires it, is refused without it.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// What the server shows.
+    pub certificate: Arc<ServerCertificate>,
+    /// What requires it.
+    pub required: TlsRequired,
+}
+
 /// Limits on what clients can make the front end hold.
 ///
 /// One connection costs at most:
 /// - its thread's stack: 256 KiB of address space, of which about 20 KiB are touched
 /// - [`INPUT_BYTES`] of input
+/// - with TLS, 64 KiB of encrypted input, and the state of the encryption
 /// - 64 KiB for the arguments of one request
 /// - `pending_bytes_max` of answers that the client does not take, plus those of the requests in progress
 /// - its open files, and one transfer buffer while data moves (see [`service::Limits`])

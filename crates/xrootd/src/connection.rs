@@ -3,9 +3,10 @@
 use std::io::IoSlice;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use service::{BackgroundStore, OpenFile, TransferSlot};
+use tls::{Channel, ChannelError, ServerCertificate};
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
     RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
@@ -44,6 +45,9 @@ pub(crate) enum Stop {
     /// After this input the beginning of the next request cannot be found.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// TLS cannot begin.
+    #[error(transparent)]
+    Tls(#[from] ChannelError),
     /// Most pages of a pgwrite had wrong checksums.
     #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
     OutOfStep(usize),
@@ -69,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) behind: BackgroundStore,
     /// The protocol version of the client; 0: unknown.
     pub(crate) client_version: u32,
+    /// The client can speak TLS.
+    pub(crate) is_tls_able: bool,
     /// The current request, until it is answered or handed on.
     pub(crate) began: Option<Began>,
     /// Kinds of requests for which bad input was logged. Their number is bounded.
@@ -106,6 +112,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         logged_in: false,
         behind: BackgroundStore::default(),
         client_version: 0,
+        is_tls_able: false,
         began: None,
         complained: Vec::new(),
     };
@@ -127,6 +134,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         Stop::Input(InputEnd::HalfFrame) => tracing::info!(client = %session, "connection lost within a request"),
         Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
         Stop::Input(reason) => front.complaints.bad_input(&*session, reason),
+        Stop::Tls(reason) => front.complaints.bad_input(&*session, reason),
         Stop::Wire(reason) => front.complaints.bad_input(&*session, reason),
         Stop::OutOfStep(_) => front.complaints.bad_input(&*session, &stop),
     }
@@ -136,6 +144,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
     drop(ending);
     if !matches!(stop, Stop::Gone) && !out.was_slow() {
         out.settle(Instant::now() + LAST_ANSWERS);
+        out.end();
     }
     if matches!(stop, Stop::Wire(_)) {
         // Closing a socket with unread input would reset the connection, and the client would lose the answer.
@@ -196,6 +205,24 @@ impl Connection {
         let reply = HandshakeReply::data_server(self.front.protocol_version());
         self.out.answer(|out| out.extend_from_slice(&reply.to_bytes()));
         self.input.frame_done();
+        Ok(())
+    }
+
+    /// Agrees on keys with the client, after everything before was sent in the clear.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn start_tls(&mut self, certificate: &ServerCertificate) -> Result<(), Stop> {
+        self.out.send_now(&mut [], None)?;
+        let channel = Arc::new(Channel::server(certificate.config(SystemTime::now().into()))?);
+        self.input.seal(Arc::clone(&channel));
+        self.out.encrypt(Arc::clone(&channel));
+        while channel.is_handshaking() {
+            self.input.restart_clock();
+            let received = self.input.shake_hands();
+            // After an error, it says which one.
+            let sent = self.out.send_now(&mut [], None);
+            received?;
+            sent?;
+        }
         Ok(())
     }
 
@@ -293,8 +320,8 @@ impl Connection {
             return Ok(());
         }
         let result = match request {
-            Request::Protocol(r) => self.protocol(stream, &r),
-            Request::Login(r) => self.login(stream, &r),
+            Request::Protocol(r) => self.protocol(stream, &r)?,
+            Request::Login(r) => self.login(stream, &r)?,
             Request::Ping => self.ok(stream, |_| ()),
             Request::Bind(r) => self.bind(stream, &r)?,
             Request::Endsess(r) => self.endsess(stream, &r),
@@ -411,7 +438,7 @@ fn ended_by_us(stop: &Stop) -> Option<Ended> {
         Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
         Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
         Stop::Gone => None,
-        Stop::Wire(_) | Stop::OutOfStep(_) => Some(Ended::BadInput),
+        Stop::Wire(_) | Stop::OutOfStep(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => Some(Ended::BadInput),
     }
 }
 

@@ -13,6 +13,7 @@ use wire::{ErrorNumber, StreamId};
 use crate::connection::{Connection, Stop};
 use crate::input::InputEnd;
 use crate::meter::Began;
+use crate::requests::session::tls_required;
 use crate::to_wire::RequestError;
 
 /// Maximum number of data streams of a session, as in the stock server (`maxStreams` less the first).
@@ -105,6 +106,9 @@ impl Connection {
         if self.logged_in {
             let text = "This connection has logged in; only a fresh one can be bound to a session";
             return Ok(Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text)));
+        }
+        if self.front.config.tls.as_ref().is_some_and(|tls| tls.required.data) && !self.out.is_encrypted() {
+            return Ok(Err(tls_required("This server takes further connections for data")));
         }
         let Some(parent) = self.front.session(r.session) else {
             return Ok(Err(RequestError::new(ErrorNumber::NOT_FOUND, "There is no such session to bind to")));

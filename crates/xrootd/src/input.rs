@@ -12,6 +12,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags};
 
 use crate::config::{INPUT_BYTES, PACE_BYTES};
 use service::TransferSlot;
+use tls::{Channel, ChannelError, Opened};
+
+/// The size of the buffer for encrypted input. A record has up to 16 KiB.
+const SEALED_BYTES: usize = 64 << 10;
 
 /// Why the input has ended.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +35,59 @@ pub(crate) enum InputEnd {
     /// The socket failed.
     #[error("receiving failed: {0}")]
     Io(#[from] std::io::Error),
+    /// The client has sent what TLS does not allow.
+    #[error(transparent)]
+    Tls(#[from] ChannelError),
+}
+
+/// Encrypted input.
+struct Sealed {
+    channel: Arc<Channel>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Sealed {
+    /// Decrypts what is here. `None`: more must be received first.
+    fn open(&mut self, into: &mut [u8]) -> Result<Option<usize>, ChannelError> {
+        let mut rest = &self.buffer[self.start..self.end];
+        let opened = self.channel.open(&mut rest, into);
+        self.start = self.end - rest.len();
+        match opened? {
+            Opened::Bytes(0) => Ok(None),
+            Opened::Bytes(count) => Ok(Some(count)),
+            Opened::Ended => Ok(Some(0)),
+        }
+    }
+
+    /// Receives more, when all that is here was decrypted.
+    fn receive(&mut self, socket: &TcpStream, flags: RecvFlags) -> io::Result<usize> {
+        let (count, _) = rustix::net::recv(socket, &mut self.buffer[..], flags)?;
+        (self.start, self.end) = (0, count);
+        Ok(count)
+    }
+}
+
+/// Receives into `slices`, in the clear or encrypted. 0: the end.
+fn receive(
+    socket: &TcpStream,
+    sealed: Option<&mut Sealed>,
+    slices: &mut [IoSliceMut<'_>],
+    flags: RecvFlags,
+) -> io::Result<usize> {
+    let Some(sealed) = sealed else {
+        return Ok(rustix::net::recvmsg(socket, slices, &mut RecvAncillaryBuffer::default(), flags)?.bytes);
+    };
+    let Some(into) = slices.iter_mut().find(|slice| !slice.is_empty()) else { return Ok(0) };
+    loop {
+        if let Some(count) = sealed.open(into).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))? {
+            return Ok(count);
+        }
+        if sealed.receive(socket, flags)? == 0 {
+            return Ok(0);
+        }
+    }
 }
 
 /// The receiving half of a connection. The socket's receive timeout is `frame_time`.
@@ -44,6 +101,8 @@ pub(crate) struct Input {
     frame_began: Option<Instant>,
     /// The deadline of the login.
     login_until: Option<(Instant, Duration)>,
+    /// With TLS.
+    sealed: Option<Sealed>,
 }
 
 impl Input {
@@ -57,7 +116,32 @@ impl Input {
             frame_time,
             frame_began: None,
             login_until: Some((Instant::now() + login_time, login_time)),
+            sealed: None,
         })
+    }
+
+    /// From now on all input is encrypted, with what has arrived already and was not taken.
+    pub(crate) fn seal(&mut self, channel: Arc<Channel>) {
+        let mut buffer = vec![0; SEALED_BYTES].into_boxed_slice();
+        let here = &self.buffer[self.start..self.end];
+        buffer[..here.len()].copy_from_slice(here);
+        self.sealed = Some(Sealed { channel, buffer, start: 0, end: here.len() });
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Receives the next part of the agreement on keys.
+    pub(crate) fn shake_hands(&mut self) -> Result<(), InputEnd> {
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        if sealed.start == sealed.end {
+            let received = sealed.receive(&self.socket, RecvFlags::empty());
+            if self.received(received)? == 0 {
+                return Ok(());
+            }
+        }
+        match &mut self.sealed {
+            Some(sealed) => Ok(sealed.open(&mut []).map(drop)?),
+            None => Ok(()),
+        }
     }
 
     /// The client has logged in: from now on it may be idle between requests.
@@ -90,7 +174,8 @@ impl Input {
                 self.buffer.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            let result = (&*self.socket).read(&mut self.buffer[self.end..]);
+            let room = &mut [IoSliceMut::new(&mut self.buffer[self.end..])];
+            let result = receive(&self.socket, self.sealed.as_mut(), room, RecvFlags::empty());
             self.end += self.received(result)?;
         }
         Ok(())
@@ -181,7 +266,8 @@ impl Input {
                 let n = match &mut turn {
                     Some(turn) => self.receive_in(turn, &mut rest[..batch])?,
                     None => {
-                        let result = (&*self.socket).read_vectored(&mut rest[..batch]);
+                        let sealed = self.sealed.as_mut();
+                        let result = receive(&self.socket, sealed, &mut rest[..batch], RecvFlags::empty());
                         self.received(result)?
                     }
                 };
@@ -205,17 +291,16 @@ impl Input {
             // Waiting for other transfers does not count against the client.
             self.frame_began = Some(Instant::now());
         }
-        let here = rustix::net::recvmsg(&*socket, slices, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
-        let result = match here {
-            Ok(message) => {
-                turn.moved(message.bytes as u64);
-                Ok(message.bytes)
+        let result = match receive(&socket, self.sealed.as_mut(), slices, RecvFlags::DONTWAIT) {
+            Ok(count) => {
+                turn.moved(count as u64);
+                Ok(count)
             }
-            Err(Errno::AGAIN) => {
+            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {
                 turn.end();
-                (&*socket).read_vectored(slices)
+                receive(&socket, self.sealed.as_mut(), slices, RecvFlags::empty())
             }
-            Err(error) => Err(io::Error::from(error)),
+            Err(error) => Err(error),
         };
         self.received(result)
     }

@@ -31,7 +31,7 @@ mod session;
 mod third_party;
 mod to_wire;
 
-pub use config::{INPUT_BYTES, Limits, PACE_BYTES, ServerConfig, Times};
+pub use config::{INPUT_BYTES, Limits, PACE_BYTES, ServerConfig, Times, TlsConfig};
 pub use figures::{Figures, Watch};
 pub use outgoing::batch_done;
 pub use server::{Server, ServerError, StopReport};

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -23,6 +23,10 @@ use crate::config::PACE_BYTES;
 use crate::drainer::Drainer;
 use crate::meter::Meter;
 use service::TransferSlot;
+use tls::Channel;
+
+/// So much is encrypted at a time: it stays in the cache until it is sent.
+const SEALED_AT_ONCE: usize = 256 << 10;
 
 /// The connection is broken, so its thread must end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct Gone;
 /// The sending half of one connection.
 pub(crate) struct Outgoing {
     socket: Arc<TcpStream>,
+    /// With TLS.
+    channel: OnceLock<Arc<Channel>>,
     state: Mutex<State>,
     changed: Condvar,
     drainer: Arc<Drainer>,
@@ -40,6 +46,9 @@ pub(crate) struct Outgoing {
 }
 
 struct State {
+    /// Answers that TLS has not encrypted yet; always empty without TLS.
+    clear: Vec<u8>,
+    /// What goes to the socket next.
     pending: Vec<u8>,
     /// Bytes of `pending` that are already sent.
     sent: usize,
@@ -56,7 +65,12 @@ struct State {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.away && self.in_flight == 0 && self.sent == self.pending.len() && !self.dead
+        self.away && self.in_flight == 0 && self.unsent() == 0 && !self.dead
+    }
+
+    /// The number of bytes that are still to be sent, before their encryption.
+    fn unsent(&self) -> usize {
+        self.clear.len() + self.pending.len() - self.sent
     }
 }
 
@@ -81,6 +95,7 @@ impl Outgoing {
         pending_bytes_max: usize,
     ) -> Arc<Self> {
         let state = State {
+            clear: Vec::new(),
             pending: Vec::new(),
             sent: 0,
             holder: Holder::Nobody,
@@ -92,6 +107,7 @@ impl Outgoing {
         };
         Arc::new(Self {
             socket,
+            channel: OnceLock::new(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             drainer,
@@ -105,6 +121,48 @@ impl Outgoing {
         &self.socket
     }
 
+    /// From now on everything is encrypted. All earlier answers must have been sent ([`Outgoing::send_now`]).
+    pub(crate) fn encrypt(&self, channel: Arc<Channel>) {
+        let _ = self.channel.set(channel);
+    }
+
+    /// Whether everything is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.channel.get().is_some()
+    }
+
+    /// Where further answers are appended.
+    fn room<'a>(&self, state: &'a mut State) -> &'a mut Vec<u8> {
+        if self.is_encrypted() { &mut state.clear } else { &mut state.pending }
+    }
+
+    /// Encrypts what is to be sent next, in the order in which it is sent: only the holder calls this.
+    fn seal(&self, state: &mut State) {
+        let Some(channel) = self.channel.get().filter(|_| !state.dead) else { return };
+        if state.clear.is_empty() && !channel.has_to_send() {
+            return;
+        }
+        let sealed = channel.seal(&[IoSlice::new(&state.clear)], &mut state.pending);
+        state.clear.clear();
+        if state.clear.capacity() > 64 << 10 {
+            state.clear = Vec::new();
+        }
+        if let Err(error) = sealed {
+            tracing::debug!(%error, "an answer cannot be encrypted");
+            self.die(state);
+        }
+    }
+
+    /// Tells the client that nothing more comes.
+    pub(crate) fn end(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if let Some(channel) = self.channel.get().filter(|_| !state.dead && state.holder == Holder::Nobody) {
+            self.seal(&mut state);
+            let _ = channel.end(&mut state.pending);
+            self.try_send(&mut state);
+        }
+    }
+
     /// Where answers are counted.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
@@ -115,7 +173,7 @@ impl Outgoing {
     pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         if !state.dead {
-            write(&mut state.pending);
+            write(self.room(&mut state));
         }
     }
 
@@ -125,7 +183,7 @@ impl Outgoing {
         state.in_flight = state.in_flight.saturating_sub(1);
         let mut flush = false;
         if !state.dead {
-            write(&mut state.pending);
+            write(self.room(&mut state));
             flush = state.away && state.holder == Holder::Nobody;
         }
         if flush && !put_off(self) {
@@ -161,7 +219,7 @@ impl Outgoing {
         if state.dead {
             return Err(Gone);
         }
-        if state.pending.len() - state.sent > self.pending_bytes_max {
+        if state.unsent() > self.pending_bytes_max {
             drop(state);
             self.send_now(&mut [], None)?;
             state = self.state.lock();
@@ -205,7 +263,7 @@ impl Outgoing {
             self.changed.wait(&mut state);
             state.away = false;
         }
-        let over = state.pending.len() - state.sent > self.pending_bytes_max;
+        let over = state.unsent() > self.pending_bytes_max;
         drop(state);
         if over { self.send_now(&mut [], None) } else { Ok(()) }
     }
@@ -219,7 +277,13 @@ impl Outgoing {
     /// slot in `turn` if it must wait.
     pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>], turn: Option<&mut TransferSlot<'_>>) -> Result<(), Gone> {
         let is_empty = parts.is_empty();
-        let send = |pending: &[u8], turn: Option<&mut TransferSlot<'_>>| send_all(&self.socket, pending, parts, turn);
+        let send = |pending: &[u8], mut turn: Option<&mut TransferSlot<'_>>| match self.channel.get() {
+            None => send_all(&self.socket, pending, parts, turn),
+            Some(channel) => {
+                send_all(&self.socket, pending, &mut [], turn.as_deref_mut())?;
+                send_sealed(&self.socket, channel, parts, turn)
+            }
+        };
         self.send_first((!is_empty).then_some(send), turn)
     }
 
@@ -228,6 +292,15 @@ impl Outgoing {
     pub(crate) fn send_lent(&self, parts: impl Parts, turn: Option<&mut TransferSlot<'_>>) -> Result<(), Gone> {
         let send = |pending: &[u8], turn: Option<&mut TransferSlot<'_>>| {
             let mut slices = Vec::new();
+            if let Some(channel) = self.channel.get() {
+                parts.append_to(&mut slices);
+                let mut sealed = pending.to_vec();
+                let result = channel.seal(&slices, &mut sealed);
+                drop(slices);
+                drop(parts);
+                result.map_err(|_| Unsent::Gone)?;
+                return send_all(&self.socket, &sealed, &mut [], turn);
+            }
             if !pending.is_empty() {
                 slices.push(IoSlice::new(pending));
             }
@@ -256,6 +329,7 @@ impl Outgoing {
                 state.holder = Holder::Nobody;
                 return Err(Gone);
             }
+            self.seal(&mut state);
             let pending = std::mem::take(&mut state.pending);
             let sent = std::mem::take(&mut state.sent);
             if pending.len() == sent && first.is_none() {
@@ -279,6 +353,7 @@ impl Outgoing {
 
     /// Tries once to send, without blocking, while holding the lock.
     fn try_send(self: &Arc<Self>, state: &mut State) {
+        self.seal(state);
         while state.sent < state.pending.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::send(&*self.socket, &state.pending[state.sent..], flags) {
@@ -334,6 +409,7 @@ impl Outgoing {
 
     fn die(&self, state: &mut State) {
         state.dead = true;
+        state.clear = Vec::new();
         state.pending = Vec::new();
         state.sent = 0;
         state.holder = Holder::Nobody;
@@ -366,7 +442,7 @@ impl Outgoing {
         if state.holder == Holder::Nobody {
             self.try_send(&mut state);
         }
-        while (state.in_flight > 0 || state.sent < state.pending.len()) && !state.dead {
+        while (state.in_flight > 0 || state.unsent() > 0) && !state.dead {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
@@ -444,6 +520,27 @@ fn send_at_once<'a, 'b>(socket: &TcpStream, slices: &'b mut [IoSlice<'a>]) -> Re
         }
     }
     Ok(rest)
+}
+
+/// Encrypts `parts` and writes them, some at a time.
+fn send_sealed(
+    socket: &TcpStream,
+    channel: &Channel,
+    parts: &[IoSlice<'_>],
+    mut turn: Option<&mut TransferSlot<'_>>,
+) -> Result<(), Unsent> {
+    let mut sealed = Vec::new();
+    let mut waiting = 0;
+    for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
+        if waiting + piece.len() > SEALED_AT_ONCE {
+            send_all(socket, &sealed, &mut [], turn.as_deref_mut())?;
+            sealed.clear();
+            waiting = 0;
+        }
+        channel.seal(&[IoSlice::new(piece)], &mut sealed).map_err(|_| Unsent::Gone)?;
+        waiting += piece.len();
+    }
+    send_all(socket, &sealed, &mut [], turn)
 }
 
 /// Writes `head` and `parts`: first in the transfer slot as far as the socket takes it, then blocking without the

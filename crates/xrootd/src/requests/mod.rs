@@ -16,5 +16,5 @@ mod prepare;
 pub(crate) mod query;
 mod read;
 mod readv;
-mod session;
+pub(crate) mod session;
 mod write;

@@ -4,33 +4,66 @@ use std::net::IpAddr;
 
 use service::Role;
 use types::{ClientAddress, ClientIdentity};
-use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
+use wire::request::{Endsess, Expect, Locate, LocateOptions, Login, Protocol, ProtocolFlags, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
 use wire::{ErrorNumber, SessionId, StreamId};
 
-use crate::connection::Connection;
+use tls::TlsRequired;
+
+use crate::config::TlsConfig;
+use crate::connection::{Connection, Stop};
 use crate::from_wire::{hints_of, parse_path, process_of};
 use crate::to_wire::RequestError;
 
 impl Connection {
     /// kXR_protocol.
-    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), RequestError> {
+    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<Result<(), RequestError>, Stop> {
         let what = match self.front.service.role() {
             Role::Manager(_) => ServerFlags::IS_MANAGER,
             Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
         };
-        let flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
+        let mut flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
+        let tls = self.front.config.tls.clone();
+        let begins = tls.as_ref().filter(|tls| self.tls_begins(tls.required, r));
+        if let Some(TlsConfig { required, .. }) = &tls {
+            flags = flags | flags_of(*required);
+        }
+        if begins.is_some() {
+            flags = flags | ServerFlags::GOTO_TLS;
+        }
         // The answer has 8 bytes, like that of the stock server: there are no security requirements to add.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
         self.client_version = r.client_version;
         let reply =
             ProtocolReply { version: self.front.protocol_version(), flags, bind_interfaces: None, security: None };
-        self.ok(stream, |out| reply.encode(out))
+        let _ = self.ok(stream, |out| reply.encode(out));
+        if let Some(tls) = begins {
+            self.start_tls(&tls.certificate)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether TLS begins after the answer to `protocol`. As in the stock server, a client that only can speak it does so
+    /// where this server requires it.
+    fn tls_begins(&mut self, required: TlsRequired, r: &Protocol) -> bool {
+        let wants = r.flags.has(ProtocolFlags::WANT_TLS);
+        self.is_tls_able |= wants || r.flags.has(ProtocolFlags::ABLE_TLS);
+        let is_required = match r.expect {
+            Expect::LOGIN | Expect::TPC => required.login,
+            Expect::BIND => required.data,
+            _ => false,
+        };
+        !self.out.is_encrypted() && (wants || self.is_tls_able && is_required)
     }
 
     /// kXR_login. There is no authentication yet.
     #[inline(never)] // see `dispatch`
-    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), RequestError> {
+    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<Result<(), RequestError>, Stop> {
+        let tls = self.front.config.tls.clone().filter(|_| !self.out.is_encrypted());
+        let begins = tls.filter(|tls| tls.required.login || tls.required.session);
+        if begins.as_ref().is_some_and(|tls| tls.required.login || !self.is_tls_able) {
+            return Ok(Err(tls_required("This server takes logins")));
+        }
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
         let open = &self.session.open;
@@ -45,7 +78,11 @@ impl Connection {
             tracing::debug!(client = %self.session, "logged in");
         }
         let reply = LoginReply { session: self.session.id, methods: Vec::new() };
-        self.ok(stream, |out| reply.encode(out))
+        let _ = self.ok(stream, |out| reply.encode(out));
+        if let Some(tls) = begins {
+            self.start_tls(&tls.certificate)?;
+        }
+        Ok(Ok(()))
     }
 
     /// kXR_endsess. For its own session, the client closes all files. An abandoned session of the same client is
@@ -116,6 +153,27 @@ impl Connection {
         let address = self.out.socket().local_addr().unwrap_or(self.front.address);
         shown(address.ip(), address.port())
     }
+}
+
+/// What the answer to `protocol` says.
+fn flags_of(required: TlsRequired) -> ServerFlags {
+    let mut flags = ServerFlags::HAVE_TLS;
+    for (is_set, flag) in [
+        (required.login, ServerFlags::TLS_LOGIN),
+        (required.session && !required.login, ServerFlags::TLS_SESSION),
+        (required.data, ServerFlags::TLS_DATA),
+    ] {
+        if is_set {
+            flags = flags | flag;
+        }
+    }
+    flags
+}
+
+/// The refusal of a client without TLS.
+pub(crate) fn tls_required(what: &str) -> RequestError {
+    let text = format!("{what} over TLS only: use an address that begins with roots://");
+    RequestError::new(ErrorNumber::TLS_REQUIRED, text)
 }
 
 /// The address of another server.

@@ -1,0 +1,50 @@
+//! What can be wrong.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A server's certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
+pub enum CertificateError {
+    #[error("cannot read the {what} in {}: {problem}", path.display())]
+    Unreadable { what: &'static str, path: PathBuf, problem: String },
+    #[error("{} has no {what}: it must hold one in PEM form (-----BEGIN …-----)", path.display())]
+    Missing { what: &'static str, path: PathBuf },
+    #[error("the key {} may be read by others than its owner (mode {mode:04o}): chmod 600 it", path.display())]
+    OpenToOthers { path: PathBuf, mode: u32 },
+    #[error("the certificate {} and the key {} cannot be used: {source}", certificate.display(), key.display())]
+    Unusable { certificate: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("the certificate {} cannot be read as X.509: {problem}", path.display())]
+    NotX509 { path: PathBuf, problem: String },
+}
+
+/// The authorities to trust cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
+pub enum TrustError {
+    #[error("cannot read the certificates of authorities in {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "no certificate of an authority was found in {}: files in PEM form are expected, in a directory with names like 5168735f.0 or ca.pem",
+        path.display()
+    )]
+    Empty { path: PathBuf },
+    #[error(
+        "the system has no certificates of authorities: install the package ca-certificates, or name a file or directory"
+    )]
+    NoneInSystem,
+    #[error("the certificates of authorities cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// A TLS connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The other side, or its certificate, is not what it should be.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The other side has sent more than fits, or nothing that TLS knows.
+    #[error("TLS: {0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,32 @@
+//! TLS between clients and servers: the certificate that a server shows, the authorities that a client trusts, and the
+//! records of a connection.
+//!
+//! - [`ServerCertificate`]: certificate and key from files. They are read again when they change, without a restart.
+//! - [`Trust`]: the authorities of the system, or a directory as grid sites keep it: hashed names, with revocation lists.
+//! - [`Channel`]: one connection's encryption. It has no socket: its owner moves the bytes.
+//!
+//! Nodes of a cluster know each other by certificates of their own (`link`). Who a client is, is decided elsewhere.
+
+mod certificate;
+mod channel;
+mod error;
+mod required;
+mod trust;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+pub use certificate::{CertificateFiles, ServerCertificate};
+pub use channel::{Channel, Opened};
+pub use error::{CertificateError, ChannelError, TrustError};
+pub use required::TlsRequired;
+pub use trust::{GRID_AUTHORITIES, Trust, TrustSource};
+
+/// The cryptography of all connections: `ring`.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+"""TLS with the stock client: who must use it, that it is used, and certificates that are replaced while the node runs."""
+
+import os
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from clients import run
+from content import MIB, write
+from harness import weir
+
+DAYS = ["-days", "30"]
+
+
+class Authority:
+    """An authority of a site, and the certificates that it has made."""
+
+    def __init__(self, home: Path, name: str = "authority"):
+        self.home = home
+        self.trusted = home / "authorities"
+        self.trusted.mkdir()
+        self.openssl(
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            *DAYS,
+            "-subj",
+            f"/DC=org/DC=example/CN={name}",
+        )
+        hashed = self.openssl("x509", "-in", "ca.pem", "-noout", "-subject_hash").stdout.strip()
+        (self.trusted / f"{hashed}.0").write_bytes((home / "ca.pem").read_bytes())
+
+    def openssl(self, *arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["openssl", *arguments], cwd=self.home, check=True, capture_output=True, text=True)
+
+    def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1") -> tuple[Path, Path]:
+        key, certificate = self.home / f"{name}.key", self.home / f"{name}.pem"
+        self.openssl(
+            "req", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", f"{name}.csr", "-subj", f"/DC=org/DC=example/CN={name}"
+        )
+        (self.home / f"{name}.ext").write_text(f"subjectAltName={hosts}\n")
+        self.openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            str(certificate),
+            *DAYS,
+            "-extfile",
+            f"{name}.ext",
+        )
+        key.chmod(0o600)
+        return certificate, key
+
+
+@pytest.fixture(scope="module")
+def authority(base):
+    home = base / "tls-authority"
+    home.mkdir()
+    return Authority(home)
+
+
+@pytest.fixture
+def served(own_node, authority, tmp_path):
+    """Starts a node with a certificate."""
+
+    def start(required: str = "[]"):
+        certificate, key = authority.issue(tmp_path.name)
+        config = tmp_path / "weir.toml"
+        config.write_text(f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = {required}\n')
+        return own_node("--config", str(config))
+
+    return start
+
+
+@pytest.fixture
+def trusting(authority, monkeypatch):
+    monkeypatch.setenv("X509_CERT_DIR", str(authority.trusted))
+
+
+def secure(node) -> str:
+    return f"roots://localhost:{node.port}"
+
+
+def copies(url: str, tmp_path, size: int = 20 * MIB + 4711) -> None:
+    source, back = write(tmp_path / "source", "tls", size), tmp_path / "back"
+    run(["xrdcp", "-f", str(source), f"{url}//file"]).ok()
+    run(["xrdcp", "-f", f"{url}//file", str(back)]).ok()
+    assert back.read_bytes() == source.read_bytes()
+    assert f"{size}" in run(["xrdfs", url, "stat", "/file"]).ok().out
+
+
+def test_a_stock_client_speaks_tls_if_it_wants(served, trusting, tmp_path):
+    node = served()
+    for url in (secure(node), node.url.rstrip("/")):
+        copies(url, tmp_path)
+
+
+@pytest.mark.parametrize("required", ['["login"]', '["session"]', '["data"]', '["login", "data"]'])
+def test_what_requires_tls_gets_it_from_a_client_that_can(served, trusting, tmp_path, required):
+    node = served(required)
+    copies(node.url.rstrip("/"), tmp_path)
+    # And with further connections for the data.
+    source, back = tmp_path / "source", tmp_path / "back"
+    run(["xrdcp", "-f", "-S", "4", f"{node.url}/file", str(back)]).ok()
+    assert back.read_bytes() == source.read_bytes()
+    # One that cannot is refused, with the reason.
+    from raw import Raw
+
+    with pytest.raises(AssertionError, match="TLS"):
+        Raw(node.port)
+
+
+def test_nothing_is_in_the_clear(served, trusting, tmp_path):
+    node = served('["login"]')
+    secret = b"this must not be seen by others "
+    (tmp_path / "source").write_bytes(secret * 1000)
+    seen = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        port = proxy.getsockname()[1]
+        import threading
+
+        def pump(one, other):
+            while data := one.recv(65536):
+                seen.extend(data)
+                other.sendall(data)
+
+        def serve():
+            client, _ = proxy.accept()
+            server = socket.create_connection(("127.0.0.1", node.port))
+            threading.Thread(target=pump, args=(client, server), daemon=True).start()
+            threading.Thread(target=pump, args=(server, client), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        run(["xrdcp", "-f", str(tmp_path / "source"), f"roots://localhost:{port}//file"]).ok()
+    assert len(seen) > 32_000 and secret not in seen and b"/file" not in seen
+
+
+def shown(node) -> bytes:
+    """The certificate that the node shows."""
+    import struct
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", node.port), timeout=20) as plain:
+        plain.sendall(struct.pack(">iiiii", 0, 0, 0, 4, 2012))
+        # The answer to the handshake, then kXR_protocol with kXR_wantTLS.
+        assert len(plain.recv(16, socket.MSG_WAITALL)) == 16
+        plain.sendall(struct.pack(">2sHiBB10xi", b"\0\1", 3006, 0x511, 0x06, 3, 0))
+        header = plain.recv(8, socket.MSG_WAITALL)
+        assert header[:4] == b"\0\1\0\0", header
+        flags = plain.recv(struct.unpack(">i", header[4:])[0], socket.MSG_WAITALL)
+        assert struct.unpack(">iI", flags[:8])[1] & 0xC0000000 == 0xC0000000
+        with context.wrap_socket(plain) as encrypted:
+            return encrypted.getpeercert(binary_form=True)
+
+
+def test_a_replaced_certificate_is_used_without_a_restart(served, authority, tmp_path):
+    node = served()
+    before = shown(node)
+    certificate, key = authority.issue("replacing")
+    here = authority.home / f"{tmp_path.name}.pem"
+    os.replace(key, authority.home / f"{tmp_path.name}.key")
+    os.replace(certificate, here)
+    end = time.monotonic() + 30
+    while (after := shown(node)) == before:
+        assert time.monotonic() < end
+        time.sleep(1)
+    assert ssl.DER_cert_to_PEM_cert(after).strip() == here.read_text().strip()
+
+
+def test_half_a_handshake_and_silence_harm_nobody(served, trusting, tmp_path):
+    node = served('["login"]')
+    import struct
+
+    idle = []
+    for sent in (b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.0\r\n\r\n", bytes(1000)):
+        plain = socket.create_connection(("127.0.0.1", node.port), timeout=20)
+        plain.sendall(struct.pack(">iiiii", 0, 0, 0, 4, 2012))
+        plain.recv(16, socket.MSG_WAITALL)
+        plain.sendall(struct.pack(">2sHiBB10xi", b"\0\1", 3006, 0x511, 0x06, 3, 0))
+        plain.recv(16, socket.MSG_WAITALL)
+        plain.sendall(sent)
+        idle.append(plain)
+    copies(secure(node), tmp_path, 100_000)
+    # What is no TLS is cut off.
+    for plain in idle[2:]:
+        while plain.recv(4096):
+            pass
+    for plain in idle:
+        plain.close()
+
+
+def test_a_certificate_that_cannot_be_used_is_told_at_the_start(authority, tmp_path):
+    certificate, key = authority.issue("told")
+    config = tmp_path / "weir.toml"
+
+    def refused(text: str) -> str:
+        config.write_text(text)
+        done = weir("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--config", str(config), timeout=30)
+        assert done.returncode == 2, done
+        return done.stderr
+
+    assert "there is no certificate" in refused('tls.required = ["login"]\n')
+    assert "`tls.certificate` is not" in refused(f'tls.key = "{key}"\n')
+    assert "cannot read the certificate" in refused(f'tls.certificate = "{tmp_path}/none"\n')
+    key.chmod(0o644)
+    assert "mode 0644" in refused(f'tls.certificate = "{certificate}"\ntls.key = "{key}"\n')
+    assert "login, session and data" in refused('tls.required = ["all"]\n')
