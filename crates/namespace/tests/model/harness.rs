@@ -423,7 +423,7 @@ impl World {
                     }
                 }
                 let now = self.model.now;
-                self.model.ended.retain(|_, (_, until)| *until > now);
+                self.model.ended.retain(|_, ended| ended.until > now);
             }
             _ => {
                 let (client, len) = (self.client(&user), self.rng.random_range(0..4) * 100);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use types::{ClientIdentity, ErrorCode};
 
-use super::{Doing, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
+use super::{Doing, Ended, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
@@ -87,9 +87,7 @@ impl Model {
                 dropped.push(object);
             }
         }
-        if open.how == 1 || open.posc {
-            self.ended.remove(&who);
-        }
+        self.ended.remove(&who);
         let follow = open.how == 1;
         let at = match self.way(user, &open.path, follow).map_err(no)? {
             Way::At(at) => at,
@@ -214,7 +212,7 @@ impl Model {
         if let [object] = mine[..] {
             return self.reopen(user, open, object);
         }
-        let ended = self.ended.get(&who).filter(|(_, until)| *until > self.now).map(|(object, _)| *object);
+        let ended = self.ended.get(&who).filter(|ended| ended.until > self.now).copied();
         let missing = if ended.is_some() { ErrorCode::Stale } else { ErrorCode::NotFound };
         let at = match self.way(user, &open.path, true).map_err(no)? {
             Way::At(at) => at,
@@ -224,8 +222,16 @@ impl Model {
         if self.is_dir(ino) {
             return Err(no(ErrorCode::IsDirectory));
         }
-        if ended.is_some() && self.file(ino).map(|file| file.object) != ended {
-            return Err(no(ErrorCode::Stale));
+        let file = self.file(ino);
+        let is_interrupted = file.is_some_and(|file| matches!(file.state, State::Interrupted(_)));
+        let is_whole = file.is_some_and(|file| matches!(file.state, State::Complete | State::Updating(_)));
+        if let Some(ended) = ended {
+            let is_other = file.map(|file| file.object) != Some(ended.object);
+            let goes_on_twice = open.restarted && open.resume_visible && is_interrupted && ended.interrupted;
+            let in_earlier_boot = ended.boot != open.boot && !open.resume_visible && is_whole;
+            if ended.dropped || is_other || goes_on_twice || in_earlier_boot {
+                return Err(no(ErrorCode::Stale));
+            }
         }
         self.begin_update(user, open, who, ino, open.resume_visible).map_err(no)
     }
@@ -241,6 +247,14 @@ impl Model {
             State::Interrupted(_) => (Doing::New, Opened::Resumed, State::Open(who)),
             State::Complete => (Doing::Update, Opened::Update, State::Updating(who)),
         };
+        if resume {
+            self.ended.remove(&who);
+        }
+        if let State::Interrupted(by) = file.state
+            && by != who
+        {
+            self.fence_ended(by, file.object);
+        }
         let now = self.now;
         self.node_mut(ino).ctime = now;
         let changed = self.file_mut(ino).unwrap();
@@ -250,6 +264,26 @@ impl Model {
         let handle = self.start(who, file.object, file.last_epoch + 1, doing, ino, open);
         self.writers.get_mut(&file.object).unwrap().sums_before = sums_before;
         Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: Vec::new() })
+    }
+
+    /// Another client goes on with the object.
+    fn fence_ended(&mut self, by: usize, object: u64) {
+        if let Some(ended) = self.ended.get_mut(&by).filter(|ended| ended.object == object) {
+            ended.dropped = true;
+        }
+    }
+
+    /// Remembers a writer that its client may think is still there.
+    fn entomb(&mut self, writer: &Writer) -> &mut Ended {
+        let ended = Ended {
+            object: writer.object,
+            until: self.now + TOMB,
+            boot: writer.boot,
+            interrupted: false,
+            dropped: false,
+        };
+        self.ended.insert(writer.who, ended);
+        self.ended.get_mut(&writer.who).unwrap()
     }
 
     fn reopen(&mut self, user: &Who, open: &Open, object: u64) -> Result<OpenReply, (ErrorCode, bool)> {
@@ -296,6 +330,9 @@ impl Model {
         }
         if upload.state == UpState::Making {
             return Err(ErrorCode::Busy);
+        }
+        if upload.who != who {
+            self.fence_ended(upload.who, object);
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
@@ -379,7 +416,7 @@ impl Model {
                     upload.deadline = Some(now + KEEP);
                     upload.kept = len;
                     upload.epoch = writer.epoch;
-                    self.ended.insert(writer.who, (writer.object, now + TOMB));
+                    self.entomb(&writer);
                     return Err(code);
                 }
             }
@@ -391,7 +428,7 @@ impl Model {
             None
         };
         if at_grace_end {
-            self.ended.insert(writer.who, (writer.object, now + TOMB));
+            self.entomb(&writer);
         }
         Ok(reply)
     }
@@ -503,7 +540,7 @@ impl Model {
         }
         self.writers.remove(&handle.object);
         if at_grace_end {
-            self.ended.insert(writer.who, (writer.object, self.now + TOMB));
+            self.entomb(&writer);
         }
         Ok(true)
     }
@@ -517,7 +554,7 @@ impl Model {
     fn end_interrupted(&mut self, object: u64, kept: u64) {
         let writer = self.writers.remove(&object).unwrap();
         let now = self.now;
-        self.ended.insert(writer.who, (object, now + TOMB));
+        self.entomb(&writer).interrupted = true;
         if writer.doing == Doing::Upload {
             if kept == 0 {
                 self.uploads.remove(&object);
@@ -550,7 +587,7 @@ impl Model {
             return Err(ErrorCode::Denied);
         }
         if let Some(writer) = self.writers.remove(&object) {
-            self.ended.insert(writer.who, (object, self.now + TOMB));
+            self.entomb(&writer).dropped = true;
         }
         self.uploads.remove(&object);
         self.queue.insert(object);

@@ -116,12 +116,23 @@ pub struct Upload {
     pub attributes_at: Option<u64>,
 }
 
+/// The memory of a writer that ended without its client.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub object: u64,
+    pub until: i64,
+    pub boot: u128,
+    pub interrupted: bool,
+    /// Nobody goes on with it: it was forgotten, or another client has taken it over.
+    pub dropped: bool,
+}
+
 #[derive(Clone, Debug)]
 pub struct Model {
     pub nodes: BTreeMap<u64, Node>,
-    pub writers: BTreeMap<u64, Writer>,     // by object
-    pub uploads: BTreeMap<u64, Upload>,     // by object
-    pub ended: BTreeMap<usize, (u64, i64)>, // by who: object, until
+    pub writers: BTreeMap<u64, Writer>, // by object
+    pub uploads: BTreeMap<u64, Upload>, // by object
+    pub ended: BTreeMap<usize, Ended>,  // by who
     pub queue: BTreeSet<u64>,
     /// (client, path) pairs that ever wrote.
     pub who: Vec<(ClientIdentity, Vec<u8>)>,
