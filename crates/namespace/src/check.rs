@@ -241,9 +241,7 @@ impl Check<'_> {
                 let record = get_record(self.read, pointer.ino)?;
                 let agrees = match &record.kind {
                     Kind::Directory(there) => {
-                        there.parent == dir
-                            && there.name == name
-                            && pointer == (Dir { ino: record.ino, access: record.access, tree: there.tree })
+                        there.parent == dir && there.name == name && pointer == Dir::new(&record, there)
                     }
                     _ => false,
                 };

@@ -171,15 +171,22 @@ impl<'a> Decoder<'a> {
     /// Reads the tagged fields to the end. `visit` returns whether it knows the tag. Unknown fields that may be ignored are returned, so that the
     /// caller can keep them.
     pub(crate) fn tags(
-        mut self,
+        self,
         mut visit: impl FnMut(u8, &'a [u8]) -> Result<bool, BadValue>,
+    ) -> Result<Vec<u8>, BadValue> {
+        self.tags_with_rest(|tag, field, _| visit(tag, field))
+    }
+    /// Like [`Self::tags`]. `visit` also gets the number of bytes that follow the field, which tells where the field lies.
+    pub(crate) fn tags_with_rest(
+        mut self,
+        mut visit: impl FnMut(u8, &'a [u8], usize) -> Result<bool, BadValue>,
     ) -> Result<Vec<u8>, BadValue> {
         let mut extra = Vec::new();
         while let Some((&tag, _)) = self.rest.split_first() {
             let whole = self.rest;
             self.u8()?;
             let field = self.bytes(usize::from(u16::MAX))?;
-            if !visit(tag, field)? {
+            if !visit(tag, field, self.rest.len())? {
                 if tag >= MUST_UNDERSTAND {
                     return Err(BadValue::Newer(self.what, u64::from(tag)));
                 }

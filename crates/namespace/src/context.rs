@@ -171,6 +171,7 @@ op_tags! {
     RecordAbsent = 73,
     GiveDefaultPolicy = 74,
     WidenObject = 75,
+    SetAcl = 76,
 }
 
 /// An answer that can be remembered.

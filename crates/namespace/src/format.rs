@@ -78,7 +78,7 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
     if new {
         let root = Inode {
             ino: Ino::ROOT,
-            access: Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0o755 },
+            access: Access::new(PrincipalId(0), PrincipalId(0), 0o755),
             nlink: 1,
             mtime: now,
             ctime: now,
@@ -88,7 +88,12 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
             xattrs: 0,
             holders: 0,
             extra: Vec::new(),
-            kind: Kind::Directory(DirectoryRecord { parent: Ino::ROOT, name: Vec::new(), tree: TreeId::DEFAULT }),
+            kind: Kind::Directory(DirectoryRecord {
+                parent: Ino::ROOT,
+                name: Vec::new(),
+                tree: TreeId::DEFAULT,
+                default_acl: None,
+            }),
         };
         txn.put(&keys::inode(Ino::ROOT), &crate::tree::node::encode_record(&root, mark.epoch));
         TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
@@ -140,7 +145,7 @@ pub struct RaiseIncarnation {
 
 /// See [`RaiseIncarnation`].
 pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarnation) -> Result<Incarnation, NsError> {
-    let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
+    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &root, AccessKind::Own, &|| "the namespace".into())?;
     let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
     let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;

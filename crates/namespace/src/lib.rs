@@ -85,6 +85,10 @@ pub use restored::{
     AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
 };
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
+pub use tree::acl::{
+    ACL_NAMED_MAX, Acl, AclEdit, AclEntry, AclTag, ExtendedAcl, Named, NamedEntries, NamedEntry, Permissions,
+};
+pub use tree::acl_text::{AclEntries, AclNames, AclTextError, acl_text, parse_acl, parse_acl_names};
 pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 pub use tree::link::Link;
@@ -97,6 +101,7 @@ pub use tree::remove::{Remove, Removed};
 pub use tree::remove_any::RemoveAny;
 pub use tree::rename::{Rename, Renamed};
 pub use tree::rmdir::Rmdir;
+pub use tree::set_acl::SetAcl;
 pub use tree::symlink::{Symlink, readlink};
 pub use tree::xattr::{
     NamedValue, RemoveXattr, STATE_ATTRIBUTE, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs,

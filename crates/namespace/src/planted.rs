@@ -25,6 +25,16 @@ pub enum Bug {
     LateCommitUndoes = 9,
     /// Removing a directory leaves its policy behind.
     RmdirLeavesThePolicy = 10,
+    /// Named entries of an ACL grant what its mask withholds.
+    MaskIsIgnored = 11,
+    /// The first entry of one of the actor's groups decides, whatever the others grant.
+    FirstGroupDecides = 12,
+    /// A new inode gets all of the default ACL, whatever mode was asked for.
+    InheritedAclIgnoresMode = 13,
+    /// A new directory does not get the default ACL of its parent.
+    DirectoriesInheritNoDefaultAcl = 14,
+    /// An upload forgets the ACL that its file inherits.
+    UploadForgetsItsAcl = 15,
 }
 
 #[cfg(feature = "planted")]

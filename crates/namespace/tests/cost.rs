@@ -122,4 +122,12 @@ fn gets_puts_and_scans_are_as_documented() {
     assert_eq!(cost, (5, 2, 1), "open for update");
     assert_eq!(w.cost(commit(update.writer, 20)).1, (3, 3, 0), "commit of an update that keeps the length");
     assert_eq!(w.cost(ns::Remove { path: path("/d/f") }).1, (5, 5, 0), "remove");
+    let edit = || ns::parse_acl("user:6:rwx,group:7:r", &|_, _| None).unwrap().access;
+    let set = |access, default| ns::SetAcl { path: path("/d"), access, default };
+    assert_eq!(w.cost(set(Some(ns::AclEdit::Modify(edit())), None)).1, (3, 2, 0), "change the ACL of a directory");
+    assert_eq!(w.cost(open("/d/g", WriteMode::NewOnly)).1, (5, 4, 0), "open, new file in a directory with an ACL");
+    assert_eq!(w.cost(set(None, Some(ns::AclEdit::Modify(edit())))).1, (3, 2, 0), "give a default ACL");
+    let (new, cost) = w.cost(open("/d/h", WriteMode::NewOnly));
+    assert_eq!(cost, (6, 4, 0), "open, new file in a directory with a default ACL");
+    assert_eq!(w.cost(commit(new.writer, 10)).1, (3, 4, 0), "commit of a new file with an ACL");
 }

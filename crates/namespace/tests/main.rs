@@ -1,5 +1,6 @@
 //! The integration tests of the namespace: one program, because each program costs a link.
 
+mod acls;
 mod backfill;
 mod cost;
 mod crash;

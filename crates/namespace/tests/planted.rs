@@ -52,6 +52,11 @@ fn each_planted_bug_is_found() {
         Bug::CommitOverwritesNewName,
         Bug::LateCommitUndoes,
         Bug::RmdirLeavesThePolicy,
+        Bug::MaskIsIgnored,
+        Bug::FirstGroupDecides,
+        Bug::InheritedAclIgnoresMode,
+        Bug::DirectoriesInheritNoDefaultAcl,
+        Bug::UploadForgetsItsAcl,
     ] {
         let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -27,7 +27,7 @@ pub(crate) fn all<T>(
 }
 
 pub(crate) fn administrator(ctx: &Context) -> Result<(), NsError> {
-    let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
+    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &root, AccessKind::Own, &|| "the cluster".into())
 }
 

@@ -8,7 +8,9 @@ use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::forget_latest_change;
 use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, permit};
 
-/// Sets the permission bits; the owner may.
+/// Sets the permission bits; the owner may. If the file has further ACL entries, the group bits are their mask.
+///
+/// The set-group-ID bit stays off if the owner is no member of the file's group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chmod {
     /// The path.
@@ -18,6 +20,9 @@ pub struct Chmod {
 }
 
 /// Sets owner or group. The administrator may; an owner may give the file to another of its own groups.
+///
+/// A file, not a directory, loses its set-user-ID bit. It loses the set-group-ID bit too if its group may execute it, or if the caller is no member of
+/// its group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chown {
     /// The path.
@@ -39,17 +44,19 @@ pub struct Utimes {
     pub atime: Option<Timestamp>,
 }
 
-fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsError> {
+/// The inode at `path`, if the actor owns it.
+pub(crate) fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsError> {
     let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
     let located = locate_entry(txn, parent.ino, &name, entry)?;
     permit(&ctx.actor, &located.inode.access, AccessKind::Own, &|| path.to_string())?;
     Ok(located)
 }
 
-fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
+/// Writes changed attributes.
+pub(crate) fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
     located.inode.ctime = ctx.now;
     match &located.inode.kind {
-        // A directory's entry repeats the owner, group and mode.
+        // A directory's entry repeats the owner, group, mode and access ACL.
         Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
         _ => located.store(txn, ctx),
     }
@@ -59,6 +66,7 @@ fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
 pub fn chmod(txn: &mut dyn Txn, ctx: &Context, request: &Chmod) -> Result<(), NsError> {
     let mut located = find_own(txn, ctx, &request.path)?;
     located.inode.access.mode = request.mode & 0o7777;
+    located.inode.access.keep_setgid_for(&ctx.actor);
     store(txn, ctx, located);
     Ok(())
 }
@@ -79,6 +87,13 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
             return Err(denied("an owner may choose among its own groups only"));
         }
         located.inode.access.group = group;
+    }
+    // Nobody may run with the rights of an owner or group that have not agreed to it. A directory's bits mean something else.
+    let is_given = request.owner.is_some() || request.group.is_some();
+    if is_given && !located.inode.is_dir() {
+        let access = &mut located.inode.access;
+        access.mode &= if access.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+        access.keep_setgid_for(actor);
     }
     store(txn, ctx, located);
     Ok(())

@@ -4,14 +4,14 @@ use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PrincipalId, SnapshotEpoch,
 
 pub use types::WriterKey;
 
-use crate::Access;
+use crate::{Access, Acl};
 
 /// The record to which a name points.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inode {
     /// Its number.
     pub ino: Ino,
-    /// Owner, group and mode.
+    /// Owner, group, mode and access ACL.
     pub access: Access,
     /// The number of its names; 1 for a directory; 0 if it is unlinked and held.
     pub nlink: u32,
@@ -55,6 +55,8 @@ pub struct DirectoryRecord {
     pub name: Vec<u8>,
     /// The tree to which it and its files belong.
     pub tree: TreeId,
+    /// The ACL that its new inodes get.
+    pub default_acl: Option<Box<Acl>>,
 }
 
 /// The object of a file as the namespace knows it.
@@ -128,6 +130,15 @@ impl Inode {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The default ACL of a directory that has one.
+    #[must_use]
+    pub fn default_acl(&self) -> Option<&Acl> {
+        match &self.kind {
+            Kind::Directory(dir) => dir.default_acl.as_deref(),
+            _ => None,
+        }
     }
 
     /// The owner.

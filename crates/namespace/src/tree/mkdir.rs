@@ -4,8 +4,9 @@ use kv::Txn;
 use types::{Ino, NsPath};
 
 use crate::tree::inode::{DirectoryRecord, Kind};
+use crate::tree::new_access::access_of_directory;
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
-use crate::tree::walk::{Last, MissingName, Resolved, Walk, new_access, walk};
+use crate::tree::walk::{Last, MissingName, Resolved, Walk, walk};
 use crate::trees::totals::{Touch, adjust};
 use crate::{AccessKind, Context, NsError, OpTag, Operation, permit};
 
@@ -34,13 +35,12 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
     permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
-    let mut access = new_access(&ctx.actor, parent, mode);
-    access.mode |= parent.access.mode & 0o2000; // set-group-id is inherited
-    let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree };
+    let (access, default_acl) = access_of_directory(txn, &ctx.actor, parent, mode)?;
+    let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree, default_acl };
     let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
     put_directory(txn, ctx, &inode, &record);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
-    Ok(Dir { ino, access, tree: parent.tree })
+    Ok(Dir::new(&inode, &record))
 }
 
 /// Creates the missing directories of a path. A link's target may not contain `..` after a missing name.
@@ -48,11 +48,11 @@ fn make_way<'a>(
     txn: &mut dyn Txn,
     ctx: &Context,
     path: &NsPath,
-    from: &Dir,
+    from: Dir,
     names: impl Iterator<Item = &'a [u8]>,
     mode: u16,
 ) -> Result<(Dir, u32), NsError> {
-    let (mut dir, mut made) = (*from, 0);
+    let (mut dir, mut made) = (from, 0);
     for name in names {
         if name == b".." {
             return Err(NsError::NotFound(path.to_string(), "directory on the way (a link leads over `..`)"));
@@ -75,7 +75,9 @@ pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, la
                 return Err(NsError::NotFound(path.to_string(), "directory on the way"));
             }
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
-            let (parent, _) = make_way(txn, ctx, path, &dir, names, ctx.limits.mkpath_mode)?;
+            // No client has asked for a mode. As a umask, the usual one does not limit a default ACL.
+            let mode = if dir.has_default_acl { 0o777 } else { ctx.limits.mkpath_mode };
+            let (parent, _) = make_way(txn, ctx, path, dir, names, mode)?;
             Ok(Resolved { parent, name: last_name, entry: None, only_directory: false })
         }
     }
@@ -90,7 +92,7 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
         Walk::MissingName(missing) if request.parents => {
             let MissingName { dir, name, rest, .. } = missing;
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
-            let (dir, made) = make_way(txn, ctx, path, &dir, names, request.mode)?;
+            let (dir, made) = make_way(txn, ctx, path, dir, names, request.mode)?;
             Ok(MkdirResult { ino: dir.ino, made })
         }
         Walk::MissingName(missing) => {

@@ -1,11 +1,13 @@
 //! Reading and writing inodes, wherever their records are stored: in the entry (one link), or under `I`.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use kv::{Read, ScanOrder, Txn};
 use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PATH_MAX, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
+use crate::tree::acl::Acl;
+use crate::tree::acl_codec;
 use crate::tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 use crate::{Access, Context, NsError, keys};
 
@@ -29,6 +31,9 @@ const TAG_GROUP: u8 = 0x82;
 const TAG_SHARED: u8 = 0x83;
 const TAG_HOLDERS: u8 = 0x84;
 const TAG_XATTRS: u8 = 0x85;
+const TAG_ACL: u8 = 0x86;
+/// In a directory's record: its default ACL. In its entry, empty: the record has one.
+const TAG_DEFAULT_ACL: u8 = 0x87;
 const TAG_ATIME: u8 = 0x01;
 
 /// The value of an entry (`D`).
@@ -43,14 +48,40 @@ pub(crate) enum Dentry {
 }
 
 /// The fields of a directory that a walk needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Dir {
     pub ino: Ino,
     pub access: Access,
     pub tree: TreeId,
+    /// Whether its record has a default ACL. A walk does not need that, so the entry does not repeat it.
+    pub has_default_acl: bool,
+}
+
+impl Dir {
+    pub(crate) fn new(inode: &Inode, record: &DirectoryRecord) -> Self {
+        let has_default_acl = record.default_acl.is_some();
+        Self { ino: inode.ino, access: inode.access.clone(), tree: record.tree, has_default_acl }
+    }
+
+    /// The default ACL. Costs a get if there is one.
+    pub(crate) fn default_acl(&self, read: &dyn Read) -> Result<Option<Box<Acl>>, NsError> {
+        if !self.has_default_acl {
+            return Ok(None);
+        }
+        Ok(get_directory(read, self.ino)?.1.default_acl)
+    }
 }
 
 impl Dentry {
+    /// The access, if the entry has it.
+    fn access(&mut self) -> Option<&mut Access> {
+        match self {
+            Dentry::Record(inode) => Some(&mut inode.access),
+            Dentry::Directory(dir) => Some(&mut dir.access),
+            Dentry::Pointer(_) => None,
+        }
+    }
+
     pub(crate) fn ino(&self) -> Ino {
         match self {
             Dentry::Record(inode) => inode.ino,
@@ -75,8 +106,12 @@ fn encode_access(out: &mut Encoder, access: &Access) {
 }
 
 fn decode_access(from: &mut Decoder<'_>) -> Result<Access, BadValue> {
-    Ok(Access { mode: from.u16()?, owner: PrincipalId(from.u32()?), group: PrincipalId(from.u32()?) })
+    let mode = from.u16()?;
+    Ok(Access::new(PrincipalId(from.u32()?), PrincipalId(from.u32()?), mode))
 }
+
+/// Where the field of an access ACL lies in a value. Whoever decodes the value puts the ACL in.
+type AclPlace = Option<Range<usize>>;
 
 /// Encodes the record as written in `epoch`, whatever its own epoch says.
 pub(crate) fn encode_record(inode: &Inode, epoch: SnapshotEpoch) -> Vec<u8> {
@@ -122,6 +157,12 @@ pub(crate) fn encode_record(inode: &Inode, epoch: SnapshotEpoch) -> Vec<u8> {
     }
     if inode.xattrs != 0 {
         out.tag_u32(TAG_XATTRS, inode.xattrs);
+    }
+    if let Some(acl) = &inode.access.extended {
+        acl_codec::put_extended(&mut out, TAG_ACL, acl);
+    }
+    if let Kind::Directory(DirectoryRecord { default_acl: Some(acl), .. }) = &inode.kind {
+        acl_codec::put_default(&mut out, TAG_DEFAULT_ACL, acl);
     }
     out.0
 }
@@ -177,7 +218,7 @@ fn decode_content(from: &mut Decoder<'_>) -> Result<Content, BadValue> {
     Ok(Content { object, group: GroupId::DEFAULT, len, state, sums, generation, shared: false })
 }
 
-fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
+fn decode_record(mut from: Decoder<'_>, value: &[u8], acl: &mut AclPlace) -> Result<Inode, BadValue> {
     let kind = from.u8()?;
     let access = decode_access(&mut from)?;
     let ino = Ino(from.u64()?);
@@ -189,13 +230,13 @@ fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
         KIND_FILE => Kind::File(decode_content(&mut from)?),
         KIND_DIRECTORY => {
             let (parent, tree) = (Ino(from.u64()?), TreeId(from.u64()?));
-            Kind::Directory(DirectoryRecord { parent, name: from.name()?.to_vec(), tree })
+            Kind::Directory(DirectoryRecord { parent, name: from.name()?.to_vec(), tree, default_acl: None })
         }
         KIND_SYMLINK => Kind::Symlink(from.bytes(PATH_MAX)?.to_vec()),
         _ => return Err(BadValue::Damaged("it has an unknown kind")),
     };
     let (mut nlink, mut atime, mut xattrs, mut holders) = (1, None, 0, 0);
-    let extra = from.tags(|tag, field| {
+    let extra = from.tags_with_rest(|tag, field, rest| {
         match (tag, &mut kind) {
             (TAG_ATIME, _) => atime = Some(Timestamp(field_u64(field)?.cast_signed())),
             (TAG_NLINK, _) => nlink = field_u32(field)?,
@@ -203,6 +244,9 @@ fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
             (TAG_SHARED, Kind::File(content)) => content.shared = true,
             (TAG_HOLDERS, _) => holders = field_u32(field)?,
             (TAG_XATTRS, _) => xattrs = field_u32(field)?,
+            (TAG_ACL, Kind::File(_) | Kind::Directory(_)) => *acl = Some(place(value, field, rest)),
+            (TAG_DEFAULT_ACL, Kind::Directory(dir)) => dir.default_acl = Some(Box::new(acl_codec::default(field)?)),
+            (TAG_ACL | TAG_DEFAULT_ACL, _) => return Err(BadValue::Damaged("it has an ACL that its kind cannot have")),
             _ => return Ok(false),
         }
         Ok(true)
@@ -224,13 +268,44 @@ fn encode_directory_entry(dir: &Dir) -> Vec<u8> {
     encode_access(&mut out, &dir.access);
     out.u64(dir.ino.0);
     out.u64(dir.tree.0);
+    if let Some(acl) = &dir.access.extended {
+        acl_codec::put_extended(&mut out, TAG_ACL, acl);
+    }
+    if dir.has_default_acl {
+        out.tag(TAG_DEFAULT_ACL, &[]);
+    }
     out.0
 }
 
+fn place(value: &[u8], field: &[u8], rest: usize) -> Range<usize> {
+    let end = value.len() - rest;
+    end - field.len()..end
+}
+
 pub(crate) fn decode_dentry(value: &[u8]) -> Result<Dentry, BadValue> {
+    let mut place = None;
+    let mut dentry = decode_dentry_apart(value, &mut place)?;
+    if let (Some(place), Some(access)) = (place, dentry.access()) {
+        access.extended = Some(acl_codec::extended(&value[place])?);
+    }
+    Ok(dentry)
+}
+
+/// The same, and uses the memory of the value for its ACL.
+fn dentry_of(value: Vec<u8>) -> Result<Dentry, BadValue> {
+    let mut place = None;
+    let mut dentry = decode_dentry_apart(&value, &mut place)?;
+    if let (Some(place), Some(access)) = (place, dentry.access()) {
+        access.extended = Some(acl_codec::take_extended(value, place)?);
+    }
+    Ok(dentry)
+}
+
+/// Decodes all but the ACL, and says where that is.
+fn decode_dentry_apart(value: &[u8], acl: &mut AclPlace) -> Result<Dentry, BadValue> {
     let mut from = Decoder::new(value, "a directory entry")?;
     match from.u8()? {
-        FORM_RECORD => decode_record(from).map(Dentry::Record),
+        FORM_RECORD => decode_record(from, value, acl).map(Dentry::Record),
         FORM_POINTER => {
             let ino = Ino(from.u64()?);
             from.end()?;
@@ -239,8 +314,16 @@ pub(crate) fn decode_dentry(value: &[u8]) -> Result<Dentry, BadValue> {
         FORM_DIRECTORY => {
             let access = decode_access(&mut from)?;
             let (ino, tree) = (Ino(from.u64()?), TreeId(from.u64()?));
-            from.end()?;
-            Ok(Dentry::Directory(Dir { ino, access, tree }))
+            let mut has_default_acl = false;
+            from.tags_with_rest(|tag, field, rest| {
+                match tag {
+                    TAG_ACL => *acl = Some(place(value, field, rest)),
+                    TAG_DEFAULT_ACL => has_default_acl = true,
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?;
+            Ok(Dentry::Directory(Dir { ino, access, tree, has_default_acl }))
         }
         _ => Err(BadValue::Damaged("a directory entry has an unknown form")),
     }
@@ -257,7 +340,14 @@ pub(crate) fn encode_back(parent: Ino, name: &[u8]) -> Vec<u8> {
 pub(crate) fn decode_inode_value(value: &[u8]) -> Result<InodeValue, BadValue> {
     let mut from = Decoder::new(value, "an inode")?;
     match from.u8()? {
-        FORM_RECORD => decode_record(from).map(InodeValue::Record),
+        FORM_RECORD => {
+            let mut place = None;
+            let mut inode = decode_record(from, value, &mut place)?;
+            if let Some(place) = place {
+                inode.access.extended = Some(acl_codec::extended(&value[place])?);
+            }
+            Ok(InodeValue::Record(inode))
+        }
         FORM_BACK => {
             let parent = Ino(from.u64()?);
             let name = from.name()?.to_vec();
@@ -270,7 +360,7 @@ pub(crate) fn decode_inode_value(value: &[u8]) -> Result<InodeValue, BadValue> {
 
 pub(crate) fn get_dentry(read: &dyn Read, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, NsError> {
     let key = keys::dentry(dir, name);
-    read.get(&key)?.map(|value| decode_dentry(&value).map_err(|bad| bad.at(&key))).transpose()
+    read.get(&key)?.map(|value| dentry_of(value).map_err(|bad| bad.at(&key))).transpose()
 }
 
 pub(crate) fn get_inode_value(read: &dyn Read, ino: Ino) -> Result<Option<InodeValue>, NsError> {
@@ -377,8 +467,8 @@ pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], i
 pub(crate) fn put_directory(txn: &mut dyn Txn, ctx: &Context, inode: &Inode, dir: &DirectoryRecord) {
     txn.put(&keys::inode(inode.ino), &encode_record(inode, ctx.epoch));
     if inode.ino != Ino::ROOT {
-        let entry = Dir { ino: inode.ino, access: inode.access, tree: dir.tree };
-        txn.put(&keys::dentry(dir.parent, &dir.name), &encode_directory_entry(&entry));
+        let entry = encode_directory_entry(&Dir::new(inode, dir));
+        txn.put(&keys::dentry(dir.parent, &dir.name), &entry);
     }
 }
 

@@ -1,10 +1,13 @@
-//! The only permission check: owner, group, mode. The administrator (principal 0) passes.
+//! The only permission check: owner, group, mode and ACL, as in acl(5). The administrator (principal 0) passes.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use types::{ClientIdentity, PrincipalId};
 
 use crate::NsError;
+use crate::planted::{self, Bug};
+use crate::tree::acl::{AclEntry, AclTag, ExtendedAcl, Named, NamedEntry, Permissions};
 
 /// The principal that makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,14 +39,31 @@ impl Actor {
 }
 
 /// The fields of an inode that a check needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The owner.
     pub owner: PrincipalId,
     /// The group.
     pub group: PrincipalId,
-    /// Permission bits as in POSIX (`07777`).
+    /// Permission bits as in POSIX (`07777`). With an extended ACL, the group bits are its mask.
     pub mode: u16,
+    /// Further entries, if there are any.
+    pub extended: Option<ExtendedAcl>,
+}
+
+impl Access {
+    /// Without further entries.
+    #[must_use]
+    pub const fn new(owner: PrincipalId, group: PrincipalId, mode: u16) -> Self {
+        Self { owner, group, mode, extended: None }
+    }
+
+    /// Takes the set-group-ID bit off, unless `actor` may give the rights of the group: it is a member, or the administrator.
+    pub(crate) fn keep_setgid_for(&mut self, actor: &Actor) {
+        if !actor.is_admin() && !actor.groups.contains(&self.group) {
+            self.mode &= !0o2000;
+        }
+    }
 }
 
 /// The kind of access.
@@ -55,7 +75,7 @@ pub enum AccessKind {
     Write,
     /// Pass through a directory (`x`).
     Pass,
-    /// Change mode, group, or times: owners only.
+    /// Change mode, group, ACL, or times: owners only.
     Own,
 }
 
@@ -78,7 +98,7 @@ pub fn permit(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() 
         return Ok(());
     }
     let owner = actor.principal == access.owner;
-    let bit = match want {
+    let wanted = match want {
         AccessKind::Own => {
             return if owner {
                 Ok(())
@@ -87,30 +107,116 @@ pub fn permit(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() 
                 Err(NsError::Denied { path: what(), rule })
             };
         }
-        AccessKind::Read => 4,
-        AccessKind::Write => 2,
-        AccessKind::Pass => 1,
+        AccessKind::Read => Permissions::READ,
+        AccessKind::Write => Permissions::WRITE,
+        AccessKind::Pass => Permissions::PASS,
     };
     let (shift, class) = if owner {
         (6, "owner")
+    } else if let Some(extended) = &access.extended {
+        return permit_by_acl(actor, access, extended, wanted, what);
     } else if actor.groups.contains(&access.group) {
         (3, "group")
     } else {
         (0, "others")
     };
-    if access.mode >> shift & bit != 0 {
+    if Permissions::of_mode(access.mode, shift).has(wanted) {
         return Ok(());
     }
-    let letter = match want {
-        AccessKind::Read => "r",
-        AccessKind::Write => "w",
-        AccessKind::Pass | AccessKind::Own => "x",
-    };
     let rule = format!(
-        "mode {:04o} of owner {} group {} gives {class} no {letter}, and you are {}",
-        access.mode, access.owner, access.group, actor.principal
+        "mode {:04o} of owner {} group {} gives {class} no {}, and you are {}",
+        access.mode,
+        access.owner,
+        access.group,
+        letter(wanted),
+        actor.principal
     );
     Err(NsError::Denied { path: what(), rule })
+}
+
+/// The algorithm of acl(5) for an actor that is not the owner: the entry of its name decides, or those of its groups, or that of others. One group
+/// that grants is enough. The mask limits all but the last.
+fn permit_by_acl(
+    actor: &Actor,
+    access: &Access,
+    extended: &ExtendedAcl,
+    wanted: Permissions,
+    what: &dyn Fn() -> String,
+) -> Result<(), NsError> {
+    let mask =
+        if planted::is(Bug::MaskIsIgnored) { Permissions::from_bits(7) } else { Permissions::of_mode(access.mode, 3) };
+    let mut in_group = actor.groups.contains(&access.group);
+    let mut grants = in_group && extended.group.has(wanted);
+    for entry in extended.named.iter() {
+        match entry.who {
+            Named::User(user) if user == actor.principal => {
+                return match entry.permissions.and(mask).has(wanted) {
+                    true => Ok(()),
+                    false => Err(denied(actor, access, &[entry.into()], wanted, what)),
+                };
+            }
+            Named::User(_) => {}
+            Named::Group(group) => {
+                if actor.groups.contains(&group) && !(planted::is(Bug::FirstGroupDecides) && in_group) {
+                    in_group = true;
+                    grants |= entry.permissions.has(wanted);
+                }
+            }
+        }
+    }
+    let granted = if in_group { grants && mask.has(wanted) } else { Permissions::of_mode(access.mode, 0).has(wanted) };
+    if granted {
+        return Ok(());
+    }
+    let deciding = if in_group {
+        groups_of(actor, access, extended)
+    } else {
+        vec![AclEntry { tag: AclTag::Other, permissions: Permissions::of_mode(access.mode, 0) }]
+    };
+    Err(denied(actor, access, &deciding, wanted, what))
+}
+
+/// The entries of the actor's groups.
+fn groups_of(actor: &Actor, access: &Access, extended: &ExtendedAcl) -> Vec<AclEntry> {
+    let owning = AclEntry { tag: AclTag::OwningGroup, permissions: extended.group };
+    let is_of = |entry: &NamedEntry| matches!(entry.who, Named::Group(group) if actor.groups.contains(&group));
+    let named = extended.named.iter().filter(is_of).map(AclEntry::from);
+    actor.groups.contains(&access.group).then_some(owning).into_iter().chain(named).collect()
+}
+
+/// Names the entries that decided, and the mask where it counts.
+#[cold]
+fn denied(
+    actor: &Actor,
+    access: &Access,
+    entries: &[AclEntry],
+    wanted: Permissions,
+    what: &dyn Fn() -> String,
+) -> NsError {
+    /// Most entries that the message shows.
+    const SHOWN_MAX: usize = 4;
+    let mut rule = String::from(if entries.len() == 1 { "the ACL's entry " } else { "the ACL's entries " });
+    for (number, entry) in entries.iter().take(SHOWN_MAX).enumerate() {
+        let _ = write!(rule, "{}{entry}", if number == 0 { "" } else { ", " });
+    }
+    if entries.len() > SHOWN_MAX {
+        let _ = write!(rule, " and {} more", entries.len() - SHOWN_MAX);
+    }
+    let is_masked = entries.iter().any(|entry| entry.tag != AclTag::Other && entry.permissions.has(wanted));
+    if is_masked {
+        let _ = write!(rule, " and the mask {}", Permissions::of_mode(access.mode, 3));
+    }
+    let verb = if entries.len() == 1 && !is_masked { "gives" } else { "give" };
+    let _ = write!(rule, " {verb} no {}, and you are {}", letter(wanted), actor.principal);
+    NsError::Denied { path: what(), rule }
+}
+
+fn letter(wanted: Permissions) -> &'static str {
+    match wanted {
+        Permissions::READ => "r",
+        Permissions::WRITE => "w",
+        _ => "x",
+    }
 }
 
 /// Denies the removal from a sticky directory, unless `actor` owns the directory or the entry.
@@ -126,4 +232,167 @@ pub(crate) fn permit_unlink(
     }
     let rule = format!("the directory is sticky, and neither it nor the entry (owner {entry_owner}) is yours");
     Err(NsError::Denied { path: what(), rule })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AclEdit, AclEntry};
+
+    const OWNER: u32 = 10;
+    const NAMED: u32 = 11;
+    const OTHER: u32 = 12;
+    const OWNING: u32 = 20;
+    const FIRST: u32 = 21;
+    const SECOND: u32 = 22;
+    const NO_GROUP: u32 = 29;
+
+    fn entry(tag: AclTag, bits: u8) -> AclEntry {
+        AclEntry { tag, permissions: Permissions::from_bits(bits) }
+    }
+
+    fn actor(id: u32, groups: &[u32]) -> Actor {
+        Actor { principal: PrincipalId(id), groups: groups.iter().map(|id| PrincipalId(*id)).collect() }
+    }
+
+    /// The entries of one case: a bit for each, whether it grants.
+    #[derive(Clone, Copy, Debug)]
+    struct Grants {
+        owner: bool,
+        named: bool,
+        owning: bool,
+        first: bool,
+        second: bool,
+        mask: bool,
+        other: bool,
+    }
+
+    /// acl(5), "access check algorithm", in its own words. Without a mask there are no named entries.
+    fn expected(grants: Grants, id: u32, groups: &[u32], has_names: bool) -> bool {
+        // 1. If the effective user ID of the process matches the user ID of the file object owner: if the ACL_USER_OBJ entry contains the requested
+        //    permissions, access is granted, else access is denied.
+        if id == OWNER {
+            return grants.owner;
+        }
+        // 2. else if the effective user ID of the process matches the qualifier of any entry of type ACL_USER: if the matching ACL_USER entry and
+        //    the ACL_MASK entry contain the requested permissions, access is granted, else access is denied.
+        if has_names && id == NAMED {
+            return grants.named && grants.mask;
+        }
+        // 3. else if the effective group ID or any of the supplementary group IDs of the process match the file group or the qualifier of any entry
+        //    of type ACL_GROUP: if the ACL contains an ACL_MASK entry: if the ACL_MASK entry and any of the matching ACL_GROUP_OBJ or ACL_GROUP
+        //    entries contain the requested permissions, access is granted, else access is denied; else (if there is no mask) the ACL_GROUP_OBJ
+        //    entry decides.
+        let in_owning = groups.contains(&OWNING);
+        let in_first = has_names && groups.contains(&FIRST);
+        let in_second = has_names && groups.contains(&SECOND);
+        if in_owning || in_first || in_second {
+            let any = in_owning && grants.owning || in_first && grants.first || in_second && grants.second;
+            return any && (grants.mask || !has_names);
+        }
+        // 4. else if the ACL_OTHER entry contains the requested permissions, access is granted, else access is denied.
+        grants.other
+    }
+
+    #[test]
+    fn each_combination_of_entries_decides_as_in_acl_5() {
+        let sets: [&[u32]; 8] = [
+            &[NO_GROUP],
+            &[OWNING],
+            &[FIRST],
+            &[SECOND, NO_GROUP],
+            &[NO_GROUP, SECOND, FIRST],
+            &[OWNING, FIRST],
+            &[FIRST, SECOND, OWNING],
+            &[],
+        ];
+        let kinds = [(AccessKind::Read, 4_u8), (AccessKind::Write, 2), (AccessKind::Pass, 1)];
+        let mut cases = 0;
+        for number in 0..1_u32 << 9 {
+            let bit = |at: u32| number >> at & 1 == 1;
+            let grants = Grants {
+                owner: bit(0),
+                named: bit(1),
+                owning: bit(2),
+                first: bit(3),
+                second: bit(4),
+                mask: bit(5),
+                other: bit(6),
+            };
+            let (has_names, others_granted) = (bit(7), bit(8));
+            for (kind, wanted) in kinds {
+                // The other two permissions must not matter.
+                let bits =
+                    |granted: bool| if granted { wanted } else { 0 } | if others_granted { 7 & !wanted } else { 0 };
+                let mut access = Access::new(PrincipalId(OWNER), PrincipalId(OWNING), 0);
+                let mut entries = vec![
+                    entry(AclTag::Owner, bits(grants.owner)),
+                    entry(AclTag::OwningGroup, bits(grants.owning)),
+                    entry(AclTag::Other, bits(grants.other)),
+                ];
+                if has_names {
+                    entries.push(entry(AclTag::Mask, bits(grants.mask)));
+                    entries.push(entry(AclTag::User(PrincipalId(NAMED)), bits(grants.named)));
+                    entries.push(entry(AclTag::User(PrincipalId(NAMED + 100)), 7));
+                    entries.push(entry(AclTag::Group(PrincipalId(FIRST)), bits(grants.first)));
+                    entries.push(entry(AclTag::Group(PrincipalId(SECOND)), bits(grants.second)));
+                    entries.push(entry(AclTag::Group(PrincipalId(SECOND + 100)), 7));
+                }
+                access.set_acl(&access.acl().edited(&AclEdit::Replace(entries)).unwrap());
+                for id in [OWNER, NAMED, OTHER] {
+                    for groups in sets {
+                        let result = permit(&actor(id, groups), &access, kind, &|| "/f".into());
+                        let expected = expected(grants, id, groups, has_names);
+                        assert_eq!(result.is_ok(), expected, "{kind:?} by {id} of {groups:?}, {has_names} {grants:?}");
+                        cases += 1;
+                    }
+                }
+                assert!(permit(&actor(0, &[]), &access, kind, &String::new).is_ok(), "the administrator passes");
+            }
+        }
+        assert_eq!(cases, 512 * 3 * 3 * 8);
+    }
+
+    #[test]
+    fn denial_names_the_entries_that_decided() {
+        let mut access = Access::new(PrincipalId(OWNER), PrincipalId(OWNING), 0o751);
+        let named = |id: u32| AclTag::User(PrincipalId(id));
+        let group = |id: u32| AclTag::Group(PrincipalId(id));
+        let entries =
+            vec![entry(named(NAMED), 6), entry(group(FIRST), 5), entry(group(SECOND), 2), entry(AclTag::Mask, 5)];
+        access.set_acl(&access.acl().edited(&AclEdit::Replace(entries)).unwrap());
+        let before = access.clone();
+        let rule = |id: u32, groups: &[u32], kind| {
+            permit(&actor(id, groups), &before, kind, &|| "/f".into()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            rule(NAMED, &[OWNING], AccessKind::Pass),
+            "/f: denied: the ACL's entry user:11:rw- gives no x, and you are 11"
+        );
+        assert_eq!(
+            rule(NAMED, &[], AccessKind::Write),
+            "/f: denied: the ACL's entry user:11:rw- and the mask r-x give no w, and you are 11"
+        );
+        assert_eq!(
+            rule(OTHER, &[FIRST, OWNING], AccessKind::Write),
+            "/f: denied: the ACL's entries group::r-x, group:21:r-x give no w, and you are 12"
+        );
+        assert_eq!(
+            rule(OTHER, &[SECOND], AccessKind::Write),
+            "/f: denied: the ACL's entry group:22:-w- and the mask r-x give no w, and you are 12"
+        );
+        assert_eq!(
+            rule(OTHER, &[NO_GROUP], AccessKind::Read),
+            "/f: denied: the ACL's entry other::--x gives no r, and you are 12"
+        );
+        assert!(rule(NAMED, &[OWNING], AccessKind::Own).contains("only its owner (10) may"));
+        access.mode &= 0o077;
+        let owner = permit(&actor(OWNER, &[]), &access, AccessKind::Read, &|| "/f".into()).unwrap_err().to_string();
+        assert!(owner.contains("mode 0051 of owner 10 group 20 gives owner no r"), "{owner}");
+        let many = (0..9).map(|id| entry(group(100 + id), 0)).collect();
+        access.set_acl(&access.acl().edited(&AclEdit::Modify(many)).unwrap());
+        let groups: Vec<u32> = (100..109).collect();
+        let many = permit(&actor(OTHER, &groups), &access, AccessKind::Read, &|| "/f".into()).unwrap_err().to_string();
+        assert!(many.contains("group:102:---, group:103:--- and 5 more give no r"), "{many}");
+    }
 }

@@ -3,8 +3,9 @@
 use kv::{Read, Txn};
 use types::{Ino, NsPath, PATH_MAX};
 
+use crate::tree::new_access::access_of_symlink;
 use crate::tree::node::{locate_entry, new_inode, put_new};
-use crate::tree::walk::{Last, new_access, resolve, resolve_existing};
+use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust};
 use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, permit};
 
@@ -41,7 +42,7 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     }
     permit(&ctx.actor, &at.parent.access, AccessKind::Write, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
-    let access = new_access(&ctx.actor, &at.parent, 0o777);
+    let access = access_of_symlink(&ctx.actor, &at.parent);
     let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
     put_new(txn, ctx, at.parent.ino, &at.name, &inode);
     adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;

@@ -1,7 +1,7 @@
 //! Walks a path: one get for each name, with `x` checked in each directory. Follows symbolic links.
 
 use kv::Read;
-use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
+use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
 use crate::{AccessKind, Actor, Inode, Kind, NsError, permit};
@@ -66,7 +66,7 @@ pub(crate) enum Walk {
 
 pub(crate) fn root(read: &dyn Read) -> Result<Dir, NsError> {
     let (inode, dir) = get_directory(read, Ino::ROOT)?;
-    Ok(Dir { ino: Ino::ROOT, access: inode.access, tree: dir.tree })
+    Ok(Dir::new(&inode, &dir))
 }
 
 fn shown(path: &NsPath) -> String {
@@ -76,7 +76,6 @@ fn shown(path: &NsPath) -> String {
 /// Walks `path` for `actor`. Does not yet refuse a file where the path names a directory.
 pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
     let mut dir = root(read)?;
-    let root = dir;
     // Most paths have no links, so the walk borrows the names from the path. A link puts owned names in front of the rest.
     let mut from_path = path.components().peekable();
     let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
@@ -94,7 +93,7 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             None => match from_path.next() {
                 Some(name) => name,
                 // The path is the root, or ends in a link to `/` or `..`, so it names a directory itself.
-                None => return Ok(Walk::Resolved(itself(read, root, dir)?)),
+                None => return Ok(Walk::Resolved(itself(read, dir)?)),
             },
         };
         let is_last = from_links.is_empty() && from_path.peek().is_none();
@@ -103,16 +102,18 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
             let (inode, parent) = get_directory(read, record.parent)?;
-            dir = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
+            dir = Dir::new(&inode, &parent);
             continue;
         }
         permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
-        let entry = get_dentry(read, dir.ino, name)?;
-        let link = match &entry {
+        let entry = match get_dentry(read, dir.ino, name)? {
             Some(Dentry::Directory(next)) if !is_last => {
-                dir = *next;
+                dir = next;
                 continue;
             }
+            entry => entry,
+        };
+        let link = match &entry {
             None if !is_last || path.ends_in_dot() => {
                 let name = name.to_vec();
                 let mut rest: Vec<Vec<u8>> = from_links.into_iter().rev().collect();
@@ -140,7 +141,7 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             return Err(NsError::Loop(shown(path)));
         }
         if target.first() == Some(&b'/') {
-            dir = root;
+            dir = root(read)?;
         }
         only_directory |= is_last && (target.ends_with(b"/") || target.ends_with(b"/."));
         push_target(&mut from_links, &target)?;
@@ -148,14 +149,14 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
 }
 
 /// For a path that ended in a directory and not in a name: the entry of that directory in its parent.
-fn itself(read: &dyn Read, root: Dir, dir: Dir) -> Result<Resolved, NsError> {
+fn itself(read: &dyn Read, dir: Dir) -> Result<Resolved, NsError> {
     if dir.ino == Ino::ROOT {
-        let entry = Some(Dentry::Directory(root));
-        return Ok(Resolved { parent: root, name: Vec::new(), entry, only_directory: true });
+        let entry = Some(Dentry::Directory(dir.clone()));
+        return Ok(Resolved { parent: dir, name: Vec::new(), entry, only_directory: true });
     }
     let (_, record) = get_directory(read, dir.ino)?;
     let (inode, parent) = get_directory(read, record.parent)?;
-    let parent = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
+    let parent = Dir::new(&inode, &parent);
     Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true })
 }
 
@@ -206,11 +207,4 @@ pub(crate) fn resolve_existing(
         Some(entry) => Ok((resolved.parent, resolved.name, entry)),
         None => Err(NsError::NotFound(path.to_string(), "file or directory")),
     }
-}
-
-/// The owner and mode of a new inode that `actor` creates in `dir`. Its group is the actor's, or the directory's if that is set-group-id.
-pub(crate) fn new_access(actor: &Actor, dir: &Dir, mode: u16) -> crate::Access {
-    let inherits = dir.access.mode & 0o2000 != 0;
-    let group: PrincipalId = if inherits { dir.access.group } else { actor.primary_group() };
-    crate::Access { owner: actor.principal, group, mode: mode & 0o7777 }
 }

@@ -121,7 +121,7 @@ pub(crate) fn drop_policy(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
 }
 
 fn directory(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<Ino, NsError> {
-    let nobody_else = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
+    let nobody_else = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let (_, _, entry) = resolve_existing(read, &ctx.actor, path, Last::Follow)?;
     match entry {

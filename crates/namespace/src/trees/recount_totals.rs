@@ -24,7 +24,7 @@ pub struct RecountTotals {
 /// right totals are unknown.
 pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals) -> Result<(), NsError> {
     let dir = request.dir;
-    let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
+    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &root, AccessKind::Own, &|| format!("the totals of inode {dir}"))?;
     match get_inode_value(txn, dir)? {
         Some(InodeValue::Record(inode)) if inode.is_dir() => {}

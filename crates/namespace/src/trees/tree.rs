@@ -54,7 +54,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     if path.is_root() {
         return Err(NsError::Invalid { what: "/".into(), why: "the root belongs to the default tree" });
     }
-    let nobody_else = Access { owner: types::PrincipalId(0), group: types::PrincipalId(0), mode: 0 };
+    let nobody_else = Access::new(types::PrincipalId(0), types::PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
     let Dentry::Directory(dir) = entry else {

@@ -12,7 +12,7 @@ use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    Access, AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
+    AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
     UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
@@ -150,8 +150,7 @@ fn commit_upload(
         }
         NamePosition::Free => {
             let ino = if upload.replaces.is_some() { ctx.ids.next_ino()? } else { writer.ino };
-            let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
-            let mut inode = new_inode(ctx, ino, access, Kind::File(content));
+            let mut inode = new_inode(ctx, ino, upload.access(), Kind::File(content));
             inode.mtime = request.content.mtime.unwrap_or(ctx.now);
             inode.xattrs =
                 upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
@@ -197,7 +196,8 @@ fn find_place(
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
             // If the file to replace is gone, the open has not checked this permission.
-            let denied = permit(&ctx.actor, &parent.access, AccessKind::Write, &String::new).is_err();
+            let may = |want| permit(&ctx.actor, &parent.access, want, &String::new).is_ok();
+            let denied = !may(AccessKind::Write) || !may(AccessKind::Pass);
             if replaces.is_some() && denied {
                 return refuse(
                     ErrorCode::Denied,

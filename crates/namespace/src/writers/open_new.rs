@@ -4,9 +4,11 @@ use kv::Txn;
 use types::{Ino, NsPath, ObjectId, UploadId};
 
 use crate::groups::deletion::release_object;
+use crate::planted::{self, Bug};
 use crate::tree::mkdir::resolve_making;
+use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
-use crate::tree::walk::{Last, Resolved, new_access, resolve};
+use crate::tree::walk::{Last, Resolved, resolve};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
@@ -83,7 +85,7 @@ fn open_over(
         _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
         FileState::Open(by) => Err(crate::writers::begin::busy(txn, path, by, content.object)),
         _ => {
-            let access = Some(located.inode.access);
+            let access = Some(located.inode.access.clone());
             let replaces = Some((located.inode.ino, content));
             let target = Target { parent, name, replaces, access };
             new_upload(txn, ctx, request, key, target)
@@ -104,8 +106,8 @@ fn new_file(
     name: &[u8],
 ) -> Result<OpenedWrite, NsError> {
     let (ino, object) = (ctx.ids.next_ino()?, ctx.ids.next_object()?);
-    let access = new_access(&ctx.actor, parent, request.mode);
-    let inode = new_inode(ctx, ino, access, Kind::File(new_content(object, request.placement.group, key)));
+    let access = access_of_file(txn, &ctx.actor, parent, request.mode)?;
+    let inode = new_inode(ctx, ino, access.clone(), Kind::File(new_content(object, request.placement.group, key)));
     put_new(txn, ctx, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     let mut writer = begin_writer(ctx, request, key, WriterKind::New, ino, object);
@@ -123,7 +125,7 @@ struct Target<'a> {
     name: Vec<u8>,
     /// The file that it replaces, and the present object of that file.
     replaces: Option<(Ino, Content)>,
-    /// Owner and mode of the file that it replaces.
+    /// The access of the file that it replaces.
     access: Option<Access>,
 }
 
@@ -140,7 +142,10 @@ fn new_upload(
         Some((ino, _)) => ino,
         None => ctx.ids.next_ino()?,
     };
-    let access = target.access.unwrap_or_else(|| new_access(&ctx.actor, target.parent, request.mode));
+    let access = match target.access {
+        Some(access) => access,
+        None => access_of_file(txn, &ctx.actor, target.parent, request.mode)?,
+    };
     UploadRecord {
         upload,
         object,
@@ -155,6 +160,7 @@ fn new_upload(
         owner: ctx.actor.principal,
         group: access.group,
         mode: access.mode,
+        extended: access.extended.clone().filter(|_| !planted::is(Bug::UploadForgetsItsAcl)),
         created: ctx.now,
         deadline: None,
         epoch: 0,

@@ -4,8 +4,10 @@ use kv::Txn;
 use types::{ClientIdentity, ErrorCode, GroupId, Ino, ObjectId, PrincipalId, Timestamp, UploadId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
+use crate::tree::acl::ExtendedAcl;
+use crate::tree::acl_codec;
 use crate::tree::node::{decode_sums, encode_sums};
-use crate::{NsError, Read, Sums, WriterKey, keys};
+use crate::{Access, NsError, Read, Sums, WriterKey, keys};
 
 /// State of an upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +50,8 @@ pub struct UploadRecord {
     pub group: PrincipalId,
     /// The mode of the new file.
     pub mode: u16,
+    /// The further ACL entries of the new file.
+    pub extended: Option<ExtendedAcl>,
     /// When it began.
     pub created: Timestamp,
     /// When it expires; `None` while it has a writer.
@@ -82,6 +86,9 @@ const TAG_ATTRIBUTES: u8 = 0x80;
 
 /// A reader that does not know it would look in the wrong group.
 const TAG_PLACED: u8 = 0x81;
+
+/// A reader that does not know it would make the file without its ACL.
+const TAG_ACL: u8 = 0x82;
 
 /// Codes of a refused upload. They are part of the format.
 const REFUSALS: [(u8, ErrorCode); 5] = [
@@ -136,6 +143,9 @@ impl UploadRecord {
         if self.placed != GroupId::DEFAULT {
             out.tag_u64(TAG_PLACED, self.placed.0);
         }
+        if let Some(acl) = &self.extended {
+            acl_codec::put_extended(&mut out, TAG_ACL, acl);
+        }
         out.0
     }
 
@@ -168,6 +178,7 @@ impl UploadRecord {
         let mut replaces_content = None;
         let mut attributes = None;
         let mut placed = GroupId::DEFAULT;
+        let mut extended = None;
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
@@ -187,6 +198,10 @@ impl UploadRecord {
                 placed = GroupId(field_u64(field)?);
                 Ok(true)
             }
+            TAG_ACL => {
+                extended = Some(acl_codec::extended(field)?);
+                Ok(true)
+            }
             _ => Ok(false),
         })?;
         Ok(Self {
@@ -204,6 +219,7 @@ impl UploadRecord {
             owner,
             group,
             mode,
+            extended,
             created,
             deadline,
             kept_len,
@@ -211,6 +227,11 @@ impl UploadRecord {
             attributes,
             placed,
         })
+    }
+
+    /// The access of the new file.
+    pub(crate) fn access(&self) -> Access {
+        Access { extended: self.extended.clone(), ..Access::new(self.owner, self.group, self.mode) }
     }
 
     pub(crate) fn get(read: &dyn Read, upload: UploadId) -> Result<Option<Self>, NsError> {

@@ -7,8 +7,8 @@ use crate::codec::BadValue;
 use crate::groups::deletion::queue;
 use crate::scan::collect;
 use crate::{
-    Access, AccessKind, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd,
-    WriterKey, WriterRecord, keys, permit,
+    AccessKind, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd, WriterKey,
+    WriterRecord, keys, permit,
 };
 
 fn scan_from(after: Option<UploadId>) -> Vec<u8> {
@@ -82,8 +82,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
 
 /// Only the owner of an upload may change it.
 pub(crate) fn permit_own(ctx: &Context, upload: &UploadRecord) -> Result<(), NsError> {
-    let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
-    permit(&ctx.actor, &access, AccessKind::Own, &|| format!("upload {}", upload.upload))
+    permit(&ctx.actor, &upload.access(), AccessKind::Own, &|| format!("upload {}", upload.upload))
 }
 
 /// Forgets expired records of ended writers. Examines `limit` of them after `after`. Returns where to continue, or `None` at the end.

@@ -12,6 +12,7 @@ use types::{
     UploadId,
 };
 
+use super::acl::{Edit, For};
 use super::life::{Handle, Open, OpenReply, Opened};
 use super::names::put_xattr;
 use super::view::{View, compare, real};
@@ -51,6 +52,8 @@ pub struct World {
     pub lost_answers: u64,
     /// Policies set and removed.
     pub policies: u64,
+    /// ACLs changed.
+    pub acls: u64,
     pub log: Vec<String>,
     pub config: NamespaceConfig,
 }
@@ -99,6 +102,7 @@ impl World {
             repeats: 0,
             lost_answers: 0,
             policies: 0,
+            acls: 0,
             log: Vec::new(),
             config,
         };
@@ -217,8 +221,8 @@ impl World {
     fn user(&mut self) -> Who {
         match self.rng.random_range(0..10) {
             0..=6 => admin(),
-            7 | 8 => Who { id: 5, groups: vec![5, 9] },
-            _ => Who { id: 6, groups: vec![6, 9] },
+            7 | 8 => Who { id: 5, groups: vec![5, 8, 9] },
+            _ => Who { id: 6, groups: vec![6, 9, 8] },
         }
     }
 
@@ -354,8 +358,10 @@ impl World {
                 let model = self.model.symlink(&user, &path, &target);
                 self.agree(real, model)?;
             }
+            40 | 43 => self.acls(&user, &path, p)?,
             38..41 => {
-                let mode = [0o755, 0o777, 0o1777, 0o700, 0o644, 0o666, 0o600][self.rng.random_range(0..7)];
+                let modes = [0o755, 0o777, 0o1777, 0o700, 0o644, 0o666, 0o600, 0o6755, 0o2770];
+                let mode = modes[self.rng.random_range(0..modes.len())];
                 let real = self.change(&user, ns::Chmod { path: p, mode })?;
                 let model = self.model.chmod(&user, &path, mode);
                 self.agree(real, model)?;
@@ -368,7 +374,7 @@ impl World {
                 let model = self.model.chown(&user, &path, owner, group);
                 self.agree(real, model)?;
             }
-            43..45 => {
+            44 => {
                 let mtime = self.rng.random_ratio(2, 3).then(|| self.rng.random_range(-5..2_000_000_000_000));
                 let atime = self.rng.random_ratio(1, 3).then(|| self.rng.random_range(0..9));
                 let op = ns::Utimes { path: p, mtime: mtime.map(Timestamp), atime: atime.map(Timestamp) };
@@ -745,6 +751,72 @@ impl World {
             _ => Err(ErrorCode::Denied),
         };
         self.agree(real, model)?;
+        Ok(())
+    }
+
+    /// One entry of an ACL, of those about whom the model's users care.
+    fn acl_entry(&mut self) -> (For, u16) {
+        let of = match self.rng.random_range(0..12) {
+            0 => For::Owner,
+            1 => For::OwningGroup,
+            2 => For::Mask,
+            3 => For::Other,
+            4..7 => For::User([5, 6, 7][self.rng.random_range(0..3)]),
+            _ => For::Group([5, 8, 8, 9, 9][self.rng.random_range(0..5)]),
+        };
+        (of, self.rng.random_range(0..8))
+    }
+
+    /// A change of an ACL, for both sides.
+    fn acl_edit(&mut self) -> (ns::AclEdit, Edit) {
+        let mut entries: BTreeMap<For, u16> = BTreeMap::new();
+        for _ in 0..self.rng.random_range(0..6) {
+            let (of, bits) = self.acl_entry();
+            entries.insert(of, bits);
+        }
+        let mut given: Vec<(For, u16)> = entries.into_iter().collect();
+        let by = usize::from(given.len() > 1);
+        given.rotate_left(by);
+        let tag = |of: For| match of {
+            For::Owner => ns::AclTag::Owner,
+            For::User(id) => ns::AclTag::User(PrincipalId(id)),
+            For::OwningGroup => ns::AclTag::OwningGroup,
+            For::Group(id) => ns::AclTag::Group(PrincipalId(id)),
+            For::Mask => ns::AclTag::Mask,
+            For::Other => ns::AclTag::Other,
+        };
+        let permissions = |bits: u16| ns::Permissions::from_bits(bits as u8);
+        let real: Vec<ns::AclEntry> =
+            given.iter().map(|(of, bits)| ns::AclEntry { tag: tag(*of), permissions: permissions(*bits) }).collect();
+        match self.rng.random_range(0..8) {
+            0 => (ns::AclEdit::Clear, Edit::Clear),
+            1 | 2 => {
+                let names: Vec<For> = given.iter().map(|(of, _)| *of).collect();
+                let named = |of: &For| match of {
+                    For::User(id) => Some(ns::Named::User(PrincipalId(*id))),
+                    For::Group(id) => Some(ns::Named::Group(PrincipalId(*id))),
+                    _ => None,
+                };
+                let names: Vec<For> = names.into_iter().filter(|of| named(of).is_some()).collect();
+                (ns::AclEdit::Remove(names.iter().filter_map(named).collect()), Edit::Remove(names))
+            }
+            3 | 4 => (ns::AclEdit::Replace(real), Edit::Replace(given)),
+            _ => (ns::AclEdit::Modify(real), Edit::Modify(given)),
+        }
+    }
+
+    fn acls(&mut self, user: &Who, path: &[u8], p: NsPath) -> Checked {
+        let access = self.rng.random_ratio(3, 4).then(|| self.acl_edit());
+        let is_dir = self.model.existing(&admin(), path, true).is_ok_and(|(_, ino)| self.model.is_dir(ino));
+        let default = self.rng.random_ratio(if is_dir { 3 } else { 1 }, 6).then(|| self.acl_edit());
+        self.say(format!("  acl {access:?} {default:?}"));
+        let (access, of_access) = access.unzip();
+        let (default, of_default) = default.unzip();
+        let real = self.change(user, ns::SetAcl { path: p, access, default })?;
+        let model = self.model.set_acl(user, path, of_access.as_ref(), of_default.as_ref());
+        if self.agree(real, model)?.is_some() {
+            self.acls += 1;
+        }
         Ok(())
     }
 

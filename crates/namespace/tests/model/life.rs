@@ -46,6 +46,9 @@ pub struct OpenReply {
     pub dropped: Vec<u64>,
 }
 
+/// Owner, group, mode and further ACL entries.
+type NewAccess = (u32, u32, u16, Option<super::acl::Entries>);
+
 impl Model {
     pub fn open(&mut self, user: &Who, open: &Open) -> Res<OpenReply> {
         let before = self.clone();
@@ -96,8 +99,10 @@ impl Model {
                 if !open.mkpath || name == b".." {
                     return Err(no(ErrorCode::NotFound));
                 }
+                // No client has asked for this mode, so it does not limit a default ACL.
+                let mode = if self.node(dir).default.is_some() { 0o777 } else { 0o755 };
                 for name in names {
-                    dir = self.make_dir(user, dir, name, 0o755).map_err(no)?;
+                    dir = self.make_dir(user, dir, name, mode).map_err(no)?;
                 }
                 super::At { dir, name, there: None }
             }
@@ -105,8 +110,8 @@ impl Model {
         let Some(ino) = at.there else {
             self.may(user, at.dir, 2).map_err(no)?;
             if open.posc {
-                let node = self.access_of_new(user, at.dir, open.mode);
-                return Ok(self.start_upload(who, open, at.dir, at.name, None, (user.id, node.0, node.1), dropped));
+                let access = self.access_of_new(user, at.dir, open.mode);
+                return Ok(self.start_upload(who, open, at.dir, at.name, None, access, dropped));
             }
             let object = self.fresh();
             let file = File { object, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
@@ -148,13 +153,18 @@ impl Model {
         if matches!(file.state, State::Open(_)) {
             return Err(no(ErrorCode::Busy));
         }
-        let (group, mode) = (self.node(ino).group, self.node(ino).mode);
-        Ok(self.start_upload(who, open, at.dir, at.name, Some(ino), (user.id, group, mode), dropped))
+        let node = self.node(ino);
+        let access = (user.id, node.group, node.mode, node.further.clone());
+        Ok(self.start_upload(who, open, at.dir, at.name, Some(ino), access, dropped))
     }
 
-    fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> (u32, u16) {
-        let parent = self.node(dir);
-        (if parent.mode & 0o2000 != 0 { parent.group } else { user.groups[0] }, mode)
+    fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> NewAccess {
+        // As a file made now would get it.
+        let file = File { object: 0, len: 0, state: State::Complete, sums: None, generation: 0, last_epoch: 0 };
+        let mut then = self.clone();
+        let ino = then.new_node(user, dir, mode, Kind::File(file));
+        let node = then.node(ino);
+        (user.id, node.group, node.mode, node.further.clone())
     }
 
     fn start(&mut self, who: usize, object: u64, epoch: u32, doing: Doing, ino: u64, open: &Open) -> Handle {
@@ -172,7 +182,7 @@ impl Model {
         parent: u64,
         name: Vec<u8>,
         replaces: Option<u64>,
-        (owner, group, mode): (u32, u32, u16),
+        (owner, group, mode, further): NewAccess,
         dropped: Vec<u64>,
     ) -> OpenReply {
         let object = self.fresh();
@@ -190,6 +200,7 @@ impl Model {
             owner,
             group,
             mode,
+            further,
             deadline: None,
             kept: 0,
             epoch: 0,
@@ -472,6 +483,7 @@ impl Model {
             }
             if upload.replaces.is_some() {
                 self.may(user, upload.parent, 2)?;
+                self.may(user, upload.parent, 1)?;
             }
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
@@ -483,6 +495,7 @@ impl Model {
             }
             let node = self.node_mut(ino);
             (node.owner, node.group, node.mode) = (upload.owner, upload.group, upload.mode);
+            node.further = upload.further;
             node.xattrs = upload.xattrs;
             self.entries_mut(upload.parent).insert(upload.name, ino);
             self.become_complete(ino, object, epoch, len, sums, mtime);

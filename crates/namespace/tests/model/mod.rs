@@ -10,6 +10,7 @@
     clippy::print_stdout
 )] // a test may fail this way
 
+pub mod acl;
 pub mod harness;
 pub mod life;
 pub mod names;
@@ -58,6 +59,10 @@ pub struct Node {
     pub owner: u32,
     pub group: u32,
     pub mode: u16,
+    /// The entries of the access ACL that the mode does not hold, if there are any.
+    pub further: Option<acl::Entries>,
+    /// The default ACL of a directory.
+    pub default: Option<acl::Entries>,
     pub mtime: i64,
     pub ctime: i64,
     pub btime: i64,
@@ -108,6 +113,7 @@ pub struct Upload {
     pub owner: u32,
     pub group: u32,
     pub mode: u16,
+    pub further: Option<acl::Entries>,
     pub deadline: Option<i64>,
     pub kept: u64,
     pub epoch: u32,
@@ -164,6 +170,8 @@ impl Model {
             owner: 0,
             group: 0,
             mode: 0o755,
+            further: None,
+            default: None,
             mtime: now,
             ctime: now,
             btime: now,
@@ -280,15 +288,7 @@ impl Model {
 
     /// r, w or x (4, 2, 1) on a node.
     pub fn may(&self, who: &Who, ino: u64, bit: u16) -> Res<()> {
-        let node = self.node(ino);
-        let class = if who.id == node.owner {
-            node.mode >> 6
-        } else if who.groups.contains(&node.group) {
-            node.mode >> 3
-        } else {
-            node.mode
-        };
-        if who.id == 0 || class & bit != 0 { Ok(()) } else { Err(ErrorCode::Denied) }
+        if who.id == 0 || self.node(ino).grants(who, bit) { Ok(()) } else { Err(ErrorCode::Denied) }
     }
 
     pub fn owns(&self, who: &Who, ino: u64) -> Res<()> {
@@ -367,12 +367,14 @@ impl Model {
         let parent = self.node(dir);
         let inherits = parent.mode & 0o2000 != 0;
         let group = if inherits { parent.group } else { who.groups[0] };
-        let mode = if inherits && matches!(kind, Kind::Dir { .. }) { mode | 0o2000 } else { mode };
+        let default = parent.default.clone();
         let now = self.now;
-        let node = Node {
+        let mut node = Node {
             owner: who.id,
             group,
             mode,
+            further: None,
+            default: None,
             mtime: now,
             ctime: now,
             btime: now,
@@ -382,6 +384,17 @@ impl Model {
             holders: BTreeSet::new(),
             kind,
         };
+        match node.kind {
+            Kind::Link(_) => {}
+            Kind::Dir { .. } => {
+                node.inherit(default.as_ref());
+                node.mode |= if inherits { 0o2000 } else { 0 };
+            }
+            Kind::File(_) => {
+                node.inherit(default.as_ref());
+                node.keep_setgid_for(who);
+            }
+        }
         self.nodes.insert(ino, node);
         ino
     }

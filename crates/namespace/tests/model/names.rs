@@ -183,6 +183,7 @@ impl Model {
         let now = self.now;
         let node = self.node_mut(ino);
         node.mode = mode;
+        node.keep_setgid_for(who);
         node.ctime = now;
         Ok(())
     }
@@ -201,6 +202,13 @@ impl Model {
         }
         node.owner = owner.unwrap_or(node.owner);
         node.group = group.unwrap_or(node.group);
+        if (owner.is_some() || group.is_some()) && !matches!(node.kind, Kind::Dir { .. }) {
+            node.mode &= !0o4000;
+            if node.mode & 0o010 != 0 {
+                node.mode &= !0o2000;
+            }
+            node.keep_setgid_for(who);
+        }
         node.ctime = now;
         Ok(())
     }

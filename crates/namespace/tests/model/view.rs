@@ -28,6 +28,7 @@ pub struct Seen {
     pub owner: u32,
     pub group: u32,
     pub mode: u16,
+    pub acl: String,
     pub nlink: u32,
     pub times: (i64, i64, i64, Option<i64>),
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -36,7 +37,7 @@ pub struct Seen {
 }
 
 type SeenWriter = (String, Vec<u8>, u32, &'static str, u128, Option<u64>);
-type SeenUpload = (Vec<u8>, String, Option<i64>, u64, Vec<u8>, (u32, u32, u16), u32, Vec<(Vec<u8>, Vec<u8>)>);
+type SeenUpload = (Vec<u8>, String, Option<i64>, u64, Vec<u8>, (u32, u32, u16, usize), u32, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
@@ -88,6 +89,7 @@ fn real_node(read: &dyn Read, inode: &Inode, numbers: &mut Vec<u64>, xattrs: BTr
         owner: inode.access.owner.0,
         group: inode.access.group.0,
         mode: inode.access.mode,
+        acl: namespace::acl_text(&inode.access.acl(), inode.default_acl(), &|_| None),
         nlink: inode.nlink,
         times: (inode.mtime.0, inode.ctime.0, inode.btime.0, inode.atime.map(|t| t.0)),
         xattrs,
@@ -171,7 +173,12 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
             upload.deadline.map(|t| t.0),
             upload.kept_len,
             upload.name.clone(),
-            (upload.owner.0, upload.group.0, upload.mode),
+            (
+                upload.owner.0,
+                upload.group.0,
+                upload.mode,
+                upload.extended.map_or(0, |extended| 1 + extended.named.len()),
+            ),
             upload.epoch,
             upload.attributes.map_or(Vec::new(), |attributes| namespace::xattrs_of(read, attributes.at).unwrap()),
         );
@@ -215,6 +222,11 @@ impl Model {
             owner: node.owner,
             group: node.group,
             mode: node.mode,
+            acl: {
+                let mut entries = super::acl::show(&node.entries(), "");
+                entries.extend(node.default.iter().flat_map(|default| super::acl::show(default, "default:")));
+                entries.join(",")
+            },
             nlink: nlink as u32,
             times: (node.mtime, node.ctime, node.btime, node.atime),
             xattrs: node.xattrs.clone(),
@@ -259,7 +271,8 @@ impl Model {
                 UpState::Refused(code) => format!("refused {code:?}"),
             };
             let path = self.who[upload.who].1.clone();
-            let access = (upload.owner, upload.group, upload.mode);
+            let further = upload.further.as_ref().map_or(0, std::collections::BTreeMap::len);
+            let access = (upload.owner, upload.group, upload.mode, further);
             let xattrs = upload.xattrs.clone().into_iter().collect();
             let seen = (path, state, upload.deadline, upload.kept, upload.name.clone(), access, upload.epoch, xattrs);
             view.uploads.insert(upload.object, seen);
