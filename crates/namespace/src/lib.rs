@@ -6,7 +6,7 @@
 //! - Every operation decides by what it reads in its transaction and by its [`Context`]. So it can run again (conflicts) and be replayed.
 //! - A failed request changes nothing, except where its error says so ([`NsError::keeps_changes`]).
 //! - Inode and object numbers are never reused.
-//! - Every denial names its rule.
+//! - Every denial names its rule. None tells whether a name exists in a directory that the actor may not pass.
 //! - Nothing in memory grows with the number of files.
 //!
 //! Other crates do the rest. The store decides where bytes are and whether they are durable. The service identifies connections and ends grace
@@ -25,7 +25,8 @@
 //!
 //! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short
 //!    example.
-//! 2. Call [`permit`] for each right that the operation needs.
+//! 2. Call [`permit`] for each right that the operation needs. Walk the path before anything that depends on what it leads to, so that a denial is the
+//!    same for a name that does not exist (`tests/hidden_names.rs`: add the operation there).
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
 //!
@@ -92,7 +93,7 @@ pub use tree::acl_text::{AclEntries, AclNames, AclTextError, acl_text, parse_acl
 pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 pub use tree::link::Link;
-pub use tree::list::{ListEntry, ListPage, list, list_visit};
+pub use tree::list::{ListEntry, ListPage, list, list_visit, permit_list};
 pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
 pub use tree::mkdir::{Mkdir, MkdirResult};
 pub use tree::path_of::path_of;

@@ -6,6 +6,7 @@ mod cost;
 mod crash;
 mod digests;
 mod golden;
+mod hidden_names;
 mod membership;
 mod model;
 mod placing;

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use namespace::{AccessKind, NsError};
+use namespace::NsError;
 use types::{DigestKind, ErrorCode, FileName, Ino, NsPath};
 
 use crate::attributes::Stat;
@@ -46,7 +46,7 @@ pub struct ListEntry<'a> {
 }
 
 impl Service {
-    /// Begins to list `path`.
+    /// Begins to list `path`. Attributes of the entries need the right to pass the directory, as looking them up would.
     ///
     /// # Errors
     /// The path is not a directory, or the caller may not read it.
@@ -60,7 +60,7 @@ impl Service {
             if !directory.is_dir() {
                 return Err(NsError::NotDirectory(path.to_string()));
             }
-            namespace::permit(&actor, &directory.access, AccessKind::Read, &|| path.to_string())?;
+            namespace::permit_list(&actor, &directory.access, with_stat, &|| path.to_string())?;
             Ok(directory.ino)
         });
         let directory = looked_up.map_err(|error| Error::of_namespace(&"list", &error))?;

@@ -7,7 +7,7 @@ use types::{FileName, Ino};
 
 use crate::tree::node::{Dentry, Dir, decode_dentry, get_record};
 use crate::trees::totals::with_latest_change;
-use crate::{Inode, NsError, keys};
+use crate::{Access, AccessKind, Actor, Inode, NsError, keys, permit};
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,8 +92,23 @@ impl Chunk {
     }
 }
 
+/// Denies a listing of a directory with this access. Names need `r`. Attributes of what they name need `x` too, as looking up each name would.
+///
+/// # Errors
+///
+/// [`NsError::Denied`].
+pub fn permit_list(
+    actor: &Actor,
+    access: &Access,
+    with_attributes: bool,
+    what: &dyn Fn() -> String,
+) -> Result<(), NsError> {
+    permit(actor, access, AccessKind::Read, what)?;
+    if with_attributes { permit(actor, access, AccessKind::Pass, what) } else { Ok(()) }
+}
+
 /// The entries of directory `dir` after the name `after`, at most `limit` (and at most 65,536). The name `after` need not exist any more. The caller
-/// has checked `r` on the directory ([`crate::permit`]).
+/// has checked the permission ([`permit_list`]).
 pub fn list(read: &dyn Read, dir: Ino, after: Option<&FileName>, limit: usize) -> Result<ListPage, NsError> {
     let mut chunk = Chunk::default();
     let more = chunk.fill(read, dir, after.map(FileName::as_bytes), limit.min(PAGE_MAX))?;

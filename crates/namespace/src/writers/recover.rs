@@ -393,11 +393,12 @@ fn resume_upload(
     upload: UploadId,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
-    let record = UploadRecord::get(txn, upload)?;
-    let Some(mut record) = record.filter(|record| path.is_of_file(&record.path)) else {
-        return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload for that path"));
+    check_reachable(txn, ctx, path)?;
+    // An upload is not visible. So somebody else's is not found, whatever its path is.
+    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && permit_own(ctx, record).is_ok();
+    let Some(mut record) = UploadRecord::get(txn, upload)?.filter(is_own) else {
+        return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload of yours for that path"));
     };
-    permit_own(ctx, &record)?;
     must_not_be_striped(path, record.placed)?;
     if record.state == UploadState::BeingWritten {
         return Err(busy(txn, path, record.writer, record.object));

@@ -333,12 +333,14 @@ impl Model {
     }
 
     fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, object: u64) -> Res<OpenReply> {
-        let Some(upload) = self.uploads.get(&object).cloned().filter(|up| self.who[up.who].1 == open.path) else {
-            return Err(ErrorCode::NotFound);
-        };
-        if user.id != 0 && user.id != upload.owner {
+        if self.way(user, &open.path, true).is_err_and(|code| code == ErrorCode::Denied) {
             return Err(ErrorCode::Denied);
         }
+        let is_own = |upload: &Upload| user.id == 0 || user.id == upload.owner;
+        let found = self.uploads.get(&object).filter(|up| self.who[up.who].1 == open.path && is_own(up));
+        let Some(upload) = found.cloned() else {
+            return Err(ErrorCode::NotFound);
+        };
         if upload.state == UpState::Making {
             return Err(ErrorCode::Busy);
         }
