@@ -108,7 +108,9 @@ fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<FileMetadata
     let owner = owners.then_some((inode.access.owner.0, inode.access.group.0));
     let mut xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
     xattrs.retain(|(name, _)| !name.starts_with(namespace::DIGEST_ATTRIBUTE));
-    Ok(FileMetadata { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
+    // A plain file has no ACL. Its group must not get what only the mask has.
+    let mode = u32::from(inode.access.mode_without_acl());
+    Ok(FileMetadata { mode, time: system_time(inode.mtime), owner, xattrs })
 }
 
 fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report) -> Result<(), Error> {

@@ -386,6 +386,14 @@ impl Access {
         }
     }
 
+    /// The mode of a copy that cannot have the further entries. Its group bits are what the owning group gets, and not the mask, which may be more.
+    #[must_use]
+    pub fn mode_without_acl(&self) -> u16 {
+        let Some(extended) = &self.extended else { return self.mode };
+        let group = extended.group.and(Permissions::of_mode(self.mode, 3));
+        self.mode & !0o070 | u16::from(group.bits()) << 3
+    }
+
     /// Replaces the access ACL, and with it the nine lowest bits of the mode.
     pub(crate) fn set_acl(&mut self, acl: &Acl) {
         let bits = |permissions: Permissions| u16::from(permissions.bits());
@@ -420,6 +428,9 @@ mod tests {
         access.set_acl(&acl);
         assert_eq!(access.mode, 0o2660, "the mask holds all that the group class has");
         assert_eq!(shown(&access.acl()), "user::rw-,user:7:rw-,group::r--,mask::rw-,other::---");
+        assert_eq!(access.mode_without_acl(), 0o2640);
+        access.mode = 0o2620;
+        assert_eq!(access.mode_without_acl(), 0o2600);
         access.mode = 0o2600;
         let cleared = access.acl().edited(&AclEdit::Clear).unwrap();
         assert_eq!(shown(&cleared), "user::rw-,group::---,other::---", "nobody gets what the mask withheld");
