@@ -71,6 +71,8 @@ struct Looked {
     at: Timestamp,
     versions: [Option<Version>; 2],
     told: Option<Timestamp>,
+    /// Why the new files were not used, as the log says.
+    failed: Option<String>,
 }
 
 impl ServerCertificate {
@@ -86,7 +88,7 @@ impl ServerCertificate {
             .map_err(|source| unusable(&files, source))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&shown) as _);
-        let looked = Mutex::new(Looked { at: now, versions, told: None });
+        let looked = Mutex::new(Looked { at: now, versions, told: None, failed: None });
         let certificate = Arc::new(Self { files, shown, looked, config: Arc::new(config) });
         certificate.tell_of_its_end(now);
         Ok(certificate)
@@ -124,9 +126,19 @@ impl ServerCertificate {
                 Ok(current) => {
                     tracing::info!(ends = %current.ends, "the certificate for clients was replaced, and is in use");
                     *self.shown.0.write() = current;
-                    self.looked.lock().told = None;
+                    let mut looked = self.looked.lock();
+                    (looked.told, looked.failed) = (None, None);
                 }
-                Err(error) => tracing::error!(%error, "the new certificate is not used; the one before stays in use"),
+                Err(error) => {
+                    let error = error.to_string();
+                    let mut looked = self.looked.lock();
+                    // What was wrong may be mended without a trace in the files, such as a file's owner.
+                    looked.versions = [None; 2];
+                    if looked.failed.as_ref() != Some(&error) {
+                        tracing::error!(error, "the new certificate is not used; the one before stays in use");
+                        looked.failed = Some(error);
+                    }
+                }
             }
         }
         self.tell_of_its_end(now);

@@ -111,13 +111,15 @@ impl Channel {
     /// The connection cannot go on.
     pub fn seal(&self, parts: &[IoSlice<'_>], out: &mut Vec<u8>) -> Result<(), ChannelError> {
         let mut connection = self.connection.lock();
+        let mut written = Ok(());
         for part in parts {
-            connection.writer().write_all(part)?;
+            written = written.and_then(|()| connection.writer().write_all(part));
         }
+        // After an error too: it tells the other side why.
         while connection.wants_write() {
             connection.write_tls(out)?;
         }
-        Ok(())
+        Ok(written?)
     }
 
     /// Says that this side ends the connection. Appends to `out` what must be sent.

@@ -34,6 +34,8 @@ pub enum TrustError {
         "the system has no certificates of authorities: install the package ca-certificates, or name a file or directory"
     )]
     NoneInSystem,
+    #[error("the directory {} of authorities has more than 20,000 files", path.display())]
+    TooMany { path: PathBuf },
     #[error("the certificates of authorities cannot be used: {0}")]
     Unusable(String),
 }

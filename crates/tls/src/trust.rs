@@ -103,7 +103,11 @@ impl Found {
         let unreadable = |source| TrustError::Unreadable { path: directory.to_owned(), source };
         // Old and new hashes, and names, are links to one file.
         let mut seen = std::collections::HashSet::new();
-        for entry in fs::read_dir(directory).map_err(unreadable)?.take(FILES_MAX) {
+        for (number, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
+            if number == FILES_MAX {
+                // What is left out may be a revocation list.
+                return Err(TrustError::TooMany { path: directory.to_owned() });
+            }
             let entry = entry.map_err(unreadable)?;
             let name = entry.file_name();
             let Some((_, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };

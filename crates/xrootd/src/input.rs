@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags};
 
 use crate::config::{INPUT_BYTES, PACE_BYTES};
@@ -77,17 +76,22 @@ fn receive(
     flags: RecvFlags,
 ) -> io::Result<usize> {
     let Some(sealed) = sealed else {
-        return Ok(rustix::net::recvmsg(socket, slices, &mut RecvAncillaryBuffer::default(), flags)?.bytes);
+        return Ok(match slices {
+            [one] => rustix::net::recv(socket, &mut **one, flags)?.0,
+            several => rustix::net::recvmsg(socket, several, &mut RecvAncillaryBuffer::default(), flags)?.bytes,
+        });
     };
     let Some(into) = slices.iter_mut().find(|slice| !slice.is_empty()) else { return Ok(0) };
-    loop {
-        if let Some(count) = sealed.open(into).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))? {
-            return Ok(count);
-        }
-        if sealed.receive(socket, flags)? == 0 {
-            return Ok(0);
-        }
+    let mut open =
+        |sealed: &mut Sealed| sealed.open(into).map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+    if let Some(count) = open(sealed)? {
+        return Ok(count);
     }
+    if sealed.receive(socket, flags)? == 0 {
+        return Ok(0);
+    }
+    // Records come in pieces, and may have no data. The caller looks at its clocks in between.
+    open(sealed)?.ok_or_else(|| ErrorKind::WouldBlock.into())
 }
 
 /// The receiving half of a connection. The socket's receive timeout is `frame_time`.
@@ -152,6 +156,10 @@ impl Input {
     /// Whether the client is still connected, as far as the kernel knows. Never waits.
     pub(crate) fn is_open(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
+        // With TLS a client says that it ends, and these bytes may stay unread.
+        if self.sealed.is_some() && is_half_closed(&self.socket) {
+            return false;
+        }
         let mut byte = [0; 1];
         match recv(&*self.socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((n, _)) => n > 0,
@@ -209,6 +217,7 @@ impl Input {
             Ok(0) if in_frame => Err(InputEnd::HalfFrame),
             Ok(0) => Err(InputEnd::Closed),
             Ok(n) => {
+                self.check_login()?;
                 match self.frame_began {
                     None => self.frame_began = Some(Instant::now()),
                     Some(began) if began.elapsed() > self.frame_time => return Err(InputEnd::Stuck(self.frame_time)),
@@ -219,11 +228,7 @@ impl Input {
             Err(e) => match e.kind() {
                 ErrorKind::Interrupted => Ok(0),
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    if let Some((until, login_time)) = self.login_until
-                        && Instant::now() >= until
-                    {
-                        return Err(InputEnd::NoLogin(login_time));
-                    }
+                    self.check_login()?;
                     if self.frame_began.is_some_and(|began| began.elapsed() >= self.frame_time) {
                         return Err(InputEnd::Stuck(self.frame_time));
                     }
@@ -231,8 +236,15 @@ impl Input {
                 }
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if in_frame => Err(InputEnd::HalfFrame),
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Err(InputEnd::Closed),
-                _ => Err(e.into()),
+                _ => Err(e.downcast::<ChannelError>().map_or_else(InputEnd::Io, InputEnd::Tls)),
             },
+        }
+    }
+
+    fn check_login(&self) -> Result<(), InputEnd> {
+        match self.login_until {
+            Some((until, login_time)) if Instant::now() >= until => Err(InputEnd::NoLogin(login_time)),
+            _ => Ok(()),
         }
     }
 
@@ -296,7 +308,7 @@ impl Input {
                 turn.moved(count as u64);
                 Ok(count)
             }
-            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 turn.end();
                 receive(&socket, self.sealed.as_mut(), slices, RecvFlags::empty())
             }

@@ -243,6 +243,12 @@ impl Outgoing {
         let mut state = self.state.lock();
         let idle = state.is_idle();
         if idle {
+            if let Some(channel) = self.channel.get()
+                && channel.end(&mut state.pending).is_ok()
+            {
+                // Without this, TLS takes the end for an attack. It is small, and nothing else waits.
+                let _ = rustix::net::send(&*self.socket, &state.pending, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
             self.die(&mut state);
         }
         idle
@@ -532,7 +538,7 @@ fn send_sealed(
     let mut sealed = Vec::new();
     let mut waiting = 0;
     for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
-        if waiting + piece.len() > SEALED_AT_ONCE {
+        if waiting >= SEALED_AT_ONCE {
             send_all(socket, &sealed, &mut [], turn.as_deref_mut())?;
             sealed.clear();
             waiting = 0;

@@ -113,7 +113,7 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
             Request::Protocol(Protocol {
                 client_version: params.u32()?,
                 flags: ProtocolFlags(params.u8()?),
-                expect: Expect(params.u8()?),
+                expect: Expect::of_byte(params.u8()?),
             })
         }
         RequestKind::Query => {

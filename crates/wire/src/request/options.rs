@@ -193,6 +193,12 @@ flags! {
 pub struct Expect(pub u8);
 
 impl Expect {
+    /// Takes the low four bits (`kXR_ExpMask` in XProtocol.hh).
+    #[must_use]
+    pub fn of_byte(byte: u8) -> Self {
+        Self(byte & 0x0f)
+    }
+
     /// Not stated.
     pub const NONE: Self = Self(0);
     /// Bind.
