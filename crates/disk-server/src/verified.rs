@@ -39,6 +39,16 @@ impl VerifiedCapability {
             Self::Striped(striped) => matches!(striped.rights, StripedRights::Write { .. }),
         }
     }
+
+    /// The principal that the manager gave it to.
+    #[must_use]
+    pub fn principal(&self) -> PrincipalId {
+        match self {
+            Self::Read(reading) => reading.0.principal,
+            Self::Write(writing) => writing.principal(),
+            Self::Striped(striped) => striped.principal,
+        }
+    }
 }
 
 /// The rights to a striped file.
@@ -46,6 +56,8 @@ impl VerifiedCapability {
 pub struct StripedGrant {
     /// The object.
     pub object: ObjectId,
+    /// The principal that it was given to.
+    pub principal: PrincipalId,
     /// The inode of the file.
     pub ino: Ino,
     /// The permission bits of the file.
@@ -127,7 +139,16 @@ impl DiskServer {
             To::Striped(striped) => {
                 let (object, rights) = (capability.object, striped.rights);
                 let stripe = Stripe::new(u64::from(striped.width), striped.chunk).map_err(|_| self.moved())?;
-                return Ok(VerifiedCapability::Striped(StripedGrant { object, ino, mode, mtime, stripe, rights }));
+                let principal = capability.principal;
+                return Ok(VerifiedCapability::Striped(StripedGrant {
+                    object,
+                    principal,
+                    ino,
+                    mode,
+                    mtime,
+                    stripe,
+                    rights,
+                }));
             }
         };
         let shell = self.stores.get(&grant.store).cloned().ok_or_else(|| self.moved())?;
@@ -241,6 +262,12 @@ impl WriteGrant {
     #[must_use]
     pub fn writer(&self) -> WriterToken {
         self.writer
+    }
+
+    /// The principal that the manager gave it to.
+    #[must_use]
+    pub fn principal(&self) -> PrincipalId {
+        self.good.principal
     }
 
     /// Whether the object is new. False for a change in place.

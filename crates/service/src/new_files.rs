@@ -126,12 +126,11 @@ impl Service {
     fn grant_of(
         &self,
         disk: &Arc<DiskServer>,
-        caller: &Caller,
         path: &NsPath,
         capability: Option<&[u8]>,
     ) -> Result<WriteGrant, Error> {
         let Some(capability) = capability else { return Err(to_manager(disk)) };
-        match disk.verify(capability, path, Some(caller.principal)) {
+        match disk.verify(capability, path, None) {
             Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(VerifiedCapability::Striped(_)) => Err(Error::unsupported("To make a striped file in a batch")),
             Ok(_) => {
@@ -194,7 +193,7 @@ impl<A: Answer<()>> NewFiles<A> {
                 let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
                 return Err((Error::new(ErrorCode::Unsupported, text), answer));
             }
-            Role::Disk(disk) => match service.grant_of(disk, caller, &path, capability.as_deref()) {
+            Role::Disk(disk) => match service.grant_of(disk, &path, capability.as_deref()) {
                 Ok(grant) => self.replicated.push(ReplicatedCreate { path, grant, mtime, data, answer }),
                 Err(error) => return Err((error, answer)),
             },

@@ -29,8 +29,8 @@ impl Session {
         let open = front.service.session(front.caller(peer));
         let mut id = [0u8; 16];
         id[..8].copy_from_slice(&open.number().to_be_bytes());
-        // Distinguishes this run of the server from others, so that a session id of an earlier run is not accepted.
-        id[8..].copy_from_slice(&front.service.started().0.to_be_bytes());
+        // Nobody can guess it: whoever knows the id of a session may bind a connection to it, and use its open files.
+        id[8..].copy_from_slice(&rand::random::<[u8; 8]>());
         Arc::new(Self { open, id: SessionId(id), peer, streams: DataStreams::default(), outgoing })
     }
 

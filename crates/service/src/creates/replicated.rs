@@ -82,7 +82,7 @@ impl<A: Answer<()>> Creates<A> {
         let ReplicatedCreate { path, grant, mtime, data, answer } = create;
         let node = &self.node;
         let doing = format!("make {path}");
-        let len = data.len() as u64;
+        let (len, principal) = (data.len() as u64, grant.principal());
         let replicated = match grant.attach(path.as_bytes(), Some(len)) {
             Ok(replicated) => replicated,
             Err(error) => {
@@ -92,7 +92,7 @@ impl<A: Answer<()>> Creates<A> {
         };
         let facts = LeaseFacts {
             path,
-            caller: Arc::clone(&self.caller),
+            caller: Arc::new(self.caller.with_capability_of(principal)),
             fresh: true,
             begun: false,
             expected_len: Some(len),

@@ -67,10 +67,11 @@ impl Service {
             return self.fetch_of_granted(session, caller, open, (&key, origin), answer);
         }
         let capability = open.hints.capability.take().unwrap_or_default();
-        let verified = match disk.verify(&capability, &open.path, Some(caller.principal)) {
+        let verified = match disk.verify(&capability, &open.path, None) {
             Ok(verified) => verified,
             Err(error) => return answer.give(Err(Error::of_disk_server(&format_args!("open {}", open.path), &error))),
         };
+        let caller = &Arc::new(caller.with_capability_of(verified.principal()));
         if verified.is_to_write()
             && let Err(error) = caller.may_change(&format_args!("open {} for writing", open.path))
         {
@@ -180,7 +181,7 @@ impl Service {
         answer: impl Answer<()>,
     ) {
         let Some(capability) = &hints.capability else { return answer.give(Err(to_manager(disk))) };
-        let writing = match disk.verify(capability, &path, Some(session.caller().principal)) {
+        let writing = match disk.verify(capability, &path, None) {
             Ok(VerifiedCapability::Write(writing)) => writing,
             Ok(verified) if verified.is_to_write() => {
                 return answer.give(Err(Error::unsupported("To cut a striped file by its name")));
@@ -191,7 +192,7 @@ impl Service {
         let opening = AtDisk {
             service: Arc::clone(self),
             session: Arc::clone(session),
-            caller: session.caller(),
+            caller: Arc::new(session.caller().with_capability_of(writing.principal())),
             path,
             mode: 0,
             with_stat: false,
