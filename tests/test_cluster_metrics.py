@@ -20,7 +20,22 @@ from test_metrics import fetch, named, samples
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
-LABELS = {"version", "request", "error", "number", "reason", "outcome", "index", "state", "store", "from", "le"}
+LABELS = {
+    "version",
+    "request",
+    "error",
+    "number",
+    "reason",
+    "outcome",
+    "index",
+    "state",
+    "store",
+    "from",
+    "le",
+    "mechanism",
+    "result",
+    "issuer",
+}
 CONFIG = 'log = "info"\n'
 
 

@@ -183,6 +183,36 @@ pub enum ControlRequest {
         /// Accept it although some stores could not be compared, or files are only on stores that the names do not count on.
         force: bool,
     },
+    /// List some of the users or groups that have names here, in the order of their names.
+    Principals {
+        /// The groups.
+        group: bool,
+        /// Only those after this name.
+        after: Option<String>,
+    },
+    /// Show a user or a group.
+    Principal {
+        /// A group.
+        group: bool,
+        /// Its name or its number.
+        called: String,
+    },
+    /// Give a number to a user or a group that has none.
+    PrincipalAdd {
+        /// A group.
+        group: bool,
+        /// Its name.
+        name: String,
+    },
+    /// Give another name to a user or a group.
+    PrincipalRename {
+        /// A group.
+        group: bool,
+        /// Its name.
+        from: String,
+        /// Its new name.
+        to: String,
+    },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
         /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.

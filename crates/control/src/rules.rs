@@ -24,6 +24,10 @@ fn change(least: AdminRole, what: impl Into<String>) -> Rule {
     Rule { least, change: Some(what.into()) }
 }
 
+fn kind(is_group: bool) -> &'static str {
+    if is_group { "group" } else { "user" }
+}
+
 /// The rule of a request.
 pub(crate) fn rule(ask: &ControlRequest) -> Rule {
     match ask {
@@ -40,6 +44,8 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         | ControlRequest::Drain { store: None, .. }
         | ControlRequest::Tokens
         | ControlRequest::Admins
+        | ControlRequest::Principals { .. }
+        | ControlRequest::Principal { .. }
         // It changes nothing but the certificate of the administrator who asks.
         | ControlRequest::AdminRenew { .. } => read(Viewer),
         // These search the whole namespace.
@@ -93,6 +99,10 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             };
             let valid = in_words(*valid_millis);
             change(Admin, format!("create a token for a {role}, valid for {valid}, uses: {uses}"))
+        }
+        ControlRequest::PrincipalAdd { group, name } => change(Admin, format!("add the {} {name}", kind(*group))),
+        ControlRequest::PrincipalRename { group, from, to } => {
+            change(Admin, format!("rename the {} {from} to {to}", kind(*group)))
         }
         ControlRequest::RevokeToken { id } => change(Admin, format!("revoke token {id}")),
         ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use namespace::Actor;
+use namespace::{Actor, PathLimits};
 use types::{ClientIdentity, PrincipalId};
 
 /// The limits that the caller's credentials set, in addition to the permissions of its principal.
@@ -27,14 +27,24 @@ pub struct Principal {
     pub groups: Arc<[PrincipalId]>,
     /// What the credentials allow.
     pub rights: Rights,
+    /// Where the credentials allow it, if not everywhere.
+    pub limits: Option<Arc<dyn PathLimits>>,
+    /// Its name, if it has shown one.
+    pub name: Option<Arc<str>>,
 }
 
 impl Principal {
+    /// A client that has not yet shown who it is. It owns nothing, is in no group, and changes nothing.
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self { id: PrincipalId(u32::MAX), groups: Arc::from([]), rights: Rights::ReadOnly, limits: None, name: None }
+    }
+
     /// The administrator, who passes all permission checks.
     #[must_use]
     pub fn admin() -> Self {
-        let Actor { principal, groups } = Actor::admin();
-        Self { id: principal, groups, rights: Rights::Full }
+        let Actor { principal, groups, limits } = Actor::admin();
+        Self { id: principal, groups, rights: Rights::Full, limits, name: None }
     }
 }
 
@@ -47,6 +57,10 @@ pub struct Caller {
     pub groups: Arc<[PrincipalId]>,
     /// What the credentials allow.
     pub rights: Rights,
+    /// Where the credentials allow it, if not everywhere.
+    pub limits: Option<Arc<dyn PathLimits>>,
+    /// The name of the principal, if it has shown one.
+    pub name: Option<Arc<str>>,
     /// The address from which the caller connects.
     pub peer: SocketAddr,
     /// What the client says about itself. The service recognises a returning writer by this *and* its principal.
@@ -59,8 +73,14 @@ impl Caller {
     /// A caller that acts as `principal` and has not yet identified its client.
     #[must_use]
     pub fn new(principal: &Principal, peer: SocketAddr, protocol: &'static str) -> Self {
-        let Principal { id, groups, rights } = principal.clone();
-        Self { principal: id, groups, rights, peer, client: ClientIdentity::default(), protocol }
+        let Principal { id, groups, rights, limits, name } = principal.clone();
+        Self { principal: id, groups, rights, limits, name, peer, client: ClientIdentity::default(), protocol }
+    }
+
+    /// The same caller as `principal`, which its credential stands for.
+    #[must_use]
+    pub fn with_principal(&self, principal: &Principal) -> Self {
+        Self { client: self.client.clone(), ..Self::new(principal, self.peer, self.protocol) }
     }
 
     /// The same caller, identified as `client`.
@@ -69,9 +89,16 @@ impl Caller {
         Self { client: ClientIdentity { principal: self.principal, ..client }, ..self.clone() }
     }
 
+    /// The same caller, as the principal that a capability names. A disk server knows its clients by nothing else: the
+    /// manager has authenticated them.
+    #[must_use]
+    pub(crate) fn with_capability_of(&self, principal: PrincipalId) -> Self {
+        Self { principal, client: ClientIdentity { principal, ..self.client.clone() }, ..self.clone() }
+    }
+
     /// The actor that the namespace checks permissions for.
     pub(crate) fn actor(&self) -> Actor {
-        Actor { principal: self.principal, groups: Arc::clone(&self.groups) }
+        Actor { principal: self.principal, groups: Arc::clone(&self.groups), limits: self.limits.clone() }
     }
 
     /// Whether both callers are the same client of the same principal. Only then may one end or take over what the
@@ -85,11 +112,14 @@ impl Caller {
 /// Shows the client, its address and the principal.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { principal, peer, client, .. } = self;
+        let Self { principal, peer, client, name, .. } = self;
         if *client != ClientIdentity::default() {
             write!(f, "{}.{}@", client.user.escape_debug(), client.pid)?;
         }
-        write!(f, "{peer} (principal {principal})")
+        match name {
+            Some(name) => write!(f, "{peer} ({name})"),
+            None => write!(f, "{peer} (principal {principal})"),
+        }
     }
 }
 

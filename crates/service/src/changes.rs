@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use namespace::{
-    Chmod, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
-    Rmdir, Sums, Symlink, Utimes,
+    Chmod, Chown, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
+    Rmdir, SetAcl, Sums, Symlink, Utimes,
 };
 use types::striping::StripedOpenWrite;
-use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, RequestNumber, Timestamp};
+use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, PrincipalId, RequestNumber, Timestamp};
 
 use crate::answer::Answer;
 use crate::caller::{Caller, Rights};
@@ -70,6 +70,17 @@ pub enum Change {
         /// The target, which is not checked.
         target: Vec<u8>,
     },
+    /// Sets the owner and the group.
+    Chown {
+        /// The name.
+        path: NsPath,
+        /// The new owner; `None`: it stays.
+        owner: Option<PrincipalId>,
+        /// The new group; `None`: it stays.
+        group: Option<PrincipalId>,
+    },
+    /// Changes ACLs ([`Service::acl_edit`]).
+    SetAcl(SetAcl),
     /// Sets the modification time.
     Touch {
         /// The name.
@@ -124,6 +135,8 @@ impl Service {
             Change::Chmod { path, mode } => self.submit(by, verb, Chmod { path, mode: mode & 0o777 }, answer),
             Change::Link { existing, new } => self.submit(by, verb, Link { existing, new }, answer),
             Change::Symlink { path, target } => self.submit(by, verb, Symlink { path, target }, answer),
+            Change::Chown { path, owner, group } => self.submit(by, verb, Chown { path, owner, group }, answer),
+            Change::SetAcl(edit) => self.submit(by, verb, edit, answer),
             Change::Touch { path, mtime } => {
                 self.submit(by, verb, Utimes { path, mtime: Some(mtime), atime: None }, answer);
             }
@@ -280,6 +293,8 @@ impl Change {
             Change::Chmod { .. } => "change the mode of",
             Change::Link { .. } => "link",
             Change::Symlink { .. } => "make the link",
+            Change::Chown { .. } => "change the owner of",
+            Change::SetAcl(_) => "change the ACL of",
             Change::Touch { .. } => "touch",
             Change::CloseStriped { .. } => "close",
         }

@@ -297,7 +297,7 @@ fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
     let host = record.client.host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let peer = SocketAddr::from((host, 0));
     let id = record.client.principal;
-    let principal = Principal { id, groups: Arc::from([id]), rights: Rights::Full };
+    let principal = Principal { id, groups: Arc::from([id]), rights: Rights::Full, limits: None, name: None };
     let caller = Caller::new(&principal, peer, "").with_client(record.client.clone());
     let facts = LeaseFacts {
         path: NsPath::parse(&record.path).unwrap_or_else(|_| NsPath::root()),

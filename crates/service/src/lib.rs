@@ -84,6 +84,7 @@
 //! cluster (`manager`, `disk_server`). Front ends handle protocols: this crate has no frames, no sockets and no
 //! protocol numbers. An [`Error`] carries a code of `types`.
 
+mod acls;
 mod answer;
 mod attributes;
 mod behind;
@@ -117,6 +118,7 @@ mod open_file;
 mod open_writes;
 mod opening;
 mod part;
+mod principals;
 mod read_ahead;
 mod reading;
 mod service;
@@ -138,6 +140,7 @@ mod writing;
 mod xattrs;
 
 // What every front end needs.
+pub use acls::AclChange;
 pub use answer::Answer;
 pub use attributes::{FileKind, Stat};
 pub use caller::{Caller, Principal, Rights};

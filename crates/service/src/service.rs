@@ -20,6 +20,7 @@ use crate::keeper::{self, Keeper};
 use crate::names::{Names, wall_clock};
 use crate::numbers::Numbers;
 use crate::open_writes::OpenWrites;
+use crate::principals::KeptNames;
 use crate::read_ahead::ReadAhead;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
@@ -65,6 +66,8 @@ pub struct Service {
     pub(crate) settings: Arc<Settings>,
     pub(crate) role: Role,
     pub(crate) names: Names,
+    /// Names of users and groups.
+    pub(crate) kept_names: KeptNames,
     pub(crate) stores: Stores,
     pub(crate) sessions: Arc<Sessions>,
     /// Open files, counted per client machine.
@@ -144,6 +147,7 @@ impl Service {
             settings,
             role,
             names,
+            kept_names: KeptNames::default(),
             stores,
             writes,
             endings,

@@ -17,7 +17,7 @@ pub enum ListenError {
     },
     /// It is not loopback.
     #[error(
-        "refused to listen on {given}: other machines can reach it, and without authentication everybody there could read, write and delete everything. Listen on 127.0.0.1 or [::1], or use --insecure if you trust all machines on the network (authentication comes with a later version)"
+        "refused to listen on {given}: other machines can reach it, and without authentication everybody there could read, write and delete everything. Listen on 127.0.0.1 or [::1], let clients prove who they are (`authentication.mechanisms` with more than `unix` and `host`), or use --insecure if you trust all machines on the network"
     )]
     NotLoopback {
         /// As it was given.

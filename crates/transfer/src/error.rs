@@ -61,6 +61,10 @@ pub enum TransferError {
     IntoItself { from: String, to: String },
     #[error("{path} is no directory")]
     NotADirectory { path: String },
+    #[error("give the new owner, the new group, or both: ana, ana:atlas or :atlas")]
+    NoOwner,
+    #[error("{path} is not at a server: use chown(1), getfacl(1) and setfacl(1) on this machine")]
+    NotAtServer { path: String },
     #[error("{from} cannot be renamed to {to}, which is elsewhere; copy it, then remove it")]
     Elsewhere { from: String, to: String },
     #[error("{0}; the XRootD protocol has no request for this, and only weir's servers take it all the same")]
@@ -177,6 +181,8 @@ impl TransferError {
             | Self::Dots { .. }
             | Self::Around { .. }
             | Self::NotADirectory { .. }
+            | Self::NoOwner
+            | Self::NotAtServer { .. }
             | Self::RemovesDirectory { .. }
             | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }

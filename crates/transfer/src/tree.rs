@@ -233,6 +233,33 @@ impl Tree {
         }
     }
 
+    /// Sets the owner and the group of a file or directory at a weir server, by their names or numbers there.
+    pub fn chown(&mut self, url: &Url, owner: Option<&str>, group: Option<&str>) -> Result<(), TransferError> {
+        let mut args = format!("{}?weir.op=chown", url.path);
+        for (key, name) in [("weir.owner", owner), ("weir.group", group)] {
+            if let Some(name) = name {
+                args.push_str(&format!("&{key}={name}"));
+            }
+        }
+        self.client.query_once(url, "chown", QueryKind::OpaqueFile, args.into_bytes()).map_err(only_weir)?;
+        Ok(())
+    }
+
+    /// The ACLs of a file or directory at a weir server, as text in the form of acl(5).
+    pub fn acl(&mut self, url: &Url) -> Result<String, TransferError> {
+        let args = format!("{}?weir.op=acl", url.path).into_bytes();
+        let text = self.client.query(url, "show the ACL", QueryKind::OpaqueFile, args).map_err(only_weir)?;
+        Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
+    }
+
+    /// Changes the ACLs of a file or directory at a weir server. `edit` is `replace`, `modify`, `remove`, `clear` or
+    /// `clear-default`, and `text` has the entries.
+    pub fn set_acl(&mut self, url: &Url, edit: &str, text: &str) -> Result<(), TransferError> {
+        let args = format!("{}?weir.op=setacl&weir.edit={edit}&weir.target={text}", url.path).into_bytes();
+        self.client.query_once(url, "set the ACL", QueryKind::OpaqueFile, args).map_err(only_weir)?;
+        Ok(())
+    }
+
     /// Sets the modification time to now.
     pub fn touch(&mut self, place: &CopyPath) -> Result<(), TransferError> {
         match place {

@@ -5,6 +5,7 @@ mod bench;
 mod client;
 mod cluster_views;
 mod filter;
+mod identity;
 mod init;
 mod machines;
 mod overview;
@@ -25,6 +26,7 @@ pub use admin::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use identity::*;
 pub use init::*;
 pub use local::args::*;
 pub use machines::*;
@@ -67,6 +69,8 @@ pub enum Command {
     DropCaches(DropCachesArgs),
     /// Create, list and revoke the tokens with which nodes join a cluster.
     Token(JoinTokenArgs),
+    /// List, add and rename users and groups, and find out who the bearer of a token would be.
+    Identity(IdentityArgs),
     /// Invite administrators of a cluster, list and revoke them.
     ///
     /// An administrator runs the commands of a cluster from any machine, with a certificate of the cluster's own
@@ -225,8 +229,8 @@ pub struct ServeArgs {
     /// A TOML file with settings. Flags override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Serve addresses other than loopback although there is no authentication: everybody who reaches the port may
-    /// read, write and delete everything.
+    /// Serve addresses other than loopback although clients need not prove who they are: everybody who reaches the port
+    /// may read, write and delete everything.
     #[arg(long)]
     pub insecure: bool,
     /// Do not create a data directory. For start scripts: a disk that is not mounted then stops the node instead of

@@ -16,7 +16,7 @@ use xrootd::{Server, ServerConfig};
 use crate::Failure;
 use crate::cluster_node::RunningRole;
 use crate::exit::Exit;
-use crate::serve::{fetcher, not_served, set_bounds, tls_of};
+use crate::serve::{fetcher, not_served, set_bounds};
 use crate::serve_disk::DiskParts;
 use crate::serve_manager::ManagerParts;
 use crate::striping::StripedFiles;
@@ -25,24 +25,25 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure
     Failure::new(Exit::Failed, error).while_doing("cannot start the cluster role of this node")
 }
 
-fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> Result<ServerConfig, Failure> {
+fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {
     let mut server_config = ServerConfig::new(listen, boot);
     set_bounds(config, &mut server_config);
     // The manager only permits a third-party copy; the disk servers carry it out.
     server_config.service.pull = fetcher(config);
-    server_config.tls = tls_of(config)?;
-    Ok(server_config)
+    server_config
 }
 
 /// Starts the manager.
 pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), Failure> {
-    let ManagerParts { config, foundation, links, boot, listen } = parts;
+    let ManagerParts { config, foundation, links, boot, listen, security } = parts;
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
     let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
     foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
-    let server = Server::start(server_config(config, *listen, *boot)?, role).map_err(not_served)?;
+    let mut server_config = server_config(config, *listen, *boot);
+    security.give_to(&mut server_config, false);
+    let server = Server::start(server_config, role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
     node.manager().set_clients_at(&at);
     node.manager().set_client_locations(config.client_locations.clone());
@@ -53,7 +54,7 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
 
 /// Starts the disk server.
 pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<DiskServer>), Failure> {
-    let DiskParts { config, data, stores, links, boot, listen } = parts;
+    let DiskParts { config, data, stores, links, boot, listen, security } = parts;
     let process_epoch = next_life(&*disk_of(data))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
     // Unsynced bytes are trusted as long as none of its journals has lost any.
@@ -65,7 +66,8 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<Disk
     let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
     let role = service::Role::Disk(Arc::clone(node.server()));
-    let mut server_config = server_config(config, *listen, boot)?;
+    let mut server_config = server_config(config, *listen, boot);
+    security.give_to(&mut server_config, true);
     server_config.service.striper = Some(service::PutsTogether(Arc::new(StripedFiles::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();

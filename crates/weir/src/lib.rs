@@ -11,6 +11,7 @@ mod administration;
 mod ask_reload;
 mod bench;
 pub mod cli;
+mod client_security;
 mod cluster_node;
 mod cluster_role;
 mod cluster_views;
@@ -23,6 +24,7 @@ pub mod files;
 mod free_addresses;
 mod generate;
 mod health;
+mod identities;
 mod init;
 pub mod logging;
 mod maintain;
@@ -75,6 +77,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),
+        cli::Command::Identity(args) => identities::run(&args),
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),

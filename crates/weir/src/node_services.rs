@@ -8,6 +8,7 @@ use control::{Caller, Control, ControlRequest, Reply};
 use foundation::Foundation;
 use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
+use service::Service;
 use store::Store;
 
 use crate::exit::Exit;
@@ -37,6 +38,7 @@ impl NodeServices {
         let scrub = Scrub::start(Arc::clone(&foundation.disk), store, findings, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
+        let service = Arc::clone(front.service());
         let judged = Judged::Single {
             store: Arc::clone(&foundation.objects.store),
             namespace: Arc::clone(&foundation.names.namespace),
@@ -47,7 +49,7 @@ impl NodeServices {
         let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
         let namespace = Arc::clone(&foundation.names.index);
         let store = Arc::clone(&foundation.objects.store);
-        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store };
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store, service };
         let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
         let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
@@ -80,6 +82,7 @@ struct AdminApi {
     health: Arc<NodeHealth>,
     namespace: Arc<JournaledIndex>,
     store: Arc<Store>,
+    service: Arc<Service>,
 }
 
 impl AdminApi {
@@ -126,6 +129,12 @@ impl AdminApi {
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
+            ask @ (ControlRequest::Principals { .. }
+            | ControlRequest::Principal { .. }
+            | ControlRequest::PrincipalAdd { .. }
+            | ControlRequest::PrincipalRename { .. }) => crate::identities::answer(&self.service, &ask).unwrap_or_else(|| {
+                Reply::Refused("this version of weir does not do that".into())
+            }),
         }
     }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use config::{ClusterRole, Config};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
-use tls::{CertificateFiles, ServerCertificate};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::cli::ServeArgs;
+use crate::client_security::ClientSecurity;
 use crate::end::End;
 use crate::exit::Exit;
 use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
@@ -21,7 +21,7 @@ use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Signal;
 use crate::space_watch::SpaceWatch;
-use crate::{free_addresses, listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
+use crate::{free_addresses, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -41,8 +41,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         Some(ClusterRole::Disk) => return serve_disk::run(args, &config, logging),
         None => of_a_cluster_alone(args, &config)?,
     }
-    let address =
-        listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    let mut security = ClientSecurity::of(&config)?;
+    let address = security.address(&config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
@@ -77,37 +77,12 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let mut server_config = xrootd::ServerConfig::new(address, foundation.journal.boot(boot));
     server_config.service.keep_uploads = foundation.was_repaired;
     server_config.service.pull = fetcher(&config);
-    server_config.tls = tls_of(&config)?;
+    security.start()?;
+    security.give_to(&mut server_config, false);
     set_bounds(&config, &mut server_config);
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let mut reload = |server: &xrootd::Server| _ = reload.again(server);
     serve_on(&foundation, &config, server_config, metrics, &stop, &mut reload, &mut clock)
-}
-
-/// The certificate for clients, if there is one.
-///
-/// # Errors
-/// It cannot be used, or TLS is required without it.
-pub(crate) fn tls_of(config: &Config) -> Result<Option<xrootd::TlsConfig>, Failure> {
-    let files = match (&config.tls_certificate, &config.tls_key) {
-        (None, None) if config.tls_required.is_nothing() => return Ok(None),
-        (None, None) => {
-            let why =
-                "`tls.required` names what needs TLS, and there is no certificate: set `tls.certificate` and `tls.key`";
-            return Err(Failure::message(Exit::Usage, why));
-        }
-        (Some(certificate), key) => CertificateFiles {
-            certificate: certificate.clone(),
-            // Both may be in one file.
-            key: key.clone().unwrap_or_else(|| certificate.clone()),
-        },
-        (None, Some(_)) => return Err(Failure::message(Exit::Usage, "`tls.key` is set, and `tls.certificate` is not")),
-    };
-    let certificate = ServerCertificate::load(files, now()).map_err(|error| Failure::new(Exit::Usage, error))?;
-    // As at the stock server: whoever protects data protects the requests for them.
-    let mut required = config.tls_required;
-    required.session |= required.data && !required.login;
-    Ok(Some(xrootd::TlsConfig { certificate, required }))
 }
 
 /// The fetcher for third-party copies, if they are enabled.

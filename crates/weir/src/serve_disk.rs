@@ -27,6 +27,7 @@ use crate::cluster_node::{
 };
 use crate::end::End;
 use crate::exit::Exit;
+use crate::client_security::ClientSecurity;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
@@ -36,7 +37,7 @@ use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
 use crate::store_scrubs::StoreScrubs;
-use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, metrics, signals, supervisor};
 
 /// A token file is one line.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
@@ -53,11 +54,13 @@ pub(crate) struct DiskParts<'a> {
     pub(crate) boot: BootId,
     /// The address for clients.
     pub(crate) listen: SocketAddr,
+    pub(crate) security: &'a ClientSecurity,
 }
 
 /// Runs a disk server until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
-    let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    let security = ClientSecurity::of(config)?;
+    let listen = security.address(config)?;
     if listen.ip().is_unspecified() && config.advertise.is_none() {
         return Err(no_address_for_clients(&config.listen));
     }
@@ -122,7 +125,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let (started, disk_server) =
-        cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
+        cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen, security: &security })?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
     let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
     let receiver =

@@ -26,6 +26,7 @@ use types::{BootId, ClusterId, ErrorCode};
 
 use crate::administration::{Administration, OpenConnections};
 use crate::cli::ServeArgs;
+use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
@@ -37,7 +38,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, listen, maintain, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, identities, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -59,6 +60,7 @@ pub(crate) struct ManagerParts<'a> {
     pub(crate) boot: BootId,
     /// The address for clients.
     pub(crate) listen: std::net::SocketAddr,
+    pub(crate) security: &'a ClientSecurity,
 }
 
 /// Runs a manager until a signal stops it.
@@ -69,13 +71,15 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             "a manager does not join: the first one creates the cluster, and a second one is not supported yet",
         ));
     }
-    let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    let mut security = ClientSecurity::of(config)?;
+    let listen = security.address(config)?;
     let nodes = NodesAddress::of(config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
+    security.start()?;
     let boot = boot_id()?;
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
@@ -105,7 +109,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let (started, manager) =
-        cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
+        cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen, security: &security })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),
@@ -124,6 +128,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         address: told.clone(),
         authority: Arc::clone(&authority),
         manager: Arc::clone(&manager),
+        service: Arc::clone(started.server.service()),
         health: Arc::clone(&health),
         namespace: Arc::clone(&foundation.names.index),
     });
@@ -342,6 +347,7 @@ struct AdminApi {
     address: String,
     authority: Arc<Authority>,
     manager: Arc<Manager>,
+    service: Arc<service::Service>,
     health: Arc<NodeHealth>,
     /// The keys of the namespace.
     namespace: Arc<JournaledIndex>,
@@ -443,7 +449,8 @@ impl AdminApi {
                 Err(error @ RevokeTokenError::Unknown(_)) => Reply::Absent(error.to_string()),
                 Err(error) => Reply::Refused(error.to_string()),
             },
-            ask => admin_api::answer(&self.manager, ask)
+            ask => identities::answer(&self.service, ask)
+                .or_else(|| admin_api::answer(&self.manager, ask))
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
         }
     }

@@ -112,7 +112,7 @@ fn begin(
     }
     match entry.op {
         Op::Stat => match service.stat(session, &"stat", &path) {
-            Ok(stat) => reply.ok(|out| stat_reply(&stat).encode(out)),
+            Ok(stat) => reply.ok(|out| stat_reply(service, &stat).encode(out)),
             Err(error) => return Err((error.into(), reply)),
         },
         Op::Remove => service.change(&session.caller(), Change::Remove(path), None, reply),

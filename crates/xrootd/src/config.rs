@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authentication::Authenticator;
 use service::Principal;
 use tls::{ServerCertificate, TlsRequired};
 use types::BootId;
@@ -13,7 +14,9 @@ use types::BootId;
 pub struct ServerConfig {
     /// The address to listen on; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// The principal of all clients while there is no authentication; by default the administrator.
+    /// Finds out who clients are; `None`: they need not show it, and act as `principal`.
+    pub authenticator: Option<Arc<Authenticator>>,
+    /// The principal of clients that need not show who they are; by default the administrator.
     pub principal: Principal,
     /// The name of the site (`query config sitename`).
     pub site: String,
@@ -33,6 +36,7 @@ impl ServerConfig {
     pub fn new(listen: SocketAddr, boot: BootId) -> Self {
         Self {
             listen,
+            authenticator: None,
             principal: Principal::admin(),
             site: "weir".into(),
             tls: None,

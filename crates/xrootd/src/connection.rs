@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use service::{BackgroundStore, OpenFile, TransferSlot};
 use tls::{Channel, ChannelError, ServerCertificate};
+use types::Timestamp;
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
     RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
@@ -19,6 +20,7 @@ use crate::front_end::FrontEnd;
 use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended};
 use crate::outgoing::{Gone, Outgoing};
+use crate::requests::auth::Pending;
 use crate::session::Session;
 use crate::to_wire::RequestError;
 
@@ -48,6 +50,9 @@ pub(crate) enum Stop {
     /// TLS cannot begin.
     #[error(transparent)]
     Tls(#[from] ChannelError),
+    /// It has shown too many credentials that are not good.
+    #[error("{0} credentials of one connection were refused")]
+    BadCredentials(u32),
     /// Most pages of a pgwrite had wrong checksums.
     #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
     OutOfStep(usize),
@@ -75,6 +80,10 @@ pub(crate) struct Connection {
     pub(crate) client_version: u32,
     /// The client can speak TLS.
     pub(crate) is_tls_able: bool,
+    /// The client has logged in, and has not yet shown who it is.
+    pub(crate) pending: Option<Pending>,
+    /// When its credential ends. Then it can begin nothing any more.
+    pub(crate) expires: Option<Timestamp>,
     /// The current request, until it is answered or handed on.
     pub(crate) began: Option<Began>,
     /// Kinds of requests for which bad input was logged. Their number is bounded.
@@ -113,6 +122,8 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         behind: BackgroundStore::default(),
         client_version: 0,
         is_tls_able: false,
+        pending: None,
+        expires: None,
         began: None,
         complained: Vec::new(),
     };
@@ -136,7 +147,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         Stop::Input(reason) => front.complaints.bad_input(&*session, reason),
         Stop::Tls(reason) => front.complaints.bad_input(&*session, reason),
         Stop::Wire(reason) => front.complaints.bad_input(&*session, reason),
-        Stop::OutOfStep(_) => front.complaints.bad_input(&*session, &stop),
+        Stop::OutOfStep(_) | Stop::BadCredentials(_) => front.complaints.bad_input(&*session, &stop),
     }
     if let Some(ended) = ended_by_us(&stop) {
         front.meter.ended(ended);
@@ -146,7 +157,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         out.settle(Instant::now() + LAST_ANSWERS);
         out.end();
     }
-    if matches!(stop, Stop::Wire(_)) {
+    if matches!(stop, Stop::Wire(_) | Stop::BadCredentials(_)) {
         // Closing a socket with unread input would reset the connection, and the client would lose the answer.
         let _ = socket.shutdown(Shutdown::Write);
         input.discard(LINGER, EXCESS_MAX as usize);
@@ -215,8 +226,9 @@ impl Connection {
         let channel = Arc::new(Channel::server(certificate.config(SystemTime::now().into()))?);
         self.input.seal(Arc::clone(&channel));
         self.out.encrypt(Arc::clone(&channel));
+        // It has the time of one request, however it comes.
+        self.input.restart_clock();
         while channel.is_handshaking() {
-            self.input.restart_clock();
             let received = self.input.shake_hands();
             // After an error, it says which one.
             let sent = self.out.send_now(&mut [], None);
@@ -255,7 +267,8 @@ impl Connection {
             }
         };
         if !self.logged_in && !allowed_before_login(header.kind) {
-            let text = format!("{} request refused: log in first", header.kind.name());
+            let first = if self.pending.is_some() { "show who you are (auth)" } else { "log in" };
+            let text = format!("{} request refused: {first} first", header.kind.name());
             self.complain(header.kind, &text);
             self.refuse(stream, &RequestError::new(ErrorNumber::INVALID_REQUEST, text));
             return self.skip(request.following());
@@ -319,10 +332,15 @@ impl Connection {
             self.refuse(stream, &redirect);
             return Ok(());
         }
+        if let Some(ended) = self.after_its_credential(&request) {
+            self.refuse(stream, &ended);
+            return self.skip(request.following());
+        }
         let result = match request {
             Request::Protocol(r) => self.protocol(stream, &r)?,
             Request::Login(r) => self.login(stream, &r)?,
             Request::Ping => self.ok(stream, |_| ()),
+            Request::Auth(r) => self.auth(stream, &r)?,
             Request::Bind(r) => self.bind(stream, &r)?,
             Request::Endsess(r) => self.endsess(stream, &r),
             Request::Set(r) => self.set(stream, &r),
@@ -438,7 +456,7 @@ fn ended_by_us(stop: &Stop) -> Option<Ended> {
         Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
         Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
         Stop::Gone => None,
-        Stop::Wire(_) | Stop::OutOfStep(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => Some(Ended::BadInput),
+        Stop::Wire(_) | Stop::OutOfStep(_) | Stop::BadCredentials(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => Some(Ended::BadInput),
     }
 }
 

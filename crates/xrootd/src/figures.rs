@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use service::{Bounded, FrontEndFigures, ReadAheadFigures, Space};
 use types::{Histogram, Timestamp};
@@ -31,6 +32,10 @@ pub struct Figures {
     pub connections_accepted: u64,
     /// Connections that the server has ended, by reason.
     pub connections_ended: Vec<(&'static str, u64)>,
+    /// When the certificate ends that clients are shown; `None`: there is none.
+    pub certificate_ends: Option<Timestamp>,
+    /// Logins and the keys of issuers; `None`: clients need not show who they are.
+    pub authentication: Option<authentication::Snapshot>,
     /// Open connections, and their maximum.
     pub connections: Bounded,
     /// Connections that have logged in.
@@ -62,10 +67,16 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// The service.
+    #[must_use]
+    pub fn service(&self) -> &Arc<service::Service> {
+        &self.front.service
+    }
+
     /// The figures at this moment. Reads the file systems' space and the deletion queue.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let FrontEnd { service, meter, connections, connection_shares, .. } = &*self.front;
+        let FrontEnd { service, config, meter, connections, connection_shares, .. } = &*self.front;
         let of_service = service.figures();
         Figures {
             started: of_service.started,
@@ -77,6 +88,8 @@ impl Watch {
             bytes_written: of_service.bytes_written,
             connections_accepted: connections.load(Ordering::Relaxed),
             connections_ended: meter.endings(),
+            certificate_ends: config.tls.as_ref().map(|tls| tls.certificate.ends(SystemTime::now().into())),
+            authentication: config.authenticator.as_ref().map(|authenticator| authenticator.snapshot()),
             connections: Bounded::of(connection_shares),
             sessions: of_service.sessions,
             open_files: of_service.open_files,

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use service::{Caller, Complaints, Service, Shares};
+use service::{Caller, Complaints, Principal, Service, Shares};
 use wire::{PROTOCOL_VERSION, PROTOCOL_VERSION_BEFORE};
 
 use crate::config::{Limits, ServerConfig, Times};
@@ -73,9 +73,11 @@ impl FrontEnd {
         if self.service.makes_files_like_open_ones() { PROTOCOL_VERSION } else { PROTOCOL_VERSION_BEFORE }
     }
 
-    /// The caller for a connection from `peer`. There is no authentication yet, so all callers act as the configured
-    /// principal.
+    /// The caller for a new connection from `peer`: the configured principal, or nobody while the client must show who it is.
     pub(crate) fn caller(&self, peer: SocketAddr) -> Caller {
-        Caller::new(&self.config.principal, peer, PROTOCOL)
+        match self.config.authenticator {
+            Some(_) => Caller::new(&Principal::nobody(), peer, PROTOCOL),
+            None => Caller::new(&self.config.principal, peer, PROTOCOL),
+        }
     }
 }

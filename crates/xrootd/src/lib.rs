@@ -6,7 +6,7 @@
 //! - A slow, stuck or hostile client harms only itself. Nothing that others need waits for a socket, and [`Limits`]
 //!   bounds every buffer and queue. Bad input gets one of the protocol's errors and is logged.
 //!
-//! The service makes all decisions. There is no authentication yet: all clients act as [`ServerConfig::principal`].
+//! The service makes all decisions. Without [`ServerConfig::authenticator`], all clients act as [`ServerConfig::principal`].
 //!
 //! Batches ([`wire::batch`]) are a separate front end: the module `batch` uses the frames and the service, but no
 //! single requests.

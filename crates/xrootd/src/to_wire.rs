@@ -1,7 +1,7 @@
 //! Translates results into the protocol: error codes into numbers, attributes into those of stat.
 
-use service::{Error, FileKind, Handle, Stat};
-use types::{NameError, PrincipalId};
+use service::{Error, FileKind, Handle, Service, Stat};
+use types::NameError;
 use wire::response::{OpenReply, StatExtra, StatFlags, StatReply};
 use wire::{ErrorNumber, FileHandle, WireError};
 
@@ -122,13 +122,13 @@ pub(crate) fn file_handle(handle: Handle) -> FileHandle {
 }
 
 /// The answer to an open.
-pub(crate) fn open_reply(opened: &service::Opened) -> OpenReply {
-    let stat = opened.stat.as_ref().map(stat_reply);
+pub(crate) fn open_reply(service: &Service, opened: &service::Opened) -> OpenReply {
+    let stat = opened.stat.as_ref().map(|stat| stat_reply(service, stat));
     OpenReply { handle: file_handle(opened.handle), compression: None, stat, beginning: Vec::new() }
 }
 
-/// The attributes as stat and dirlist show them.
-pub(crate) fn stat_reply(stat: &Stat) -> StatReply {
+/// The attributes as stat and dirlist show them, with the names of owner and group where `service` knows them.
+pub(crate) fn stat_reply(service: &Service, stat: &Stat) -> StatReply {
     let mut flags = match stat.kind {
         FileKind::Directory => StatFlags::IS_DIR.with(StatFlags::XSET),
         FileKind::Symlink => StatFlags::OTHER,
@@ -148,13 +148,9 @@ pub(crate) fn stat_reply(stat: &Stat) -> StatReply {
         ctime: stat.ctime.secs(),
         atime: stat.atime.secs(),
         mode: stat.mode,
-        owner: principal(stat.owner),
-        group: principal(stat.group),
+        owner: service.shown_principal(stat.owner).to_string(),
+        group: service.shown_principal(stat.group).to_string(),
     };
     StatReply { id: stat.ino.0, size: stat.len, flags, mtime: stat.mtime.secs(), extra: Some(extra) }
 }
 
-/// Principals have no names yet.
-fn principal(id: PrincipalId) -> String {
-    id.to_string()
-}

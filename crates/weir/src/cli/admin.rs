@@ -166,6 +166,12 @@ impl Command {
                 TokenCommand::List(args) => &mut args.data,
                 TokenCommand::Revoke(args) => &mut args.manager.data,
             },
+            Self::Identity(args) => match &mut args.command {
+                IdentityCommand::List(args) => &mut args.node.data,
+                IdentityCommand::Show(args) | IdentityCommand::Add(args) => &mut args.node.data,
+                IdentityCommand::Rename(args) => &mut args.node.data,
+                IdentityCommand::Test(_) => return None,
+            },
             Self::Admin(args) => match &mut args.command {
                 AdminCommand::Invite(args) => &mut args.data,
                 AdminCommand::List(args) => &mut args.data,

@@ -148,6 +148,10 @@ pub enum FileCommand {
     Ln(LnArgs),
     /// Show and change extended attributes.
     Xattr(XattrArgs),
+    /// Change the owner and the group of files and directories.
+    Chown(ChownArgs),
+    /// Show and change ACLs.
+    Acl(AclArgs),
 }
 
 /// Arguments of `weir sync`.
@@ -394,6 +398,68 @@ pub struct LnArgs {
     /// Create a symbolic link.
     #[arg(short, long)]
     pub symbolic: bool,
+}
+
+/// Arguments of `weir chown`.
+#[derive(Args, Debug, Clone)]
+pub struct ChownArgs {
+    /// OWNER, OWNER:GROUP or :GROUP, as the server knows them: names, or numbers. Only an administrator gives files away.
+    #[arg(value_name = "OWNER[:GROUP]")]
+    pub to: String,
+    /// The files and directories: `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
+    pub places: Vec<String>,
+    /// Also everything below directories.
+    #[arg(short, long)]
+    pub recursive: bool,
+}
+
+/// Arguments of `weir acl`.
+#[derive(Args, Debug, Clone)]
+pub struct AclArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: AclCommand,
+}
+
+/// What `weir acl` does.
+#[derive(Subcommand, Debug, Clone)]
+pub enum AclCommand {
+    /// Print the ACLs of files and directories, an entry a line.
+    Get {
+        /// The files and directories: `root://HOST[:PORT]//PATH`.
+        #[arg(required = true, value_name = "PATH")]
+        places: Vec<String>,
+    },
+    /// Change the ACLs of files and directories. Their owners may.
+    Set(AclSetArgs),
+}
+
+/// Arguments of `weir acl set`.
+#[derive(Args, Debug, Clone)]
+#[group(id = "edit", required = true, multiple = false, args = ["modify", "remove", "replace", "clear", "clear_default"])]
+pub struct AclSetArgs {
+    /// Set these entries, and keep the others: user:ana:rw-,default:group:atlas:r-x.
+    #[arg(short, long, value_name = "ENTRIES")]
+    pub modify: Option<String>,
+    /// Remove the entries of these users and groups: user:ana,default:group:atlas.
+    #[arg(short = 'x', long, value_name = "NAMES")]
+    pub remove: Option<String>,
+    /// Set exactly these entries. Those of owner, owning group and others stay as they are if they are not given.
+    #[arg(long, value_name = "ENTRIES")]
+    pub replace: Option<String>,
+    /// Remove all entries that are not in the mode.
+    #[arg(short = 'b', long)]
+    pub clear: bool,
+    /// Remove the default ACL.
+    #[arg(short = 'k', long)]
+    pub clear_default: bool,
+    /// Also everything below directories. Files get no default entries.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// The files and directories: `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
+    pub places: Vec<String>,
 }
 
 /// Arguments of `weir xattr`.

@@ -55,8 +55,8 @@ pub struct InitArgs {
     /// Node of a cluster: the address at which the other nodes reach it [default: port 1095 of --host].
     #[arg(long, value_name = "HOST:PORT", requires = "role")]
     pub nodes: Option<String>,
-    /// Single node: serve other machines although there is no authentication: everybody who reaches the port may read,
-    /// write and delete everything. Nodes of a cluster always do, unless --listen says otherwise.
+    /// Single node: serve other machines although clients need not prove who they are: everybody who reaches the port may
+    /// read, write and delete everything. Nodes of a cluster always do, unless --listen says otherwise.
     #[arg(long, requires = "role")]
     pub insecure: bool,
     /// The configuration file: with --role it is written, without --role it says what to make [default:

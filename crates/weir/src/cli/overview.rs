@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Cluster",
         &[
-            "admin", "context", "token", "stores", "store", "node", "policy", "file", "missing", "repair", "drain",
+            "admin", "context", "token", "identity", "stores", "store", "node", "policy", "file", "missing", "repair", "drain",
             "restored", "local", "demo",
         ],
     ),
@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Files",
         &[
             "cp", "sync", "ls", "stat", "cat", "checksum", "find", "du", "df", "mkdir", "mv", "rm", "touch", "ln",
-            "xattr",
+            "xattr", "chown", "acl",
         ],
     ),
     ("Measure", &["bench"]),

@@ -48,7 +48,11 @@ pub(crate) fn show<T: Serialize + DeserializeOwned>(
 }
 
 /// Prints an answer: as JSON, or as `shown` formats it.
-fn print<T: Serialize>(args: &ManagerArgs, answer: &T, shown: impl FnOnce(&T) -> Vec<String>) -> Result<Exit, Failure> {
+pub(crate) fn print<T: Serialize>(
+    args: &ManagerArgs,
+    answer: &T,
+    shown: impl FnOnce(&T) -> Vec<String>,
+) -> Result<Exit, Failure> {
     let lines = if args.json {
         vec![serde_json::to_string(answer).map_err(|error| Failure::new(Exit::Failed, error))?]
     } else {

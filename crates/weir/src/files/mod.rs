@@ -1,11 +1,12 @@
-//! Commands on names: `ls`, `stat`, `cat`, `mkdir`, `mv`, `rm`, `du`, `df`, `find`, `checksum`, `touch`, `ln`, `xattr`. Each accepts local
-//! paths and `root://` places of any server.
+//! Commands on names: `ls`, `stat`, `cat`, `mkdir`, `mv`, `rm`, `du`, `df`, `find`, `checksum`, `touch`, `ln`, `xattr`, `chown`,
+//! `acl`. Most accept local paths and `root://` places of any server; the last two are for those of weir.
 
 mod checksum;
 mod errors;
 mod ls;
 mod names;
 mod output;
+mod rights;
 mod show;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,6 +43,8 @@ pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
         FileCommand::Touch(args) => names::touch(&mut tree, args, &mut errors),
         FileCommand::Ln(args) => names::ln(&mut tree, args),
         FileCommand::Xattr(args) => names::xattr(&mut tree, &args.command, &mut out),
+        FileCommand::Chown(args) => rights::chown(&mut tree, args, &mut errors),
+        FileCommand::Acl(args) => rights::acl(&mut tree, &args.command, &mut out, &mut errors),
     };
     match done.and_then(|()| out.end()) {
         Ok(()) => Ok(errors.exit()),
@@ -65,6 +68,8 @@ fn name_of(command: &FileCommand) -> &'static str {
         FileCommand::Checksum(_) => "checksum",
         FileCommand::Touch(_) => "touch",
         FileCommand::Ln(_) => "ln",
+        FileCommand::Chown(_) => "chown",
+        FileCommand::Acl(_) => "acl",
         FileCommand::Xattr(_) => "xattr",
     }
 }

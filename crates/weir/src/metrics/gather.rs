@@ -93,6 +93,34 @@ pub fn page(sources: &Sources) -> String {
     out.into_text()
 }
 
+/// The certificate that clients are shown, and who is let in.
+fn security(out: &mut Exposition, figures: &xrootd::Figures) {
+    use Kind::{Counter, Gauge};
+    out.family("weir_client_certificate_end_seconds", Gauge, "When the certificate for clients ends, in seconds since 1970");
+    if let Some(ends) = figures.certificate_ends {
+        out.labelled(&[], ends.secs());
+    }
+    out.family("weir_logins_total", Counter, "Clients that have shown who they are, by mechanism and by result");
+    let authentication = figures.authentication.iter();
+    for logins in authentication.clone().flat_map(|snapshot| &snapshot.logins) {
+        let mechanism = logins.mechanism.name();
+        out.labelled(&[("mechanism", mechanism), ("result", "accepted")], logins.accepted);
+        out.labelled(&[("mechanism", mechanism), ("result", "refused")], logins.refused);
+    }
+    out.family("weir_issuer_keys_age_seconds", Gauge, "How long ago the keys of an issuer of tokens were fetched");
+    for issuer in authentication.clone().flat_map(|snapshot| &snapshot.issuers) {
+        if let Some(age) = issuer.keys_age {
+            out.labelled(&[("issuer", issuer.issuer.as_str())], age.as_secs());
+        }
+    }
+    out.family("weir_issuer_fetches_total", Counter, "Fetches of the keys of an issuer of tokens, by result");
+    for issuer in authentication.flat_map(|snapshot| &snapshot.issuers) {
+        let url = issuer.issuer.as_str();
+        out.labelled(&[("issuer", url), ("result", "succeeded")], issuer.fetches_succeeded);
+        out.labelled(&[("issuer", url), ("result", "failed")], issuer.fetches_failed);
+    }
+}
+
 fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
     use Kind::{Counter, Gauge};
     #[allow(clippy::cast_precision_loss)] // a time of day
@@ -122,6 +150,7 @@ fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
     for (reason, count) in &figures.connections_ended {
         out.labelled(&[("reason", reason)], count);
     }
+    security(out, figures);
     out.family("weir_sessions", Gauge, "Logged-in clients").sample(figures.sessions);
     out.family("weir_open_files", Gauge, "Files that clients have open").sample(figures.open_files.now);
     out.family("weir_open_files_limit", Gauge, "Maximum number of open files").sample(figures.open_files.most);

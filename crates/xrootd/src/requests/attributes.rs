@@ -30,7 +30,7 @@ impl Connection {
             Target::Path(target) => service.stat(session, &"stat", &parse_path(&target.path)?)?,
             Target::Handle(handle) => service.stat_file(&session.caller(), &*self.file(*handle)?),
         };
-        self.ok(stream, |out| stat_reply(&stat).encode(out))
+        self.ok(stream, |out| stat_reply(service, &stat).encode(out))
     }
 
     /// kXR_statx: one byte per path, which gives only its type. Clients compare it, so it must equal the byte of the

@@ -52,7 +52,7 @@ impl Connection {
                 if body.len() >= FRAME_BYTES {
                     return ControlFlow::Break(());
                 }
-                let stat = entry.stat.as_ref().map(stat_reply);
+                let stat = entry.stat.as_ref().map(|stat| stat_reply(&self.front.service, stat));
                 let sum = with_sums.then(|| shown(algorithm, entry.sums, entry.digest.as_deref()));
                 if body.push(entry.name, stat.as_ref(), sum.as_ref().map(String::as_bytes)).is_err() {
                     unlistable += 1;

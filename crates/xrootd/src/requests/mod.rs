@@ -3,6 +3,7 @@
 //! result: the outer error ends the connection.
 
 mod attributes;
+pub(crate) mod auth;
 mod change;
 mod chkpoint;
 mod clone;

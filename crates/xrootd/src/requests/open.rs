@@ -76,8 +76,9 @@ impl Connection {
             Err(request_error) => return Ok(Err(request_error)),
         };
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
-        let reply = self.hand_on(stream)?.framed(|(opened, beginning): (Opened, Vec<u8>), out, stream| {
-            answer::ok(out, stream, |out| OpenReply { beginning, ..open_reply(&opened) }.encode(out));
+        let shows = Arc::clone(&service);
+        let reply = self.hand_on(stream)?.framed(move |(opened, beginning): (Opened, Vec<u8>), out, stream| {
+            answer::ok(out, stream, |out| OpenReply { beginning, ..open_reply(&shows, &opened) }.encode(out));
         });
         let len = if open.intent == Intent::Read { self.wants_beginning(r) } else { 0 };
         let reply = WithBeginning { answer: reply, service: Arc::clone(&service), session: Arc::clone(&session), len };

@@ -2,13 +2,16 @@
 //! - `path?weir.op=link&weir.target=existing`
 //! - `path?weir.op=symlink&weir.target=text`
 //! - `path?weir.op=touch[&weir.mtime=ns]`
+//! - `path?weir.op=chown[&weir.owner=NAME][&weir.group=NAME]`, with names or numbers
+//! - `path?weir.op=acl` answers with the ACLs as text
+//! - `path?weir.op=setacl&weir.edit=EDIT&weir.target=TEXT` ([`service::AclChange::ALL`])
 //! - `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns][&weir.request=…]`
 //!   for a striped file
 //!
 //! `weir.target` comes last, and everything after it belongs to it. `weir.mtime` is the modification time in
 //! nanoseconds since 1970. An open for writing also accepts it, for the file that it writes.
 
-use service::Change;
+use service::{AclChange, Change, Service};
 use types::striping::{
     SUMS_KEY, StripedOpenWrite, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
 };
@@ -31,12 +34,25 @@ impl Connection {
             Ok(target) => target,
             Err(error) => return Ok(Err(RequestError::of_wire(&error))),
         };
-        let change = change_of(&target, given);
+        if target.get(b"weir.op") == Some(b"acl") {
+            return Ok(self.acl(stream, &target));
+        }
+        let change = change_of(&self.front.service, &target, given);
         self.numbered_change(stream, change, number_of(&target))
+    }
+
+    /// The ACLs of a file or directory.
+    fn acl(&self, stream: StreamId, target: &PathArg) -> Result<(), RequestError> {
+        let path = parse_path(&target.path)?;
+        if let Some(elsewhere) = self.front.service.names_elsewhere() {
+            return Err(elsewhere.into());
+        }
+        let text = self.front.service.acl(&self.session.open.caller(), &path)?;
+        self.ok(stream, |out| out.extend_from_slice(text.as_bytes()))
     }
 }
 
-fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestError> {
+fn change_of(service: &Service, target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestError> {
     let missing = || RequestError::new(ErrorNumber::ARG_MISSING, "Cannot make a link: weir.target is missing");
     match target.get(b"weir.op") {
         Some(b"link") => {
@@ -51,6 +67,21 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestEr
             let path = parse_path(&target.path)?;
             let now = || Timestamp::from(std::time::SystemTime::now());
             Ok(Change::Touch { path, mtime: mtime_of(target).unwrap_or_else(now) })
+        }
+        Some(b"chown") => {
+            let path = parse_path(&target.path)?;
+            let text = |key: &[u8]| target.get(key).map(|text| text_of(text)).transpose();
+            let (owner, group) = service.new_owner(text(b"weir.owner")?, text(b"weir.group")?)?;
+            Ok(Change::Chown { path, owner, group })
+        }
+        Some(b"setacl") => {
+            let path = parse_path(&target.path)?;
+            let edit = target.get(b"weir.edit").unwrap_or_default();
+            let (_, change) = AclChange::ALL.into_iter().find(|(name, _)| name.as_bytes() == edit).ok_or_else(|| {
+                let text = "Cannot change the ACL: weir.edit is replace, modify, remove, clear or clear-default";
+                RequestError::new(ErrorNumber::ARG_INVALID, text)
+            })?;
+            Ok(Change::SetAcl(service.acl_edit(path, change, text_of(given.unwrap_or_default())?)?))
         }
         // Completes a striped file after its stripe units have been closed.
         Some(b"complete") => {
@@ -67,6 +98,11 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestEr
             Err(RequestError::unsupported("A query of the implementation's own kind"))
         }
     }
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, RequestError> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| RequestError::new(ErrorNumber::ARG_INVALID, "The names of users and groups are text"))
 }
 
 /// The number of the request that a disk server passes on, if the client numbers its requests.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use service::Role;
+use service::{Caller, Role};
 use types::{ClientAddress, ClientIdentity};
 use wire::request::{Endsess, Expect, Locate, LocateOptions, Login, Protocol, ProtocolFlags, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
@@ -24,7 +24,8 @@ impl Connection {
         };
         let mut flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
         let tls = self.front.config.tls.clone();
-        let begins = tls.as_ref().filter(|tls| self.tls_begins(tls.required, r));
+        // Not in a session: other threads may be answering its requests.
+        let begins = tls.as_ref().filter(|tls| self.tls_begins(tls.required, r) && !self.logged_in);
         if let Some(TlsConfig { required, .. }) = &tls {
             flags = flags | flags_of(*required);
         }
@@ -56,7 +57,8 @@ impl Connection {
         !self.out.is_encrypted() && (wants || self.is_tls_able && is_required)
     }
 
-    /// kXR_login. There is no authentication yet.
+    /// kXR_login. If clients must show who they are, the answer offers how, and nothing else is done before
+    /// (see [`super::auth`]).
     #[inline(never)] // see `dispatch`
     pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<Result<(), RequestError>, Stop> {
         let tls = self.front.config.tls.clone().filter(|_| !self.out.is_encrypted());
@@ -64,12 +66,32 @@ impl Connection {
         if begins.as_ref().is_some_and(|tls| tls.required.login || !self.is_tls_able) {
             return Ok(Err(tls_required("This server takes logins")));
         }
+        let methods = match self.offered(self.out.is_encrypted() || begins.is_some()) {
+            Ok(methods) => methods,
+            Err(request_error) => return Ok(Err(request_error)),
+        };
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
+        let caller = self.session.open.caller();
+        let client = ClientIdentity { principal: caller.principal, user, pid: r.pid, host };
+        self.session.open.set_process(process_of(r));
+        if methods.is_empty() {
+            self.enter(Caller::clone(&caller), client);
+        } else {
+            self.expect_credential(client);
+        }
+        let reply = LoginReply { session: self.session.id, methods };
+        let _ = self.ok(stream, |out| reply.encode(out));
+        if let Some(tls) = begins {
+            self.start_tls(&tls.certificate)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// The session begins, or goes on as another client of its principal.
+    pub(crate) fn enter(&mut self, caller: Caller, client: ClientIdentity) {
         let open = &self.session.open;
-        let caller = open.caller();
-        open.set_caller(caller.with_client(ClientIdentity { principal: caller.principal, user, pid: r.pid, host }));
-        open.set_process(process_of(r));
+        open.set_caller(caller.with_client(client));
         if !self.logged_in {
             self.logged_in = true;
             self.input.logged_in();
@@ -77,12 +99,6 @@ impl Connection {
             self.front.sessions.lock().insert(open.number(), self.session.clone());
             tracing::debug!(client = %self.session, "logged in");
         }
-        let reply = LoginReply { session: self.session.id, methods: Vec::new() };
-        let _ = self.ok(stream, |out| reply.encode(out));
-        if let Some(tls) = begins {
-            self.start_tls(&tls.certificate)?;
-        }
-        Ok(Ok(()))
     }
 
     /// kXR_endsess. For its own session, the client closes all files. An abandoned session of the same client is

@@ -1,0 +1,173 @@
+//! Who callers are: users and groups have names outside of weir, and numbers in the namespace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use identity::{GroupName, TokenRights};
+use namespace::{Durability, NamePrincipals, NsError, PathLimits, PathOperation, RenamePrincipal};
+use parking_lot::Mutex;
+use types::{NsPath, PrincipalId, PrincipalKind, PrincipalName};
+
+use crate::caller::{Principal, Rights};
+use crate::error::Error;
+use crate::names::By;
+use crate::service::Service;
+
+/// The most names that are kept in memory. A listing of files by more users reads some of them again.
+const KEPT_MAX: usize = 16_384;
+
+/// Names that were looked up lately.
+#[derive(Debug, Default)]
+pub(crate) struct KeptNames(Mutex<HashMap<PrincipalId, Arc<str>>>);
+
+impl KeptNames {
+    fn get(&self, id: PrincipalId) -> Option<Arc<str>> {
+        self.0.lock().get(&id).cloned()
+    }
+
+    fn keep(&self, id: PrincipalId, name: &Arc<str>) {
+        let mut kept = self.0.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(id, Arc::clone(name));
+    }
+}
+
+/// What the scopes of a token allow, as the namespace asks for it.
+#[derive(Debug)]
+struct TokenLimits(TokenRights);
+
+impl PathLimits for TokenLimits {
+    fn permit(&self, operation: PathOperation, path: &NsPath) -> Result<(), String> {
+        self.0.allows(operation_of(operation), path).map_err(|denial| denial.to_string())
+    }
+}
+
+fn operation_of(operation: PathOperation) -> identity::Operation {
+    use identity::Operation as To;
+    match operation {
+        PathOperation::Read => To::Read,
+        PathOperation::List => To::List,
+        PathOperation::Stat => To::Stat,
+        PathOperation::Poll => To::Poll,
+        PathOperation::Stage => To::Stage,
+        PathOperation::CreateFile => To::CreateFile,
+        PathOperation::CreateDirectory => To::CreateDirectory,
+        PathOperation::RenameFile => To::RenameFile,
+        PathOperation::ModifyFile => To::ModifyFile,
+        PathOperation::ModifyDirectory => To::ModifyDirectory,
+    }
+}
+
+impl Service {
+    /// The principal of a client that has shown to be the user `name` in `groups`. A user or a group that is new here gets a
+    /// number, which it keeps. The client may do no more than `rights`.
+    ///
+    /// # Errors
+    /// This node has no namespace, or it cannot be read or changed.
+    pub fn principal(
+        &self,
+        name: &identity::PrincipalName,
+        groups: &[GroupName],
+        rights: TokenRights,
+    ) -> Result<Principal, Error> {
+        let user = parsed(PrincipalKind::User, name.as_str());
+        let groups = groups.iter().map(|group| parsed(PrincipalKind::Group, group.as_str()));
+        let names = std::iter::once(user).chain(groups).collect::<Result<Vec<_>, Error>>()?;
+        let failed = |error: NsError| Error::of_namespace(&format_args!("let {name} in"), &error);
+        let known = self.names.read(|read| namespace::numbers_of(read, &names)).map_err(failed)?;
+        let numbers = match known {
+            Some(numbers) => numbers,
+            None => {
+                let op = NamePrincipals { names };
+                self.names.change_wait(By::service(), Durability::Synced, op).map_err(failed)?
+            }
+        };
+        let Some((id, groups)) = numbers.split_first() else {
+            return Err(Error::new(types::ErrorCode::Internal, format!("Cannot let {name} in: no number was given")));
+        };
+        let limits: Option<Arc<dyn PathLimits>> = match rights {
+            TokenRights::Unrestricted => None,
+            scoped => Some(Arc::new(TokenLimits(scoped))),
+        };
+        Ok(Principal { id: *id, groups: groups.into(), rights: Rights::Full, limits, name: Some(name.as_str().into()) })
+    }
+
+    /// The name of a user or a group, or its number if it has none.
+    #[must_use]
+    pub fn shown_principal(&self, id: PrincipalId) -> Arc<str> {
+        if let Some(name) = self.kept_names.get(id) {
+            return name;
+        }
+        match self.names.read(|read| namespace::name_of(read, id)) {
+            Ok(Some((_, name))) => {
+                let name = name.as_str().into();
+                self.kept_names.keep(id, &name);
+                name
+            }
+            // A server of a cluster has no names, and a namespace that cannot be read says so elsewhere.
+            Ok(None) | Err(_) => id.to_string().into(),
+        }
+    }
+
+    /// The user or group for which `text` stands: its name or its number.
+    ///
+    /// # Errors
+    /// Nobody is called that.
+    pub fn principal_called(&self, kind: PrincipalKind, text: &str) -> Result<PrincipalId, Error> {
+        if let Ok(number) = text.parse() {
+            return Ok(PrincipalId(number));
+        }
+        let name = parsed(kind, text)?.1;
+        let found = self.names.read(|read| namespace::number_of(read, kind, &name));
+        let found = found.map_err(|error| Error::of_namespace(&format_args!("find the {kind} {name}"), &error))?;
+        found.ok_or_else(|| {
+            let text = format!("No {kind} is called {name} here: they get their numbers when they first log in, or by `weir identity add`");
+            Error::new(types::ErrorCode::NotFound, text)
+        })
+    }
+
+    /// Gives a number to a user or a group that has none, and returns it.
+    ///
+    /// # Errors
+    /// The name cannot be one, or the namespace cannot be changed.
+    pub fn add_principal(&self, kind: PrincipalKind, name: &str) -> Result<PrincipalId, Error> {
+        let op = NamePrincipals { names: vec![parsed(kind, name)?] };
+        let numbers = self.names.change_wait(By::service(), Durability::Synced, op);
+        let numbers = numbers.map_err(|error| Error::of_namespace(&format_args!("add the {kind} {name}"), &error))?;
+        numbers.first().copied().ok_or_else(|| Error::new(types::ErrorCode::Internal, "No number was given".to_owned()))
+    }
+
+    /// Gives another name to a user or a group. It keeps its number, and so its files.
+    ///
+    /// # Errors
+    /// Nobody is called `from`, or somebody is called `to`, or the namespace cannot be changed.
+    pub fn rename_principal(&self, kind: PrincipalKind, from: &str, to: &str) -> Result<(), Error> {
+        let op = RenamePrincipal { kind, from: parsed(kind, from)?.1, to: parsed(kind, to)?.1 };
+        let done = self.names.change_wait(By::service(), Durability::Synced, op);
+        done.map_err(|error| Error::of_namespace(&format_args!("rename the {kind} {from}"), &error))?;
+        self.kept_names.0.lock().clear();
+        Ok(())
+    }
+
+    /// At most `limit` users or groups after `after`, in the order of their names.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn principals(
+        &self,
+        kind: PrincipalKind,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(PrincipalName, PrincipalId)>, Error> {
+        let after = after.map(|after| parsed(kind, after)).transpose()?.map(|(_, name)| name);
+        let listed = self.names.read(|read| namespace::principals(read, kind, after.as_ref(), limit));
+        listed.map_err(|error| Error::of_namespace(&format_args!("list the {kind}s"), &error))
+    }
+}
+
+fn parsed(kind: PrincipalKind, text: &str) -> Result<(PrincipalKind, PrincipalName), Error> {
+    let name = PrincipalName::parse(kind, text).map_err(|error| Error::new(types::ErrorCode::Invalid, error.to_string()))?;
+    Ok((kind, name))
+}

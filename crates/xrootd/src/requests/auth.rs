@@ -1,0 +1,269 @@
+//! auth: the client shows who it is, by one of the mechanisms that the answer to its login has offered.
+//!
+//! The formats are those of the stock plug-ins: `TokenHdr` and `TokenResp` in `XrdSecProtocolztn.cc`, and
+//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism};
+use types::{ClientIdentity, Timestamp};
+use wire::request::{Auth, Request};
+use wire::{ErrorNumber, StreamId};
+
+use crate::connection::{Connection, Stop};
+use crate::requests::session::tls_required;
+use crate::to_wire::RequestError;
+
+/// A connection that has shown so many bad credentials ends.
+const REFUSALS_MAX: u32 = 6;
+/// The longest token, as the server offers it. A stock client shows no longer one.
+const TOKEN_BYTES_MAX: usize = 4096;
+
+/// A client that has logged in, and has not yet shown who it is.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// What it says about itself.
+    client: ClientIdentity,
+    /// The number of credentials that were not good.
+    refused: u32,
+}
+
+/// Why a client is not who it says.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("the mechanism `{0}` is not offered here")]
+    NotOffered(String),
+    #[error("the credential is not one for `{0}`")]
+    Malformed(&'static str),
+    #[error("the client asks for the issuers that are trusted here, instead of showing a token; get one first, and see BEARER_TOKEN")]
+    AsksForIssuers,
+    #[error(transparent)]
+    Authentication(#[from] AuthenticationError),
+}
+
+/// The mechanisms that a client at `peer` may use.
+fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Vec<Mechanism> {
+    let may = |mechanism: &Mechanism| {
+        // Nobody shows a token in the clear.
+        (is_encrypted || *mechanism != Mechanism::Ztn) && authenticator.check_mechanism(*mechanism, peer).is_ok()
+    };
+    authenticator.mechanisms().iter().filter(may).collect()
+}
+
+/// The offer of `mechanisms` in the answer to a login.
+fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for mechanism in mechanisms {
+        text.extend_from_slice(b"&P=");
+        text.extend_from_slice(mechanism.name().as_bytes());
+        if mechanism == Mechanism::Ztn {
+            // The version and the options, and the longest token.
+            text.extend_from_slice(format!(",0:{TOKEN_BYTES_MAX}:").as_bytes());
+        }
+    }
+    text
+}
+
+impl Connection {
+    /// What the answer to login offers the client to show who it is. Nothing: it need not.
+    pub(crate) fn offered(&self, will_be_encrypted: bool) -> Result<Vec<u8>, RequestError> {
+        let Some(authenticator) = self.front.config.authenticator.as_ref().filter(|_| !self.logged_in) else {
+            return Ok(Vec::new());
+        };
+        let peer = self.session.peer.ip();
+        let mechanisms = usable(authenticator, peer, will_be_encrypted);
+        if !mechanisms.is_empty() {
+            return Ok(offer(&mechanisms));
+        }
+        if !usable(authenticator, peer, true).is_empty() {
+            return Err(tls_required("This server takes credentials"));
+        }
+        let text = format!("Clients at {} cannot show here who they are: the server offers them no mechanism", peer.to_canonical());
+        Err(RequestError::new(ErrorNumber::NOT_AUTHORIZED, text))
+    }
+
+    /// The client that has logged in must show who it is before it can do anything.
+    pub(crate) fn expect_credential(&mut self, client: ClientIdentity) {
+        self.pending = Some(Pending { client, refused: 0 });
+    }
+
+    /// kXR_auth.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn auth(&mut self, stream: StreamId, r: &Auth) -> Result<Result<(), RequestError>, Stop> {
+        let Some(Pending { client, .. }) = &self.pending else {
+            // Like a stock server without authentication.
+            if self.front.config.authenticator.is_none() && self.logged_in {
+                return Ok(self.ok(stream, |_| ()));
+            }
+            let text = if self.logged_in { "This session has shown already who it is" } else { "Log in first" };
+            return Ok(Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text)));
+        };
+        let client = client.clone();
+        // Keys of an issuer may have to be fetched.
+        self.out.leave()?;
+        let authenticated = self.authenticate(r);
+        self.out.back();
+        match authenticated {
+            Ok(authenticated) => {
+                // If the namespace cannot be changed at present, the client may try again.
+                if let Err(request_error) = self.admit(authenticated, client) {
+                    return Ok(Err(request_error));
+                }
+                Ok(self.ok(stream, |_| ()))
+            }
+            Err(why) => self.refuse_credential(stream, r, &why),
+        }
+    }
+
+    fn authenticate(&self, r: &Auth) -> Result<Authenticated, Refused> {
+        let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default();
+        let not_offered = || Refused::NotOffered(name.escape_ascii().to_string());
+        let authenticator = self.front.config.authenticator.as_ref().ok_or_else(not_offered)?;
+        let peer = self.session.peer.ip();
+        let mut mechanisms = usable(authenticator, peer, self.out.is_encrypted()).into_iter();
+        let mechanism = mechanisms.find(|mechanism| mechanism.name().as_bytes() == name).ok_or_else(not_offered)?;
+        Ok(match mechanism {
+            Mechanism::Ztn => authenticator.token(token_of(&r.credentials)?)?,
+            Mechanism::Unix => {
+                let (user, group) = local_user_of(&r.credentials)?;
+                authenticator.unix(user, &group.into_iter().collect::<Vec<_>>(), peer)?
+            }
+            Mechanism::Host => authenticator.host(None, peer)?,
+            Mechanism::Gsi | Mechanism::Sss | Mechanism::Krb5 => return Err(not_offered()),
+        })
+    }
+
+    /// From now on the session acts as its principal.
+    fn admit(&mut self, authenticated: Authenticated, client: ClientIdentity) -> Result<(), RequestError> {
+        let Authenticated { name, groups, rights, credential, by, expires, .. } = authenticated;
+        let principal = self.front.service.principal(&name, &groups, rights)?;
+        tracing::debug!(client = %self.session, principal = %name, credential, %by, "authenticated");
+        let caller = self.session.open.caller().with_principal(&principal);
+        self.pending = None;
+        self.expires = expires;
+        self.enter(caller, client);
+        Ok(())
+    }
+
+    fn refuse_credential(
+        &mut self,
+        stream: StreamId,
+        r: &Auth,
+        why: &Refused,
+    ) -> Result<Result<(), RequestError>, Stop> {
+        let number = match why {
+            Refused::Authentication(error) if error.kind() == ErrorKind::Unavailable => ErrorNumber::SERVER_ERROR,
+            _ => ErrorNumber::AUTH_FAILED,
+        };
+        let name = r.method.escape_ascii().to_string();
+        self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {why}"));
+        tracing::debug!(client = %self.session, mechanism = name, reason = %why, "credential refused");
+        self.refuse(stream, &RequestError::new(number, format!("Not let in: {why}")));
+        let Some(pending) = &mut self.pending else { return Ok(Ok(())) };
+        pending.refused += 1;
+        if pending.refused >= REFUSALS_MAX { Err(Stop::BadCredentials(pending.refused)) } else { Ok(Ok(())) }
+    }
+
+    /// The refusal of a request that begins something, after the credential of the session has ended. Open files stay open.
+    pub(crate) fn after_its_credential(&self, request: &Request) -> Option<RequestError> {
+        let expires = self.expires?;
+        let begins = !matches!(
+            request,
+            Request::Read(_)
+                | Request::Pgread(_)
+                | Request::Readv(_)
+                | Request::Write(_)
+                | Request::Pgwrite(_)
+                | Request::Writev(_)
+                | Request::Sync(_)
+                | Request::Close(_)
+                | Request::Chkpoint(_)
+                | Request::Endsess(_)
+                | Request::Ping
+        );
+        (begins && Timestamp::from(SystemTime::now()) >= expires).then(|| {
+            let text = format!("Your credential ended at {expires}: get a new one, and connect again");
+            RequestError::new(ErrorNumber::NOT_AUTHORIZED, text)
+        })
+    }
+}
+
+/// The token in a credential of `ztn`: `ztn`, NUL, version 0, `T`, two bytes, the length with the NUL at its end, the
+/// token, NUL.
+fn token_of(credential: &[u8]) -> Result<&[u8], Refused> {
+    let malformed = || Refused::Malformed("ztn");
+    let rest = credential.strip_prefix(b"ztn\0\0").ok_or_else(malformed)?;
+    let (operation, rest) = rest.split_first().ok_or_else(malformed)?;
+    match operation {
+        b'T' => {}
+        b'S' => return Err(Refused::AsksForIssuers),
+        _ => return Err(malformed()),
+    }
+    let [_, _, high, low, rest @ ..] = rest else { return Err(malformed()) };
+    let len = usize::from(u16::from_be_bytes([*high, *low]));
+    let (token, nul) = rest.get(..len).and_then(|text| text.split_at_checked(len.checked_sub(1)?)).ok_or_else(malformed)?;
+    if nul != [0] || token.is_empty() || token.len() > TOKEN_BYTES_MAX || token.contains(&0) {
+        return Err(malformed());
+    }
+    Ok(token)
+}
+
+/// The user and the group in a credential of `unix`: `unix`, NUL, the user, and a blank and the group if it has one, NUL.
+fn local_user_of(credential: &[u8]) -> Result<(&str, Option<&str>), Refused> {
+    let malformed = || Refused::Malformed("unix");
+    let rest = credential.strip_prefix(b"unix\0").ok_or_else(malformed)?;
+    let text = rest.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = std::str::from_utf8(text).map_err(|_| malformed())?.trim_matches(' ');
+    let (user, group) = text.split_once(' ').map_or((text, None), |(user, group)| (user, Some(group.trim())));
+    if user.is_empty() { Err(malformed()) } else { Ok((user, group.filter(|group| !group.is_empty()))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offer_is_as_stock_clients_expect_it() {
+        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Unix]), b"&P=ztn,0:4096:&P=unix");
+        assert!(offer(&[]).is_empty());
+    }
+
+    #[test]
+    fn tokens_are_taken_out_of_their_frame() {
+        let framed = |token: &[u8]| {
+            let len = u16::try_from(token.len() + 1).unwrap().to_be_bytes();
+            [b"ztn\0\0T\0\0", &len[..], token, b"\0"].concat()
+        };
+        assert_eq!(token_of(&framed(b"a.b.c")).unwrap(), b"a.b.c");
+        // Stock clients add a byte.
+        assert_eq!(token_of(&[framed(b"a.b.c"), vec![0; 2]].concat()).unwrap(), b"a.b.c");
+        assert!(token_of(&framed(&[b'x'; TOKEN_BYTES_MAX])).is_ok());
+        let good = framed(b"a.b.c");
+        for wrong in [
+            framed(b""),
+            framed(b"a\0b"),
+            framed(&[b'x'; TOKEN_BYTES_MAX + 1]),
+            b"ztn\0\x01T\0\0\0\x02a\0".to_vec(),
+            b"ztn\0\0T\0\0\0\0".to_vec(),
+            b"ztn\0\0T\0\0\0\x02ab".to_vec(),
+            b"unix\0ana\0".to_vec(),
+        ] {
+            assert!(token_of(&wrong).is_err(), "{}", wrong.escape_ascii());
+        }
+        for end in 0..good.len() {
+            assert!(token_of(&good[..end]).is_err(), "{end}");
+        }
+        assert!(matches!(token_of(b"ztn\0\0S\0\0"), Err(Refused::AsksForIssuers)));
+    }
+
+    #[test]
+    fn local_users_are_as_stock_clients_send_them() {
+        assert_eq!(local_user_of(b"unix\0ana atlas\0").unwrap(), ("ana", Some("atlas")));
+        assert_eq!(local_user_of(b"unix\0ana").unwrap(), ("ana", None));
+        assert_eq!(local_user_of(b"unix\0 ana \0").unwrap(), ("ana", None));
+        for wrong in [&b"unix"[..], b"unix\0", b"unix\0 \0", b"unix\0\xff\0", b"host\0"] {
+            assert!(local_user_of(wrong).is_err(), "{}", wrong.escape_ascii());
+        }
+    }
+}
