@@ -5,16 +5,17 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use identity::{Issuer, IssuerSettings, KeySet, Operation, TokenRights, UnverifiedToken};
+use identity::{Issuer, IssuerSettings, IssuerUrl, KeySet, Operation, TokenRights, UnverifiedToken};
 use libfuzzer_sys::fuzz_target;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use types::{NsPath, Timestamp};
 
 static SIGNER: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
+static URL: LazyLock<IssuerUrl> = LazyLock::new(|| IssuerUrl::parse("https://a.example").unwrap());
 static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
     let public = URL_SAFE_NO_PAD.encode(SIGNER.public_key());
     let key = serde_json::json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": public});
-    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes()).unwrap()
+    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes(), &URL).unwrap()
 });
 
 fn issuer() -> Issuer {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
 use crate::shown::shown;
-use crate::{Algorithm, PublicKey};
+use crate::{Algorithm, IssuerUrl, PublicKey};
 
 /// Longest JWKS document, in bytes.
 pub const JWKS_BYTES_MAX: usize = 256 << 10;
@@ -49,21 +49,22 @@ pub struct SkippedKey {
     pub why: &'static str,
 }
 
-/// The usable keys of an issuer at one time.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// The usable keys of an issuer at one time. They verify tokens of this issuer only.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeySet {
+    issuer: IssuerUrl,
     keys: Vec<VerificationKey>,
     skipped: Vec<SkippedKey>,
 }
 
 impl KeySet {
-    /// Reads a JWKS document. Unusable keys are skipped and listed. An issuer may publish an empty set: it then revokes all
+    /// Reads the JWKS document of `issuer`. Unusable keys are skipped and listed. An issuer may publish an empty set: it then revokes all
     /// tokens (section 4.4).
     ///
     /// # Errors
     ///
     /// [`KeySetError`].
-    pub fn parse(document: &[u8]) -> Result<Self, KeySetError> {
+    pub fn parse(document: &[u8], issuer: &IssuerUrl) -> Result<Self, KeySetError> {
         if document.len() > JWKS_BYTES_MAX {
             return Err(KeySetError::TooLong(document.len()));
         }
@@ -72,7 +73,7 @@ impl KeySet {
         if all.len() > KEYS_MAX {
             return Err(KeySetError::TooManyKeys(all.len()));
         }
-        let mut set = Self::default();
+        let mut set = Self { issuer: issuer.clone(), keys: Vec::new(), skipped: Vec::new() };
         for (position, value) in all.into_iter().enumerate() {
             let named = value.get("kid").and_then(serde_json::Value::as_str).map(shown);
             let name = named.unwrap_or_else(|| format!("number {}", position + 1));
@@ -83,6 +84,12 @@ impl KeySet {
             }
         }
         Ok(set)
+    }
+
+    /// Whose keys they are.
+    #[must_use]
+    pub fn issuer(&self) -> &IssuerUrl {
+        &self.issuer
     }
 
     /// The usable keys.

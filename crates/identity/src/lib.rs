@@ -57,7 +57,9 @@ pub use grid_map::{GRID_MAP_BYTES_MAX, GRID_MAP_ENTRIES_MAX, GridMap, GridMapEnt
 pub use issuer::{
     GroupUse, ISSUERS_MAX, Issuer, IssuerError, IssuerSettings, IssuerUrl, Issuers, UrlProblem, WithoutScopes,
 };
-pub use key_cache::{CacheTimes, FETCH_TIME_MAX, KeyAnswer, KeyCache, KeyRefusal};
+pub use key_cache::{
+    CacheTimes, CacheTimesError, FETCH_TIME_MAX, FetchNumber, KeyAnswer, KeyCache, KeyRefusal, WAIT_TIME_MAX,
+};
 pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, SkippedKey, VerificationKey};
 pub use mapping::{IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal};
 pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};

@@ -78,6 +78,10 @@ impl<'a> UnverifiedToken<'a> {
         if *self.issuer != *issuer.url().as_str() {
             return Err(TokenError::OtherIssuer { found: shown(&self.issuer), checked: shown(issuer.url().as_str()) });
         }
+        if keys.issuer() != issuer.url() {
+            let (issuer, keys) = (shown(issuer.url().as_str()), shown(keys.issuer().as_str()));
+            return Err(TokenError::OtherKeys { issuer, keys });
+        }
         self.verify_signature(issuer, keys)?;
         let claims = &self.jws.claims;
         let profile = claims::profile(claims)?;

@@ -91,6 +91,14 @@ pub enum TokenError {
         /// The issuer of the settings.
         checked: String,
     },
+    /// The token is checked with the keys of another issuer.
+    #[error("the token's issuer is `{issuer}`, and it was checked with the keys of `{keys}`")]
+    OtherKeys {
+        /// The token's issuer.
+        issuer: String,
+        /// The issuer of the keys.
+        keys: String,
+    },
     /// The issuer has no such key.
     #[error("the token is signed with the key `{key_id}`, which its issuer `{issuer}` does not publish (any more)")]
     UnknownKey {

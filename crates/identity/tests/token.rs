@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use types::{NsPath, Timestamp};
 
-use crate::common::{AUDIENCE, ISSUER, NOW, Signer, base64, issuer, key_set, now, settings, verify, with, wlcg_claims};
+use crate::common::{
+    AUDIENCE, ISSUER, NOW, Signer, base64, issuer, key_set, key_set_of, now, settings, verify, with, wlcg_claims,
+};
 
 #[test]
 fn each_algorithm_is_verified_with_a_key_of_its_kind() {
@@ -180,6 +182,15 @@ fn only_configured_issuers_are_known_and_each_only_by_its_exact_url() {
     }
     let refused = verify(&token("https://b.example"), &issuer(), &signer.key_set());
     assert!(matches!(refused, Err(TokenError::OtherIssuer { .. })), "{refused:?}");
+}
+
+#[test]
+fn keys_verify_only_tokens_of_their_own_issuer() {
+    let signer = Signer::new();
+    let other = identity::IssuerUrl::parse("https://b.example").unwrap();
+    let keys = key_set_of(&other, signer.keys());
+    let refused = verify(&signer.token(Algorithm::Es256, &wlcg_claims()), &issuer(), &keys);
+    assert_eq!(refused, Err(TokenError::OtherKeys { issuer: ISSUER.into(), keys: "https://b.example".into() }));
 }
 
 #[test]
