@@ -59,9 +59,16 @@ fuzz_target!(|bytes: &[u8]| {
         if operation == Operation::Stat {
             continue;
         }
+        if operation == Operation::Link {
+            let both = [Operation::Read, Operation::ModifyFile];
+            assert!(both.iter().all(|part| rights.allows(*part, &path).is_ok()), "a link without {both:?}");
+            continue;
+        }
         assert!(path.is_at_or_below(&base), "{operation} {path} is outside");
         // By names, and not by bytes.
         let inner: Vec<&[u8]> = path.components().skip(1).collect();
+        let changes = !matches!(operation, Operation::Read | Operation::List | Operation::Poll | Operation::Stage);
+        assert!(!(changes && inner.is_empty()), "{operation} changes the base path");
         let reached = scoped.scopes().iter().filter(|scope| operation.is_allowed_by(scope.action)).any(|scope| {
             let wanted: Vec<&[u8]> = scope.path.components().collect();
             inner.starts_with(&wanted) || (operation == Operation::CreateDirectory && wanted.starts_with(&inner))

@@ -1,5 +1,7 @@
 //! The claims of a token (section 2.1 of the profile; SciTokens, "Claims and Scopes Language").
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use types::Timestamp;
 
@@ -148,7 +150,7 @@ pub(crate) fn token_id(claims: &Object) -> Result<Option<Box<str>>, TokenError> 
     }
 }
 
-/// The groups, in the order of the token.
+/// The groups, in the order of the token. Only for tokens whose groups count.
 pub(crate) fn groups(claims: &Object) -> Result<Vec<WlcgGroup>, TokenError> {
     let wrong =
         || TokenError::BadClaim { claim: "wlcg.groups", expected: "a list of up to 256 groups such as `/wlcg/xfers`" };
@@ -159,4 +161,11 @@ pub(crate) fn groups(claims: &Object) -> Result<Vec<WlcgGroup>, TokenError> {
         }
         Some(_) => Err(wrong()),
     }
+}
+
+/// The proper groups, whether they count or not. Their number is limited by the length of a token: a limit that is lower
+/// would hide groups behind others.
+pub(crate) fn signed_groups(claims: &Object) -> BTreeSet<WlcgGroup> {
+    let groups = claims.get("wlcg.groups").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    groups.iter().filter_map(|group| WlcgGroup::parse(group.as_str()?)).collect()
 }

@@ -41,8 +41,10 @@ pub enum IssuerError {
         /// What is wrong.
         why: &'static str,
     },
-    /// Scopes are honoured, and nothing says where their paths begin.
-    #[error("the issuer {0} has no `base_paths`: paths in scopes begin there; or set `scopes = false`")]
+    /// Nothing says which part of the namespace the issuer decides about.
+    #[error(
+        "the issuer {0} has no `base_paths`: give the directories that its tokens are for, or \"/\" for the whole namespace"
+    )]
     NoBasePath(String),
     /// A path that is none.
     #[error("`{path}` cannot be in `{setting}` of issuer {issuer}: {why}")]
@@ -169,7 +171,8 @@ pub enum WithoutScopes {
 pub struct IssuerSettings {
     /// Its URL, exactly as `iss` in its tokens.
     pub url: String,
-    /// Where the paths in its scopes begin, in weir's namespace. With several, each scope holds in each.
+    /// The parts of weir's namespace that it decides about. Its tokens allow nothing elsewhere, whether by scopes or by groups.
+    /// The paths in its scopes begin here. With several, each scope holds in each.
     #[serde(default)]
     pub base_paths: Vec<String>,
     /// Tokens must be for one of these audiences.
@@ -246,7 +249,7 @@ impl Issuer {
             };
             return Err(IssuerError::Audience { issuer: name(), audience: shown(audience), why });
         }
-        if settings.scopes && settings.base_paths.is_empty() {
+        if settings.base_paths.is_empty() {
             return Err(IssuerError::NoBasePath(name()));
         }
         let paths = |setting: &'static str, texts: &[String]| {

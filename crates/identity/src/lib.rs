@@ -64,7 +64,7 @@ pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, Ski
 pub use mapping::{IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal};
 pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub use public_key::{PublicKey, RsaKey};
-pub use rights::{Denial, Operation, ScopedRights, TokenRights};
+pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};
 pub use rule::{RuleError, RuleSettings};
 pub use scope::{SCOPES_MAX, ScopeError, StorageAction, StorageScope};
 pub use template::{FillError, TemplateError};

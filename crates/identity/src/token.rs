@@ -1,5 +1,6 @@
 //! Bearer tokens: from a text to a verified identity with rights.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use types::Timestamp;
@@ -88,18 +89,11 @@ impl<'a> UnverifiedToken<'a> {
         let expires = claims::check_times(claims, profile, now)?;
         claims::check_audience(claims, profile, issuer)?;
         let subject = claims::subject(claims, profile)?;
-        let groups = match profile {
-            Profile::Wlcg => claims::groups(claims)?,
-            // SciTokens have no groups: the claim is unknown there, and must not authorize anything.
-            Profile::SciTokens => Vec::new(),
-        };
-        let scope = claims::text(claims, "scope")?;
-        if profile == Profile::SciTokens && scope.is_none() {
-            return Err(TokenError::MissingClaim { claim: "scope", profile: profile.name() });
-        }
-        let (rights, groups) = rights_of(profile, scope.unwrap_or(""), groups, issuer)?;
+        let (rights, groups) = rights_of(profile, claims, issuer)?;
+        let signed_groups = claims::signed_groups(claims);
         let id = claims::token_id(claims)?;
-        Ok(TokenCredential { issuer: issuer.url().clone(), profile, subject, groups, rights, expires, id })
+        let issuer = issuer.url().clone();
+        Ok(TokenCredential { issuer, profile, subject, groups, signed_groups, rights, expires, id })
     }
 
     /// Chooses the key by its ID, its kind and its algorithm, in this order, so that an error names the first that fails.
@@ -140,6 +134,9 @@ pub struct TokenCredential {
     /// The groups that count: those of the token, unless its scopes make them irrelevant
     /// ([`GroupUse`](crate::GroupUse)).
     pub groups: Vec<WlcgGroup>,
+    /// All proper groups of the token, also if they do not count. They give nothing; rules that refuse look at them, so that a
+    /// client cannot drop a group by asking for scopes beside it.
+    pub signed_groups: BTreeSet<WlcgGroup>,
     /// What the scopes allow.
     pub rights: TokenRights,
     /// From when on it must not be accepted any more. A session that outlives this needs a new token.

@@ -299,13 +299,14 @@ fn malformed_subjects_groups_and_scopes_are_refused() {
     }
     assert_eq!(at(json!({"sub": "a".repeat(255)})), None);
     assert_eq!(at(json!({"sub": "host:a.example.org"})), None);
-    for groups in [json!("/wlcg"), json!([1]), json!(["wlcg"]), json!(["/wlcg", "/a//b"]), json!(["/a b"])] {
-        let refused = at(json!({ "wlcg.groups": groups }));
-        assert!(matches!(refused, Some(TokenError::BadClaim { claim: "wlcg.groups", .. })), "{groups}");
-    }
     let many: Vec<String> = (0..257).map(|number| format!("/g{number}")).collect();
-    assert!(matches!(at(json!({ "wlcg.groups": many })), Some(TokenError::BadClaim { claim: "wlcg.groups", .. })));
-    assert_eq!(at(json!({ "wlcg.groups": many[..256] })), None);
+    for groups in [json!("/wlcg"), json!([1]), json!(["wlcg"]), json!(["/wlcg", "/a//b"]), json!(["/a b"]), json!(many)]
+    {
+        let refused = at(json!({ "scope": null, "wlcg.groups": groups }));
+        assert!(matches!(refused, Some(TokenError::BadClaim { claim: "wlcg.groups", .. })), "{groups}");
+        assert_eq!(at(json!({ "wlcg.groups": groups })), None, "beside a scope, groups do not count: {groups}");
+    }
+    assert_eq!(at(json!({ "scope": null, "wlcg.groups": many[..256] })), None);
     assert!(matches!(at(json!({"scope": ["storage.read:/"]})), Some(TokenError::BadClaim { claim: "scope", .. })));
     assert!(matches!(at(json!({"jti": "x".repeat(256)})), Some(TokenError::BadClaim { claim: "jti", .. })));
 }
@@ -318,7 +319,7 @@ fn capabilities_limit_a_token_and_groups_count_only_without_them() {
         let credential = signer.verify(issuer, &with(json!({"scope": scope, "wlcg.groups": groups}))).unwrap();
         let groups: Vec<String> = credential.groups.iter().map(ToString::to_string).collect();
         let kind = match credential.rights {
-            TokenRights::Unrestricted => "unrestricted",
+            TokenRights::Identity(_) => "identity",
             TokenRights::Scoped(_) => "scoped",
             TokenRights::Nothing { .. } => "nothing",
         };
@@ -327,8 +328,8 @@ fn capabilities_limit_a_token_and_groups_count_only_without_them() {
     };
     let default = issuer();
     let groups = json!(["/wlcg/xfers", "/wlcg"]);
-    assert_eq!(token(&default, json!("openid"), groups.clone()), ("unrestricted", true, "/wlcg/xfers /wlcg".into()));
-    assert_eq!(token(&default, json!(null), groups.clone()), ("unrestricted", true, "/wlcg/xfers /wlcg".into()));
+    assert_eq!(token(&default, json!("openid"), groups.clone()), ("identity", true, "/wlcg/xfers /wlcg".into()));
+    assert_eq!(token(&default, json!(null), groups.clone()), ("identity", true, "/wlcg/xfers /wlcg".into()));
     assert_eq!(token(&default, json!("storage.read:/"), groups.clone()), ("scoped", true, String::new()));
     assert_eq!(token(&default, json!("storage.create:/"), groups.clone()), ("scoped", false, String::new()));
     // Any capability counts, irrespective of its relevance here (section 2.2.3).
@@ -350,11 +351,42 @@ fn capabilities_limit_a_token_and_groups_count_only_without_them() {
     let never = set(|settings| settings.groups = GroupUse::Never);
     assert_eq!(token(&never, json!("openid"), groups.clone()), ("nothing", false, String::new()));
     let identity = set(|settings| settings.without_scopes = WithoutScopes::Identity);
-    assert_eq!(token(&identity, json!("openid"), json!(null)), ("unrestricted", true, String::new()));
+    assert_eq!(token(&identity, json!("openid"), json!(null)), ("identity", true, String::new()));
     assert_eq!(token(&identity, json!("storage.create:/"), json!(null)), ("scoped", false, String::new()));
     let groups_only = set(|settings| settings.scopes = false);
     assert_eq!(token(&groups_only, json!("storage.read:/"), json!(null)), ("nothing", false, String::new()));
-    assert_eq!(token(&groups_only, json!("storage.read:/"), json!(["/wlcg"])), ("unrestricted", true, "/wlcg".into()));
+    assert_eq!(token(&groups_only, json!("storage.read:/"), json!(["/wlcg"])), ("identity", true, "/wlcg".into()));
+}
+
+#[test]
+fn a_token_whose_groups_count_allows_nothing_outside_of_its_issuers_part() {
+    let signer = Signer::new();
+    let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
+    let groups = json!({"scope": null, "wlcg.groups": ["/wlcg"]});
+    let allows = |issuer: &Issuer, changes: &Value, operation: Operation, at: &str| {
+        let rights = signer.verify(issuer, &with(changes.clone())).unwrap().rights;
+        rights.allows(operation, &path(at)).is_ok()
+    };
+    let restricted = identity::IssuerSettings { restricted_paths: vec!["/data".into()], ..settings() };
+    let restricted = Issuer::new(restricted).unwrap();
+    let whole = Issuer::new(identity::IssuerSettings { base_paths: vec!["/".into()], ..settings() }).unwrap();
+    let subject = identity::IssuerSettings { without_scopes: WithoutScopes::Identity, ..settings() };
+    let subject = Issuer::new(subject).unwrap();
+    for operation in Operation::ALL {
+        assert!(allows(&issuer(), &groups, operation, "/wlcg/data/f"), "{operation}");
+        assert!(!allows(&issuer(), &groups, operation, "/cms/f"), "{operation}");
+        assert!(!allows(&issuer(), &groups, operation, "/wlcgx"), "{operation}");
+        assert!(!allows(&subject, &json!({"scope": "openid"}), operation, "/cms/f"), "{operation}");
+        assert!(allows(&restricted, &groups, operation, "/wlcg/data/f"), "{operation}");
+        assert!(!allows(&restricted, &groups, operation, "/wlcg/other"), "{operation}");
+        assert!(allows(&whole, &groups, operation, "/cms/f"), "{operation}");
+        assert_eq!(allows(&issuer(), &groups, operation, "/"), operation == Operation::Stat, "{operation}");
+    }
+    let rights = signer.verify(&issuer(), &with(groups.clone())).unwrap().rights;
+    assert_eq!(
+        rights.allows(Operation::Read, &path("/cms/f")).unwrap_err().to_string(),
+        "the token cannot be used to read /cms/f: its issuer https://wlcg.example/ decides only about /wlcg"
+    );
 }
 
 #[test]
