@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::rule::{Rule, Verdict};
+use crate::shown::shown;
 use crate::template::FillError;
-use crate::{Credential, GridMap, GroupName, NameError, PrincipalName, RuleError, RuleSettings};
+use crate::{Credential, GridMap, GroupName, Issuers, NameError, PrincipalName, RuleError, RuleSettings};
 
 /// Most rules.
 pub const IDENTITY_RULES_MAX: usize = 10_000;
@@ -34,6 +35,17 @@ pub enum MappingError {
         number: usize,
         /// What is wrong.
         why: RuleError,
+    },
+    /// A rule is about an issuer that is not configured, so it would never match: a ban would silently do nothing.
+    #[error(
+        "cannot use [[identity]] number {number}: no [[issuer]] has the `url` {issuer}; both must be equal, also in a slash at \
+         the end"
+    )]
+    UnknownIssuer {
+        /// The position of the rule, from 1.
+        number: usize,
+        /// The issuer.
+        issuer: String,
     },
     /// The default is not a name.
     #[error("cannot use `identity_default`: {0}")]
@@ -157,6 +169,20 @@ impl MappingRules {
         let rules = identity.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
         let default = identity_default.as_deref().map(PrincipalName::parse).transpose()?;
         Ok(Self { rules, default })
+    }
+
+    /// Checks that each issuer that a rule names is configured.
+    ///
+    /// # Errors
+    ///
+    /// [`MappingError::UnknownIssuer`].
+    pub fn check_issuers(&self, issuers: &Issuers) -> Result<(), MappingError> {
+        for (index, (rule, _)) in self.rules.iter().enumerate() {
+            if let Some(issuer) = rule.issuer().filter(|issuer| issuers.get(issuer.as_str()).is_none()) {
+                return Err(MappingError::UnknownIssuer { number: index + 1, issuer: shown(issuer.as_str()) });
+            }
+        }
+        Ok(())
     }
 
     /// Who `credential` stands for. Rules with `grid_map = true` look into `grid_map`, and match nothing without it.

@@ -48,7 +48,11 @@ pub struct RuleSettings {
     pub principal: Option<String>,
     /// The names of its groups. `{groups}` stands for each group of the token, or of the certificate's VOMS attributes.
     pub groups: Vec<String>,
-    /// Refuses these credentials.
+    /// Refuses these credentials. With `group`, this looks at all groups that the issuer has signed into the token, also if
+    /// scopes make them irrelevant otherwise.
+    ///
+    /// A ban by `group` or `voms` is not reliable: a client chooses which optional groups and attributes it presents. To shut
+    /// somebody out, name the `subject` or the `certificate`, or have the issuer do it.
     pub refuse: bool,
 }
 
@@ -222,7 +226,7 @@ impl Rule {
         credential: &Credential,
         grid_map: Option<&GridMap>,
     ) -> Option<Result<Verdict, FillError>> {
-        if !self.condition.matches(credential) {
+        if !self.condition.matches(credential, self.outcome == Outcome::Refuse) {
             return None;
         }
         let (name, line) = match &self.outcome {
@@ -284,6 +288,16 @@ fn groups_of(credential: &Credential) -> Vec<&str> {
         _ => Vec::new(),
     };
     groups.into_iter().map(|group| group.as_str().trim_start_matches('/')).collect()
+}
+
+impl Rule {
+    /// The issuer of the tokens that the rule is about.
+    pub(crate) fn issuer(&self) -> Option<&IssuerUrl> {
+        match &self.condition {
+            Condition::Token { issuer, .. } => Some(issuer),
+            _ => None,
+        }
+    }
 }
 
 impl Condition {
@@ -355,14 +369,18 @@ impl Condition {
         if settings.anonymous { Ok(Self::Anonymous) } else { Err(RuleError::NoKind) }
     }
 
-    fn matches(&self, credential: &Credential) -> bool {
+    /// Whether `credential` meets the condition. Groups of a token that do not count make no difference, except to a rule that
+    /// refuses.
+    fn matches(&self, credential: &Credential, refuses: bool) -> bool {
         match (self, credential) {
             (Self::Token { issuer, subject, group }, Credential::Token(token)) => {
                 let subject_matches =
                     |pattern: &Pattern| token.subject.as_deref().is_some_and(|subject| pattern.matches(subject));
                 *issuer == token.issuer
                     && subject.as_ref().is_none_or(subject_matches)
-                    && group.as_ref().is_none_or(|group| token.groups.contains(group))
+                    && group.as_ref().is_none_or(|group| {
+                        token.groups.contains(group) || (refuses && token.signed_groups.contains(group))
+                    })
             }
             (Self::Certificate { subject: wanted, voms }, Credential::Certificate { subject, attributes }) => {
                 wanted.as_ref().is_none_or(|wanted| wanted == subject)

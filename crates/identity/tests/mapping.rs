@@ -113,6 +113,38 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
+fn a_ban_looks_at_all_groups_that_are_signed() {
+    let rules = rules(&format!(
+        r#"
+        [[identity]]
+        issuer = "{ISSUER}"
+        group = "/wlcg/banned"
+        refuse = true
+        [[identity]]
+        issuer = "{ISSUER}"
+        group = "/wlcg/production"
+        principal = "prod"
+        [[identity]]
+        issuer = "{ISSUER}"
+        principal = "guest"
+        "#
+    ));
+    let groups = json!(["/wlcg/banned", "/wlcg/production"]);
+    let by = |changes: serde_json::Value| mapped(&rules, &token_of(&issuer(), changes)).map(|(name, _, _)| name);
+    assert_eq!(by(json!({"scope": null, "wlcg.groups": groups})), Err(1));
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": groups})), Err(1), "a scope does not undo a ban");
+    let behind: Vec<String> = (0..300).map(|number| format!("/g{number}")).chain(["/wlcg/banned".into()]).collect();
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": behind})), Err(1), "nor do many other groups");
+    let malformed = json!(["//", 1, "/wlcg/banned"]);
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": malformed})), Err(1), "nor do malformed ones");
+    let never = Issuer::new(IssuerSettings { groups: identity::GroupUse::Never, ..settings() }).unwrap();
+    let unused = token_of(&never, json!({"scope": "storage.read:/", "wlcg.groups": groups}));
+    assert_eq!(mapped(&rules, &unused).map(|(name, _, _)| name), Err(1));
+    // Groups that do not count still give nothing.
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": ["/wlcg/production"]})), Ok("guest".into()));
+}
+
+#[test]
 fn certificates_are_matched_by_subject_and_by_voms_attributes() {
     let rules = rules(
         r#"
@@ -361,6 +393,19 @@ fn rules_that_cannot_work_are_refused_when_they_are_read() {
 }
 
 #[test]
+fn each_issuer_that_a_rule_names_must_be_configured() {
+    let issuers = identity::Issuers::new(vec![settings()]).unwrap();
+    let text = |url: &str| {
+        format!("[[identity]]\nlocal_user = '*'\nprincipal = 'x'\n[[identity]]\nissuer = '{url}'\nrefuse = true")
+    };
+    assert_eq!(rules(&text(ISSUER)).check_issuers(&issuers), Ok(()));
+    for other in ["https://wlcg.example", "https://wlcg.example//", "https://other.example"] {
+        let refused = rules(&text(other)).check_issuers(&issuers);
+        assert_eq!(refused, Err(MappingError::UnknownIssuer { number: 2, issuer: other.into() }));
+    }
+}
+
+#[test]
 fn unknown_keys_are_refused() {
     assert!(toml::from_str::<MappingSettings>("[[identity]]\nlocal_usr = 'a'\nprincipal = 'x'").is_err());
     assert!(toml::from_str::<MappingSettings>("identity_defaults = 'x'").is_err());
@@ -385,6 +430,12 @@ fn issuers_are_checked_when_they_are_read() {
     assert!(matches!(with(|settings| settings.audiences.push("ANY".into())), IssuerError::Audience { .. }));
     assert!(matches!(with(|settings| settings.audiences.push(String::new())), IssuerError::Audience { .. }));
     assert!(matches!(with(|settings| settings.base_paths.clear()), IssuerError::NoBasePath(_)));
+    let groups_only = |settings: &mut IssuerSettings| {
+        settings.base_paths.clear();
+        settings.restricted_paths.push("/data".into());
+        settings.scopes = false;
+    };
+    assert!(matches!(with(groups_only), IssuerError::NoBasePath(_)), "groups are for a part of the namespace, too");
     assert!(matches!(with(|settings| settings.base_paths.push("wlcg".into())), IssuerError::Path { .. }));
     assert!(matches!(with(|settings| settings.restricted_paths.push("/a/../b".into())), IssuerError::Path { .. }));
     assert!(matches!(
