@@ -27,7 +27,7 @@ pub struct RuleSettings {
     pub subject: Option<String>,
     /// Only those with this group.
     pub group: Option<String>,
-    /// Certificates with this subject.
+    /// Certificates with this subject ([`DistinguishedName::parse_escaped`]).
     pub certificate: Option<String>,
     /// Certificates with a VOMS attribute that this pattern matches ([`FqanPattern`]).
     pub voms: Option<String>,
@@ -336,7 +336,8 @@ impl Condition {
         }
         if certificate.is_some() || voms.is_some() {
             let one = |text: &&String| text.as_str() != "*";
-            let subject = certificate.as_ref().filter(one).map(|text| DistinguishedName::parse(text)).transpose()?;
+            let written = |text: &String| DistinguishedName::parse_escaped(text);
+            let subject = certificate.as_ref().filter(one).map(written).transpose()?;
             let voms = voms.as_ref().map(|text| FqanPattern::parse(text)).transpose()?;
             return Ok(Self::Certificate { subject, voms });
         }

@@ -349,6 +349,11 @@ fn rules_that_cannot_work_are_refused_when_they_are_read() {
     let group = why("issuer = 'https://a.example'\ngroup = 'wlcg'\nprincipal = 'x'");
     assert_eq!(group, RuleError::Group("wlcg".into()));
     assert!(matches!(why("certificate = 'CN=a'\nprincipal = 'x'"), RuleError::Certificate(_)));
+    assert!(matches!(
+        why(r"certificate = '/CN=a\n'
+principal = 'x'"),
+        RuleError::Certificate(_)
+    ));
     assert!(matches!(why("voms = '/atlas/Role=p*'\nprincipal = 'x'"), RuleError::Voms(_)));
     for name in [
         "kerberos = '*'",
