@@ -365,6 +365,9 @@ impl Condition {
                 return Ok(Self::AnyHost);
             }
             let domain = HostName::parse(domain).map_err(name("host"))?;
+            if below && domain.is_address() {
+                return Err(RuleError::Name { setting: "host", why: CredentialError::Host(shown(text)) });
+            }
             return Ok(if below { Self::HostsBelow(format!(".{domain}").into()) } else { Self::Host(domain) });
         }
         if settings.anonymous { Ok(Self::Anonymous) } else { Err(RuleError::NoKind) }

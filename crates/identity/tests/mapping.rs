@@ -363,6 +363,9 @@ principal = 'x'"),
         "local_user = ''",
         "host = '*.*'",
         "host = 'a*'",
+        "host = '*.192.0.2.1'",
+        "host = '*.2.1'",
+        "host = '127.1'",
     ] {
         assert!(matches!(why(&format!("{name}\nprincipal = 'x'")), RuleError::Name { .. }), "{name}");
     }
