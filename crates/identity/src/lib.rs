@@ -61,7 +61,9 @@ pub use key_cache::{
     CacheTimes, CacheTimesError, FETCH_TIME_MAX, FetchNumber, KeyAnswer, KeyCache, KeyRefusal, WAIT_TIME_MAX,
 };
 pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, SkippedKey, VerificationKey};
-pub use mapping::{IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal};
+pub use mapping::{
+    IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, VOMS_ATTRIBUTES_MAX,
+};
 pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub use public_key::{PublicKey, RsaKey};
 pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};

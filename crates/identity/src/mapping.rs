@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Rule, Verdict};
+use crate::rule::{GROUPS_MAX, Rule, Verdict};
 use crate::shown::shown;
 use crate::template::FillError;
 use crate::{Credential, GridMap, GroupName, Issuers, NameError, PrincipalName, RuleError, RuleSettings};
 
 /// Most rules.
 pub const IDENTITY_RULES_MAX: usize = 10_000;
-/// Most groups of an identity.
-const GROUPS_MAX: usize = 256;
+/// Most VOMS attributes of a certificate that is mapped. Real ones have a few dozen.
+pub const VOMS_ATTRIBUTES_MAX: usize = 256;
 
 /// The keys of the configuration that map credentials.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -132,12 +132,18 @@ pub enum Refusal {
         why: FillError,
     },
     /// More groups than an identity can have.
-    #[error("{credential} matches {by}, which gives it {len} groups; {GROUPS_MAX} is the limit")]
+    #[error("{credential} matches {by}, which gives it more than {GROUPS_MAX} groups, the limit")]
     TooManyGroups {
         /// The credential.
         credential: String,
         /// The rule.
         by: MatchedBy,
+    },
+    /// More than [`VOMS_ATTRIBUTES_MAX`]. To look at a part of them only could miss the one that a rule refuses.
+    #[error("{credential} has {len} VOMS attributes; {VOMS_ATTRIBUTES_MAX} is the limit: ask for fewer")]
+    TooManyAttributes {
+        /// The credential.
+        credential: String,
         /// How many.
         len: usize,
     },
@@ -191,6 +197,12 @@ impl MappingRules {
     ///
     /// [`Refusal`], which names the rule.
     pub fn map(&self, credential: &Credential, grid_map: Option<&GridMap>) -> Result<Mapped, Refusal> {
+        if let Credential::Certificate { attributes, .. } = credential
+            && attributes.len() > VOMS_ATTRIBUTES_MAX
+        {
+            let len = attributes.len();
+            return Err(Refusal::TooManyAttributes { credential: credential.to_string(), len });
+        }
         for (index, (rule, conditions)) in self.rules.iter().enumerate() {
             let Some(verdict) = rule.apply(credential, grid_map) else { continue };
             let number = index + 1;
@@ -200,7 +212,7 @@ impl MappingRules {
                 Ok(Verdict::Refuse) => Err(Refusal::ByRule { credential: shown(), by }),
                 Err(why) => Err(Refusal::Name { credential: shown(), by, why }),
                 Ok(Verdict::Principal { groups, .. }) if groups.len() > GROUPS_MAX => {
-                    Err(Refusal::TooManyGroups { credential: shown(), by, len: groups.len() })
+                    Err(Refusal::TooManyGroups { credential: shown(), by })
                 }
                 Ok(Verdict::Principal { name, groups, line }) => {
                     let by = line.map_or(by, |line| MatchedBy::GridMap { number, line });

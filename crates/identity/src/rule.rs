@@ -1,5 +1,6 @@
 //! A rule of the mapping: `[[identity]]` in the configuration.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ use crate::{
     HostName, KerberosPrincipal, LoginName, NameError, PrincipalName, TemplateError, WlcgGroup,
 };
 
+/// Most groups of an identity.
+pub(crate) const GROUPS_MAX: usize = 256;
 /// Most entries of `groups` in a rule.
 const RULE_GROUPS_MAX: usize = 64;
 
@@ -247,22 +250,23 @@ impl Rule {
         Some(self.groups(credential).map(|groups| Verdict::Principal { name, groups, line }))
     }
 
-    /// The groups that the rule gives, each once, in its order.
+    /// The groups that the rule gives, each once, in its order. Of too many it returns one more than an identity can have.
     fn groups(&self, credential: &Credential) -> Result<Vec<GroupName>, FillError> {
         let mut groups: Vec<GroupName> = Vec::new();
-        let mut add = |group: GroupName| {
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        };
+        let mut seen: BTreeSet<GroupName> = BTreeSet::new();
         for template in &self.groups {
-            match template.place() {
-                Some(Placeholder::Groups) => {
-                    for group in groups_of(credential) {
-                        add(template.group(Some(group))?);
-                    }
+            let values = match template.place() {
+                Some(Placeholder::Groups) => groups_of(credential).into_iter().map(Some).collect(),
+                place => vec![place.and_then(|place| value(credential, place))],
+            };
+            for value in values {
+                let group = template.group(value)?;
+                if seen.insert(group.clone()) {
+                    groups.push(group);
                 }
-                place => add(template.group(place.and_then(|place| value(credential, place)))?),
+                if groups.len() > GROUPS_MAX {
+                    return Ok(groups);
+                }
             }
         }
         Ok(groups)

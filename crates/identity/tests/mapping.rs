@@ -2,7 +2,7 @@
 
 use identity::{
     Credential, DistinguishedName, Fqan, GridMap, HostName, Issuer, IssuerSettings, KerberosPrincipal, LoginName,
-    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, TemplateError,
+    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, TemplateError, VOMS_ATTRIBUTES_MAX,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -57,7 +57,7 @@ fn mapped(rules: &MappingRules, credential: &Credential) -> Result<(String, Stri
         Err(Refusal::ByRule { by, .. } | Refusal::Name { by, .. } | Refusal::TooManyGroups { by, .. }) => {
             Err(number(&by))
         }
-        Err(Refusal::NoRule { .. } | Refusal::Anonymous) => Err(0),
+        Err(Refusal::NoRule { .. } | Refusal::Anonymous | Refusal::TooManyAttributes { .. }) => Err(0),
     }
 }
 
@@ -258,6 +258,61 @@ fn other_credentials_are_matched_by_their_names() {
         assert_eq!(by(host(other)), Err(0), "{other}");
     }
     assert_eq!(by(Credential::Anonymous), Ok("nobody".into()));
+}
+
+#[test]
+fn a_rule_for_an_address_matches_each_way_to_write_it() {
+    let both = rules(
+        "[[identity]]\nhost = '2001:DB8::0:1'\nrefuse = true\n[[identity]]\nhost = '192.0.2.1'\nrefuse = true\n\
+         [[identity]]\nhost = '*'\nprincipal = 'x'",
+    );
+    for (text, verdict) in [
+        ("2001:db8::1", Err(1)),
+        ("2001:0db8:0:0:0:0:0:1", Err(1)),
+        ("192.0.2.1", Err(2)),
+        ("::ffff:192.0.2.1", Err(2)),
+        ("192.0.2.11", Ok("x".into())),
+    ] {
+        assert_eq!(principal(&both, &host(text)), verdict, "{text}");
+    }
+}
+
+#[test]
+fn a_subject_in_a_rule_can_be_written_as_openssl_shows_it() {
+    let rules = rules(
+        r"
+        [[identity]]
+        certificate = '/O=caf\xC3\xA9/CN=Bo'
+        refuse = true
+        [[identity]]
+        certificate = '*'
+        principal = 'x'
+    ",
+    );
+    assert_eq!(principal(&rules, &certificate("/O=café/CN=Bo", &[])), Err(1));
+    assert_eq!(
+        principal(&rules, &certificate(r"/O=caf\xC3\xA9/CN=Bo", &[])),
+        Ok("x".into()),
+        "that is another subject"
+    );
+}
+
+#[test]
+fn attributes_and_groups_of_a_certificate_are_bounded() {
+    let rules = rules(
+        "[[identity]]\nvoms = '/vo/banned'\nrefuse = true\n\
+         [[identity]]\ncertificate = '*'\nprincipal = 'x'\ngroups = ['one', '{groups}']",
+    );
+    let by = |count: usize| {
+        let attributes: Vec<String> = (0..count).map(|number| format!("/vo/g{number}")).collect();
+        let attributes: Vec<&str> = attributes.iter().map(String::as_str).collect();
+        rules.map(&certificate("/CN=Ana", &attributes), None)
+    };
+    assert_eq!(by(255).unwrap().groups.len(), 256);
+    assert!(matches!(by(256), Err(Refusal::TooManyGroups { .. })));
+    assert_eq!(VOMS_ATTRIBUTES_MAX, 256);
+    assert!(matches!(by(257), Err(Refusal::TooManyAttributes { len: 257, .. })));
+    assert!(by(100_000).unwrap_err().to_string().len() < 1000);
 }
 
 #[test]
