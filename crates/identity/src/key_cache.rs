@@ -124,6 +124,16 @@ pub enum KeyRefusal {
         /// When they can be fetched again, in seconds from now.
         again_s: u64,
     },
+    /// The issuer publishes the key, and it cannot be used.
+    #[error("the key `{key_id}` of the token's issuer {issuer} cannot be used here: {why}")]
+    UnusableKey {
+        /// The issuer.
+        issuer: String,
+        /// The key's ID.
+        key_id: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// The issuer is slow.
     #[error(
         "the key `{key_id}` of the token's issuer {issuer} is not known yet: its keys are being fetched for {since_s} s; try \
@@ -264,8 +274,13 @@ impl KeyCache {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a cast of a float saturates
         let again_s = again_s as u64;
         KeyAnswer::Refuse(match entry.usable(now, times) {
-            Some((_, age)) => {
-                KeyRefusal::UnknownKey { issuer: shown(issuer), key_id: shown(key_id), age_s: age.as_secs(), again_s }
+            Some((keys, age)) => {
+                let why = keys.skipped_because(key_id);
+                let (issuer, key_id, age_s) = (shown(issuer), shown(key_id), age.as_secs());
+                match why {
+                    Some(why) => KeyRefusal::UnusableKey { issuer, key_id, why },
+                    None => KeyRefusal::UnknownKey { issuer, key_id, age_s, again_s },
+                }
             }
             None => {
                 let why = entry.failure.clone().unwrap_or_else(|| "those that were fetched last are too old".into());

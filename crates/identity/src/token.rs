@@ -117,7 +117,10 @@ impl<'a> UnverifiedToken<'a> {
                 }
             }
         }
-        let unknown = || TokenError::UnknownKey { key_id: key_name(), issuer: shown(issuer.url().as_str()) };
+        let unknown = || match keys.skipped_because(key_id) {
+            Some(why) => TokenError::UnusableKey { key_id: key_name(), issuer: shown(issuer.url().as_str()), why },
+            None => TokenError::UnknownKey { key_id: key_name(), issuer: shown(issuer.url().as_str()) },
+        };
         Err(wrong.or(other).or(unfit).unwrap_or_else(unknown))
     }
 }

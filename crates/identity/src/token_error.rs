@@ -107,6 +107,16 @@ pub enum TokenError {
         /// The issuer.
         issuer: String,
     },
+    /// The issuer publishes the key, and it cannot be used.
+    #[error("the token is signed with the key `{key_id}` of its issuer `{issuer}`, which cannot be used here: {why}")]
+    UnusableKey {
+        /// The key's ID.
+        key_id: String,
+        /// The issuer.
+        issuer: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// The key is of another kind.
     #[error("the token is signed with {algorithm}, and the key `{key_id}` of its issuer is {kind}")]
     WrongKey {

@@ -229,6 +229,19 @@ fn a_refresh_replaces_all_keys_so_that_a_revoked_one_is_gone() {
 }
 
 #[test]
+fn a_key_that_is_published_and_cannot_be_used_is_told_apart() {
+    let mut cache = cache();
+    let number = fetch(&mut cache, "a", s(0));
+    cache.fetched(number, key_set(vec![json!({"kty": "oct", "kid": "a", "k": "AAAA"})]), s(0));
+    let unusable = KeyRefusal::UnusableKey { issuer: ISSUER.into(), key_id: "a".into(), why: "it is symmetric" };
+    assert_eq!(cache.answer(ISSUER, "a", s(1)), KeyAnswer::Refuse(unusable));
+    assert!(matches!(cache.answer(ISSUER, "b", s(1)), KeyAnswer::Refuse(KeyRefusal::UnknownKey { .. })));
+    let number = fetch(&mut cache, "a", s(60));
+    cache.fetched(number, keys(&["a"]), s(60));
+    assert_eq!(cache.answer(ISSUER, "a", s(60)), used(&["a"]), "the issuer may have corrected it");
+}
+
+#[test]
 fn a_fetch_that_nobody_reports_is_given_up() {
     let mut cache = cache();
     let first = fetch(&mut cache, "a", s(0));

@@ -24,6 +24,9 @@ fn unusable_keys_are_skipped_and_the_others_are_used() {
     assert_eq!(why(changed(rsa, "kid", json!(null))), "it has no `kid`, so no token can name it");
     assert!(why(changed(rsa, "kid", json!(""))).contains("kid"));
     assert!(why(changed(rsa, "kid", json!("k".repeat(KEY_ID_MAX + 1)))).contains("kid"));
+    for odd in ["a b", "a\nb", "é", "a\u{1b}[1m"] {
+        assert!(why(changed(rsa, "kid", json!(odd))).contains("printable"), "{odd:?}");
+    }
     assert_eq!(why(changed(rsa, "kid", json!(1))), "a parameter has the wrong type");
     assert_eq!(why(changed(rsa, "use", json!("enc"))), "its `use` is not `sig`");
     assert!(why(changed(rsa, "key_ops", json!(["encrypt"]))).contains("key_ops"));
@@ -38,11 +41,59 @@ fn unusable_keys_are_skipped_and_the_others_are_used() {
     assert_eq!(why(changed(ed25519, "crv", json!("X25519"))), "its `crv` is not supported");
     assert!(why(changed(p256, "crv", json!("P-384"))).contains("length"));
     assert!(why(changed(p256, "x", json!(null))).contains("missing"));
-    assert!(why(changed(p256, "x", json!("AA=="))).contains("base64url"));
+    assert!(why(changed(p256, "x", json!("AA=="))).contains("length"));
+    assert!(why(changed(p256, "x", json!("AA+/"))).contains("base64url"));
+    assert!(why(changed(p256, "x", json!("=AAA"))).contains("base64url"));
     assert!(why(changed(rsa, "n", json!(base64([0xff; 128])))).contains("2048"), "1024 bits");
     assert!(why(changed(rsa, "e", json!("AQ"))).contains("exponent"), "the exponent 1 verifies anything");
     assert_eq!(why(json!("key")), "a parameter has the wrong type");
     assert_eq!(why(json!(null)), "a parameter has the wrong type");
+}
+
+#[test]
+fn padded_parameters_are_read_as_scitokens_admin_create_key_writes_them() {
+    let signer = Signer::new();
+    let pad = |text: &Value| {
+        let text = text.as_str().unwrap();
+        json!(format!("{text}{}", "=".repeat((4 - text.len() % 4) % 4)))
+    };
+    let padded = signer.keys().into_iter().map(|mut key| {
+        for name in ["n", "e", "x", "y"] {
+            if let Some(value) = key.get(name).map(pad) {
+                key[name] = value;
+            }
+        }
+        key
+    });
+    let padded: Vec<Value> = padded.collect();
+    assert!(padded[0]["n"].as_str().unwrap().ends_with("=="), "that of an RSA key with 2048 bits");
+    assert!(padded[1]["x"].as_str().unwrap().ends_with('='));
+    assert_eq!(key_set(padded).keys(), signer.key_set().keys());
+}
+
+#[test]
+fn why_a_key_is_skipped_can_be_asked_by_its_id() {
+    let signer = Signer::new();
+    let [rsa, p256, ..] = &signer.keys()[..] else { panic!("four keys") };
+    let set = key_set(vec![
+        changed(rsa, "use", json!("enc")),
+        changed(p256, "kid", json!("both")),
+        json!({"kty": "oct", "kid": "both", "k": "AAAA"}),
+        json!({"kty": "oct"}),
+    ]);
+    assert_eq!(set.skipped_because("rsa"), Some("its `use` is not `sig`"));
+    assert_eq!(set.skipped_because("both"), None, "a key with this ID can be used");
+    assert_eq!(set.skipped_because("other"), None);
+    let shown: Vec<String> = set.skipped().iter().map(ToString::to_string).collect();
+    assert_eq!(shown[0], "the key `rsa` cannot be used: its `use` is not `sig`");
+    assert_eq!(shown[2], "the key number 4 cannot be used: it has no `kid`, so no token can name it");
+}
+
+#[test]
+fn a_malformed_document_is_told_about_without_its_content() {
+    let document = br#"{"keys": "secret content"}"#;
+    let message = KeySet::parse(document, &issuer_url()).unwrap_err().to_string();
+    assert!(message.contains("line 1, column") && !message.contains("secret"), "{message}");
 }
 
 #[test]
