@@ -129,22 +129,23 @@ pub(crate) fn subject(claims: &Object, profile: Profile) -> Result<Option<Box<st
         required(subject, "sub", profile)?;
     }
     match subject {
-        Some(subject)
-            if subject.is_empty()
-                || subject.len() > SUBJECT_MAX
-                || !subject.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) =>
-        {
+        Some(subject) if subject.is_empty() || subject.len() > SUBJECT_MAX || !is_printable(subject) => {
             Err(TokenError::BadClaim { claim: "sub", expected })
         }
         subject => Ok(subject.map(Into::into)),
     }
 }
 
+/// Whether `text` can be in one line of a log.
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
 /// The token's own ID, for audit lines. Issuers must give one (section 2.1.1), but nothing here depends on it.
 pub(crate) fn token_id(claims: &Object) -> Result<Option<Box<str>>, TokenError> {
     match text(claims, "jti")? {
-        Some(id) if id.len() > TOKEN_ID_MAX => {
-            Err(TokenError::BadClaim { claim: "jti", expected: "a text of up to 255 bytes" })
+        Some(id) if id.len() > TOKEN_ID_MAX || !is_printable(id) => {
+            Err(TokenError::BadClaim { claim: "jti", expected: "a text of up to 255 printable ASCII characters" })
         }
         id => Ok(id.map(Into::into)),
     }

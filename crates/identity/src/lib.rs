@@ -37,6 +37,7 @@ mod jws;
 mod key_cache;
 mod key_set;
 mod mapping;
+mod member;
 mod name;
 mod public_key;
 mod rights;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use types::Timestamp;
 
 use crate::jws::Jws;
+use crate::member::Member;
 use crate::public_key::SignatureProblem;
 use crate::rights::rights_of;
 use crate::shown::shown;
@@ -50,12 +51,15 @@ impl<'a> UnverifiedToken<'a> {
     /// [`TokenError`]: it is not a signed token.
     pub fn parse(text: &'a [u8]) -> Result<Self, TokenError> {
         let jws = Jws::parse(text)?;
-        let missing = TokenError::MissingClaim { claim: "iss", profile: "each profile" };
-        let issuer = claims::text(&jws.claims, "iss")?.ok_or(missing)?.into();
+        let issuer = match &jws.issuer {
+            Member::Text(issuer) => issuer.as_str().into(),
+            Member::Absent => return Err(TokenError::MissingClaim { claim: "iss", profile: "each profile" }),
+            Member::Other => return Err(TokenError::BadClaim { claim: "iss", expected: "a text" }),
+        };
         Ok(Self { jws, issuer })
     }
 
-    /// The ID of the key that the token says it is signed with.
+    /// The ID of the key that the token says it is signed with: 1 to 255 printable ASCII characters.
     #[must_use]
     pub fn key_id(&self) -> &str {
         &self.jws.key_id
@@ -84,7 +88,7 @@ impl<'a> UnverifiedToken<'a> {
             return Err(TokenError::OtherKeys { issuer, keys });
         }
         self.verify_signature(issuer, keys)?;
-        let claims = &self.jws.claims;
+        let claims = &self.jws.claims()?;
         let profile = claims::profile(claims)?;
         let expires = claims::check_times(claims, profile, now)?;
         claims::check_audience(claims, profile, issuer)?;
@@ -144,7 +148,7 @@ pub struct TokenCredential {
     pub rights: TokenRights,
     /// From when on it must not be accepted any more. A session that outlives this needs a new token.
     pub expires: Timestamp,
-    /// Its own ID (`jti`), for audit lines.
+    /// Its own ID (`jti`), for audit lines: printable ASCII.
     pub id: Option<Box<str>>,
 }
 

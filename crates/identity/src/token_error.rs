@@ -40,16 +40,16 @@ pub enum TokenError {
     )]
     UnknownAlgorithm(String),
     /// `crit` names extensions.
-    #[error("the header of the token demands extensions (`crit`: {0}), and none is supported")]
-    CriticalHeader(String),
+    #[error("the header of the token demands extensions (`crit`), and none is supported")]
+    CriticalHeader,
     /// `typ` is of something else.
     #[error("the type of the token is `{0}`; an access token (`JWT` or `at+jwt`) is needed")]
     WrongType(String),
     /// No `kid`.
     #[error("the header of the token has no `kid`, which names the key of its issuer (profile, section 4.2)")]
     NoKeyId,
-    /// `kid` is not a text of 1 to 255 bytes.
-    #[error("`kid` in the header of the token is not a text of 1 to 255 bytes")]
+    /// `kid` is not a proper ID.
+    #[error("`kid` in the header of the token is not a text of 1 to 255 printable ASCII characters")]
     BadKeyId,
     /// A claim is missing.
     #[error("the token has no claim `{claim}`, which {profile} demands")]
