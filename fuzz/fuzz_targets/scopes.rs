@@ -26,6 +26,7 @@ fn issuer() -> Issuer {
         any_audience: true,
         restricted_paths: Vec::new(),
         scopes: true,
+        unversioned: false,
         groups: Default::default(),
         without_scopes: Default::default(),
     };

@@ -25,6 +25,7 @@ static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
         any_audience: true,
         restricted_paths: Vec::new(),
         scopes: true,
+        unversioned: false,
         groups: Default::default(),
         without_scopes: Default::default(),
     };

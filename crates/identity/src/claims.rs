@@ -35,10 +35,15 @@ pub(crate) fn text<'a>(claims: &'a Object, claim: &'static str) -> Result<Option
     }
 }
 
-/// The profile that the token says it follows. `wlcg.ver` decides: for the WLCG profile `ver` is an unknown claim, which
-/// must be ignored (section 4.3.3).
-pub(crate) fn profile(claims: &Object) -> Result<Profile, TokenError> {
+/// The profile that the token says it follows.
+///
+/// For the WLCG profile `ver` is an unknown claim, which must be ignored (section 4.3.3). But XRootD reads a token with both as
+/// a SciToken, so such a token would allow one thing here and another thing there: it is refused.
+pub(crate) fn profile(claims: &Object, issuer: &Issuer) -> Result<Profile, TokenError> {
     if let Some(version) = text(claims, "wlcg.ver")? {
+        if claims.get("ver").and_then(Value::as_str).is_some_and(|version| version.starts_with("scitoken")) {
+            return Err(TokenError::TwoProfiles);
+        }
         let digits = |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         let proper = version.split_once('.').filter(|(major, minor)| digits(major) && digits(minor));
         // Newer minor versions must be accepted (section 4.3.3).
@@ -51,6 +56,7 @@ pub(crate) fn profile(claims: &Object) -> Result<Profile, TokenError> {
     match text(claims, "ver")? {
         Some("scitoken:2.0" | "scitokens:2.0") => Ok(Profile::SciTokens),
         Some(version) => Err(TokenError::Version { claim: "ver", found: shown(version), expected: "`scitoken:2.0`" }),
+        None if issuer.accepts_unversioned() => Ok(Profile::SciTokens),
         None => Err(TokenError::NoProfile),
     }
 }
@@ -78,6 +84,8 @@ fn time(claims: &Object, claim: &'static str) -> Result<Option<i64>, TokenError>
 
 /// Checks `exp`, `nbf` and `iat`; returns when the token expires.
 ///
+/// SciTokens call `nbf` critical, and the WLCG profile demands `iat`; so does RFC 9068, which tokens without a version follow.
+///
 /// `nbf` and `iat` may be up to [`CLOCK_SKEW`] in the future. `exp` has no such tolerance: on or after it, the token must
 /// not be accepted (section 2.1.1), and a grace period is of no use there (section 4.3.1).
 pub(crate) fn check_times(claims: &Object, profile: Profile, now: Timestamp) -> Result<Timestamp, TokenError> {
@@ -85,11 +93,15 @@ pub(crate) fn check_times(claims: &Object, profile: Profile, now: Timestamp) -> 
     if now >= expires {
         return Err(TokenError::expired(expires, now));
     }
-    let issued = time(claims, "iat")?;
-    if profile == Profile::Wlcg {
-        required(issued, "iat", profile)?;
-    }
-    for (claim, from) in [("nbf", time(claims, "nbf")?), ("iat", issued)] {
+    let demanded = match profile {
+        Profile::SciTokens if claims.contains_key("ver") => "nbf",
+        Profile::Wlcg | Profile::SciTokens => "iat",
+    };
+    for claim in ["nbf", "iat"] {
+        let from = time(claims, claim)?;
+        if claim == demanded {
+            required(from, claim, profile)?;
+        }
         if let Some(from) = from.filter(|from| Timestamp::from_secs(*from) > now.plus(CLOCK_SKEW)) {
             return Err(TokenError::NotYetValid { claim, from, now: now.secs() });
         }

@@ -67,8 +67,8 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// The URLs at which the document of `issuer` may be, the likeliest first: as OpenID Connect has it, which every
-    /// provider must support, and then as RFC 8414 has it.
+    /// The URLs at which the document of `issuer` may be, the likeliest first: as OpenID Connect has it, which every provider
+    /// must support; as the profile prefers it for issuers with a path (section 4.2.1); and as RFC 8414 has it.
     #[must_use]
     pub fn urls(issuer: &IssuerUrl) -> Vec<String> {
         const OPENID: &str = "/.well-known/openid-configuration";
@@ -131,6 +131,7 @@ mod tests {
             urls("https://a.example/dteam"),
             [
                 "https://a.example/dteam/.well-known/openid-configuration",
+                "https://a.example/.well-known/openid-configuration/dteam",
                 "https://a.example/.well-known/oauth-authorization-server/dteam"
             ]
         );

@@ -186,6 +186,10 @@ pub struct IssuerSettings {
     /// Whether scopes count. Without, a token with scopes is treated as one that has none.
     #[serde(default = "yes")]
     pub scopes: bool,
+    /// Whether tokens are accepted that have neither `wlcg.ver` nor `ver`, as general OAuth 2.0 servers issue them (RFC 9068). They
+    /// are read as SciTokens: scopes such as `read:/path` limit them, and they need an audience.
+    #[serde(default)]
+    pub unversioned: bool,
     /// When groups count.
     #[serde(default)]
     pub groups: GroupUse,
@@ -214,6 +218,7 @@ pub struct Issuer {
     audiences: Vec<String>,
     any_audience: bool,
     scopes: bool,
+    unversioned: bool,
     groups: GroupUse,
     without_scopes: WithoutScopes,
 }
@@ -261,9 +266,9 @@ impl Issuer {
         };
         let bases = paths("base_paths", &settings.base_paths)?;
         let restricted = paths("restricted_paths", &settings.restricted_paths)?;
-        let IssuerSettings { audiences, any_audience, scopes, groups, without_scopes, .. } = settings;
+        let IssuerSettings { audiences, any_audience, scopes, unversioned, groups, without_scopes, .. } = settings;
         let area = Arc::new(Area { issuer: url, bases, restricted });
-        Ok(Self { area, audiences, any_audience, scopes, groups, without_scopes })
+        Ok(Self { area, audiences, any_audience, scopes, unversioned, groups, without_scopes })
     }
 
     /// The URL.
@@ -288,6 +293,12 @@ impl Issuer {
     #[must_use]
     pub fn honours_scopes(&self) -> bool {
         self.scopes
+    }
+
+    /// Whether tokens without `wlcg.ver` and `ver` are accepted.
+    #[must_use]
+    pub fn accepts_unversioned(&self) -> bool {
+        self.unversioned
     }
 
     /// When groups count.

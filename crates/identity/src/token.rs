@@ -89,7 +89,7 @@ impl<'a> UnverifiedToken<'a> {
         }
         self.verify_signature(issuer, keys)?;
         let claims = &self.jws.claims()?;
-        let profile = claims::profile(claims)?;
+        let profile = claims::profile(claims, issuer)?;
         let expires = claims::check_times(claims, profile, now)?;
         claims::check_audience(claims, profile, issuer)?;
         let subject = claims::subject(claims, profile)?;

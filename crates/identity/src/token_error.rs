@@ -68,8 +68,16 @@ pub enum TokenError {
         expected: &'static str,
     },
     /// Neither `wlcg.ver` nor `ver`.
-    #[error("the token has neither `wlcg.ver` nor `ver`; a token by the WLCG profile 1.x or SciTokens 2.0 is needed")]
+    #[error(
+        "the token has neither `wlcg.ver` nor `ver`; get a token by the WLCG profile 1.x or SciTokens 2.0, or set \
+         `unversioned = true` for its issuer"
+    )]
     NoProfile,
+    /// Both of them.
+    #[error(
+        "the token has both `wlcg.ver` and a `ver` of SciTokens, which disagree about what it allows; its issuer must choose one"
+    )]
+    TwoProfiles,
     /// A version that is not supported.
     #[error("`{claim}` of the token is `{found}`; supported is {expected}")]
     Version {

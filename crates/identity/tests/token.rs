@@ -234,7 +234,7 @@ fn times_are_checked_to_the_second() {
     assert_eq!(at(json!({"nbf": NOW + 61})), early("nbf", NOW + 61));
     assert_eq!(at(json!({"iat": NOW + 60})), None);
     assert_eq!(at(json!({"iat": NOW + 61})), early("iat", NOW + 61));
-    assert_eq!(at(json!({"nbf": null})), None, "nbf is optional");
+    assert_eq!(at(json!({"nbf": null})), None, "the WLCG profile does not demand it");
     assert_eq!(at(json!({"exp": 1.8e9 + 0.5})), expired(NOW), "fractions are dropped");
     assert_eq!(at(json!({"exp": 1.8e9 + 1.5})), None);
     for missing in ["exp", "iat", "sub", "aud", "iss"] {
@@ -296,7 +296,16 @@ fn versions_and_profiles_that_are_not_supported_are_refused() {
     }
     assert!(matches!(profile(json!({"wlcg.ver": 1.0})), Err(TokenError::BadClaim { .. })));
     assert_eq!(profile(json!({"wlcg.ver": null})), Err(TokenError::NoProfile));
-    assert_eq!(profile(json!({"ver": "scitoken:2.0"})), Ok(Profile::Wlcg), "other claims are ignored there");
+    for both in ["scitoken:2.0", "scitokens:2.0", "scitoken:1.0"] {
+        assert_eq!(profile(json!({ "ver": both })), Err(TokenError::TwoProfiles), "{both}");
+    }
+    for unknown in [json!("2.0"), json!(2), json!(null), json!("")] {
+        assert_eq!(
+            profile(json!({ "ver": unknown })),
+            Ok(Profile::Wlcg),
+            "unknown claims are ignored there: {unknown}"
+        );
+    }
     for version in ["scitoken:2.0", "scitokens:2.0"] {
         let changes =
             json!({"wlcg.ver": null, "ver": version, "scope": "read:/", "sub": null, "iat": null, "jti": null});
@@ -311,10 +320,41 @@ fn versions_and_profiles_that_are_not_supported_are_refused() {
         all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         profile(all)
     };
+    assert!(matches!(sci(json!({"nbf": null})), Err(TokenError::MissingClaim { claim: "nbf", .. })), "it is critical");
+    assert_eq!(sci(json!({"iat": null})), Ok(Profile::SciTokens));
     assert!(matches!(sci(json!({"scope": null})), Err(TokenError::MissingClaim { claim: "scope", .. })));
     assert!(matches!(sci(json!({"aud": null})), Err(TokenError::MissingClaim { claim: "aud", .. })));
     assert_eq!(sci(json!({"aud": "ANY"})), Ok(Profile::SciTokens));
     assert!(matches!(sci(json!({"aud": "https://wlcg.cern.ch/jwt/v1/any"})), Err(TokenError::Audience { .. })));
+}
+
+#[test]
+fn tokens_without_a_version_are_accepted_only_from_issuers_that_are_set_so() {
+    let signer = Signer::new();
+    let unversioned = identity::IssuerSettings { unversioned: true, ..settings() };
+    let unversioned = Issuer::new(unversioned).unwrap();
+    let claims = |changes: Value| {
+        let mut all = json!({"wlcg.ver": null, "nbf": null, "scope": "read:/a", "wlcg.groups": ["/wlcg"]});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        with(all)
+    };
+    assert_eq!(signer.verify(&issuer(), &claims(json!({}))), Err(TokenError::NoProfile));
+    let credential = signer.verify(&unversioned, &claims(json!({}))).unwrap();
+    assert_eq!((credential.profile, credential.groups.len()), (Profile::SciTokens, 0));
+    let allows = |operation: Operation, path: &str| {
+        credential.rights.allows(operation, &NsPath::parse(path.as_bytes()).unwrap()).is_ok()
+    };
+    assert!(allows(Operation::Read, "/wlcg/a/f"));
+    assert!(!allows(Operation::Read, "/wlcg/b") && !allows(Operation::ModifyFile, "/wlcg/a/f"));
+    let refused = |changes: Value| signer.verify(&unversioned, &claims(changes)).unwrap_err();
+    for missing in ["aud", "iat", "exp", "scope"] {
+        let refused = refused(json!({ missing: null }));
+        assert!(matches!(refused, TokenError::MissingClaim { claim, .. } if claim == missing), "{refused:?}");
+    }
+    assert!(matches!(refused(json!({"aud": "https://x.example"})), TokenError::Audience { .. }));
+    assert!(matches!(refused(json!({"ver": "scitoken:1.0"})), TokenError::Version { .. }));
+    assert!(matches!(refused(json!({"ver": null, "wlcg.ver": "2.0"})), TokenError::Version { .. }));
+    assert!(matches!(refused(json!({"ver": "scitoken:2.0"})), TokenError::MissingClaim { claim: "nbf", .. }));
 }
 
 #[test]
