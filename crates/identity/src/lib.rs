@@ -8,10 +8,11 @@
 //! - **Mapping** ([`MappingRules`]): the first rule that matches a [`Credential`] gives the principal. [`GridMap`] is
 //!   the traditional list of certificate subjects.
 //!
-//! With a token, a front end takes these steps:
+//! Whoever reads the settings calls [`MappingRules::check_issuers`]. With a token, a front end takes these steps:
 //!
 //! 1. [`UnverifiedToken::parse`] and [`UnverifiedToken::issuer`].
-//! 2. [`KeyCache::answer`] with the issuer and the key's ID. It may have to fetch keys, and ask again.
+//! 2. [`KeyCache::answer`] with the issuer and the key's ID. It may have to fetch keys, and ask again. It limits how many
+//!    tokens wait for that at once.
 //! 3. [`UnverifiedToken::verify`]. Up to here a refusal means that the client is not authenticated (401 in HTTP).
 //! 4. [`MappingRules::map`], once a session.
 //! 5. [`TokenRights::allows`] for each request. From step 4 on, a refusal means that the client may not (403 in HTTP).
