@@ -1,7 +1,7 @@
 //! Texts about certificates and others' names: the grid-mapfile, subjects, VOMS attributes, Kerberos principals.
 #![no_main]
 
-use identity::{DistinguishedName, Fqan, FqanPattern, GridMap, HostName, KerberosPrincipal};
+use identity::{DISTINGUISHED_NAME_MAX, DistinguishedName, Fqan, FqanPattern, GridMap, HostName, KerberosPrincipal};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -11,6 +11,14 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(name) = DistinguishedName::parse(text) {
         assert_eq!(DistinguishedName::parse(name.as_str()).as_ref(), Ok(&name));
+    }
+    match DistinguishedName::parse_escaped(text) {
+        // Without a backslash, nothing is escaped.
+        read if !text.contains('\\') && text.len() <= DISTINGUISHED_NAME_MAX => {
+            assert_eq!(read, DistinguishedName::parse(text));
+        }
+        Ok(name) => assert_eq!(DistinguishedName::parse(name.as_str()).as_ref(), Ok(&name)),
+        Err(why) => assert!(why.to_string().len() < 2000),
     }
     if let Ok(fqan) = Fqan::parse(text) {
         assert_eq!(Fqan::parse(&fqan.to_string()).as_ref(), Ok(&fqan));

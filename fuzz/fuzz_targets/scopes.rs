@@ -5,16 +5,17 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use identity::{Issuer, IssuerSettings, KeySet, Operation, TokenRights, UnverifiedToken};
+use identity::{Issuer, IssuerSettings, IssuerUrl, KeySet, Operation, TokenRights, UnverifiedToken};
 use libfuzzer_sys::fuzz_target;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use types::{NsPath, Timestamp};
 
 static SIGNER: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
+static URL: LazyLock<IssuerUrl> = LazyLock::new(|| IssuerUrl::parse("https://a.example").unwrap());
 static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
     let public = URL_SAFE_NO_PAD.encode(SIGNER.public_key());
     let key = serde_json::json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": public});
-    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes()).unwrap()
+    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes(), &URL).unwrap()
 });
 
 fn issuer() -> Issuer {
@@ -25,6 +26,7 @@ fn issuer() -> Issuer {
         any_audience: true,
         restricted_paths: Vec::new(),
         scopes: true,
+        unversioned: false,
         groups: Default::default(),
         without_scopes: Default::default(),
     };
@@ -58,9 +60,16 @@ fuzz_target!(|bytes: &[u8]| {
         if operation == Operation::Stat {
             continue;
         }
+        if operation == Operation::Link {
+            let both = [Operation::Read, Operation::ModifyFile];
+            assert!(both.iter().all(|part| rights.allows(*part, &path).is_ok()), "a link without {both:?}");
+            continue;
+        }
         assert!(path.is_at_or_below(&base), "{operation} {path} is outside");
         // By names, and not by bytes.
         let inner: Vec<&[u8]> = path.components().skip(1).collect();
+        let changes = !matches!(operation, Operation::Read | Operation::List | Operation::Poll | Operation::Stage);
+        assert!(!(changes && inner.is_empty()), "{operation} changes the base path");
         let reached = scoped.scopes().iter().filter(|scope| operation.is_allowed_by(scope.action)).any(|scope| {
             let wanted: Vec<&[u8]> = scope.path.components().collect();
             inner.starts_with(&wanted) || (operation == Operation::CreateDirectory && wanted.starts_with(&inner))

@@ -11,10 +11,11 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use types::Timestamp;
 
 static SIGNER: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
+static URL: LazyLock<IssuerUrl> = LazyLock::new(|| IssuerUrl::parse("https://a.example").unwrap());
 static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
     let public = URL_SAFE_NO_PAD.encode(SIGNER.public_key());
     let key = serde_json::json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": public});
-    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes()).unwrap()
+    KeySet::parse(serde_json::json!({ "keys": [key] }).to_string().as_bytes(), &URL).unwrap()
 });
 static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
     let settings = IssuerSettings {
@@ -24,6 +25,7 @@ static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
         any_audience: true,
         restricted_paths: Vec::new(),
         scopes: true,
+        unversioned: false,
         groups: Default::default(),
         without_scopes: Default::default(),
     };
@@ -49,11 +51,10 @@ fuzz_target!(|bytes: &[u8]| {
             Err(why) => assert!(why.to_string().len() < 10_000),
         }
     }
-    if let Ok(keys) = KeySet::parse(bytes) {
+    if let Ok(keys) = KeySet::parse(bytes, &URL) {
         assert!(keys.keys().len() + keys.skipped().len() <= KEYS_MAX);
     }
-    let url = IssuerUrl::parse("https://a.example").unwrap();
-    if let Ok(discovery) = Discovery::parse(bytes, &url) {
+    if let Ok(discovery) = Discovery::parse(bytes, &URL) {
         assert!(discovery.keys_url().starts_with("https://"));
     }
 });

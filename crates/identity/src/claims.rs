@@ -1,5 +1,7 @@
 //! The claims of a token (section 2.1 of the profile; SciTokens, "Claims and Scopes Language").
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use types::Timestamp;
 
@@ -33,10 +35,15 @@ pub(crate) fn text<'a>(claims: &'a Object, claim: &'static str) -> Result<Option
     }
 }
 
-/// The profile that the token says it follows. `wlcg.ver` decides: for the WLCG profile `ver` is an unknown claim, which
-/// must be ignored (section 4.3.3).
-pub(crate) fn profile(claims: &Object) -> Result<Profile, TokenError> {
+/// The profile that the token says it follows.
+///
+/// For the WLCG profile `ver` is an unknown claim, which must be ignored (section 4.3.3). But XRootD reads a token with both as
+/// a SciToken, so such a token would allow one thing here and another thing there: it is refused.
+pub(crate) fn profile(claims: &Object, issuer: &Issuer) -> Result<Profile, TokenError> {
     if let Some(version) = text(claims, "wlcg.ver")? {
+        if claims.get("ver").and_then(Value::as_str).is_some_and(|version| version.starts_with("scitoken")) {
+            return Err(TokenError::TwoProfiles);
+        }
         let digits = |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         let proper = version.split_once('.').filter(|(major, minor)| digits(major) && digits(minor));
         // Newer minor versions must be accepted (section 4.3.3).
@@ -49,6 +56,7 @@ pub(crate) fn profile(claims: &Object) -> Result<Profile, TokenError> {
     match text(claims, "ver")? {
         Some("scitoken:2.0" | "scitokens:2.0") => Ok(Profile::SciTokens),
         Some(version) => Err(TokenError::Version { claim: "ver", found: shown(version), expected: "`scitoken:2.0`" }),
+        None if issuer.accepts_unversioned() => Ok(Profile::SciTokens),
         None => Err(TokenError::NoProfile),
     }
 }
@@ -76,6 +84,8 @@ fn time(claims: &Object, claim: &'static str) -> Result<Option<i64>, TokenError>
 
 /// Checks `exp`, `nbf` and `iat`; returns when the token expires.
 ///
+/// SciTokens call `nbf` critical, and the WLCG profile demands `iat`; so does RFC 9068, which tokens without a version follow.
+///
 /// `nbf` and `iat` may be up to [`CLOCK_SKEW`] in the future. `exp` has no such tolerance: on or after it, the token must
 /// not be accepted (section 2.1.1), and a grace period is of no use there (section 4.3.1).
 pub(crate) fn check_times(claims: &Object, profile: Profile, now: Timestamp) -> Result<Timestamp, TokenError> {
@@ -83,11 +93,15 @@ pub(crate) fn check_times(claims: &Object, profile: Profile, now: Timestamp) -> 
     if now >= expires {
         return Err(TokenError::expired(expires, now));
     }
-    let issued = time(claims, "iat")?;
-    if profile == Profile::Wlcg {
-        required(issued, "iat", profile)?;
-    }
-    for (claim, from) in [("nbf", time(claims, "nbf")?), ("iat", issued)] {
+    let demanded = match profile {
+        Profile::SciTokens if claims.contains_key("ver") => "nbf",
+        Profile::Wlcg | Profile::SciTokens => "iat",
+    };
+    for claim in ["nbf", "iat"] {
+        let from = time(claims, claim)?;
+        if claim == demanded {
+            required(from, claim, profile)?;
+        }
         if let Some(from) = from.filter(|from| Timestamp::from_secs(*from) > now.plus(CLOCK_SKEW)) {
             return Err(TokenError::NotYetValid { claim, from, now: now.secs() });
         }
@@ -127,28 +141,29 @@ pub(crate) fn subject(claims: &Object, profile: Profile) -> Result<Option<Box<st
         required(subject, "sub", profile)?;
     }
     match subject {
-        Some(subject)
-            if subject.is_empty()
-                || subject.len() > SUBJECT_MAX
-                || !subject.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) =>
-        {
+        Some(subject) if subject.is_empty() || subject.len() > SUBJECT_MAX || !is_printable(subject) => {
             Err(TokenError::BadClaim { claim: "sub", expected })
         }
         subject => Ok(subject.map(Into::into)),
     }
 }
 
+/// Whether `text` can be in one line of a log.
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
 /// The token's own ID, for audit lines. Issuers must give one (section 2.1.1), but nothing here depends on it.
 pub(crate) fn token_id(claims: &Object) -> Result<Option<Box<str>>, TokenError> {
     match text(claims, "jti")? {
-        Some(id) if id.len() > TOKEN_ID_MAX => {
-            Err(TokenError::BadClaim { claim: "jti", expected: "a text of up to 255 bytes" })
+        Some(id) if id.len() > TOKEN_ID_MAX || !is_printable(id) => {
+            Err(TokenError::BadClaim { claim: "jti", expected: "a text of up to 255 printable ASCII characters" })
         }
         id => Ok(id.map(Into::into)),
     }
 }
 
-/// The groups, in the order of the token.
+/// The groups, in the order of the token. Only for tokens whose groups count.
 pub(crate) fn groups(claims: &Object) -> Result<Vec<WlcgGroup>, TokenError> {
     let wrong =
         || TokenError::BadClaim { claim: "wlcg.groups", expected: "a list of up to 256 groups such as `/wlcg/xfers`" };
@@ -159,4 +174,11 @@ pub(crate) fn groups(claims: &Object) -> Result<Vec<WlcgGroup>, TokenError> {
         }
         Some(_) => Err(wrong()),
     }
+}
+
+/// The proper groups, whether they count or not. Their number is limited by the length of a token: a limit that is lower
+/// would hide groups behind others.
+pub(crate) fn signed_groups(claims: &Object) -> BTreeSet<WlcgGroup> {
+    let groups = claims.get("wlcg.groups").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    groups.iter().filter_map(|group| WlcgGroup::parse(group.as_str()?)).collect()
 }

@@ -1,6 +1,7 @@
 //! What a client has proved about itself. The code that verified it makes these; here they are mapped to principals.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::shown::shown;
 use crate::{DistinguishedName, Fqan, TokenCredential};
@@ -30,6 +31,10 @@ pub enum Credential {
     /// A verified bearer token.
     Token(Box<TokenCredential>),
     /// A verified certificate, perhaps with VOMS attributes.
+    ///
+    /// Rules compare the subject alone, and not who has issued the certificate. So whoever verifies it must enforce which
+    /// authority may issue which subjects (the signing policies of the IGTF, or a similar rule), or one authority could issue a
+    /// certificate with a subject of another.
     Certificate {
         /// The subject. Proxy certificates have lost their own `CN`.
         subject: DistinguishedName,
@@ -101,7 +106,8 @@ impl fmt::Display for LoginName {
     }
 }
 
-/// The name of a host, in lower case and without a dot at its end, or its address.
+/// The name of a host, in lower case and without a dot at its end, or its address in one form: IPv4 addresses that are mapped
+/// to IPv6 are IPv4 addresses.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostName(Box<str>);
 
@@ -112,10 +118,16 @@ impl HostName {
     ///
     /// [`CredentialError::Host`].
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self(address.to_canonical().to_string().into()));
+        }
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        // What ends in a number, such as `127.1` or `010.0.0.1`, is an address to some programs and none to others.
+        let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
         let proper = (1..=HOST_MAX).contains(&name.len())
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
-            && name.split('.').all(|label| !label.is_empty());
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+            && name.split('.').all(|label| !label.is_empty())
+            && !name.rsplit('.').next().is_some_and(is_number);
         if proper { Ok(Self(name.into())) } else { Err(CredentialError::Host(shown(text))) }
     }
 
@@ -123,6 +135,13 @@ impl HostName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl HostName {
+    /// Whether this is an address.
+    pub(crate) fn is_address(&self) -> bool {
+        self.0.parse::<IpAddr>().is_ok()
     }
 }
 
@@ -201,6 +220,23 @@ mod tests {
     fn host_names_are_compared_in_lower_case() {
         assert_eq!(HostName::parse("A.Example.ORG.").unwrap().as_str(), "a.example.org");
         assert_eq!(HostName::parse("2001:db8::1").unwrap().as_str(), "2001:db8::1");
+        for (text, canonical) in [
+            ("2001:DB8:0:0::1", "2001:db8::1"),
+            ("::FFFF:192.0.2.1", "192.0.2.1"),
+            ("::ffff:c000:201", "192.0.2.1"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("::1", "::1"),
+            ("0:0:0:0:0:0:0:1", "::1"),
+        ] {
+            assert_eq!(HostName::parse(text).unwrap().as_str(), canonical);
+            assert!(HostName::parse(text).unwrap().is_address());
+        }
+        assert!(!HostName::parse("1.example.org").unwrap().is_address());
+        for wrong in
+            ["127.1", "010.0.0.1", "1.2.3.4.", "1.2.3", "256.0.0.1", "1", "a.1", "[::1]", "fe80::1%eth0", "a:b", "1:2"]
+        {
+            assert!(HostName::parse(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["", ".", "a..b", ".a", "::..", "a:..", "a b", "*.a", "a/b", "é"] {
             assert!(HostName::parse(wrong).is_err(), "{wrong}");
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::IssuerUrl;
 use crate::issuer::{UrlProblem, check_https};
 use crate::jws::Object;
-use crate::shown::shown;
+use crate::shown::{shown, shown_json};
 
 /// Longest discovery document, in bytes.
 pub const DISCOVERY_BYTES_MAX: usize = 256 << 10;
@@ -67,8 +67,8 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// The URLs at which the document of `issuer` may be, the likeliest first: as OpenID Connect has it, which every
-    /// provider must support, and then as RFC 8414 has it.
+    /// The URLs at which the document of `issuer` may be, the likeliest first: as OpenID Connect has it, which every provider
+    /// must support; as the profile prefers it for issuers with a path (section 4.2.1); and as RFC 8414 has it.
     #[must_use]
     pub fn urls(issuer: &IssuerUrl) -> Vec<String> {
         const OPENID: &str = "/.well-known/openid-configuration";
@@ -76,7 +76,10 @@ impl Discovery {
         let issuer = issuer.as_str().trim_end_matches('/');
         let host_end = issuer["https://".len()..].find('/').map_or(issuer.len(), |slash| "https://".len() + slash);
         let (host, path) = issuer.split_at(host_end);
-        vec![format!("{issuer}{OPENID}"), format!("{host}{OAUTH}{path}")]
+        let mut urls =
+            vec![format!("{issuer}{OPENID}"), format!("{host}{OPENID}{path}"), format!("{host}{OAUTH}{path}")];
+        urls.dedup();
+        urls
     }
 
     /// Reads the document that one of the URLs gave.
@@ -90,7 +93,7 @@ impl Discovery {
             return Err(DiscoveryError::TooLong { issuer: name(), len: document.len() });
         }
         let document: Object = serde_json::from_slice(document)
-            .map_err(|why| DiscoveryError::Json { issuer: name(), why: shown(&why.to_string()) })?;
+            .map_err(|why| DiscoveryError::Json { issuer: name(), why: shown_json(&why) })?;
         let text = |member: &'static str| match document.get(member) {
             Some(Value::String(text)) => Ok(text),
             _ => Err(DiscoveryError::Missing { issuer: name(), member }),
@@ -128,6 +131,7 @@ mod tests {
             urls("https://a.example/dteam"),
             [
                 "https://a.example/dteam/.well-known/openid-configuration",
+                "https://a.example/.well-known/openid-configuration/dteam",
                 "https://a.example/.well-known/oauth-authorization-server/dteam"
             ]
         );

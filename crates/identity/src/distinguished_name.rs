@@ -19,9 +19,19 @@ pub enum DistinguishedNameError {
     /// A control character.
     #[error("the certificate subject `{0}` contains a control character")]
     Control(String),
+    /// A backslash before something else.
+    #[error(
+        "a backslash in the certificate subject `{0}` must be followed by a quote, a backslash, or `x` and two hexadecimal \
+         digits"
+    )]
+    Escape(String),
+    /// The bytes that are escaped are no text.
+    #[error("the bytes that are written with `\\x` in the certificate subject `{0}` are not UTF-8")]
+    Utf8(String),
 }
 
-/// The subject of a certificate in one line. Proxy certificates have lost their own `CN` before.
+/// The subject of a certificate in one line. Proxy certificates have lost their own `CN` before. OpenSSL writes a character
+/// outside ASCII as the bytes of its UTF-8, `\xC3\xA9`; here it is the character itself.
 ///
 /// Two subjects are the same if they are equal byte by byte, except for the names of attributes: these do not depend on
 /// case, and `emailAddress`, `Email` and `E` are one, as are `USERID` and `UID`. Values do depend on case.
@@ -67,11 +77,45 @@ impl DistinguishedName {
         Ok(Self(name.into()))
     }
 
+    /// Checks a text that somebody has written, perhaps with the help of OpenSSL: `\"`, `\\` and `\x41` stand for the characters
+    /// and bytes that they name.
+    ///
+    /// # Errors
+    ///
+    /// [`DistinguishedNameError`].
+    pub fn parse_escaped(text: &str) -> Result<Self, DistinguishedNameError> {
+        // Four characters for each byte.
+        if text.len() > 4 * DISTINGUISHED_NAME_MAX {
+            return Err(DistinguishedNameError::TooLong(text.len()));
+        }
+        let name = unescape(text.as_bytes()).ok_or_else(|| DistinguishedNameError::Escape(shown(text)))?;
+        let name = String::from_utf8(name).map_err(|_| DistinguishedNameError::Utf8(shown(text)))?;
+        Self::parse(&name)
+    }
+
     /// The text, with the names of attributes written in one way.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// `text` without escapes; `None` if a backslash is followed by something else than [`DistinguishedName::parse_escaped`] says.
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = match (byte, after) {
+            (b'\\', [byte @ (b'"' | b'\\'), after @ ..]) => (*byte, after),
+            (b'\\', [b'x', high, low, after @ ..]) => (digit(*high)? << 4 | digit(*low)?, after),
+            (b'\\', _) => return None,
+            _ => (byte, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    Some(bytes)
 }
 
 /// Whether `text` can be the name of an attribute, or its object identifier.
@@ -104,6 +148,26 @@ impl fmt::Debug for DistinguishedName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn written_subjects_can_have_escapes() {
+        let written = |text: &str| DistinguishedName::parse_escaped(text);
+        let same = |text: &str, plain: &str| assert_eq!(written(text), DistinguishedName::parse(plain), "{text}");
+        same(r"/O=caf\xC3\xA9", "/O=café");
+        same(r"/O=caf\xc3\xa9/E=a@b", "/O=café/emailAddress=a@b");
+        same("/O=café", "/O=café");
+        same(r#"/CN=say \"hi\" \\ \x41"#, r#"/CN=say "hi" \ A"#);
+        same(r"/CN=\\x41", r"/CN=\x41");
+        same(r"/CN=a\x0a", "/CN=a\n");
+        for wrong in [r"/CN=a\", r"/CN=a\n", r"/CN=a\x", r"/CN=a\x4", r"/CN=a\xg1", r"/CN=a\x+1", r"/CN=a\X41"] {
+            assert!(matches!(written(wrong), Err(DistinguishedNameError::Escape(_))), "{wrong}");
+        }
+        assert!(matches!(written(r"/CN=a\xE9"), Err(DistinguishedNameError::Utf8(_))), "Latin 1");
+        assert!(matches!(
+            written(&r"\x41".repeat(DISTINGUISHED_NAME_MAX + 1)),
+            Err(DistinguishedNameError::TooLong(_))
+        ));
+    }
 
     #[test]
     fn subjects_are_compared_by_the_stated_rule() {

@@ -9,7 +9,8 @@ pub const GRID_MAP_BYTES_MAX: usize = 16 << 20;
 /// Most entries in a grid-mapfile.
 pub const GRID_MAP_ENTRIES_MAX: usize = 100_000;
 
-/// Why a grid-mapfile is refused. One bad line refuses all of it, so that nobody is mapped by half a file.
+/// Why a grid-mapfile is refused. One bad line refuses all of it, so that nobody is mapped by half a file. A server that reads
+/// a changed file keeps the last good one in use, and reports the line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GridMapError {
     /// More than [`GRID_MAP_BYTES_MAX`] bytes.
@@ -37,9 +38,6 @@ pub enum LineProblem {
     /// No quote at the end of the subject.
     #[error("the quote before the subject has no second one")]
     Quote,
-    /// A backslash before something else.
-    #[error("a backslash must be followed by a quote, a backslash, or `x` and two hexadecimal digits")]
-    Escape,
     /// No account.
     #[error("there is no account after the subject")]
     NoAccount,
@@ -67,8 +65,8 @@ pub struct GridMapEntry {
 ///
 /// Each line has a subject, in quotes if it contains blanks, and an account. Of several accounts with commas between
 /// them the first one counts, and of several lines with the same subject the first one. Empty lines, and what follows a `#`
-/// at the beginning of a line or after the account, are ignored. In quotes, `\"`, `\\` and `\x41` stand for the characters
-/// that they name. Pool accounts (`.atlas`) are not supported.
+/// at the beginning of a line or after the account, are ignored. In subjects, with quotes or without, `\"`, `\\` and `\x41`
+/// stand for what they name ([`DistinguishedName::parse_escaped`]). Pool accounts (`.atlas`) are not supported.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GridMap(BTreeMap<DistinguishedName, GridMapEntry>);
 
@@ -124,12 +122,9 @@ fn parse_line(line: &[u8]) -> Result<Option<(DistinguishedName, PrincipalName)>,
     }
     let (subject, rest) = match line.strip_prefix('"') {
         Some(quoted) => unquote(quoted)?,
-        None => {
-            let (subject, rest) = line.split_once(char::is_whitespace).ok_or(LineProblem::NoAccount)?;
-            (subject.into(), rest)
-        }
+        None => line.split_once(char::is_whitespace).ok_or(LineProblem::NoAccount)?,
     };
-    let subject = DistinguishedName::parse(&subject)?;
+    let subject = DistinguishedName::parse_escaped(subject)?;
     let mut words = rest.split_whitespace();
     let accounts = words.next().filter(|word| !word.starts_with('#')).ok_or(LineProblem::NoAccount)?;
     if words.next().is_some_and(|word| !word.starts_with('#')) {
@@ -140,34 +135,15 @@ fn parse_line(line: &[u8]) -> Result<Option<(DistinguishedName, PrincipalName)>,
     Ok(Some((subject, account)))
 }
 
-/// The text up to the quote that ends it, and what follows that quote and a blank.
-fn unquote(quoted: &str) -> Result<(String, &str), LineProblem> {
-    let mut subject = Vec::new();
-    let mut rest = quoted.as_bytes();
-    loop {
-        let (&byte, after) = rest.split_first().ok_or(LineProblem::Quote)?;
-        rest = after;
-        match byte {
-            b'"' => break,
-            b'\\' => {
-                let (byte, length) = match *rest {
-                    [byte @ (b'"' | b'\\'), ..] => (byte, 1),
-                    [b'x', high, low, ..] => (escaped_byte(high, low).ok_or(LineProblem::Escape)?, 3),
-                    _ => return Err(LineProblem::Escape),
-                };
-                subject.push(byte);
-                rest = &rest[length..];
-            }
-            byte => subject.push(byte),
-        }
-    }
-    let subject = String::from_utf8(subject).map_err(|_| LineProblem::Utf8)?;
-    // The rest begins after an ASCII byte, and so at the border of a character.
-    let rest = std::str::from_utf8(rest).map_err(|_| LineProblem::Utf8)?;
+/// The text up to the quote that ends it, with its escapes, and what follows that quote and a blank.
+fn unquote(quoted: &str) -> Result<(&str, &str), LineProblem> {
+    let mut escaped = false;
+    let end = quoted.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    let (subject, rest) = quoted.split_at(end.ok_or(LineProblem::Quote)?);
+    let rest = rest.strip_prefix('"').unwrap_or(rest);
     if rest.is_empty() || rest.starts_with(char::is_whitespace) { Ok((subject, rest)) } else { Err(LineProblem::Rest) }
-}
-
-fn escaped_byte(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    Some(digit(high)? << 4 | digit(low)?)
 }

@@ -41,8 +41,10 @@ pub enum IssuerError {
         /// What is wrong.
         why: &'static str,
     },
-    /// Scopes are honoured, and nothing says where their paths begin.
-    #[error("the issuer {0} has no `base_paths`: paths in scopes begin there; or set `scopes = false`")]
+    /// Nothing says which part of the namespace the issuer decides about.
+    #[error(
+        "the issuer {0} has no `base_paths`: give the directories that its tokens are for, or \"/\" for the whole namespace"
+    )]
     NoBasePath(String),
     /// A path that is none.
     #[error("`{path}` cannot be in `{setting}` of issuer {issuer}: {why}")]
@@ -169,7 +171,8 @@ pub enum WithoutScopes {
 pub struct IssuerSettings {
     /// Its URL, exactly as `iss` in its tokens.
     pub url: String,
-    /// Where the paths in its scopes begin, in weir's namespace. With several, each scope holds in each.
+    /// The parts of weir's namespace that it decides about. Its tokens allow nothing elsewhere, whether by scopes or by groups.
+    /// The paths in its scopes begin here. With several, each scope holds in each.
     #[serde(default)]
     pub base_paths: Vec<String>,
     /// Tokens must be for one of these audiences.
@@ -183,6 +186,10 @@ pub struct IssuerSettings {
     /// Whether scopes count. Without, a token with scopes is treated as one that has none.
     #[serde(default = "yes")]
     pub scopes: bool,
+    /// Whether tokens are accepted that have neither `wlcg.ver` nor `ver`, as general OAuth 2.0 servers issue them (RFC 9068). They
+    /// are read as SciTokens: scopes such as `read:/path` limit them, and they need an audience.
+    #[serde(default)]
+    pub unversioned: bool,
     /// When groups count.
     #[serde(default)]
     pub groups: GroupUse,
@@ -211,6 +218,7 @@ pub struct Issuer {
     audiences: Vec<String>,
     any_audience: bool,
     scopes: bool,
+    unversioned: bool,
     groups: GroupUse,
     without_scopes: WithoutScopes,
 }
@@ -246,7 +254,7 @@ impl Issuer {
             };
             return Err(IssuerError::Audience { issuer: name(), audience: shown(audience), why });
         }
-        if settings.scopes && settings.base_paths.is_empty() {
+        if settings.base_paths.is_empty() {
             return Err(IssuerError::NoBasePath(name()));
         }
         let paths = |setting: &'static str, texts: &[String]| {
@@ -258,9 +266,9 @@ impl Issuer {
         };
         let bases = paths("base_paths", &settings.base_paths)?;
         let restricted = paths("restricted_paths", &settings.restricted_paths)?;
-        let IssuerSettings { audiences, any_audience, scopes, groups, without_scopes, .. } = settings;
+        let IssuerSettings { audiences, any_audience, scopes, unversioned, groups, without_scopes, .. } = settings;
         let area = Arc::new(Area { issuer: url, bases, restricted });
-        Ok(Self { area, audiences, any_audience, scopes, groups, without_scopes })
+        Ok(Self { area, audiences, any_audience, scopes, unversioned, groups, without_scopes })
     }
 
     /// The URL.
@@ -285,6 +293,12 @@ impl Issuer {
     #[must_use]
     pub fn honours_scopes(&self) -> bool {
         self.scopes
+    }
+
+    /// Whether tokens without `wlcg.ver` and `ver` are accepted.
+    #[must_use]
+    pub fn accepts_unversioned(&self) -> bool {
+        self.unversioned
     }
 
     /// When groups count.

@@ -2,85 +2,126 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::shown::shown;
+use crate::key_set::is_key_id;
+use crate::member::Member;
+use crate::shown::{shown, shown_json};
 use crate::token::TOKEN_BYTES_MAX;
-use crate::{Algorithm, KEY_ID_MAX, TokenError};
+use crate::{Algorithm, TokenError};
 
-/// A JSON object: a token's header or its claims.
+/// The claims of a token whose signature is right.
 pub(crate) type Object = Map<String, Value>;
 
 /// A parsed token whose signature nobody has checked.
 pub(crate) struct Jws<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) key_id: Box<str>,
-    pub(crate) claims: Object,
+    /// The claim `iss`.
+    pub(crate) issuer: Member,
     pub(crate) signature: Vec<u8>,
     /// What the signature is over.
     pub(crate) signed: &'a [u8],
+    /// The decoded payload.
+    payload: Vec<u8>,
+}
+
+/// What is read of the header. `jwk`, `jku`, `x5c` and `x5u` are not: a token must not choose its own key.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(default)]
+    alg: Member,
+    #[serde(default)]
+    kid: Member,
+    #[serde(default)]
+    typ: Member,
+    #[serde(default)]
+    crit: Member,
+}
+
+/// What is read of the claims before the signature is checked.
+#[derive(Deserialize)]
+struct UnverifiedClaims {
+    #[serde(default)]
+    iss: Member,
 }
 
 impl<'a> Jws<'a> {
-    /// Splits and decodes `text`. Of the header only `alg`, `kid`, `typ` and `crit` are read. `jwk`, `jku`, `x5c` and `x5u`
-    /// are ignored: a token must not choose its own key.
+    /// Splits and decodes `text`.
     pub(crate) fn parse(text: &'a [u8]) -> Result<Self, TokenError> {
         if text.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong(text.len()));
         }
-        let parts: Vec<&[u8]> = text.split(|&byte| byte == b'.').collect();
+        let parts: Vec<&[u8]> = text.splitn(PARTS + 1, |&byte| byte == b'.').collect();
         let [header, payload, signature] = parts[..] else {
-            return Err(TokenError::Parts(parts.len()));
+            return Err(TokenError::Parts(text.split(|&byte| byte == b'.').count()));
         };
         let signed = &text[..header.len() + 1 + payload.len()];
-        let header = object(header, "header")?;
-        let claims = object(payload, "payload")?;
+        let Header { alg, kid, typ, crit } = object(&decode(header, "header")?, "header")?;
+        let payload = decode(payload, "payload")?;
+        let UnverifiedClaims { iss } = object(&payload, "payload")?;
         let signature = decode(signature, "signature")?;
-        let algorithm = algorithm(&header)?;
-        if let Some(extensions) = header.get("crit") {
-            return Err(TokenError::CriticalHeader(shown(&extensions.to_string())));
+        let algorithm = algorithm(alg)?;
+        if crit != Member::Absent {
+            return Err(TokenError::CriticalHeader);
         }
-        check_type(&header)?;
-        let key_id = match header.get("kid") {
-            Some(Value::String(id)) if !id.is_empty() && id.len() <= KEY_ID_MAX => id.as_str().into(),
-            None => return Err(TokenError::NoKeyId),
-            Some(_) => return Err(TokenError::BadKeyId),
+        check_type(typ)?;
+        let key_id = match kid {
+            Member::Text(id) if is_key_id(&id) => id.into(),
+            Member::Absent => return Err(TokenError::NoKeyId),
+            Member::Text(_) | Member::Other => return Err(TokenError::BadKeyId),
         };
-        Ok(Self { algorithm, key_id, claims, signature, signed })
+        Ok(Self { algorithm, key_id, issuer: iss, signature, signed, payload })
+    }
+
+    /// All claims. Check the signature before: they can take many times the memory of the token.
+    pub(crate) fn claims(&self) -> Result<Object, TokenError> {
+        object(&self.payload, "payload")
     }
 }
+
+/// How many parts a token has.
+const PARTS: usize = 3;
 
 fn decode(text: &[u8], part: &'static str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Base64(part))
 }
 
-fn object(text: &[u8], part: &'static str) -> Result<Object, TokenError> {
-    let json = decode(text, part)?;
-    serde_json::from_slice(&json).map_err(|why| TokenError::Json { part, why: shown(&why.to_string()) })
+fn object<T: DeserializeOwned>(json: &[u8], part: &'static str) -> Result<T, TokenError> {
+    // serde would also read an array as the members in their order.
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(TokenError::Json { part, why: "it does not begin with a brace".into() });
+    }
+    serde_json::from_slice(json).map_err(|why| TokenError::Json { part, why: shown_json(&why) })
 }
 
-fn algorithm(header: &Object) -> Result<Algorithm, TokenError> {
-    let Some(Value::String(name)) = header.get("alg") else { return Err(TokenError::NoAlgorithm) };
-    if let Some(algorithm) = Algorithm::parse(name) {
+fn algorithm(alg: Member) -> Result<Algorithm, TokenError> {
+    let Member::Text(name) = alg else { return Err(TokenError::NoAlgorithm) };
+    if let Some(algorithm) = Algorithm::parse(&name) {
         return Ok(algorithm);
     }
     if name.eq_ignore_ascii_case("none") {
         return Err(TokenError::Unsigned);
     }
     if matches!(name.as_str(), "HS256" | "HS384" | "HS512") {
-        return Err(TokenError::Symmetric(shown(name)));
+        return Err(TokenError::Symmetric(name));
     }
-    Err(TokenError::UnknownAlgorithm(shown(name)))
+    Err(TokenError::UnknownAlgorithm(shown(&name)))
 }
 
 /// Refuses what the issuer has signed for another purpose, such as a logout token (RFC 8725, section 3.11). `JWT` and
 /// `at+jwt` (RFC 9068) are access tokens, and most issuers of either profile leave the type out.
-fn check_type(header: &Object) -> Result<(), TokenError> {
-    let Some(value) = header.get("typ") else { return Ok(()) };
-    let Value::String(name) = value else { return Err(TokenError::WrongType(shown(&value.to_string()))) };
+fn check_type(typ: Member) -> Result<(), TokenError> {
+    let name = match typ {
+        Member::Absent => return Ok(()),
+        Member::Text(name) => name,
+        Member::Other => return Err(TokenError::WrongType("not a text".into())),
+    };
     let lower = name.to_ascii_lowercase();
     match lower.strip_prefix("application/").unwrap_or(&lower) {
         "jwt" | "at+jwt" => Ok(()),
-        _ => Err(TokenError::WrongType(shown(name))),
+        _ => Err(TokenError::WrongType(shown(&name))),
     }
 }

@@ -6,6 +6,9 @@
 //!   of tokens with unknown keys costs an issuer one request in that time.
 //! - Keys that were fetched longer than [`CacheTimes::keep`] ago are not used.
 //! - Until then they are used even if the issuer is away, and they are refreshed before they are that old.
+//! - Tokens wait for a fetch only while it is younger than [`WAIT_TIME_MAX`]. After that they are refused, so that an issuer
+//!   that does not answer cannot pile up waiting clients. The shell limits how many wait at once.
+//! - A fetch that was given up changes nothing, however late its report comes.
 //!
 //! The shell asks [`KeyCache::answer`] for each token and [`KeyCache::due`] now and then, fetches when it is told to, and
 //! reports each fetch with [`KeyCache::fetched`] or [`KeyCache::failed`].
@@ -19,16 +22,60 @@ use crate::{Issuer, IssuerUrl, Issuers, KeySet};
 
 /// A fetch that was not reported after this time counts as failed, because its thread may have died.
 pub const FETCH_TIME_MAX: Duration = Duration::from_secs(60);
+/// Tokens wait for a fetch until it is this old. Nobody has verified them yet, so any client can send many of them.
+pub const WAIT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The number of a fetch, which belongs to its report. Each is given once in the life of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FetchNumber(u64);
 
 /// The times of a cache. The defaults are those that the profile recommends (section 4.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheTimes {
-    /// Keys that were fetched this long ago are refreshed. A key that an issuer revokes is refused at the latest then.
+    /// Keys that were fetched this long ago are refreshed. A key that its issuer revokes is refused as soon as a refresh
+    /// succeeds. While the issuer cannot be reached, the key stays in use, up to [`CacheTimes::keep`].
     pub refresh: Duration,
     /// Keys that were fetched this long ago are not used: how long an issuer may be away.
     pub keep: Duration,
     /// Fetches of one issuer's keys begin at least this far apart.
     pub fetch_interval: Duration,
+}
+
+/// Why times of a cache are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CacheTimesError {
+    /// No pause between fetches.
+    #[error(
+        "the interval between fetches of an issuer's keys is 0: each token with an unknown key would ask the issuer"
+    )]
+    NoInterval,
+    /// The order is wrong.
+    #[error(
+        "an issuer's keys are fetched every {fetch_interval_s} s at most, refreshed after {refresh_s} s and kept for {keep_s} \
+         s: no time may be longer than the next one"
+    )]
+    Order {
+        /// The shortest time between fetches, in seconds.
+        fetch_interval_s: u64,
+        /// When keys are refreshed, in seconds.
+        refresh_s: u64,
+        /// How long keys are kept, in seconds.
+        keep_s: u64,
+    },
+}
+
+impl CacheTimes {
+    fn check(&self) -> Result<(), CacheTimesError> {
+        let Self { refresh, keep, fetch_interval } = *self;
+        if fetch_interval.is_zero() {
+            return Err(CacheTimesError::NoInterval);
+        }
+        if fetch_interval > refresh || refresh > keep {
+            let [fetch_interval_s, refresh_s, keep_s] = [fetch_interval, refresh, keep].map(|time| time.as_secs());
+            return Err(CacheTimesError::Order { fetch_interval_s, refresh_s, keep_s });
+        }
+        Ok(())
+    }
 }
 
 impl Default for CacheTimes {
@@ -41,17 +88,16 @@ impl Default for CacheTimes {
 /// What to do about a token's key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeyAnswer {
-    /// Verify the token with these keys. If `refresh`, also fetch them again, without the token waiting for that.
+    /// Verify the token with these keys. With `refresh`, also fetch them again, without the token waiting for that.
     Use {
         /// The keys, among them one with the ID that was asked for.
         keys: Arc<KeySet>,
-        /// Whether a fetch must begin.
-        refresh: bool,
+        /// The fetch that must begin, if one must.
+        refresh: Option<FetchNumber>,
     },
-    /// Fetch the issuer's keys, report, and ask again.
-    Fetch,
-    /// Somebody else fetches them. Wait for the report, and ask again. Bound the wait: the fetch may take
-    /// [`FETCH_TIME_MAX`].
+    /// Fetch the issuer's keys, and report. Ask again after the report, or after [`WAIT_TIME_MAX`] if it has not come.
+    Fetch(FetchNumber),
+    /// A fetch is under way. Ask again after its report, or after [`WAIT_TIME_MAX`] if it has not come.
     Wait,
     /// Refuse the token.
     Refuse(KeyRefusal),
@@ -78,6 +124,29 @@ pub enum KeyRefusal {
         /// When they can be fetched again, in seconds from now.
         again_s: u64,
     },
+    /// The issuer publishes the key, and it cannot be used.
+    #[error("the key `{key_id}` of the token's issuer {issuer} cannot be used here: {why}")]
+    UnusableKey {
+        /// The issuer.
+        issuer: String,
+        /// The key's ID.
+        key_id: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The issuer is slow.
+    #[error(
+        "the key `{key_id}` of the token's issuer {issuer} is not known yet: its keys are being fetched for {since_s} s; try \
+         again later"
+    )]
+    FetchSlow {
+        /// The issuer.
+        issuer: String,
+        /// The key's ID.
+        key_id: String,
+        /// How long ago the fetch began, in seconds.
+        since_s: u64,
+    },
     /// There are no keys, and the issuer could not be asked.
     #[error(
         "the keys of the token's issuer {issuer} are not known: {why}; the next attempt is in {again_s} s at the earliest"
@@ -97,6 +166,8 @@ pub enum KeyRefusal {
 pub struct KeyCache {
     times: CacheTimes,
     issuers: BTreeMap<IssuerUrl, Entry>,
+    /// The number of the next fetch.
+    next: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,15 +176,17 @@ struct Entry {
     keys: Option<(Arc<KeySet>, Duration)>,
     /// When the last fetch began.
     begun: Option<Duration>,
-    /// Whether it was not reported yet.
-    fetching: bool,
+    /// Its number, until it is reported.
+    fetching: Option<FetchNumber>,
     /// Why the last fetch failed, if it did.
     failure: Option<String>,
 }
 
 impl Entry {
-    fn is_fetching(&self, now: Duration) -> bool {
-        self.fetching && self.begun.is_some_and(|begun| now.saturating_sub(begun) < FETCH_TIME_MAX)
+    /// How long ago the fetch began that is under way.
+    fn fetching_since(&self, now: Duration) -> Option<Duration> {
+        self.fetching?;
+        self.begun.map(|begun| now.saturating_sub(begun)).filter(|since| *since < FETCH_TIME_MAX)
     }
 
     /// How long until a fetch may begin.
@@ -121,17 +194,29 @@ impl Entry {
         self.begun.map_or(Duration::ZERO, |begun| times.fetch_interval.saturating_sub(now.saturating_sub(begun)))
     }
 
-    /// Begins a fetch, if one may begin and none is going on.
-    fn begin(&mut self, now: Duration, times: &CacheTimes) -> bool {
-        let may = !self.is_fetching(now) && self.until_fetch(now, times).is_zero();
-        if may {
-            if self.fetching {
-                self.failure = Some(format!("a fetch did not end within {} s", FETCH_TIME_MAX.as_secs()));
-            }
-            self.begun = Some(now);
-            self.fetching = true;
+    /// Whether a fetch may begin: none is under way, and the last one began long enough ago.
+    fn may_begin(&self, now: Duration, times: &CacheTimes) -> bool {
+        self.fetching_since(now).is_none() && self.until_fetch(now, times).is_zero()
+    }
+
+    /// Begins a fetch, if one may begin.
+    fn begin(&mut self, now: Duration, times: &CacheTimes, next: &mut u64) -> Option<FetchNumber> {
+        if !self.may_begin(now, times) {
+            return None;
         }
-        may
+        if self.fetching.is_some() {
+            self.failure = Some(format!("a fetch did not end within {} s", FETCH_TIME_MAX.as_secs()));
+        }
+        let number = FetchNumber(*next);
+        *next += 1;
+        self.begun = Some(now);
+        self.fetching = Some(number);
+        Some(number)
+    }
+
+    /// Whether `fetch` is the fetch that is under way. It is not any more then.
+    fn end(&mut self, fetch: FetchNumber) -> bool {
+        self.fetching.take_if(|number| *number == fetch).is_some()
     }
 
     /// The keys that may be used, and their age.
@@ -144,10 +229,14 @@ impl Entry {
 
 impl KeyCache {
     /// A cache that has no keys yet.
-    #[must_use]
-    pub fn new(times: CacheTimes, issuers: &Issuers) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`CacheTimesError`].
+    pub fn new(times: CacheTimes, issuers: &Issuers) -> Result<Self, CacheTimesError> {
+        times.check()?;
         let issuers = issuers.iter().map(|issuer| (issuer.url().clone(), Entry::default())).collect();
-        Self { times, issuers }
+        Ok(Self { times, issuers, next: 0 })
     }
 
     /// Takes over changed settings. Keys of issuers that stay are kept.
@@ -160,28 +249,38 @@ impl KeyCache {
 
     /// What to do about a token of `issuer` that is signed with the key `key_id`.
     pub fn answer(&mut self, issuer: &str, key_id: &str, now: Duration) -> KeyAnswer {
-        let times = self.times;
-        let Some(entry) = self.issuers.get_mut(issuer) else {
+        let Self { times, issuers, next } = self;
+        let Some(entry) = issuers.get_mut(issuer) else {
             return KeyAnswer::Refuse(KeyRefusal::UnknownIssuer(shown(issuer)));
         };
-        if let Some((keys, age)) = entry.usable(now, &times)
+        if let Some((keys, age)) = entry.usable(now, times)
             && keys.contains(key_id)
         {
             let keys = Arc::clone(keys);
-            return KeyAnswer::Use { keys, refresh: age >= times.refresh && entry.begin(now, &times) };
+            let refresh = if age >= times.refresh { entry.begin(now, times, next) } else { None };
+            return KeyAnswer::Use { keys, refresh };
         }
-        if entry.is_fetching(now) {
-            return KeyAnswer::Wait;
+        if let Some(since) = entry.fetching_since(now) {
+            if since < WAIT_TIME_MAX {
+                return KeyAnswer::Wait;
+            }
+            let (issuer, key_id, since_s) = (shown(issuer), shown(key_id), since.as_secs());
+            return KeyAnswer::Refuse(KeyRefusal::FetchSlow { issuer, key_id, since_s });
         }
-        if entry.begin(now, &times) {
-            return KeyAnswer::Fetch;
+        if let Some(fetch) = entry.begin(now, times, next) {
+            return KeyAnswer::Fetch(fetch);
         }
-        let again_s = entry.until_fetch(now, &times).as_secs_f64().ceil();
+        let again_s = entry.until_fetch(now, times).as_secs_f64().ceil();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a cast of a float saturates
         let again_s = again_s as u64;
-        KeyAnswer::Refuse(match entry.usable(now, &times) {
-            Some((_, age)) => {
-                KeyRefusal::UnknownKey { issuer: shown(issuer), key_id: shown(key_id), age_s: age.as_secs(), again_s }
+        KeyAnswer::Refuse(match entry.usable(now, times) {
+            Some((keys, age)) => {
+                let why = keys.skipped_because(key_id);
+                let (issuer, key_id, age_s) = (shown(issuer), shown(key_id), age.as_secs());
+                match why {
+                    Some(why) => KeyRefusal::UnusableKey { issuer, key_id, why },
+                    None => KeyRefusal::UnknownKey { issuer, key_id, age_s, again_s },
+                }
             }
             None => {
                 let why = entry.failure.clone().unwrap_or_else(|| "those that were fetched last are too old".into());
@@ -190,32 +289,36 @@ impl KeyCache {
         })
     }
 
-    /// The issuers whose keys must be fetched although no token waits for them: keys that were never fetched or are due for
-    /// a refresh. Each of them counts as being fetched from now on.
-    pub fn due(&mut self, now: Duration) -> Vec<IssuerUrl> {
-        let times = self.times;
-        let due = |entry: &Entry| entry.usable(now, &times).is_none_or(|(_, age)| age >= times.refresh);
-        let begun = self.issuers.iter_mut().filter_map(|(url, entry)| {
-            let begins = due(entry) && entry.begin(now, &times);
-            begins.then(|| url.clone())
-        });
-        begun.collect()
+    /// Begins fetches for which no token waits: of keys that were never fetched or are due for a refresh. At most `max` begin,
+    /// those first whose issuers were not asked for the longest time. Ask again when fewer fetches are under way.
+    pub fn due(&mut self, now: Duration, max: usize) -> Vec<(IssuerUrl, FetchNumber)> {
+        let Self { times, issuers, next } = self;
+        let is_due = |entry: &Entry| {
+            entry.usable(now, times).is_none_or(|(_, age)| age >= times.refresh) && entry.may_begin(now, times)
+        };
+        let mut due: Vec<_> = issuers.iter_mut().filter(|(_, entry)| is_due(entry)).collect();
+        due.sort_by_key(|(_, entry)| entry.begun);
+        let begun = due.into_iter().take(max);
+        begun.filter_map(|(url, entry)| Some((url.clone(), entry.begin(now, times, next)?))).collect()
     }
 
-    /// Reports the keys that a fetch gave. They replace all earlier ones of the issuer: a key that is missing now is revoked.
-    /// An issuer that is not configured any more is ignored.
-    pub fn fetched(&mut self, issuer: &str, keys: KeySet, now: Duration) {
-        if let Some(entry) = self.issuers.get_mut(issuer) {
+    /// Reports the keys that a fetch gave. They replace all earlier ones of their issuer: a key that is missing now is revoked.
+    /// The report is ignored if the fetch was given up, or if the issuer is not configured any more.
+    pub fn fetched(&mut self, fetch: FetchNumber, keys: KeySet, now: Duration) {
+        if let Some(entry) = self.issuers.get_mut(keys.issuer())
+            && entry.end(fetch)
+        {
             entry.keys = Some((Arc::new(keys), now));
-            entry.fetching = false;
             entry.failure = None;
         }
     }
 
-    /// Reports that a fetch failed. Earlier keys stay in use.
-    pub fn failed(&mut self, issuer: &str, why: &str) {
-        if let Some(entry) = self.issuers.get_mut(issuer) {
-            entry.fetching = false;
+    /// Reports that a fetch of the keys of `issuer` failed. Earlier keys stay in use. The report is ignored as by
+    /// [`KeyCache::fetched`].
+    pub fn failed(&mut self, issuer: &str, fetch: FetchNumber, why: &str) {
+        if let Some(entry) = self.issuers.get_mut(issuer)
+            && entry.end(fetch)
+        {
             entry.failure = Some(shown(why));
         }
     }

@@ -1,11 +1,13 @@
 //! The keys of an issuer, from its JWKS document (RFC 7517).
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use crate::shown::shown;
-use crate::{Algorithm, PublicKey};
+use crate::shown::{shown, shown_json};
+use crate::{Algorithm, IssuerUrl, PublicKey};
 
 /// Longest JWKS document, in bytes.
 pub const JWKS_BYTES_MAX: usize = 256 << 10;
@@ -43,46 +45,70 @@ pub struct VerificationKey {
 /// kinds of keys, beside those that are needed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SkippedKey {
-    /// Its ID, or its position in the document if it has none.
-    pub name: String,
+    /// Its ID, if it has a proper one.
+    pub id: Option<Box<str>>,
+    /// Its position in the document, from 1.
+    pub position: usize,
     /// The reason.
     pub why: &'static str,
 }
 
-/// The usable keys of an issuer at one time.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+impl fmt::Display for SkippedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "the key `{}`", shown(id))?,
+            None => write!(f, "the key number {}", self.position)?,
+        }
+        write!(f, " cannot be used: {}", self.why)
+    }
+}
+
+/// Whether `text` can be the ID of a key: printable ASCII of a bounded length, because it is logged. RFC 7517 leaves the form
+/// to issuers, and all use such IDs.
+pub(crate) fn is_key_id(text: &str) -> bool {
+    (1..=KEY_ID_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The usable keys of an issuer at one time. They verify tokens of this issuer only.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeySet {
+    issuer: IssuerUrl,
     keys: Vec<VerificationKey>,
     skipped: Vec<SkippedKey>,
 }
 
 impl KeySet {
-    /// Reads a JWKS document. Unusable keys are skipped and listed. An issuer may publish an empty set: it then revokes all
+    /// Reads the JWKS document of `issuer`. Unusable keys are skipped and listed. An issuer may publish an empty set: it then revokes all
     /// tokens (section 4.4).
     ///
     /// # Errors
     ///
     /// [`KeySetError`].
-    pub fn parse(document: &[u8]) -> Result<Self, KeySetError> {
+    pub fn parse(document: &[u8], issuer: &IssuerUrl) -> Result<Self, KeySetError> {
         if document.len() > JWKS_BYTES_MAX {
             return Err(KeySetError::TooLong(document.len()));
         }
         let Document { keys: all } =
-            serde_json::from_slice(document).map_err(|why| KeySetError::Json(shown(&why.to_string())))?;
+            serde_json::from_slice(document).map_err(|why| KeySetError::Json(shown_json(&why)))?;
         if all.len() > KEYS_MAX {
             return Err(KeySetError::TooManyKeys(all.len()));
         }
-        let mut set = Self::default();
-        for (position, value) in all.into_iter().enumerate() {
-            let named = value.get("kid").and_then(serde_json::Value::as_str).map(shown);
-            let name = named.unwrap_or_else(|| format!("number {}", position + 1));
+        let mut set = Self { issuer: issuer.clone(), keys: Vec::new(), skipped: Vec::new() };
+        for (index, value) in all.into_iter().enumerate() {
+            let id = value.get("kid").and_then(serde_json::Value::as_str).filter(|id| is_key_id(id)).map(Into::into);
             let read = serde_json::from_value(value).map_err(|_| "a parameter has the wrong type");
             match read.and_then(|key: WrittenKey| key.usable()) {
                 Ok(key) => set.keys.push(key),
-                Err(why) => set.skipped.push(SkippedKey { name, why }),
+                Err(why) => set.skipped.push(SkippedKey { id, position: index + 1, why }),
             }
         }
         Ok(set)
+    }
+
+    /// Whose keys they are.
+    #[must_use]
+    pub fn issuer(&self) -> &IssuerUrl {
+        &self.issuer
     }
 
     /// The usable keys.
@@ -97,7 +123,16 @@ impl KeySet {
         &self.skipped
     }
 
-    /// Whether a key has this ID.
+    /// Why the key with this ID cannot be used; `None` if the issuer does not publish it, or it can be used.
+    #[must_use]
+    pub fn skipped_because(&self, id: &str) -> Option<&'static str> {
+        if self.contains(id) {
+            return None;
+        }
+        self.skipped.iter().find(|key| key.id.as_deref() == Some(id)).map(|key| key.why)
+    }
+
+    /// Whether a usable key has this ID.
     #[must_use]
     pub fn contains(&self, id: &str) -> bool {
         self.with_id(id).next().is_some()
@@ -133,8 +168,8 @@ struct WrittenKey {
 impl WrittenKey {
     fn usable(self) -> Result<VerificationKey, &'static str> {
         let id = self.kid.ok_or("it has no `kid`, so no token can name it")?;
-        if id.is_empty() || id.len() > KEY_ID_MAX {
-            return Err("its `kid` is empty or longer than 255 bytes");
+        if !is_key_id(&id) {
+            return Err("its `kid` does not consist of 1 to 255 printable ASCII characters");
         }
         if self.r#use.is_some_and(|is_for| is_for != "sig") {
             return Err("its `use` is not `sig`");
@@ -149,7 +184,8 @@ impl WrittenKey {
         let algorithm = self.alg.as_deref().map(known).transpose()?;
         let part = |text: &Option<String>| {
             let text = text.as_ref().ok_or("a parameter of its `kty` is missing")?;
-            URL_SAFE_NO_PAD.decode(text).map_err(|_| "a parameter is not base64url without padding")
+            // RFC 7515 forbids the padding, and keys made by scitokens-admin-create-key have it.
+            URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| "a parameter is not base64url")
         };
         let key = match (self.kty.as_str(), self.crv.as_deref()) {
             ("RSA", _) => PublicKey::rsa(&part(&self.n)?, &part(&self.e)?)

@@ -8,10 +8,11 @@
 //! - **Mapping** ([`MappingRules`]): the first rule that matches a [`Credential`] gives the principal. [`GridMap`] is
 //!   the traditional list of certificate subjects.
 //!
-//! With a token, a front end takes these steps:
+//! Whoever reads the settings calls [`MappingRules::check_issuers`]. With a token, a front end takes these steps:
 //!
 //! 1. [`UnverifiedToken::parse`] and [`UnverifiedToken::issuer`].
-//! 2. [`KeyCache::answer`] with the issuer and the key's ID. It may have to fetch keys, and ask again.
+//! 2. [`KeyCache::answer`] with the issuer and the key's ID. It may have to fetch keys, and ask again. It limits how many
+//!    tokens wait for that at once.
 //! 3. [`UnverifiedToken::verify`]. Up to here a refusal means that the client is not authenticated (401 in HTTP).
 //! 4. [`MappingRules::map`], once a session.
 //! 5. [`TokenRights::allows`] for each request. From step 4 on, a refusal means that the client may not (403 in HTTP).
@@ -37,6 +38,7 @@ mod jws;
 mod key_cache;
 mod key_set;
 mod mapping;
+mod member;
 mod name;
 mod public_key;
 mod rights;
@@ -57,12 +59,16 @@ pub use grid_map::{GRID_MAP_BYTES_MAX, GRID_MAP_ENTRIES_MAX, GridMap, GridMapEnt
 pub use issuer::{
     GroupUse, ISSUERS_MAX, Issuer, IssuerError, IssuerSettings, IssuerUrl, Issuers, UrlProblem, WithoutScopes,
 };
-pub use key_cache::{CacheTimes, FETCH_TIME_MAX, KeyAnswer, KeyCache, KeyRefusal};
+pub use key_cache::{
+    CacheTimes, CacheTimesError, FETCH_TIME_MAX, FetchNumber, KeyAnswer, KeyCache, KeyRefusal, WAIT_TIME_MAX,
+};
 pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, SkippedKey, VerificationKey};
-pub use mapping::{IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal};
+pub use mapping::{
+    IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, VOMS_ATTRIBUTES_MAX,
+};
 pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub use public_key::{PublicKey, RsaKey};
-pub use rights::{Denial, Operation, ScopedRights, TokenRights};
+pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};
 pub use rule::{RuleError, RuleSettings};
 pub use scope::{SCOPES_MAX, ScopeError, StorageAction, StorageScope};
 pub use template::{FillError, TemplateError};

@@ -4,14 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Rule, Verdict};
+use crate::rule::{GROUPS_MAX, Rule, Verdict};
+use crate::shown::shown;
 use crate::template::FillError;
-use crate::{Credential, GridMap, GroupName, NameError, PrincipalName, RuleError, RuleSettings};
+use crate::{Credential, GridMap, GroupName, Issuers, NameError, PrincipalName, RuleError, RuleSettings};
 
 /// Most rules.
 pub const IDENTITY_RULES_MAX: usize = 10_000;
-/// Most groups of an identity.
-const GROUPS_MAX: usize = 256;
+/// Most VOMS attributes of a certificate that is mapped. Real ones have a few dozen.
+pub const VOMS_ATTRIBUTES_MAX: usize = 256;
 
 /// The keys of the configuration that map credentials.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -34,6 +35,17 @@ pub enum MappingError {
         number: usize,
         /// What is wrong.
         why: RuleError,
+    },
+    /// A rule is about an issuer that is not configured, so it would never match: a ban would silently do nothing.
+    #[error(
+        "cannot use [[identity]] number {number}: no [[issuer]] has the `url` {issuer}; both must be equal, also in a slash at \
+         the end"
+    )]
+    UnknownIssuer {
+        /// The position of the rule, from 1.
+        number: usize,
+        /// The issuer.
+        issuer: String,
     },
     /// The default is not a name.
     #[error("cannot use `identity_default`: {0}")]
@@ -120,12 +132,18 @@ pub enum Refusal {
         why: FillError,
     },
     /// More groups than an identity can have.
-    #[error("{credential} matches {by}, which gives it {len} groups; {GROUPS_MAX} is the limit")]
+    #[error("{credential} matches {by}, which gives it more than {GROUPS_MAX} groups, the limit")]
     TooManyGroups {
         /// The credential.
         credential: String,
         /// The rule.
         by: MatchedBy,
+    },
+    /// More than [`VOMS_ATTRIBUTES_MAX`]. To look at a part of them only could miss the one that a rule refuses.
+    #[error("{credential} has {len} VOMS attributes; {VOMS_ATTRIBUTES_MAX} is the limit: ask for fewer")]
+    TooManyAttributes {
+        /// The credential.
+        credential: String,
         /// How many.
         len: usize,
     },
@@ -159,12 +177,32 @@ impl MappingRules {
         Ok(Self { rules, default })
     }
 
+    /// Checks that each issuer that a rule names is configured.
+    ///
+    /// # Errors
+    ///
+    /// [`MappingError::UnknownIssuer`].
+    pub fn check_issuers(&self, issuers: &Issuers) -> Result<(), MappingError> {
+        for (index, (rule, _)) in self.rules.iter().enumerate() {
+            if let Some(issuer) = rule.issuer().filter(|issuer| issuers.get(issuer.as_str()).is_none()) {
+                return Err(MappingError::UnknownIssuer { number: index + 1, issuer: shown(issuer.as_str()) });
+            }
+        }
+        Ok(())
+    }
+
     /// Who `credential` stands for. Rules with `grid_map = true` look into `grid_map`, and match nothing without it.
     ///
     /// # Errors
     ///
     /// [`Refusal`], which names the rule.
     pub fn map(&self, credential: &Credential, grid_map: Option<&GridMap>) -> Result<Mapped, Refusal> {
+        if let Credential::Certificate { attributes, .. } = credential
+            && attributes.len() > VOMS_ATTRIBUTES_MAX
+        {
+            let len = attributes.len();
+            return Err(Refusal::TooManyAttributes { credential: credential.to_string(), len });
+        }
         for (index, (rule, conditions)) in self.rules.iter().enumerate() {
             let Some(verdict) = rule.apply(credential, grid_map) else { continue };
             let number = index + 1;
@@ -174,7 +212,7 @@ impl MappingRules {
                 Ok(Verdict::Refuse) => Err(Refusal::ByRule { credential: shown(), by }),
                 Err(why) => Err(Refusal::Name { credential: shown(), by, why }),
                 Ok(Verdict::Principal { groups, .. }) if groups.len() > GROUPS_MAX => {
-                    Err(Refusal::TooManyGroups { credential: shown(), by, len: groups.len() })
+                    Err(Refusal::TooManyGroups { credential: shown(), by })
                 }
                 Ok(Verdict::Principal { name, groups, line }) => {
                     let by = line.map_or(by, |line| MatchedBy::GridMap { number, line });

@@ -67,13 +67,14 @@ impl PublicKey {
         usable.then(|| Self::Rsa(RsaKey { modulus: modulus.into(), exponent: exponent.into() }))
     }
 
-    /// A point on P-256 from its coordinates, of exactly 32 bytes each (RFC 7518, section 6.2.1.2).
+    /// A point on P-256 from its coordinates. They have 32 bytes each (RFC 7518, section 6.2.1.2), but some issuers write
+    /// numbers without their leading zeros, or with more.
     #[must_use]
     pub fn p256(x: &[u8], y: &[u8]) -> Option<Self> {
         point(x, y).map(Self::P256)
     }
 
-    /// A point on P-384 from its coordinates, of exactly 48 bytes each.
+    /// A point on P-384 from its coordinates. They have 48 bytes each; what is said of P-256 holds here, too.
     #[must_use]
     pub fn p384(x: &[u8], y: &[u8]) -> Option<Self> {
         point(x, y).map(Self::P384)
@@ -153,14 +154,18 @@ fn without_leading_zeros(number: &[u8]) -> &[u8] {
 /// The uncompressed form of a point whose coordinates have `(N - 1) / 2` bytes. Whether it is on the curve is checked with
 /// each signature.
 fn point<const N: usize>(x: &[u8], y: &[u8]) -> Option<Box<[u8; N]>> {
+    /// Most leading zeros that may be missing. Fewer than one coordinate in 2^32 has more, and one of a shorter curve lacks more.
+    const MISSING_MAX: usize = 4;
     let half = (N - 1) / 2;
-    if x.len() != half || y.len() != half {
-        return None;
-    }
     let mut key = Box::new([0; N]);
     key[0] = 4;
-    key[1..=half].copy_from_slice(x);
-    key[half + 1..].copy_from_slice(y);
+    for (number, end) in [(x, 1 + half), (y, N)] {
+        let digits = without_leading_zeros(number);
+        if digits.len() > half || number.len() + MISSING_MAX < half {
+            return None;
+        }
+        key[end - digits.len()..end].copy_from_slice(digits);
+    }
     Some(key)
 }
 
@@ -193,10 +198,21 @@ mod tests {
             assert!(PublicKey::rsa(&modulus(256, 0x80), wrong).is_none(), "{wrong:?}");
         }
         assert!(PublicKey::p256(&[1; 32], &[1; 32]).is_some());
-        assert!(PublicKey::p256(&[1; 31], &[1; 32]).is_none());
+        assert!(PublicKey::p256(&[1; 33], &[1; 32]).is_none());
+        assert!(PublicKey::p256(&[1; 27], &[1; 32]).is_none());
+        assert!(PublicKey::p256(&[1; 32], &[]).is_none());
         assert!(PublicKey::p256(&[1; 48], &[1; 48]).is_none());
         assert!(PublicKey::p384(&[1; 48], &[1; 48]).is_some());
         assert!(PublicKey::p384(&[1; 32], &[1; 32]).is_none());
+        let mut zeros = [0; 32];
+        zeros[3..].fill(7);
+        let same = PublicKey::p256(&zeros, &[1; 32]);
+        let point = [&[4], &zeros[..], &[1; 32]].concat();
+        assert!(same == Some(PublicKey::P256(Box::new(point.try_into().unwrap()))));
+        assert!(same == PublicKey::p256(&zeros[3..], &[1; 32]), "a number may lack its leading zeros");
+        assert!(same == PublicKey::p256(&[&[0; 2], &zeros[..]].concat(), &[1; 32]), "or have more");
+        assert!(PublicKey::p256(&[1; 32], &zeros) == PublicKey::p256(&[1; 32], &zeros[3..]));
+        assert!(PublicKey::p256(&[1; 32], &zeros) != PublicKey::p256(&[1; 32], &[7; 32]));
         assert!(PublicKey::ed25519(&[1; 32]).is_some());
         assert!(PublicKey::ed25519(&[1; 57]).is_none(), "an Ed448 key");
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use types::NsPath;
 
+use crate::claims;
 use crate::issuer::Area;
+use crate::jws::Object;
 use crate::scope::Scopes;
 use crate::shown::{shown, shown_list};
-use crate::{GroupUse, Issuer, Profile, ScopeError, StorageAction, StorageScope, WithoutScopes, WlcgGroup};
+use crate::{GroupUse, Issuer, Profile, StorageAction, StorageScope, TokenError, WithoutScopes, WlcgGroup};
 
 /// An operation on one path. An operation on two paths needs both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +31,10 @@ pub enum Operation {
     CreateDirectory,
     /// Rename a file to a name that does not exist; both names need this.
     RenameFile,
+    /// Give a file another name (a hard link). At the new name, the bearer may do to the file what its scopes there allow. So
+    /// the old name needs this, which takes all that [`Operation::Read`] and [`Operation::ModifyFile`] take, and the new one
+    /// needs [`Operation::CreateFile`].
+    Link,
     /// Overwrite, truncate, replace or remove a file, or change its attributes.
     ModifyFile,
     /// Rename or remove a directory, or change its attributes.
@@ -37,7 +43,7 @@ pub enum Operation {
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Read,
         Self::List,
         Self::Stat,
@@ -46,11 +52,21 @@ impl Operation {
         Self::CreateFile,
         Self::CreateDirectory,
         Self::RenameFile,
+        Self::Link,
         Self::ModifyFile,
         Self::ModifyDirectory,
     ];
 
-    /// Whether a scope with `action` allows this on its path.
+    /// What a token must allow for this, each on the same path.
+    fn needs(self) -> impl Iterator<Item = Self> {
+        let (first, second) = match self {
+            Self::Link => (Self::Read, Some(Self::ModifyFile)),
+            other => (other, None),
+        };
+        std::iter::once(first).chain(second)
+    }
+
+    /// Whether a scope with `action` alone allows this on its path. None alone allows [`Operation::Link`].
     ///
     /// All but `storage.poll` include the metadata. `storage.modify` includes all of `storage.create`, and neither includes
     /// reading. `storage.create` lets files be renamed where nothing is overwritten, so that an upload can have a
@@ -68,6 +84,7 @@ impl Operation {
             Self::Stage => action == Stage,
             Self::CreateFile | Self::CreateDirectory | Self::RenameFile => matches!(action, Create | Modify | Write),
             Self::ModifyFile | Self::ModifyDirectory => matches!(action, Modify | Write),
+            Self::Link => false,
         }
     }
 
@@ -82,8 +99,10 @@ impl Operation {
                 "storage.create or storage.modify"
             }
             (Self::ModifyFile | Self::ModifyDirectory, Profile::Wlcg) => "storage.modify",
+            (Self::Link, Profile::Wlcg) => "storage.read and the scope storage.modify",
             (Self::Read | Self::List, Profile::SciTokens) => "read",
             (Self::Stat | Self::Poll, Profile::SciTokens) => "read or write",
+            (Self::Link, Profile::SciTokens) => "read and the scope write",
             (Self::Stage, Profile::SciTokens) => "storage.stage, which only tokens by the WLCG profile can have",
             (_, Profile::SciTokens) => "write",
         }
@@ -91,7 +110,15 @@ impl Operation {
 
     /// Whether this can only be done to a file.
     fn is_of_file(self) -> bool {
-        matches!(self, Self::Read | Self::Stage | Self::Poll | Self::CreateFile | Self::RenameFile | Self::ModifyFile)
+        matches!(
+            self,
+            Self::Read | Self::Stage | Self::Poll | Self::CreateFile | Self::RenameFile | Self::Link | Self::ModifyFile
+        )
+    }
+
+    /// Whether this leaves everything as it is.
+    fn only_looks(self) -> bool {
+        matches!(self, Self::Read | Self::List | Self::Stat | Self::Poll | Self::Stage)
     }
 
     /// Whether a scope for a path also allows this on the directories above it. `storage.create:/foo/bar` must allow to make
@@ -112,6 +139,7 @@ impl fmt::Display for Operation {
             Self::CreateFile => "create the file",
             Self::CreateDirectory => "create the directory",
             Self::RenameFile => "rename the file",
+            Self::Link => "give another name to the file",
             Self::ModifyFile => "change or remove the file",
             Self::ModifyDirectory => "change or remove the directory",
         })
@@ -132,6 +160,18 @@ pub enum Denial {
         issuer: String,
         /// Its base paths.
         areas: String,
+    },
+    /// The path is where the issuer's part of the namespace begins. The site makes it, and tokens do not change it.
+    #[error(
+        "the token cannot be used to {operation} {path}: it is a base path of its issuer {issuer}, which no token can change"
+    )]
+    BasePath {
+        /// What was attempted.
+        operation: Operation,
+        /// On which path.
+        path: String,
+        /// The issuer.
+        issuer: String,
     },
     /// The settings of the issuer keep the path from all of its tokens.
     #[error(
@@ -183,8 +223,9 @@ pub enum Denial {
 /// What the bearer of a token may do. The permissions of the identity that the token is mapped to apply as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TokenRights {
-    /// The token has no scopes: groups or the subject give an identity, and its permissions decide alone.
-    Unrestricted,
+    /// The token has no scopes: its groups or its subject give an identity, and the permissions of that identity decide. But an
+    /// issuer decides only about its part of the namespace, so elsewhere nothing is allowed.
+    Identity(AreaRights),
     /// Only what the scopes allow.
     Scoped(ScopedRights),
     /// Nothing: the bearer is known, and has no right.
@@ -192,6 +233,12 @@ pub enum TokenRights {
         /// The issuer, for the message.
         issuer: String,
     },
+}
+
+/// Everything in the part of the namespace that an issuer decides about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AreaRights {
+    area: Arc<Area>,
 }
 
 /// What the scopes of a token allow.
@@ -211,7 +258,9 @@ impl TokenRights {
     /// [`Denial`], which says by what rule.
     pub fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
         match self {
-            Self::Unrestricted => Ok(()),
+            Self::Identity(AreaRights { area }) => {
+                area.allows(operation, path, |_| true).map_err(|missing| area.denial(missing, operation, path))
+            }
             Self::Scoped(rights) => rights.allows(operation, path),
             Self::Nothing { issuer } => {
                 Err(Denial::Nothing { operation, path: shown(&path.to_string()), issuer: issuer.clone() })
@@ -228,39 +277,25 @@ impl ScopedRights {
     }
 
     fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
-        let mut within = false;
-        let mut restricted = false;
-        for base in &self.area.bases {
-            if let Some(inner) = below(base, path) {
-                within = true;
-                if self.scopes.iter().any(|scope| covers(scope, operation, &inner)) {
-                    if self.area.restriction_allows(operation, &inner) {
-                        return Ok(());
-                    }
-                    restricted = true;
-                }
-            } else if operation == Operation::Stat
-                && base.is_at_or_below(path)
-                && self.scopes.iter().any(|scope| operation.is_allowed_by(scope.action))
-            {
-                // A directory on the way to the issuer's part.
-                return Ok(());
-            }
+        for part in operation.needs() {
+            let granted = |inner: Option<&NsPath>| {
+                self.scopes.iter().any(|scope| match inner {
+                    Some(inner) => covers(scope, part, inner),
+                    None => part.is_allowed_by(scope.action),
+                })
+            };
+            self.area.allows(part, path, granted).map_err(|missing| match missing {
+                Missing::Grant => Denial::NoScope {
+                    operation,
+                    path: shown(&path.to_string()),
+                    wanted: operation.wanted(self.profile),
+                    areas: shown_paths(&self.area.bases),
+                    found: self.list(),
+                },
+                missing => self.area.denial(missing, operation, path),
+            })?;
         }
-        let shown_path = shown(&path.to_string());
-        let issuer = || shown(self.area.issuer.as_str());
-        let paths = |paths: &[NsPath]| {
-            let texts: Vec<String> = paths.iter().map(ToString::to_string).collect();
-            shown_list(texts.iter().map(String::as_str))
-        };
-        Err(if !within {
-            Denial::OutsideArea { operation, path: shown_path, issuer: issuer(), areas: paths(&self.area.bases) }
-        } else if restricted {
-            Denial::Restricted { operation, path: shown_path, issuer: issuer(), areas: paths(&self.area.restricted) }
-        } else {
-            let wanted = operation.wanted(self.profile);
-            Denial::NoScope { operation, path: shown_path, wanted, areas: paths(&self.area.bases), found: self.list() }
-        })
+        Ok(())
     }
 
     /// The scopes, for a message.
@@ -273,6 +308,11 @@ impl ScopedRights {
             self.scopes.iter().map(|scope| format!("{}:{}", name(scope.action), scope.path)).collect();
         if texts.is_empty() { "no storage scope".into() } else { shown_list(texts.iter().map(String::as_str)) }
     }
+}
+
+fn shown_paths(paths: &[NsPath]) -> String {
+    let texts: Vec<String> = paths.iter().map(ToString::to_string).collect();
+    shown_list(texts.iter().map(String::as_str))
 }
 
 /// `path` as the issuer sees it, whose root is `base`; `None` if it is elsewhere.
@@ -303,7 +343,56 @@ fn reaches(operation: Operation, path: &NsPath, target: &NsPath) -> bool {
     operation.reaches_up() && target.is_at_or_below(path) && (operation == Operation::Stat || !path.is_root())
 }
 
+/// Why an area does not allow an operation. Of several base paths, the reason counts that came nearest to allowing it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Missing {
+    /// The path is outside.
+    Area,
+    /// The path is a base path.
+    Base,
+    /// The token grants nothing of that kind there.
+    Grant,
+    /// `restricted_paths` does not contain the path.
+    Restriction,
+}
+
 impl Area {
+    /// Whether an issuer of this area can let a token do `operation` on `path`. `granted` says whether the token grants it on
+    /// a path below a base path, or on the directories above (`None`).
+    fn allows(
+        &self,
+        operation: Operation,
+        path: &NsPath,
+        granted: impl Fn(Option<&NsPath>) -> bool,
+    ) -> Result<(), Missing> {
+        let mut missing = Missing::Area;
+        for base in &self.bases {
+            let found = match below(base, path) {
+                // A directory on the way to the issuer's part can be looked at.
+                None if operation == Operation::Stat && base.is_at_or_below(path) && granted(None) => return Ok(()),
+                None => Missing::Area,
+                Some(inner) if inner.is_root() && !operation.only_looks() => Missing::Base,
+                Some(inner) if !granted(Some(&inner)) => Missing::Grant,
+                Some(inner) if !self.restriction_allows(operation, &inner) => Missing::Restriction,
+                Some(_) => return Ok(()),
+            };
+            missing = missing.max(found);
+        }
+        Err(missing)
+    }
+
+    fn denial(&self, missing: Missing, operation: Operation, path: &NsPath) -> Denial {
+        let (path, issuer) = (shown(&path.to_string()), shown(self.issuer.as_str()));
+        match missing {
+            Missing::Area => Denial::OutsideArea { operation, path, issuer, areas: shown_paths(&self.bases) },
+            Missing::Base => Denial::BasePath { operation, path, issuer },
+            Missing::Grant => Denial::Nothing { operation, path, issuer },
+            Missing::Restriction => {
+                Denial::Restricted { operation, path, issuer, areas: shown_paths(&self.restricted) }
+            }
+        }
+    }
+
     /// Whether `restricted_paths` lets any token do `operation` on `path`.
     fn restriction_allows(&self, operation: Operation, path: &NsPath) -> bool {
         self.restricted.is_empty()
@@ -314,25 +403,30 @@ impl Area {
 /// The rights by the scopes of a token, and the groups that count beside them.
 ///
 /// A token with any statement of capability is limited by it, also if that is about computing only. Its groups are then
-/// ignored (section 2.2.3), unless the issuer's settings say otherwise.
+/// ignored (section 2.2.3), unless the issuer's settings say otherwise. Groups that are ignored may be malformed.
 pub(crate) fn rights_of(
     profile: Profile,
-    scope: &str,
-    groups: Vec<WlcgGroup>,
+    claims: &Object,
     issuer: &Issuer,
-) -> Result<(TokenRights, Vec<WlcgGroup>), ScopeError> {
-    let Scopes { storage, has_capability } = Scopes::parse(profile, scope)?;
+) -> Result<(TokenRights, Vec<WlcgGroup>), TokenError> {
+    let scope = claims::text(claims, "scope")?;
+    if profile == Profile::SciTokens && scope.is_none() {
+        return Err(TokenError::MissingClaim { claim: "scope", profile: profile.name() });
+    }
+    let Scopes { storage, has_capability } = Scopes::parse(profile, scope.unwrap_or(""))?;
     // In SciTokens, scopes are the only kind of authorization.
     let scoped = issuer.honours_scopes() && (has_capability || profile == Profile::SciTokens);
-    let groups = match issuer.group_use() {
-        GroupUse::Never => Vec::new(),
-        GroupUse::WithoutScopes if scoped => Vec::new(),
-        GroupUse::WithoutScopes | GroupUse::Always => groups,
+    let groups = match (profile, issuer.group_use()) {
+        // SciTokens have no groups: the claim is unknown there, and must not authorize anything.
+        (Profile::SciTokens, _) | (Profile::Wlcg, GroupUse::Never) => Vec::new(),
+        (Profile::Wlcg, GroupUse::WithoutScopes) if scoped => Vec::new(),
+        (Profile::Wlcg, GroupUse::WithoutScopes | GroupUse::Always) => claims::groups(claims)?,
     };
+    let area = || Arc::clone(issuer.area());
     let rights = if scoped {
-        TokenRights::Scoped(ScopedRights { profile, area: Arc::clone(issuer.area()), scopes: storage.into() })
+        TokenRights::Scoped(ScopedRights { profile, area: area(), scopes: storage.into() })
     } else if !groups.is_empty() || issuer.without_scopes() == WithoutScopes::Identity {
-        TokenRights::Unrestricted
+        TokenRights::Identity(AreaRights { area: area() })
     } else {
         TokenRights::Nothing { issuer: shown(issuer.url().as_str()) }
     };

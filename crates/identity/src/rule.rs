@@ -1,5 +1,6 @@
 //! A rule of the mapping: `[[identity]]` in the configuration.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ use crate::{
     HostName, KerberosPrincipal, LoginName, NameError, PrincipalName, TemplateError, WlcgGroup,
 };
 
+/// Most groups of an identity.
+pub(crate) const GROUPS_MAX: usize = 256;
 /// Most entries of `groups` in a rule.
 const RULE_GROUPS_MAX: usize = 64;
 
@@ -27,7 +30,7 @@ pub struct RuleSettings {
     pub subject: Option<String>,
     /// Only those with this group.
     pub group: Option<String>,
-    /// Certificates with this subject.
+    /// Certificates with this subject ([`DistinguishedName::parse_escaped`]).
     pub certificate: Option<String>,
     /// Certificates with a VOMS attribute that this pattern matches ([`FqanPattern`]).
     pub voms: Option<String>,
@@ -48,7 +51,11 @@ pub struct RuleSettings {
     pub principal: Option<String>,
     /// The names of its groups. `{groups}` stands for each group of the token, or of the certificate's VOMS attributes.
     pub groups: Vec<String>,
-    /// Refuses these credentials.
+    /// Refuses these credentials. With `group`, this looks at all groups that the issuer has signed into the token, also if
+    /// scopes make them irrelevant otherwise.
+    ///
+    /// A ban by `group` or `voms` is not reliable: a client chooses which optional groups and attributes it presents. To shut
+    /// somebody out, name the `subject` or the `certificate`, or have the issuer do it.
     pub refuse: bool,
 }
 
@@ -222,7 +229,7 @@ impl Rule {
         credential: &Credential,
         grid_map: Option<&GridMap>,
     ) -> Option<Result<Verdict, FillError>> {
-        if !self.condition.matches(credential) {
+        if !self.condition.matches(credential, self.outcome == Outcome::Refuse) {
             return None;
         }
         let (name, line) = match &self.outcome {
@@ -243,22 +250,23 @@ impl Rule {
         Some(self.groups(credential).map(|groups| Verdict::Principal { name, groups, line }))
     }
 
-    /// The groups that the rule gives, each once, in its order.
+    /// The groups that the rule gives, each once, in its order. Of too many it returns one more than an identity can have.
     fn groups(&self, credential: &Credential) -> Result<Vec<GroupName>, FillError> {
         let mut groups: Vec<GroupName> = Vec::new();
-        let mut add = |group: GroupName| {
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        };
+        let mut seen: BTreeSet<GroupName> = BTreeSet::new();
         for template in &self.groups {
-            match template.place() {
-                Some(Placeholder::Groups) => {
-                    for group in groups_of(credential) {
-                        add(template.group(Some(group))?);
-                    }
+            let values = match template.place() {
+                Some(Placeholder::Groups) => groups_of(credential).into_iter().map(Some).collect(),
+                place => vec![place.and_then(|place| value(credential, place))],
+            };
+            for value in values {
+                let group = template.group(value)?;
+                if seen.insert(group.clone()) {
+                    groups.push(group);
                 }
-                place => add(template.group(place.and_then(|place| value(credential, place)))?),
+                if groups.len() > GROUPS_MAX {
+                    return Ok(groups);
+                }
             }
         }
         Ok(groups)
@@ -284,6 +292,16 @@ fn groups_of(credential: &Credential) -> Vec<&str> {
         _ => Vec::new(),
     };
     groups.into_iter().map(|group| group.as_str().trim_start_matches('/')).collect()
+}
+
+impl Rule {
+    /// The issuer of the tokens that the rule is about.
+    pub(crate) fn issuer(&self) -> Option<&IssuerUrl> {
+        match &self.condition {
+            Condition::Token { issuer, .. } => Some(issuer),
+            _ => None,
+        }
+    }
 }
 
 impl Condition {
@@ -322,7 +340,8 @@ impl Condition {
         }
         if certificate.is_some() || voms.is_some() {
             let one = |text: &&String| text.as_str() != "*";
-            let subject = certificate.as_ref().filter(one).map(|text| DistinguishedName::parse(text)).transpose()?;
+            let written = |text: &String| DistinguishedName::parse_escaped(text);
+            let subject = certificate.as_ref().filter(one).map(written).transpose()?;
             let voms = voms.as_ref().map(|text| FqanPattern::parse(text)).transpose()?;
             return Ok(Self::Certificate { subject, voms });
         }
@@ -350,19 +369,26 @@ impl Condition {
                 return Ok(Self::AnyHost);
             }
             let domain = HostName::parse(domain).map_err(name("host"))?;
+            if below && domain.is_address() {
+                return Err(RuleError::Name { setting: "host", why: CredentialError::Host(shown(text)) });
+            }
             return Ok(if below { Self::HostsBelow(format!(".{domain}").into()) } else { Self::Host(domain) });
         }
         if settings.anonymous { Ok(Self::Anonymous) } else { Err(RuleError::NoKind) }
     }
 
-    fn matches(&self, credential: &Credential) -> bool {
+    /// Whether `credential` meets the condition. Groups of a token that do not count make no difference, except to a rule that
+    /// refuses.
+    fn matches(&self, credential: &Credential, refuses: bool) -> bool {
         match (self, credential) {
             (Self::Token { issuer, subject, group }, Credential::Token(token)) => {
                 let subject_matches =
                     |pattern: &Pattern| token.subject.as_deref().is_some_and(|subject| pattern.matches(subject));
                 *issuer == token.issuer
                     && subject.as_ref().is_none_or(subject_matches)
-                    && group.as_ref().is_none_or(|group| token.groups.contains(group))
+                    && group.as_ref().is_none_or(|group| {
+                        token.groups.contains(group) || (refuses && token.signed_groups.contains(group))
+                    })
             }
             (Self::Certificate { subject: wanted, voms }, Credential::Certificate { subject, attributes }) => {
                 wanted.as_ref().is_none_or(|wanted| wanted == subject)

@@ -8,8 +8,11 @@ use crate::shown::shown;
 /// Most storage scopes in a token.
 pub const SCOPES_MAX: usize = 256;
 
-/// Why a scope is malformed. A token with such a scope is refused as a whole: without a path it must be, and with a path
-/// that is not in normal form it may be.
+/// Why a scope is malformed. A token with such a scope is refused as a whole.
+///
+/// In the WLCG profile, a token with a scope without path must be refused, and one with a path that is not in normal form may
+/// be. SciTokens demand a path after `read` and `write`, and let services take its absence for `/`. This one does not: a
+/// forgotten path must not open everything.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScopeError {
     /// There is no path.

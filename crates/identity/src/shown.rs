@@ -1,5 +1,7 @@
 //! Outside text in messages: escaped and cut.
 
+use serde_json::error::Category;
+
 /// Most characters of outside text in a message.
 const SHOWN_MAX: usize = 120;
 
@@ -24,6 +26,16 @@ pub(crate) fn shown_list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String
     if list.is_empty() { "nothing".into() } else { list.join(", ") }
 }
 
+/// What is wrong with a JSON document, without any of its content: serde's own message repeats values.
+pub(crate) fn shown_json(why: &serde_json::Error) -> String {
+    let problem = match why.classify() {
+        Category::Data => "a value of the wrong kind, or a member that is there twice,",
+        Category::Eof => "an unexpected end",
+        Category::Syntax | Category::Io => "an error in the syntax",
+    };
+    format!("{problem} at line {}, column {}", why.line(), why.column())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +47,16 @@ mod tests {
         assert_eq!(shown(&"x".repeat(SHOWN_MAX)), "x".repeat(SHOWN_MAX));
         assert_eq!(shown_list([]), "nothing");
         assert_eq!(shown_list(["a"; 10]), "a, a, a, a, a, a, a, a, and 2 more");
+    }
+
+    #[test]
+    fn problems_of_json_are_told_without_its_content() {
+        let why = |text: &str| shown_json(&serde_json::from_str::<Vec<bool>>(text).unwrap_err());
+        assert_eq!(
+            why(r#"["secret"]"#),
+            "a value of the wrong kind, or a member that is there twice, at line 1, column 9"
+        );
+        assert_eq!(why("[\n  secret]"), "an error in the syntax at line 2, column 3");
+        assert_eq!(why("[true"), "an unexpected end at line 1, column 5");
     }
 }

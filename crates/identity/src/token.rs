@@ -1,10 +1,12 @@
 //! Bearer tokens: from a text to a verified identity with rights.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use types::Timestamp;
 
 use crate::jws::Jws;
+use crate::member::Member;
 use crate::public_key::SignatureProblem;
 use crate::rights::rights_of;
 use crate::shown::shown;
@@ -49,12 +51,15 @@ impl<'a> UnverifiedToken<'a> {
     /// [`TokenError`]: it is not a signed token.
     pub fn parse(text: &'a [u8]) -> Result<Self, TokenError> {
         let jws = Jws::parse(text)?;
-        let missing = TokenError::MissingClaim { claim: "iss", profile: "each profile" };
-        let issuer = claims::text(&jws.claims, "iss")?.ok_or(missing)?.into();
+        let issuer = match &jws.issuer {
+            Member::Text(issuer) => issuer.as_str().into(),
+            Member::Absent => return Err(TokenError::MissingClaim { claim: "iss", profile: "each profile" }),
+            Member::Other => return Err(TokenError::BadClaim { claim: "iss", expected: "a text" }),
+        };
         Ok(Self { jws, issuer })
     }
 
-    /// The ID of the key that the token says it is signed with.
+    /// The ID of the key that the token says it is signed with: 1 to 255 printable ASCII characters.
     #[must_use]
     pub fn key_id(&self) -> &str {
         &self.jws.key_id
@@ -78,24 +83,21 @@ impl<'a> UnverifiedToken<'a> {
         if *self.issuer != *issuer.url().as_str() {
             return Err(TokenError::OtherIssuer { found: shown(&self.issuer), checked: shown(issuer.url().as_str()) });
         }
+        if keys.issuer() != issuer.url() {
+            let (issuer, keys) = (shown(issuer.url().as_str()), shown(keys.issuer().as_str()));
+            return Err(TokenError::OtherKeys { issuer, keys });
+        }
         self.verify_signature(issuer, keys)?;
-        let claims = &self.jws.claims;
-        let profile = claims::profile(claims)?;
+        let claims = &self.jws.claims()?;
+        let profile = claims::profile(claims, issuer)?;
         let expires = claims::check_times(claims, profile, now)?;
         claims::check_audience(claims, profile, issuer)?;
         let subject = claims::subject(claims, profile)?;
-        let groups = match profile {
-            Profile::Wlcg => claims::groups(claims)?,
-            // SciTokens have no groups: the claim is unknown there, and must not authorize anything.
-            Profile::SciTokens => Vec::new(),
-        };
-        let scope = claims::text(claims, "scope")?;
-        if profile == Profile::SciTokens && scope.is_none() {
-            return Err(TokenError::MissingClaim { claim: "scope", profile: profile.name() });
-        }
-        let (rights, groups) = rights_of(profile, scope.unwrap_or(""), groups, issuer)?;
+        let (rights, groups) = rights_of(profile, claims, issuer)?;
+        let signed_groups = claims::signed_groups(claims);
         let id = claims::token_id(claims)?;
-        Ok(TokenCredential { issuer: issuer.url().clone(), profile, subject, groups, rights, expires, id })
+        let issuer = issuer.url().clone();
+        Ok(TokenCredential { issuer, profile, subject, groups, signed_groups, rights, expires, id })
     }
 
     /// Chooses the key by its ID, its kind and its algorithm, in this order, so that an error names the first that fails.
@@ -119,7 +121,10 @@ impl<'a> UnverifiedToken<'a> {
                 }
             }
         }
-        let unknown = || TokenError::UnknownKey { key_id: key_name(), issuer: shown(issuer.url().as_str()) };
+        let unknown = || match keys.skipped_because(key_id) {
+            Some(why) => TokenError::UnusableKey { key_id: key_name(), issuer: shown(issuer.url().as_str()), why },
+            None => TokenError::UnknownKey { key_id: key_name(), issuer: shown(issuer.url().as_str()) },
+        };
         Err(wrong.or(other).or(unfit).unwrap_or_else(unknown))
     }
 }
@@ -136,11 +141,14 @@ pub struct TokenCredential {
     /// The groups that count: those of the token, unless its scopes make them irrelevant
     /// ([`GroupUse`](crate::GroupUse)).
     pub groups: Vec<WlcgGroup>,
+    /// All proper groups of the token, also if they do not count. They give nothing; rules that refuse look at them, so that a
+    /// client cannot drop a group by asking for scopes beside it.
+    pub signed_groups: BTreeSet<WlcgGroup>,
     /// What the scopes allow.
     pub rights: TokenRights,
     /// From when on it must not be accepted any more. A session that outlives this needs a new token.
     pub expires: Timestamp,
-    /// Its own ID (`jti`), for audit lines.
+    /// Its own ID (`jti`), for audit lines: printable ASCII.
     pub id: Option<Box<str>>,
 }
 

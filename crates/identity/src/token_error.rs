@@ -40,16 +40,16 @@ pub enum TokenError {
     )]
     UnknownAlgorithm(String),
     /// `crit` names extensions.
-    #[error("the header of the token demands extensions (`crit`: {0}), and none is supported")]
-    CriticalHeader(String),
+    #[error("the header of the token demands extensions (`crit`), and none is supported")]
+    CriticalHeader,
     /// `typ` is of something else.
     #[error("the type of the token is `{0}`; an access token (`JWT` or `at+jwt`) is needed")]
     WrongType(String),
     /// No `kid`.
     #[error("the header of the token has no `kid`, which names the key of its issuer (profile, section 4.2)")]
     NoKeyId,
-    /// `kid` is not a text of 1 to 255 bytes.
-    #[error("`kid` in the header of the token is not a text of 1 to 255 bytes")]
+    /// `kid` is not a proper ID.
+    #[error("`kid` in the header of the token is not a text of 1 to 255 printable ASCII characters")]
     BadKeyId,
     /// A claim is missing.
     #[error("the token has no claim `{claim}`, which {profile} demands")]
@@ -68,8 +68,16 @@ pub enum TokenError {
         expected: &'static str,
     },
     /// Neither `wlcg.ver` nor `ver`.
-    #[error("the token has neither `wlcg.ver` nor `ver`; a token by the WLCG profile 1.x or SciTokens 2.0 is needed")]
+    #[error(
+        "the token has neither `wlcg.ver` nor `ver`; get a token by the WLCG profile 1.x or SciTokens 2.0, or set \
+         `unversioned = true` for its issuer"
+    )]
     NoProfile,
+    /// Both of them.
+    #[error(
+        "the token has both `wlcg.ver` and a `ver` of SciTokens, which disagree about what it allows; its issuer must choose one"
+    )]
+    TwoProfiles,
     /// A version that is not supported.
     #[error("`{claim}` of the token is `{found}`; supported is {expected}")]
     Version {
@@ -91,6 +99,14 @@ pub enum TokenError {
         /// The issuer of the settings.
         checked: String,
     },
+    /// The token is checked with the keys of another issuer.
+    #[error("the token's issuer is `{issuer}`, and it was checked with the keys of `{keys}`")]
+    OtherKeys {
+        /// The token's issuer.
+        issuer: String,
+        /// The issuer of the keys.
+        keys: String,
+    },
     /// The issuer has no such key.
     #[error("the token is signed with the key `{key_id}`, which its issuer `{issuer}` does not publish (any more)")]
     UnknownKey {
@@ -98,6 +114,16 @@ pub enum TokenError {
         key_id: String,
         /// The issuer.
         issuer: String,
+    },
+    /// The issuer publishes the key, and it cannot be used.
+    #[error("the token is signed with the key `{key_id}` of its issuer `{issuer}`, which cannot be used here: {why}")]
+    UnusableKey {
+        /// The key's ID.
+        key_id: String,
+        /// The issuer.
+        issuer: String,
+        /// The reason.
+        why: &'static str,
     },
     /// The key is of another kind.
     #[error("the token is signed with {algorithm}, and the key `{key_id}` of its issuer is {kind}")]

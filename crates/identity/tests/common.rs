@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use identity::{Algorithm, Issuer, IssuerSettings, KeySet, NAME_MAX, TokenCredential, TokenError, UnverifiedToken};
+use identity::{
+    Algorithm, Issuer, IssuerSettings, IssuerUrl, KeySet, NAME_MAX, TokenCredential, TokenError, UnverifiedToken,
+};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
@@ -113,12 +115,22 @@ impl Signer {
 
     /// Signs `claims` and verifies the token.
     pub fn verify(&self, issuer: &Issuer, claims: &Value) -> Result<TokenCredential, TokenError> {
-        verify(&self.token(Algorithm::Es256, claims), issuer, &self.key_set())
+        let keys = key_set_of(issuer.url(), self.keys());
+        verify(&self.token(Algorithm::Es256, claims), issuer, &keys)
     }
 }
 
+pub fn issuer_url() -> IssuerUrl {
+    IssuerUrl::parse(ISSUER).unwrap()
+}
+
+/// The keys of [`ISSUER`].
 pub fn key_set(keys: Vec<Value>) -> KeySet {
-    KeySet::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap()
+    key_set_of(&issuer_url(), keys)
+}
+
+pub fn key_set_of(issuer: &IssuerUrl, keys: Vec<Value>) -> KeySet {
+    KeySet::parse(json!({ "keys": keys }).to_string().as_bytes(), issuer).unwrap()
 }
 
 pub fn verify(token: &str, issuer: &Issuer, keys: &KeySet) -> Result<TokenCredential, TokenError> {

@@ -1,6 +1,9 @@
 //! The grid-mapfile.
 
-use identity::{DistinguishedName, GRID_MAP_BYTES_MAX, GRID_MAP_ENTRIES_MAX, GridMap, GridMapError, LineProblem};
+use identity::{
+    DistinguishedName, DistinguishedNameError, GRID_MAP_BYTES_MAX, GRID_MAP_ENTRIES_MAX, GridMap, GridMapError,
+    LineProblem,
+};
 use proptest::prelude::*;
 
 fn account(map: &GridMap, subject: &str) -> Option<(String, usize)> {
@@ -18,6 +21,7 @@ fn lines_of_all_kinds_are_read() {
 "/O=x/CN=say \"hi\" \\ \x41" quoted
 "/O=x/Email=a@b" mail
 "/O=caf\xC3\xa9" coffee
+/O=th\xC3\xA9 tea
 #"/DC=ch/CN=Di" di
 "/DC=ch/DC=cern/CN=Ana Lee" second
 "/CN=# no comment" hash
@@ -32,11 +36,12 @@ fn lines_of_all_kinds_are_read() {
     assert_eq!(found(r#"/O=x/CN=say "hi" \ A"#), to("quoted", 6));
     assert_eq!(found("/O=x/emailAddress=a@b"), to("mail", 7));
     assert_eq!(found("/O=café"), to("coffee", 8));
+    assert_eq!(found("/O=thé"), to("tea", 9), "also without quotes");
     assert_eq!(found("/DC=ch/CN=Di"), None);
-    assert_eq!(found("/CN=# no comment"), to("hash", 11));
+    assert_eq!(found("/CN=# no comment"), to("hash", 12));
     assert_eq!(found("/DC=ch/DC=cern/CN=ana lee"), None);
     assert_eq!(found("/DC=ch/DC=cern/CN=Ana"), None);
-    assert_eq!(map.len(), 7);
+    assert_eq!(map.len(), 8);
     assert!(GridMap::parse(b"").unwrap().is_empty());
 }
 
@@ -48,10 +53,13 @@ fn a_bad_line_refuses_the_file_and_is_named() {
     };
     assert_eq!(why("\"/CN=a ana"), LineProblem::Quote);
     assert_eq!(why("\"/CN=a\\\" ana"), LineProblem::Quote);
-    assert_eq!(why("\"/CN=a\\n\" ana"), LineProblem::Escape);
-    assert_eq!(why("\"/CN=a\\x4\" ana"), LineProblem::Escape);
-    assert_eq!(why("\"/CN=a\\xg1\" ana"), LineProblem::Escape);
-    assert_eq!(why("\"/CN=a\\xff\" ana"), LineProblem::Utf8);
+    for escape in ["\\n", "\\x4", "\\xg1"] {
+        for line in [format!("\"/CN=a{escape}\" ana"), format!("/CN=a{escape} ana")] {
+            assert!(matches!(why(&line), LineProblem::Subject(DistinguishedNameError::Escape(_))), "{line}");
+        }
+    }
+    let latin = why("\"/CN=a\\xff\" ana");
+    assert!(matches!(latin, LineProblem::Subject(DistinguishedNameError::Utf8(_))), "{latin:?}");
     assert_eq!(why("\"/CN=a\""), LineProblem::NoAccount);
     assert_eq!(why("\"/CN=a\" # ana"), LineProblem::NoAccount);
     assert_eq!(why("/CN=a"), LineProblem::NoAccount);

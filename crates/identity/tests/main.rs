@@ -1,6 +1,6 @@
 //! The integration tests of identities: one program, because each program costs a link.
 
-#![allow(clippy::unwrap_used)] // a test may fail this way
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 mod common;
 mod grid_map;

@@ -2,7 +2,7 @@
 
 use identity::{
     Credential, DistinguishedName, Fqan, GridMap, HostName, Issuer, IssuerSettings, KerberosPrincipal, LoginName,
-    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, TemplateError,
+    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, TemplateError, VOMS_ATTRIBUTES_MAX,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -57,7 +57,7 @@ fn mapped(rules: &MappingRules, credential: &Credential) -> Result<(String, Stri
         Err(Refusal::ByRule { by, .. } | Refusal::Name { by, .. } | Refusal::TooManyGroups { by, .. }) => {
             Err(number(&by))
         }
-        Err(Refusal::NoRule { .. } | Refusal::Anonymous) => Err(0),
+        Err(Refusal::NoRule { .. } | Refusal::Anonymous | Refusal::TooManyAttributes { .. }) => Err(0),
     }
 }
 
@@ -110,6 +110,38 @@ fn the_first_rule_that_matches_decides() {
     {
         assert_eq!(mapped(&rules, &credential), Err(0), "{credential}");
     }
+}
+
+#[test]
+fn a_ban_looks_at_all_groups_that_are_signed() {
+    let rules = rules(&format!(
+        r#"
+        [[identity]]
+        issuer = "{ISSUER}"
+        group = "/wlcg/banned"
+        refuse = true
+        [[identity]]
+        issuer = "{ISSUER}"
+        group = "/wlcg/production"
+        principal = "prod"
+        [[identity]]
+        issuer = "{ISSUER}"
+        principal = "guest"
+        "#
+    ));
+    let groups = json!(["/wlcg/banned", "/wlcg/production"]);
+    let by = |changes: serde_json::Value| mapped(&rules, &token_of(&issuer(), changes)).map(|(name, _, _)| name);
+    assert_eq!(by(json!({"scope": null, "wlcg.groups": groups})), Err(1));
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": groups})), Err(1), "a scope does not undo a ban");
+    let behind: Vec<String> = (0..300).map(|number| format!("/g{number}")).chain(["/wlcg/banned".into()]).collect();
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": behind})), Err(1), "nor do many other groups");
+    let malformed = json!(["//", 1, "/wlcg/banned"]);
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": malformed})), Err(1), "nor do malformed ones");
+    let never = Issuer::new(IssuerSettings { groups: identity::GroupUse::Never, ..settings() }).unwrap();
+    let unused = token_of(&never, json!({"scope": "storage.read:/", "wlcg.groups": groups}));
+    assert_eq!(mapped(&rules, &unused).map(|(name, _, _)| name), Err(1));
+    // Groups that do not count still give nothing.
+    assert_eq!(by(json!({"scope": "storage.read:/", "wlcg.groups": ["/wlcg/production"]})), Ok("guest".into()));
 }
 
 #[test]
@@ -229,6 +261,61 @@ fn other_credentials_are_matched_by_their_names() {
 }
 
 #[test]
+fn a_rule_for_an_address_matches_each_way_to_write_it() {
+    let both = rules(
+        "[[identity]]\nhost = '2001:DB8::0:1'\nrefuse = true\n[[identity]]\nhost = '192.0.2.1'\nrefuse = true\n\
+         [[identity]]\nhost = '*'\nprincipal = 'x'",
+    );
+    for (text, verdict) in [
+        ("2001:db8::1", Err(1)),
+        ("2001:0db8:0:0:0:0:0:1", Err(1)),
+        ("192.0.2.1", Err(2)),
+        ("::ffff:192.0.2.1", Err(2)),
+        ("192.0.2.11", Ok("x".into())),
+    ] {
+        assert_eq!(principal(&both, &host(text)), verdict, "{text}");
+    }
+}
+
+#[test]
+fn a_subject_in_a_rule_can_be_written_as_openssl_shows_it() {
+    let rules = rules(
+        r"
+        [[identity]]
+        certificate = '/O=caf\xC3\xA9/CN=Bo'
+        refuse = true
+        [[identity]]
+        certificate = '*'
+        principal = 'x'
+    ",
+    );
+    assert_eq!(principal(&rules, &certificate("/O=café/CN=Bo", &[])), Err(1));
+    assert_eq!(
+        principal(&rules, &certificate(r"/O=caf\xC3\xA9/CN=Bo", &[])),
+        Ok("x".into()),
+        "that is another subject"
+    );
+}
+
+#[test]
+fn attributes_and_groups_of_a_certificate_are_bounded() {
+    let rules = rules(
+        "[[identity]]\nvoms = '/vo/banned'\nrefuse = true\n\
+         [[identity]]\ncertificate = '*'\nprincipal = 'x'\ngroups = ['one', '{groups}']",
+    );
+    let by = |count: usize| {
+        let attributes: Vec<String> = (0..count).map(|number| format!("/vo/g{number}")).collect();
+        let attributes: Vec<&str> = attributes.iter().map(String::as_str).collect();
+        rules.map(&certificate("/CN=Ana", &attributes), None)
+    };
+    assert_eq!(by(255).unwrap().groups.len(), 256);
+    assert!(matches!(by(256), Err(Refusal::TooManyGroups { .. })));
+    assert_eq!(VOMS_ATTRIBUTES_MAX, 256);
+    assert!(matches!(by(257), Err(Refusal::TooManyAttributes { len: 257, .. })));
+    assert!(by(100_000).unwrap_err().to_string().len() < 1000);
+}
+
+#[test]
 fn a_client_cannot_choose_a_reserved_name_or_one_that_is_none() {
     let rules = rules(&format!(
         r#"
@@ -317,6 +404,11 @@ fn rules_that_cannot_work_are_refused_when_they_are_read() {
     let group = why("issuer = 'https://a.example'\ngroup = 'wlcg'\nprincipal = 'x'");
     assert_eq!(group, RuleError::Group("wlcg".into()));
     assert!(matches!(why("certificate = 'CN=a'\nprincipal = 'x'"), RuleError::Certificate(_)));
+    assert!(matches!(
+        why(r"certificate = '/CN=a\n'
+principal = 'x'"),
+        RuleError::Certificate(_)
+    ));
     assert!(matches!(why("voms = '/atlas/Role=p*'\nprincipal = 'x'"), RuleError::Voms(_)));
     for name in [
         "kerberos = '*'",
@@ -326,6 +418,9 @@ fn rules_that_cannot_work_are_refused_when_they_are_read() {
         "local_user = ''",
         "host = '*.*'",
         "host = 'a*'",
+        "host = '*.192.0.2.1'",
+        "host = '*.2.1'",
+        "host = '127.1'",
     ] {
         assert!(matches!(why(&format!("{name}\nprincipal = 'x'")), RuleError::Name { .. }), "{name}");
     }
@@ -361,6 +456,19 @@ fn rules_that_cannot_work_are_refused_when_they_are_read() {
 }
 
 #[test]
+fn each_issuer_that_a_rule_names_must_be_configured() {
+    let issuers = identity::Issuers::new(vec![settings()]).unwrap();
+    let text = |url: &str| {
+        format!("[[identity]]\nlocal_user = '*'\nprincipal = 'x'\n[[identity]]\nissuer = '{url}'\nrefuse = true")
+    };
+    assert_eq!(rules(&text(ISSUER)).check_issuers(&issuers), Ok(()));
+    for other in ["https://wlcg.example", "https://wlcg.example//", "https://other.example"] {
+        let refused = rules(&text(other)).check_issuers(&issuers);
+        assert_eq!(refused, Err(MappingError::UnknownIssuer { number: 2, issuer: other.into() }));
+    }
+}
+
+#[test]
 fn unknown_keys_are_refused() {
     assert!(toml::from_str::<MappingSettings>("[[identity]]\nlocal_usr = 'a'\nprincipal = 'x'").is_err());
     assert!(toml::from_str::<MappingSettings>("identity_defaults = 'x'").is_err());
@@ -385,6 +493,12 @@ fn issuers_are_checked_when_they_are_read() {
     assert!(matches!(with(|settings| settings.audiences.push("ANY".into())), IssuerError::Audience { .. }));
     assert!(matches!(with(|settings| settings.audiences.push(String::new())), IssuerError::Audience { .. }));
     assert!(matches!(with(|settings| settings.base_paths.clear()), IssuerError::NoBasePath(_)));
+    let groups_only = |settings: &mut IssuerSettings| {
+        settings.base_paths.clear();
+        settings.restricted_paths.push("/data".into());
+        settings.scopes = false;
+    };
+    assert!(matches!(with(groups_only), IssuerError::NoBasePath(_)), "groups are for a part of the namespace, too");
     assert!(matches!(with(|settings| settings.base_paths.push("wlcg".into())), IssuerError::Path { .. }));
     assert!(matches!(with(|settings| settings.restricted_paths.push("/a/../b".into())), IssuerError::Path { .. }));
     assert!(matches!(

@@ -7,7 +7,9 @@ use types::NsPath;
 
 use crate::common::{Signer, issuer, settings, with};
 
-use Operation::{CreateDirectory, CreateFile, List, ModifyDirectory, ModifyFile, Poll, Read, RenameFile, Stage, Stat};
+use Operation::{
+    CreateDirectory, CreateFile, Link, List, ModifyDirectory, ModifyFile, Poll, Read, RenameFile, Stage, Stat,
+};
 
 thread_local!(static SIGNER: Signer = Signer::new());
 
@@ -143,6 +145,45 @@ fn the_root_of_a_scope_is_the_base_path_of_its_issuer() {
 }
 
 #[test]
+fn a_hard_link_needs_all_that_it_could_give_at_the_new_name() {
+    let links = |scope: &str| rights(scope).allows(Link, &path("/wlcg/d/f")).is_ok();
+    assert!(links("storage.read:/d storage.modify:/d"));
+    assert!(links("storage.read:/ storage.modify:/d/f"));
+    for short in [
+        "storage.read:/d",
+        "storage.modify:/d",
+        "storage.read:/d storage.create:/d",
+        "storage.read:/d storage.modify:/e",
+        "storage.read:/e storage.modify:/d",
+        "storage.read:/d/f/ storage.modify:/d",
+    ] {
+        assert!(!links(short), "{short}");
+    }
+    assert!(scitoken("read:/d write:/").unwrap().allows(Link, &path("/wlcg/d/f")).is_ok());
+    assert!(scitoken("write:/").unwrap().allows(Link, &path("/wlcg/d/f")).is_err());
+    let said = rights("storage.modify:/d").allows(Link, &path("/wlcg/d/f")).unwrap_err().to_string();
+    assert!(said.contains("give another name to the file /wlcg/d/f"), "{said}");
+    assert!(said.contains("needs the scope storage.read and the scope storage.modify on it"), "{said}");
+}
+
+#[test]
+fn no_token_changes_a_base_path() {
+    let groups = verified(&issuer(), json!({"scope": null, "wlcg.groups": ["/wlcg"]})).unwrap();
+    for token in [rights("storage.read:/ storage.modify:/ storage.stage:/"), groups] {
+        for operation in [CreateDirectory, ModifyDirectory, CreateFile, ModifyFile, RenameFile] {
+            let denied = token.allows(operation, &path("/wlcg"));
+            assert!(matches!(denied, Err(Denial::BasePath { .. })), "{operation}: {denied:?}");
+            assert!(token.allows(operation, &path("/wlcg/x")).is_ok(), "{operation}");
+        }
+        assert!(token.allows(Link, &path("/wlcg")).is_err());
+        assert!(token.allows(Stat, &path("/wlcg")).is_ok() && token.allows(List, &path("/wlcg")).is_ok());
+    }
+    let inner = IssuerSettings { base_paths: vec!["/a".into(), "/a/b".into()], ..settings() };
+    let token = rights_at(&Issuer::new(inner).unwrap(), "storage.modify:/").unwrap();
+    assert!(token.allows(ModifyDirectory, &path("/a/b")).is_ok(), "it is below another base path");
+}
+
+#[test]
 fn restricted_paths_keep_tokens_out_of_the_rest() {
     let restricted = IssuerSettings { restricted_paths: vec!["/data".into(), "/scratch/vo".into()], ..settings() };
     let issuer = Issuer::new(restricted).unwrap();
@@ -263,10 +304,10 @@ proptest! {
         let file = below && !(scope.is_empty() && requested == full);
         let operations = if create { [CreateFile, CreateDirectory] } else { [Read, List] };
         prop_assert_eq!(token.allows(operations[0], &at).is_ok(), file);
-        let directory = below || (create && above && requested.len() > base.len());
+        let directory = if create { (below || above) && requested.len() > base.len() } else { below };
         prop_assert_eq!(token.allows(operations[1], &at).is_ok(), directory);
         prop_assert_eq!(token.allows(Stat, &at).is_ok(), below || above);
-        for never in [ModifyFile, ModifyDirectory, Stage] {
+        for never in [ModifyFile, ModifyDirectory, Stage, Link] {
             prop_assert!(token.allows(never, &at).is_err());
         }
     }
