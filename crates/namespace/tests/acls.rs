@@ -454,6 +454,42 @@ fn file_removed_during_its_overwrite_comes_back_with_its_acl() {
     w.check();
 }
 
+/// A manager commits for the writer, and may do everything.
+#[test]
+fn removed_file_does_not_come_back_for_a_writer_that_could_not_create_it() {
+    let (w, admin) = (World::new(), Actor::admin());
+    let content = ns::Committed { len: 5, sums: None, mtime: None };
+    let commit = |writer| ns::Commit { writer, content, completion: ns::Completion::ByClient };
+    w.mkdir(&admin, "/d", 0o755);
+    let begins = || {
+        w.file(&admin, "/d/f", 0o666);
+        let over = w.by(&eve(), open(&eve(), "/d/f", WriteMode::Replace)).unwrap();
+        w.admin(ns::Remove { path: path("/d/f") });
+        over
+    };
+    let kept = begins();
+    let refused = w.by(&admin, commit(kept.writer)).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Denied, "{refused}");
+    assert_eq!(w.read(|read| ns::stat(read, &admin, &path("/d/f"))).unwrap_err().code(), ErrorCode::NotFound);
+    // Later she may, and goes on with what was kept.
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o777 });
+    let ns::OpenKind::Upload(upload) = kept.kind else { panic!("{:?}", kept.kind) };
+    let resume = || ns::OpenWrite { resume: Some(ns::Resume::Upload(upload)), ..open(&eve(), "/d/f", WriteMode::Update) };
+    let resumed = w.by(&eve(), resume()).unwrap();
+    w.close(&admin, resumed.writer, 5);
+    assert_eq!(w.stat("/d/f").owner(), PrincipalId(EVE));
+    w.admin(ns::Remove { path: path("/d/f") });
+    // The right at the open counts, even if it is gone at the close of a manager; and if it came later, it is too late.
+    let over = begins();
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o755 });
+    w.close(&admin, over.writer, 5);
+    w.admin(ns::Remove { path: path("/d/f") });
+    let over = begins();
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o777 });
+    assert_eq!(w.by(&eve(), commit(over.writer)).unwrap_err().code(), ErrorCode::Denied);
+    w.check();
+}
+
 #[test]
 fn units_of_a_striped_file_may_be_written_by_whom_its_acl_lets() {
     let (w, admin) = (World::new(), Actor::admin());

@@ -67,3 +67,19 @@ fn checksums_need_the_right_to_read() {
         assert_eq!(eve.at_home("list-sums-alone /d"), "ok open=-/-,secret=-/-");
     });
 }
+
+/// In a cluster the manager records the close. It must know by itself that the client could not create the file.
+#[test]
+fn a_close_does_not_bring_a_removed_file_back_without_the_right_to_create_it() {
+    everywhere(|nodes| {
+        let (mut owner, mut eve) = (nodes.connect(1), nodes.connect_as(&eve(), 2));
+        assert_eq!(owner.ask("mkdir /d"), "ok");
+        make(&mut owner, "/d/f", "666", "hers-and-mine");
+        assert_eq!(eve.ask("replace f /d/f"), "ok 0");
+        assert_eq!(eve.ask("write f 0 mine"), "ok");
+        assert_eq!(owner.ask("remove /d/f"), "ok");
+        let closed = eve.ask("close f");
+        assert!(closed.starts_with("error Denied "), "{closed}");
+        assert_eq!(owner.ask("list /d"), "ok");
+    });
+}

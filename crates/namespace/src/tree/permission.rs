@@ -219,6 +219,12 @@ fn letter(wanted: Permissions) -> &'static str {
     }
 }
 
+/// Whether `actor` may create a file in a directory with this access.
+pub(crate) fn may_create(actor: &Actor, dir: &Access) -> bool {
+    let may = |want| permit(actor, dir, want, &String::new).is_ok();
+    may(AccessKind::Write) && may(AccessKind::Pass)
+}
+
 /// Denies the removal from a sticky directory, unless `actor` owns the directory or the entry.
 pub(crate) fn permit_unlink(
     actor: &Actor,

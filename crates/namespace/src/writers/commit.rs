@@ -7,13 +7,14 @@ use crate::groups::deletion::{queue, release_object};
 use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
+use crate::tree::permission::may_create;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
-    UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
+    Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
+    WriterEnd, WriterKind, WriterRecord, WriterToken, keys,
 };
 
 /// The party that completes the file.
@@ -195,10 +196,10 @@ fn find_place(
     match (entry, upload.replaces) {
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
-            // If the file to replace is gone, the open has not checked this permission.
-            let may = |want| permit(&ctx.actor, &parent.access, want, &String::new).is_ok();
-            let denied = !may(AccessKind::Write) || !may(AccessKind::Pass);
-            if replaces.is_some() && denied {
+            // If the file to replace is gone, the open did not need this permission. It must have had it then, and have it now: a manager commits for
+            // the writer, and does not know its groups.
+            let may = upload.may_create && may_create(&ctx.actor, &parent.access);
+            if replaces.is_some() && !may {
                 return refuse(
                     ErrorCode::Denied,
                     "the file has been removed meanwhile, and you may not create it again",

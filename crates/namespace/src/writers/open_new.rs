@@ -8,6 +8,7 @@ use crate::planted::{self, Bug};
 use crate::tree::mkdir::resolve_making;
 use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
+use crate::tree::permission::may_create;
 use crate::tree::walk::{Last, Resolved, resolve};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
@@ -157,6 +158,7 @@ fn new_upload(
         writer: key,
         client: request.client.clone(),
         path: request.path.as_bytes().to_vec(),
+        may_create: may_create(&ctx.actor, &target.parent.access),
         owner: ctx.actor.principal,
         group: access.group,
         mode: access.mode,

@@ -6,7 +6,8 @@ use types::{GroupId, NsPath, ObjectId, Placement, UploadId, WriterToken};
 
 use crate::groups::stripe::is_whole;
 use crate::planted::{self, Bug};
-use crate::tree::node::{Dentry, Located, locate, locate_entry};
+use crate::tree::node::{Dentry, InodeValue, Located, get_inode_value, locate, locate_entry};
+use crate::tree::permission::may_create;
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
@@ -414,6 +415,10 @@ fn resume_upload(
     let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
+    record.may_create = match get_inode_value(txn, record.parent)? {
+        Some(InodeValue::Record(dir)) => may_create(&ctx.actor, &dir.access),
+        _ => false,
+    };
     if record.writer != key {
         fence_ended(txn, record.writer, record.object)?;
     }

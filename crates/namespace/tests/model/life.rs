@@ -111,7 +111,7 @@ impl Model {
             self.may(user, at.dir, 2).map_err(no)?;
             if open.posc {
                 let access = self.access_of_new(user, at.dir, open.mode);
-                return Ok(self.start_upload(who, open, at.dir, at.name, None, access, dropped));
+                return Ok(self.start_upload(user, who, open, at.dir, at.name, None, access, dropped));
             }
             let object = self.fresh();
             let file = File { object, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
@@ -155,7 +155,7 @@ impl Model {
         }
         let node = self.node(ino);
         let access = (user.id, node.group, node.mode, node.further.clone());
-        Ok(self.start_upload(who, open, at.dir, at.name, Some(ino), access, dropped))
+        Ok(self.start_upload(user, who, open, at.dir, at.name, Some(ino), access, dropped))
     }
 
     fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> NewAccess {
@@ -177,6 +177,7 @@ impl Model {
     #[allow(clippy::too_many_arguments)]
     fn start_upload(
         &mut self,
+        user: &Who,
         who: usize,
         open: &Open,
         parent: u64,
@@ -197,6 +198,7 @@ impl Model {
             name,
             replaces,
             replaces_content,
+            may_create: self.may_create(user, parent),
             owner,
             group,
             mode,
@@ -349,10 +351,12 @@ impl Model {
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
+        let may_create = self.nodes.contains_key(&upload.parent) && self.may_create(user, upload.parent);
         let changed = self.uploads.get_mut(&object).unwrap();
         changed.state = UpState::Making;
         changed.deadline = None;
         changed.who = who;
+        changed.may_create = may_create;
         Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Resumed, len: upload.kept, dropped: Vec::new() })
     }
 
@@ -483,9 +487,8 @@ impl Model {
             if upload.replaces.is_some() && at_grace_end {
                 return Err(ErrorCode::NotFound);
             }
-            if upload.replaces.is_some() {
-                self.may(user, upload.parent, 2)?;
-                self.may(user, upload.parent, 1)?;
+            if upload.replaces.is_some() && !(upload.may_create && self.may_create(user, upload.parent)) {
+                return Err(ErrorCode::Denied);
             }
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
