@@ -360,6 +360,41 @@ mod tests {
     }
 
     #[test]
+    fn mode_of_a_copy_without_the_acl_gives_nobody_more() {
+        let (mut kept, mut lost) = (0, 0);
+        for bits in 0..8_u16.pow(4) {
+            let [user, named, group, other] = [0, 3, 6, 9].map(|shift| (bits >> shift & 7) as u8);
+            for mask in [7, 5, 2] {
+                let mut with = Access::new(PrincipalId(OWNER), PrincipalId(OWNING), 0o4700);
+                let entries = vec![
+                    entry(AclTag::User(PrincipalId(NAMED)), user),
+                    entry(AclTag::Group(PrincipalId(FIRST)), named),
+                    entry(AclTag::OwningGroup, group),
+                    entry(AclTag::Other, other),
+                    entry(AclTag::Mask, mask),
+                ];
+                with.set_acl(&with.acl().edited(&AclEdit::Replace(entries)).unwrap());
+                let without = Access { mode: with.mode_without_acl(), extended: None, ..with.clone() };
+                assert_eq!(without.mode & 0o7700, 0o4700);
+                for id in [OWNER, NAMED, OTHER] {
+                    for groups in [&[][..], &[OWNING], &[FIRST], &[OWNING, FIRST]] {
+                        let actor = actor(id, groups);
+                        for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Pass] {
+                            let may = |access: &Access| permit(&actor, access, kind, &String::new).is_ok();
+                            match (may(&with), may(&without)) {
+                                (false, true) => panic!("{actor:?} gains {kind:?}: {with:?} as {:o}", without.mode),
+                                (true, false) => lost += 1,
+                                _ => kept += 1,
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(kept > lost, "{kept} {lost}");
+    }
+
+    #[test]
     fn denial_names_the_entries_that_decided() {
         let mut access = Access::new(PrincipalId(OWNER), PrincipalId(OWNING), 0o751);
         let named = |id: u32| AclTag::User(PrincipalId(id));
