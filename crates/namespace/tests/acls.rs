@@ -435,6 +435,21 @@ fn minimal_default_acl_replaces_the_umask_only() {
 }
 
 #[test]
+fn removal_of_entries_makes_no_default_acl() {
+    let (w, admin) = (World::new(), Actor::admin());
+    w.mkdir(&admin, "/d", 0o777);
+    let names = |text: &str| parse_acl_names(text, &|_, _| None).unwrap();
+    let remove = || AclEdit::Remove(names("user:6,group:7").access);
+    w.admin(SetAcl { path: path("/d"), access: Some(remove()), default: Some(remove()) });
+    assert_eq!(w.acl("/d"), "user::rwx,group::rwx,other::rwx");
+    // One that is there stays, without these entries.
+    w.admin(modify("/d", "default:user:6:r,default:other::---"));
+    w.admin(SetAcl { path: path("/d"), access: None, default: Some(remove()) });
+    assert!(w.acl("/d").ends_with("other::rwx,default:user::rwx,default:group::rwx,default:other::---"));
+    w.check();
+}
+
+#[test]
 fn file_removed_during_its_overwrite_comes_back_with_its_acl() {
     let (w, owner) = (World::new(), actor(5, &[5]));
     w.mkdir(&Actor::admin(), "/d", 0o777);

@@ -171,6 +171,7 @@ impl Model {
         match default {
             None => {}
             Some(Edit::Clear) => node.default = None,
+            Some(Edit::Remove(_)) if node.default.is_none() => {}
             Some(edit) => {
                 let before = node.default.clone().unwrap_or_else(|| {
                     let mut entries = node.entries();
