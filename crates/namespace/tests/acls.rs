@@ -564,11 +564,56 @@ fn owners_give_files_to_their_own_groups_and_nobody_keeps_a_foreign_set_id() {
     w.admin(ns::Chown { path: path("/d"), owner: Some(PrincipalId(7)), group: Some(PrincipalId(52)) });
     assert_eq!(mode("/d"), 0o2777);
     w.mkdir(&owner, "/d/e", 0o755);
-    w.file(&owner, "/d/f", 0o2755);
-    w.file(&actor(8, &[52]), "/d/g", 0o2755);
+    for (who, at) in [(&owner, "/d/f"), (&actor(8, &[52]), "/d/g")] {
+        w.by(who, ns::OpenWrite { mode: 0o2755, ..open(who, at, WriteMode::NewOnly) }).unwrap();
+    }
     assert_eq!((mode("/d/e"), w.stat("/d/e").access.group), (0o2755, PrincipalId(52)));
     assert_eq!((mode("/d/f"), w.stat("/d/f").access.group), (0o755, PrincipalId(52)));
     assert_eq!(mode("/d/g"), 0o2755);
+    w.check();
+}
+
+/// Otherwise a program would run with the rights of its owner and group, and do what somebody else has written.
+#[test]
+fn whoever_writes_a_file_takes_its_set_id_bits() {
+    let (w, owner) = (World::new(), actor(5, &[50]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    let mode = || w.stat("/f").access.mode;
+    let fresh = |mode| {
+        let _ = w.by(&Actor::admin(), ns::Remove { path: path("/f") });
+        w.file(&owner, "/f", 0o777);
+        w.by(&owner, ns::Chmod { path: path("/f"), mode }).unwrap();
+    };
+    for how in [WriteMode::Replace, WriteMode::Update] {
+        // The group may not execute the last one, so its bit has another meaning.
+        for (before, after) in [(0o6777, 0o777), (0o2777, 0o777), (0o1666, 0o1666), (0o6767, 0o2767)] {
+            for who in [&eve(), &owner] {
+                fresh(before);
+                let writer = w.by(who, open(who, "/f", how)).unwrap().writer;
+                assert_eq!(mode(), before, "nothing is written yet");
+                // A manager records the end.
+                w.close(&Actor::admin(), writer, 5);
+                assert_eq!(mode(), after, "{how:?} of {before:o} by {}", who.principal);
+            }
+            fresh(before);
+            let writer = w.by(&Actor::admin(), open(&Actor::admin(), "/f", how)).unwrap().writer;
+            w.close(&Actor::admin(), writer, 5);
+            assert_eq!(mode(), before, "the administrator may");
+        }
+    }
+    // Also if the writer is lost.
+    fresh(0o6777);
+    let writer = w.by(&eve(), open(&eve(), "/f", WriteMode::Update)).unwrap().writer;
+    w.admin(ns::Interrupt { writer, kept_len: 3 });
+    assert_eq!(mode(), 0o777);
+    // A file that is made again at the close is the writer's, with the group of the old one. Not even the administrator gives it such rights.
+    for (who, before, after) in [(eve(), 0o6767, 0o767), (Actor::admin(), 0o6777, 0o777), (owner.clone(), 0o6767, 0o2767)] {
+        fresh(before);
+        let writer = w.by(&who, open(&who, "/f", WriteMode::Replace)).unwrap().writer;
+        w.admin(ns::Remove { path: path("/f") });
+        w.close(&who, writer, 5);
+        assert_eq!((w.stat("/f").owner(), mode()), (who.principal, after));
+    }
     w.check();
 }
 

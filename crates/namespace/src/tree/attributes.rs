@@ -92,7 +92,7 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
     let is_given = request.owner.is_some() || request.group.is_some();
     if is_given && !located.inode.is_dir() {
         let access = &mut located.inode.access;
-        access.mode &= if access.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+        access.drop_set_id();
         access.keep_setgid_for(actor);
     }
     store(txn, ctx, located);

@@ -64,6 +64,19 @@ impl Access {
             self.mode &= !0o2000;
         }
     }
+
+    /// Takes the set-user-ID bit off a file, and the set-group-ID bit if the group may execute it. Otherwise that bit has another meaning.
+    pub(crate) fn drop_set_id(&mut self) {
+        self.mode &= if self.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+    }
+
+    /// The same for a file that `principal` has written, as in Linux: nobody runs with another's rights what somebody else has written. The
+    /// administrator's files keep their bits.
+    pub(crate) fn drop_set_id_for(&mut self, principal: PrincipalId) {
+        if principal != PrincipalId(0) {
+            self.drop_set_id();
+        }
+    }
 }
 
 /// The kind of access.

@@ -92,7 +92,7 @@ fn commit_visible(
         generation: old.generation.wrapping_add(1),
         ..old
     };
-    set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
+    set_content(txn, ctx, request, &mut located, content, writer)?;
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
 }
@@ -103,14 +103,15 @@ fn set_content(
     request: &Commit,
     located: &mut Located,
     content: Content,
-    epoch: u32,
+    writer: &WriterRecord,
 ) -> Result<(), NsError> {
     forget_digests(txn, &mut located.inode)?;
+    located.inode.access.drop_set_id_for(writer.client.principal);
     located.inode.kind = Kind::File(content);
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
-    object_of(located.inode.ino, &content, epoch).put(txn);
+    object_of(located.inode.ino, &content, writer.epoch).put(txn);
     Ok(())
 }
 
@@ -145,13 +146,14 @@ fn commit_upload(
         NamePosition::Taken(mut located, old) => {
             let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
-            set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
+            set_content(txn, ctx, request, &mut located, content, writer)?;
             adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
             (located.inode.ino, replaced)
         }
         NamePosition::Free => {
             let ino = if upload.replaces.is_some() { ctx.ids.next_ino()? } else { writer.ino };
             let mut inode = new_inode(ctx, ino, upload.access(), Kind::File(content));
+            inode.access.drop_set_id_for(writer.client.principal);
             inode.mtime = request.content.mtime.unwrap_or(ctx.now);
             inode.xattrs =
                 upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);

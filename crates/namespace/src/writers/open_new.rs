@@ -144,6 +144,8 @@ fn new_upload(
         None => ctx.ids.next_ino()?,
     };
     let access = match target.access {
+        // If the file is gone at the close, it is made again as the writer's own.
+        Some(access) if access.owner != ctx.actor.principal => Access { mode: access.mode & !0o6000, ..access },
         Some(access) => access,
         None => access_of_file(txn, &ctx.actor, target.parent, request.mode)?,
     };

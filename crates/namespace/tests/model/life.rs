@@ -154,7 +154,9 @@ impl Model {
             return Err(no(ErrorCode::Busy));
         }
         let node = self.node(ino);
-        let access = (user.id, node.group, node.mode, node.further.clone());
+        // If the file is gone at the close, the new one is the writer's.
+        let mode = if node.owner == user.id { node.mode } else { node.mode & !0o6000 };
+        let access = (user.id, node.group, mode, node.further.clone());
         Ok(self.start_upload(user, who, open, at.dir, at.name, Some(ino), access, dropped))
     }
 
@@ -425,7 +427,7 @@ impl Model {
         self.writers.remove(&handle.object);
         let now = self.now;
         let reply = if writer.doing == Doing::Upload {
-            match self.commit_upload(user, handle.object, (writer.ino, writer.epoch), len, sums, mtime, at_grace_end) {
+            match self.commit_upload(user, &writer, len, sums, mtime, at_grace_end) {
                 Ok(reply) => Some(reply),
                 Err(code) => {
                     let upload = self.uploads.get_mut(&handle.object).unwrap();
@@ -438,7 +440,7 @@ impl Model {
                 }
             }
         } else if self.file(writer.ino).is_some_and(|file| file.object == writer.object) {
-            self.become_complete(writer.ino, writer.object, writer.epoch, len, sums, mtime);
+            self.become_complete(writer.ino, &writer, len, sums, mtime);
             Some((writer.ino, None))
         } else {
             self.queue.insert(writer.object);
@@ -450,16 +452,23 @@ impl Model {
         Ok(reply)
     }
 
+    /// Other bytes by anybody but the administrator cost a file its set-ID bits.
+    fn is_written(&mut self, ino: u64, writer: &Writer) {
+        if self.who[writer.who].0.principal.0 != 0 {
+            self.node_mut(ino).drop_set_id();
+        }
+    }
+
     fn become_complete(
         &mut self,
         ino: u64,
-        object: u64,
-        epoch: u32,
+        writer: &Writer,
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
     ) {
-        let now = self.now;
+        let (now, object, epoch) = (self.now, writer.object, writer.epoch);
+        self.is_written(ino, writer);
         let node = self.node_mut(ino);
         node.mtime = mtime.unwrap_or(now);
         node.ctime = now;
@@ -471,13 +480,13 @@ impl Model {
     fn commit_upload(
         &mut self,
         user: &Who,
-        object: u64,
-        (reserved, epoch): (u64, u32),
+        writer: &Writer,
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
         at_grace_end: bool,
     ) -> Res<(u64, Option<u64>)> {
+        let (object, reserved, epoch) = (writer.object, writer.ino, writer.epoch);
         let upload = self.uploads[&object].clone();
         if !self.nodes.contains_key(&upload.parent) {
             return Err(ErrorCode::NotFound);
@@ -503,7 +512,7 @@ impl Model {
             node.further = upload.further;
             node.xattrs = upload.xattrs;
             self.entries_mut(upload.parent).insert(upload.name, ino);
-            self.become_complete(ino, object, epoch, len, sums, mtime);
+            self.become_complete(ino, writer, len, sums, mtime);
             self.uploads.remove(&object);
             return Ok((ino, None));
         };
@@ -523,7 +532,7 @@ impl Model {
         if at_grace_end && upload.replaces_content != Some((old.object, old.generation)) {
             return Err(ErrorCode::Exists);
         }
-        self.become_complete(ino, object, epoch, len, sums, mtime);
+        self.become_complete(ino, writer, len, sums, mtime);
         self.uploads.remove(&object);
         let gone = self.release(old.object);
         Ok((ino, gone))
@@ -590,6 +599,7 @@ impl Model {
             self.queue.insert(object);
             return;
         }
+        self.is_written(writer.ino, &writer);
         self.node_mut(writer.ino).ctime = now;
         let file = self.file_mut(writer.ino).unwrap();
         file.state = if writer.doing == Doing::New { State::Interrupted(writer.who) } else { State::Complete };
