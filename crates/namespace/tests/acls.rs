@@ -215,6 +215,18 @@ fn operations() -> Vec<Needs> {
         of("rename in", 3, 0, false, |w, who| op(w, who, rename("/p/f", "/d/n"))),
         of("rename over", 3, 0, false, |w, who| op(w, who, rename("/p/f", "/d/f"))),
         of("rename a directory", 3, 0, false, |w, who| op(w, who, rename("/d/e", "/d/n"))),
+        of("rename a directory out", 3, 2, false, |w, who| {
+            // What the case gives on the file, it gives on the directory.
+            let access = w.stat("/d/f").access;
+            w.admin(ns::Chown { path: path("/d/e"), owner: Some(access.owner), group: Some(access.group) });
+            w.admin(ns::Chmod { path: path("/d/e"), mode: access.mode });
+            w.admin(SetAcl {
+                path: path("/d/e"),
+                access: Some(AclEdit::Replace(access.acl().entries().collect())),
+                default: None,
+            });
+            op(w, who, rename("/d/e", "/p/n"))
+        }),
         of("remove", 3, 0, false, |w, who| op(w, who, ns::Remove { path: path("/d/f") })),
         of("rmdir", 3, 0, false, |w, who| op(w, who, ns::Rmdir { path: path("/d/e") })),
         of("remove any", 3, 0, false, |w, who| op(w, who, ns::RemoveAny { path: path("/d/e") })),

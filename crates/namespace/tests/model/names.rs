@@ -98,6 +98,9 @@ impl Model {
             }
         }
         self.may(who, dst.dir, 2)?;
+        if moves_dir && src.dir != dst.dir {
+            self.may(who, ino, 2)?;
+        }
         if (src.dir, &src.name) == (dst.dir, &dst.name) {
             return Ok((ino, None));
         }
