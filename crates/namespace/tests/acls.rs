@@ -517,6 +517,26 @@ fn removed_file_does_not_come_back_for_a_writer_that_could_not_create_it() {
     w.check();
 }
 
+/// As with open(2): the mode of a new file does not limit the open that creates it.
+#[test]
+fn creator_of_a_file_comes_back_to_it_whatever_its_mode_is() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    let create = ns::OpenWrite { mode: 0o444, ..open(&owner, "/f", WriteMode::NewOnly) };
+    w.by(&owner, create).unwrap();
+    let again = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap();
+    // A file that was given away belongs to somebody else.
+    w.admin(ns::Chown { path: path("/f"), owner: Some(PrincipalId(7)), group: None });
+    let denied = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap_err();
+    assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
+    w.admin(ns::Chown { path: path("/f"), owner: Some(PrincipalId(5)), group: None });
+    w.close(&owner, again.writer, 3);
+    // It is complete, so its mode counts.
+    let denied = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap_err();
+    assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
+    w.check();
+}
+
 #[test]
 fn units_of_a_striped_file_may_be_written_by_whom_its_acl_lets() {
     let (w, admin) = (World::new(), Actor::admin());

@@ -174,7 +174,11 @@ fn writable_content(read: &dyn Read, ctx: &Context, path: &NsPath, writer: &Writ
         let why = "it was removed or replaced while it was being written";
         return Err(NsError::Stale { what: path.to_string(), why });
     };
-    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    // Who creates a file may write it, whatever its mode is, as with open(2).
+    let is_creator = writer.kind == WriterKind::New && ctx.actor.principal == located.inode.owner();
+    if !is_creator {
+        permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    }
     Ok(content)
 }
 
