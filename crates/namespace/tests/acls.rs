@@ -558,6 +558,44 @@ fn units_of_a_striped_file_may_be_written_by_whom_its_acl_lets() {
     w.check();
 }
 
+/// The units were made with the access that the file had then.
+#[test]
+fn units_of_a_striped_file_follow_the_access_of_the_file() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    let stripe = types::Stripe::new(2, 64 << 10).unwrap();
+    let units = vec![types::Placement::single_node(); 2];
+    let placement = types::Placement { group: types::GroupId::STRIPED, in_sync: Vec::new() };
+    let stripe = Some(ns::NewStripe { stripe, units, secret: types::striping::WriteSecret(5) });
+    let create = ns::OpenWrite { placement, stripe, mode: 0o400, ..open(&owner, "/d/s", WriteMode::NewOnly) };
+    let opened = w.by(&owner, create).unwrap();
+    let unit = |who: &Actor, of: ns::WriterToken, unit| ns::OpenWrite {
+        unit_of: Some(of),
+        client: ns::unit_writer(who.principal, of.object, unit),
+        ..open(who, "/d/s", WriteMode::Update)
+    };
+    for number in 0..2 {
+        // Whatever the mode is: the file is the owner's own new one.
+        let part = w.by(&owner, unit(&owner, opened.writer, number)).unwrap();
+        w.admin(ns::Interrupt { writer: part.writer, kept_len: 3 });
+    }
+    w.admin(ns::EndStriped { writer: opened.writer });
+    let resume = |op| ns::OpenWrite { resume: Some(ns::Resume::Visible), ..op };
+    let goes_on = || w.by(&eve(), resume(open(&eve(), "/d/s", WriteMode::Update)));
+    assert_eq!(goes_on().unwrap_err().code(), ErrorCode::Denied);
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:rw"))).unwrap();
+    let again = goes_on().unwrap();
+    w.by(&eve(), resume(unit(&eve(), again.writer, 0))).unwrap();
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:r"))).unwrap();
+    for (number, about) in [(0, "the one that she has open"), (1, "the other one")] {
+        let denied = w.by(&eve(), resume(unit(&eve(), again.writer, number))).unwrap_err();
+        assert_eq!(denied.code(), ErrorCode::Denied, "{about}: {denied}");
+    }
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:w"))).unwrap();
+    w.by(&eve(), resume(unit(&eve(), again.writer, 1))).unwrap();
+    w.check();
+}
+
 #[test]
 fn owners_give_files_to_their_own_groups_and_nobody_keeps_a_foreign_set_id() {
     let (w, owner) = (World::new(), actor(5, &[50, 51]));
