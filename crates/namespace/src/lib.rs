@@ -96,6 +96,7 @@ pub use tree::link::Link;
 pub use tree::list::{ListEntry, ListPage, list, list_visit, permit_list};
 pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
 pub use tree::mkdir::{Mkdir, MkdirResult};
+pub use tree::new_access::USUAL_MODE;
 pub use tree::path_of::path_of;
 pub use tree::permission::{Access, AccessKind, Actor, permit, permit_client};
 pub use tree::remove::{Remove, Removed};

@@ -446,6 +446,34 @@ fn minimal_default_acl_replaces_the_umask_only() {
     w.check();
 }
 
+/// As for a umask: what no client asked for limits nothing.
+#[test]
+fn usual_modes_do_not_limit_a_default_acl() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    w.file(&owner, "/f", 0o644 | ns::USUAL_MODE);
+    w.mkdir(&owner, "/e", 0o755 | ns::USUAL_MODE);
+    assert_eq!((w.stat("/f").access.mode, w.stat("/e").access.mode), (0o644, 0o755), "no default ACL");
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    w.admin(modify("/d", "default:user:6:rwx,default:group::rwx,default:other::r-x"));
+    w.file(&owner, "/d/f", 0o644 | ns::USUAL_MODE);
+    assert_eq!(w.acl("/d/f"), "user::rw-,user:6:rwx,group::rwx,mask::rw-,other::r--");
+    let hidden = ns::OpenWrite {
+        posc: true,
+        mkpath: true,
+        mode: 0o644 | ns::USUAL_MODE,
+        ..open(&owner, "/d/a/b/h", WriteMode::NewOnly)
+    };
+    let writer = w.by(&owner, hidden).unwrap().writer;
+    w.close(&owner, writer, 1);
+    assert_eq!(w.acl("/d/a/b/h"), w.acl("/d/f"));
+    w.mkdir(&owner, "/d/e", 0o755 | ns::USUAL_MODE);
+    for at in ["/d/a", "/d/a/b", "/d/e"] {
+        assert!(w.acl(at).starts_with("user::rwx,user:6:rwx,group::rwx,mask::rwx,other::r-x,default:"), "{}", w.acl(at));
+    }
+    w.check();
+}
+
 #[test]
 fn removal_of_entries_makes_no_default_acl() {
     let (w, admin) = (World::new(), Actor::admin());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use namespace::{
     Chmod, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
-    Rmdir, Sums, Symlink, Utimes,
+    Rmdir, Sums, Symlink, USUAL_MODE, Utimes,
 };
 use types::striping::StripedOpenWrite;
 use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, RequestNumber, Timestamp};
@@ -115,7 +115,7 @@ impl Service {
         let (verb, by) = (change.verb(), By::caller(caller).numbered(request));
         match change {
             Change::Mkdir { path, mode, parents } => {
-                let mode = if mode & 0o777 == 0 { DIRECTORY_MODE } else { mode & 0o777 };
+                let mode = if mode & 0o777 == 0 { DIRECTORY_MODE | USUAL_MODE } else { mode & 0o777 };
                 self.submit(by, verb, Mkdir { path, mode, parents }, answer);
             }
             Change::Remove(path) => self.submit(by.urgently(), verb, RemoveAny { path }, answer),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use line::client::Client;
 use nodes::Nodes;
 use service::{Principal, Rights};
-use types::{Crc32c, PrincipalId};
+use types::{Crc32c, NsPath, PrincipalId};
 
 /// Runs a test on a single node and in a cluster of three disk servers.
 fn everywhere(test: impl Fn(&Nodes)) {
@@ -81,5 +81,23 @@ fn a_close_does_not_bring_a_removed_file_back_without_the_right_to_create_it() {
         let closed = eve.ask("close f");
         assert!(closed.starts_with("error Denied "), "{closed}");
         assert_eq!(owner.ask("list /d"), "ok");
+    });
+}
+
+/// The clients of the line protocol ask for no mode.
+#[test]
+fn a_default_acl_is_limited_by_no_mode_that_nobody_asked_for() {
+    everywhere(|nodes| {
+        let mut owner = nodes.connect(1);
+        assert_eq!(owner.ask("mkdir /d"), "ok");
+        assert_eq!(owner.ask("stat /d"), "ok 0 755");
+        let entries = namespace::parse_acl("default:user:6:rwx,default:group::rwx,default:other::---", &|_, _| None).unwrap();
+        let default = Some(namespace::AclEdit::Modify(entries.default));
+        nodes.change(namespace::SetAcl { path: NsPath::parse(b"/d").unwrap(), access: None, default });
+        assert_eq!(owner.ask("mkdir /d/e"), "ok");
+        assert_eq!(owner.ask("stat /d/e"), "ok 0 770");
+        assert_eq!(owner.ask("create f /d/f"), "ok 0");
+        assert_eq!(owner.ask("close f"), "ok");
+        assert_eq!(owner.ask("stat /d/f"), "ok 0 660");
     });
 }

@@ -367,7 +367,7 @@ impl OpenService {
         let Opening { open_request, op, answer } = opening;
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
-        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
+        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode_bits());
         let (sharing, goes_on) = (op.sharing, op.resume.is_some());
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);
