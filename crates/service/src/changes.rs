@@ -53,7 +53,7 @@ pub enum Change {
     Chmod {
         /// The name.
         path: NsPath,
-        /// The new bits; only the lowest nine are used.
+        /// The new bits; only the lowest nine are used. A directory keeps its set-group-ID and sticky bits.
         mode: u16,
     },
     /// Gives a file another name.
@@ -121,7 +121,9 @@ impl Service {
             Change::Remove(path) => self.submit(by.urgently(), verb, RemoveAny { path }, answer),
             Change::Rmdir(path) => self.submit(by.urgently(), verb, Rmdir { path }, answer),
             Change::Rename { from, to } => self.submit(by, verb, Rename { from, to, replace: true }, answer),
-            Change::Chmod { path, mode } => self.submit(by, verb, Chmod { path, mode: mode & 0o777 }, answer),
+            Change::Chmod { path, mode } => {
+                self.submit(by, verb, Chmod { path, mode: mode & 0o777 | Chmod::NINE_BITS }, answer);
+            }
             Change::Link { existing, new } => self.submit(by, verb, Link { existing, new }, answer),
             Change::Symlink { path, target } => self.submit(by, verb, Symlink { path, target }, answer),
             Change::Touch { path, mtime } => {

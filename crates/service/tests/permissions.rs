@@ -101,3 +101,19 @@ fn a_default_acl_is_limited_by_no_mode_that_nobody_asked_for() {
         assert_eq!(owner.ask("stat /d/f"), "ok 0 660");
     });
 }
+
+/// The protocols have the nine lowest bits only.
+#[test]
+fn chmod_of_a_directory_keeps_the_bits_that_its_clients_cannot_name() {
+    everywhere(|nodes| {
+        let mut owner = nodes.connect(1);
+        assert_eq!(owner.ask("mkdir /d"), "ok");
+        make(&mut owner, "/d/f", "644", "text");
+        for at in ["/d", "/d/f"] {
+            nodes.change(namespace::Chmod { path: NsPath::parse(at.as_bytes()).unwrap(), mode: 0o7777 });
+            assert_eq!(owner.ask(&format!("chmod {at} 750")), "ok");
+        }
+        assert_eq!(owner.ask("stat /d"), "ok 0 3750");
+        assert_eq!(owner.ask("stat /d/f"), "ok 4 750");
+    });
+}
