@@ -475,6 +475,21 @@ fn usual_modes_do_not_limit_a_default_acl() {
 }
 
 #[test]
+fn new_file_needs_the_right_to_pass_even_a_directory_that_is_made_for_it() {
+    let w = World::new();
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    w.admin(modify("/d", "default:user::rw,default:group::rwx,default:other::---"));
+    for posc in [false, true] {
+        let create = ns::OpenWrite { mkpath: true, posc, ..open(&eve(), "/d/new/f", WriteMode::NewOnly) };
+        let denied = w.by(&eve(), create).unwrap_err();
+        assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
+    }
+    let none = w.read(|read| ns::stat(read, &Actor::admin(), &path("/d/new"))).unwrap_err();
+    assert_eq!(none.code(), ErrorCode::NotFound, "the directory is not made either");
+    w.check();
+}
+
+#[test]
 fn removal_of_entries_makes_no_default_acl() {
     let (w, admin) = (World::new(), Actor::admin());
     w.mkdir(&admin, "/d", 0o777);

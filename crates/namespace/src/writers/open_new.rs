@@ -33,6 +33,8 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
+            // No walk has passed a directory that was just made.
+            permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
             if request.posc {
                 let target = Target { parent: &parent, name, replaces: None, access: None };
                 new_upload(txn, ctx, request, key, target)?

@@ -109,6 +109,7 @@ impl Model {
         };
         let Some(ino) = at.there else {
             self.may(user, at.dir, 2).map_err(no)?;
+            self.may(user, at.dir, 1).map_err(no)?;
             if open.posc {
                 let access = self.access_of_new(user, at.dir, open.mode);
                 return Ok(self.start_upload(user, who, open, at.dir, at.name, None, access, dropped));
