@@ -98,7 +98,7 @@ pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
 pub use tree::mkdir::{Mkdir, MkdirResult};
 pub use tree::new_access::USUAL_MODE;
 pub use tree::path_of::path_of;
-pub use tree::permission::{Access, AccessKind, Actor, permit, permit_client};
+pub use tree::permission::{Access, AccessKind, Actor, allows, permit, permit_client};
 pub use tree::remove::{Remove, Removed};
 pub use tree::remove_any::RemoveAny;
 pub use tree::rename::{Rename, Renamed};

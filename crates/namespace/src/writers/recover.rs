@@ -17,7 +17,7 @@ use crate::writers::uploads::permit_own;
 use crate::{
     AccessKind, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind, NsError, OpenKind, OpenWrite,
     OpenedWrite, Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord,
-    find_writer, holders, keys, object_record, permit, permit_client, units_of,
+    allows, find_writer, holders, keys, object_record, permit, permit_client, units_of,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -427,7 +427,7 @@ fn resume_upload(
     let path = &request.path;
     check_reachable(txn, ctx, path)?;
     // An upload is not visible. So somebody else's is not found, whatever its path is.
-    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && permit_own(ctx, record).is_ok();
+    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && allows(&ctx.actor, &record.access(), AccessKind::Own);
     let Some(mut record) = UploadRecord::get(txn, upload)?.filter(is_own) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload of yours for that path"));
     };
