@@ -384,8 +384,19 @@ pub(crate) fn get_directory(read: &dyn Read, ino: Ino) -> Result<(Inode, Directo
             let dir = dir.clone();
             Ok((inode, dir))
         }
-        _ => Err(BadValue::Damaged("an entry says that this is a directory").at(&keys::inode(ino))),
+        _ => Err(no_directory(ino)),
     }
+}
+
+/// What a walk needs of a directory, from its record.
+pub(crate) fn get_dir(read: &dyn Read, ino: Ino) -> Result<Dir, NsError> {
+    let Inode { ino, access, kind, .. } = get_record(read, ino)?;
+    let Kind::Directory(DirectoryRecord { tree, default_acl, .. }) = kind else { return Err(no_directory(ino)) };
+    Ok(Dir { ino, access, tree, has_default_acl: default_acl.is_some() })
+}
+
+fn no_directory(ino: Ino) -> NsError {
+    BadValue::Damaged("an entry says that this is a directory").at(&keys::inode(ino))
 }
 
 /// Where an inode's record is stored.
