@@ -840,6 +840,20 @@ fn damaged_acls_are_refused() {
                 let _ = try_with(bytes);
             }
         }
+        // A field twice, a field before its place, and an entry that marks a default ACL with more than nothing.
+        let tail = &value[at..];
+        let is_entry = value.ends_with(&[0x87, 0, 0]);
+        let mut marked = value.clone();
+        marked.truncate(value.len() - 1);
+        marked.extend_from_slice(&[1, 7]);
+        for bad in [[value, tail].concat(), [value, &[0x01, 0, 0][..]].concat(), marked] {
+            if bad.len() == value.len() + 1 && !is_entry {
+                continue;
+            }
+            let results = try_with(bad);
+            let is_damage = |result: &Result<Inode, NsError>| matches!(result, Err(NsError::Damaged { .. }));
+            assert!(is_damage(&results.0) || is_damage(&results.1), "{}", key.escape_ascii());
+        }
         // A tag that this version does not know, as an older one does not know that of an ACL.
         let mut newer = value.clone();
         newer[at] = 0xa6;

@@ -318,7 +318,8 @@ fn decode_dentry_apart(value: &[u8], acl: &mut AclPlace) -> Result<Dentry, BadVa
             from.tags_with_rest(|tag, field, rest| {
                 match tag {
                     TAG_ACL => *acl = Some(place(value, field, rest)),
-                    TAG_DEFAULT_ACL => has_default_acl = true,
+                    TAG_DEFAULT_ACL if field.is_empty() => has_default_acl = true,
+                    TAG_DEFAULT_ACL => return Err(BadValue::Damaged("its mark of a default ACL is not empty")),
                     _ => return Ok(false),
                 }
                 Ok(true)
