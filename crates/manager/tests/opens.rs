@@ -412,3 +412,39 @@ fn a_numbered_open_that_is_told_to_wait_can_be_repeated_with_its_number() {
     open().unwrap();
     assert!(asks(1).is_some());
 }
+
+/// Whoever may not write a file must not have the manager fence its stores, take groups for it, or move its open write.
+#[test]
+fn an_open_that_is_denied_asks_nothing_of_the_stores() {
+    let cluster = Cluster::new();
+    cluster.has_file("/f");
+    // One store is away: a change in place would have to wait for its fence.
+    cluster.passes(1);
+    cluster.runs(cluster.nodes[0], 2);
+    cluster.told.sent.lock().clear();
+    let eve = Actor { principal: types::PrincipalId(6), groups: [types::PrincipalId(6)].into() };
+    let client = ClientIdentity { principal: eve.principal, ..client() };
+    let groups = || cluster.namespace.read(|read| namespace::groups(read, None, 100)).unwrap().len();
+    let before = groups();
+    let sharing = Some(namespace::Sharing::Keeps(None));
+    let opens = [
+        ("/f", WriteMode::Update, None),
+        ("/f", WriteMode::Update, sharing),
+        ("/f", WriteMode::Replace, None),
+        ("/new", WriteMode::NewOnly, None),
+        ("/new", WriteMode::Replace, None),
+        ("/a/b/new", WriteMode::NewOnly, None),
+    ];
+    for (path, how, sharing) in opens {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let open = OpenWrite::new(ns_path(path), how, client.clone(), BootId(1));
+        let op = OpenWrite { mkpath: true, sharing, ..open };
+        let open_request = OpenRequest { actor: eve.clone(), ..open_request(path) };
+        cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result)));
+        let refused = receiver.try_recv().map(|result| result.map(drop));
+        let is_denied = matches!(&refused, Ok(Err(error)) if error.to_string().contains("denied"));
+        assert!(is_denied, "{how:?} of {path}: {refused:?}");
+        assert_eq!(groups(), before, "{how:?} of {path} has made a group");
+        assert!(cluster.told.sent.lock().is_empty(), "{how:?} of {path}: {:?}", cluster.told.sent.lock());
+    }
+}

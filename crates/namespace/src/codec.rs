@@ -181,10 +181,13 @@ impl<'a> Decoder<'a> {
         mut self,
         mut visit: impl FnMut(u8, &'a [u8], usize) -> Result<bool, BadValue>,
     ) -> Result<Vec<u8>, BadValue> {
-        let mut extra = Vec::new();
+        let (mut extra, mut last) = (Vec::new(), None);
         while let Some((&tag, _)) = self.rest.split_first() {
             let whole = self.rest;
             self.u8()?;
+            if last.replace(tag).is_some_and(|last| last >= tag) {
+                return Err(BadValue::Damaged("its tagged fields are not in ascending order"));
+            }
             let field = self.bytes(usize::from(u16::MAX))?;
             if !visit(tag, field, self.rest.len())? {
                 if tag >= MUST_UNDERSTAND {

@@ -215,6 +215,18 @@ fn operations() -> Vec<Needs> {
         of("rename in", 3, 0, false, |w, who| op(w, who, rename("/p/f", "/d/n"))),
         of("rename over", 3, 0, false, |w, who| op(w, who, rename("/p/f", "/d/f"))),
         of("rename a directory", 3, 0, false, |w, who| op(w, who, rename("/d/e", "/d/n"))),
+        of("rename a directory out", 3, 2, false, |w, who| {
+            // What the case gives on the file, it gives on the directory.
+            let access = w.stat("/d/f").access;
+            w.admin(ns::Chown { path: path("/d/e"), owner: Some(access.owner), group: Some(access.group) });
+            w.admin(ns::Chmod { path: path("/d/e"), mode: access.mode });
+            w.admin(SetAcl {
+                path: path("/d/e"),
+                access: Some(AclEdit::Replace(access.acl().entries().collect())),
+                default: None,
+            });
+            op(w, who, rename("/d/e", "/p/n"))
+        }),
         of("remove", 3, 0, false, |w, who| op(w, who, ns::Remove { path: path("/d/f") })),
         of("rmdir", 3, 0, false, |w, who| op(w, who, ns::Rmdir { path: path("/d/e") })),
         of("remove any", 3, 0, false, |w, who| op(w, who, ns::RemoveAny { path: path("/d/e") })),
@@ -434,6 +446,64 @@ fn minimal_default_acl_replaces_the_umask_only() {
     w.check();
 }
 
+/// As for a umask: what no client asked for limits nothing.
+#[test]
+fn usual_modes_do_not_limit_a_default_acl() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    w.file(&owner, "/f", 0o644 | ns::USUAL_MODE);
+    w.mkdir(&owner, "/e", 0o755 | ns::USUAL_MODE);
+    assert_eq!((w.stat("/f").access.mode, w.stat("/e").access.mode), (0o644, 0o755), "no default ACL");
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    w.admin(modify("/d", "default:user:6:rwx,default:group::rwx,default:other::r-x"));
+    w.file(&owner, "/d/f", 0o644 | ns::USUAL_MODE);
+    assert_eq!(w.acl("/d/f"), "user::rw-,user:6:rwx,group::rwx,mask::rw-,other::r--");
+    let hidden = ns::OpenWrite {
+        posc: true,
+        mkpath: true,
+        mode: 0o644 | ns::USUAL_MODE,
+        ..open(&owner, "/d/a/b/h", WriteMode::NewOnly)
+    };
+    let writer = w.by(&owner, hidden).unwrap().writer;
+    w.close(&owner, writer, 1);
+    assert_eq!(w.acl("/d/a/b/h"), w.acl("/d/f"));
+    w.mkdir(&owner, "/d/e", 0o755 | ns::USUAL_MODE);
+    for at in ["/d/a", "/d/a/b", "/d/e"] {
+        assert!(w.acl(at).starts_with("user::rwx,user:6:rwx,group::rwx,mask::rwx,other::r-x,default:"), "{}", w.acl(at));
+    }
+    w.check();
+}
+
+#[test]
+fn new_file_needs_the_right_to_pass_even_a_directory_that_is_made_for_it() {
+    let w = World::new();
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    w.admin(modify("/d", "default:user::rw,default:group::rwx,default:other::---"));
+    for posc in [false, true] {
+        let create = ns::OpenWrite { mkpath: true, posc, ..open(&eve(), "/d/new/f", WriteMode::NewOnly) };
+        let denied = w.by(&eve(), create).unwrap_err();
+        assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
+    }
+    let none = w.read(|read| ns::stat(read, &Actor::admin(), &path("/d/new"))).unwrap_err();
+    assert_eq!(none.code(), ErrorCode::NotFound, "the directory is not made either");
+    w.check();
+}
+
+#[test]
+fn removal_of_entries_makes_no_default_acl() {
+    let (w, admin) = (World::new(), Actor::admin());
+    w.mkdir(&admin, "/d", 0o777);
+    let names = |text: &str| parse_acl_names(text, &|_, _| None).unwrap();
+    let remove = || AclEdit::Remove(names("user:6,group:7").access);
+    w.admin(SetAcl { path: path("/d"), access: Some(remove()), default: Some(remove()) });
+    assert_eq!(w.acl("/d"), "user::rwx,group::rwx,other::rwx");
+    // One that is there stays, without these entries.
+    w.admin(modify("/d", "default:user:6:r,default:other::---"));
+    w.admin(SetAcl { path: path("/d"), access: None, default: Some(remove()) });
+    assert!(w.acl("/d").ends_with("other::rwx,default:user::rwx,default:group::rwx,default:other::---"));
+    w.check();
+}
+
 #[test]
 fn file_removed_during_its_overwrite_comes_back_with_its_acl() {
     let (w, owner) = (World::new(), actor(5, &[5]));
@@ -451,6 +521,62 @@ fn file_removed_during_its_overwrite_comes_back_with_its_acl() {
     let content = ns::Committed { len: 5, sums: None, mtime: None };
     let commit = ns::Commit { writer: over.writer, content, completion: ns::Completion::ByClient };
     assert_eq!(w.by(&owner, commit).unwrap_err().code(), ErrorCode::Denied);
+    w.check();
+}
+
+/// A manager commits for the writer, and may do everything.
+#[test]
+fn removed_file_does_not_come_back_for_a_writer_that_could_not_create_it() {
+    let (w, admin) = (World::new(), Actor::admin());
+    let content = ns::Committed { len: 5, sums: None, mtime: None };
+    let commit = |writer| ns::Commit { writer, content, completion: ns::Completion::ByClient };
+    w.mkdir(&admin, "/d", 0o755);
+    let begins = || {
+        w.file(&admin, "/d/f", 0o666);
+        let over = w.by(&eve(), open(&eve(), "/d/f", WriteMode::Replace)).unwrap();
+        w.admin(ns::Remove { path: path("/d/f") });
+        over
+    };
+    let kept = begins();
+    let refused = w.by(&admin, commit(kept.writer)).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Denied, "{refused}");
+    assert_eq!(w.read(|read| ns::stat(read, &admin, &path("/d/f"))).unwrap_err().code(), ErrorCode::NotFound);
+    // Later she may, and goes on with what was kept.
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o777 });
+    let ns::OpenKind::Upload(upload) = kept.kind else { panic!("{:?}", kept.kind) };
+    let resume = || ns::OpenWrite { resume: Some(ns::Resume::Upload(upload)), ..open(&eve(), "/d/f", WriteMode::Update) };
+    let resumed = w.by(&eve(), resume()).unwrap();
+    w.close(&admin, resumed.writer, 5);
+    assert_eq!(w.stat("/d/f").owner(), PrincipalId(EVE));
+    w.admin(ns::Remove { path: path("/d/f") });
+    // The right at the open counts, even if it is gone at the close of a manager; and if it came later, it is too late.
+    let over = begins();
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o755 });
+    w.close(&admin, over.writer, 5);
+    w.admin(ns::Remove { path: path("/d/f") });
+    let over = begins();
+    w.admin(ns::Chmod { path: path("/d"), mode: 0o777 });
+    assert_eq!(w.by(&eve(), commit(over.writer)).unwrap_err().code(), ErrorCode::Denied);
+    w.check();
+}
+
+/// As with open(2): the mode of a new file does not limit the open that creates it.
+#[test]
+fn creator_of_a_file_comes_back_to_it_whatever_its_mode_is() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    let create = ns::OpenWrite { mode: 0o444, ..open(&owner, "/f", WriteMode::NewOnly) };
+    w.by(&owner, create).unwrap();
+    let again = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap();
+    // A file that was given away belongs to somebody else.
+    w.admin(ns::Chown { path: path("/f"), owner: Some(PrincipalId(7)), group: None });
+    let denied = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap_err();
+    assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
+    w.admin(ns::Chown { path: path("/f"), owner: Some(PrincipalId(5)), group: None });
+    w.close(&owner, again.writer, 3);
+    // It is complete, so its mode counts.
+    let denied = w.by(&owner, open(&owner, "/f", WriteMode::Update)).unwrap_err();
+    assert_eq!(denied.code(), ErrorCode::Denied, "{denied}");
     w.check();
 }
 
@@ -472,6 +598,44 @@ fn units_of_a_striped_file_may_be_written_by_whom_its_acl_lets() {
         ..open(&eve(), "/d/s", WriteMode::Update)
     };
     w.by(&eve(), unit).unwrap();
+    w.check();
+}
+
+/// The units were made with the access that the file had then.
+#[test]
+fn units_of_a_striped_file_follow_the_access_of_the_file() {
+    let (w, owner) = (World::new(), actor(5, &[5]));
+    w.mkdir(&Actor::admin(), "/d", 0o777);
+    let stripe = types::Stripe::new(2, 64 << 10).unwrap();
+    let units = vec![types::Placement::single_node(); 2];
+    let placement = types::Placement { group: types::GroupId::STRIPED, in_sync: Vec::new() };
+    let stripe = Some(ns::NewStripe { stripe, units, secret: types::striping::WriteSecret(5) });
+    let create = ns::OpenWrite { placement, stripe, mode: 0o400, ..open(&owner, "/d/s", WriteMode::NewOnly) };
+    let opened = w.by(&owner, create).unwrap();
+    let unit = |who: &Actor, of: ns::WriterToken, unit| ns::OpenWrite {
+        unit_of: Some(of),
+        client: ns::unit_writer(who.principal, of.object, unit),
+        ..open(who, "/d/s", WriteMode::Update)
+    };
+    for number in 0..2 {
+        // Whatever the mode is: the file is the owner's own new one.
+        let part = w.by(&owner, unit(&owner, opened.writer, number)).unwrap();
+        w.admin(ns::Interrupt { writer: part.writer, kept_len: 3 });
+    }
+    w.admin(ns::EndStriped { writer: opened.writer });
+    let resume = |op| ns::OpenWrite { resume: Some(ns::Resume::Visible), ..op };
+    let goes_on = || w.by(&eve(), resume(open(&eve(), "/d/s", WriteMode::Update)));
+    assert_eq!(goes_on().unwrap_err().code(), ErrorCode::Denied);
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:rw"))).unwrap();
+    let again = goes_on().unwrap();
+    w.by(&eve(), resume(unit(&eve(), again.writer, 0))).unwrap();
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:r"))).unwrap();
+    for (number, about) in [(0, "the one that she has open"), (1, "the other one")] {
+        let denied = w.by(&eve(), resume(unit(&eve(), again.writer, number))).unwrap_err();
+        assert_eq!(denied.code(), ErrorCode::Denied, "{about}: {denied}");
+    }
+    w.by(&owner, modify("/d/s", &format!("user:{EVE}:w"))).unwrap();
+    w.by(&eve(), resume(unit(&eve(), again.writer, 1))).unwrap();
     w.check();
 }
 
@@ -513,11 +677,56 @@ fn owners_give_files_to_their_own_groups_and_nobody_keeps_a_foreign_set_id() {
     w.admin(ns::Chown { path: path("/d"), owner: Some(PrincipalId(7)), group: Some(PrincipalId(52)) });
     assert_eq!(mode("/d"), 0o2777);
     w.mkdir(&owner, "/d/e", 0o755);
-    w.file(&owner, "/d/f", 0o2755);
-    w.file(&actor(8, &[52]), "/d/g", 0o2755);
+    for (who, at) in [(&owner, "/d/f"), (&actor(8, &[52]), "/d/g")] {
+        w.by(who, ns::OpenWrite { mode: 0o2755, ..open(who, at, WriteMode::NewOnly) }).unwrap();
+    }
     assert_eq!((mode("/d/e"), w.stat("/d/e").access.group), (0o2755, PrincipalId(52)));
     assert_eq!((mode("/d/f"), w.stat("/d/f").access.group), (0o755, PrincipalId(52)));
     assert_eq!(mode("/d/g"), 0o2755);
+    w.check();
+}
+
+/// Otherwise a program would run with the rights of its owner and group, and do what somebody else has written.
+#[test]
+fn whoever_writes_a_file_takes_its_set_id_bits() {
+    let (w, owner) = (World::new(), actor(5, &[50]));
+    w.admin(ns::Chmod { path: path("/"), mode: 0o777 });
+    let mode = || w.stat("/f").access.mode;
+    let fresh = |mode| {
+        let _ = w.by(&Actor::admin(), ns::Remove { path: path("/f") });
+        w.file(&owner, "/f", 0o777);
+        w.by(&owner, ns::Chmod { path: path("/f"), mode }).unwrap();
+    };
+    for how in [WriteMode::Replace, WriteMode::Update] {
+        // The group may not execute the last one, so its bit has another meaning.
+        for (before, after) in [(0o6777, 0o777), (0o2777, 0o777), (0o1666, 0o1666), (0o6767, 0o2767)] {
+            for who in [&eve(), &owner] {
+                fresh(before);
+                let writer = w.by(who, open(who, "/f", how)).unwrap().writer;
+                assert_eq!(mode(), before, "nothing is written yet");
+                // A manager records the end.
+                w.close(&Actor::admin(), writer, 5);
+                assert_eq!(mode(), after, "{how:?} of {before:o} by {}", who.principal);
+            }
+            fresh(before);
+            let writer = w.by(&Actor::admin(), open(&Actor::admin(), "/f", how)).unwrap().writer;
+            w.close(&Actor::admin(), writer, 5);
+            assert_eq!(mode(), before, "the administrator may");
+        }
+    }
+    // Also if the writer is lost.
+    fresh(0o6777);
+    let writer = w.by(&eve(), open(&eve(), "/f", WriteMode::Update)).unwrap().writer;
+    w.admin(ns::Interrupt { writer, kept_len: 3 });
+    assert_eq!(mode(), 0o777);
+    // A file that is made again at the close is the writer's, with the group of the old one. Not even the administrator gives it such rights.
+    for (who, before, after) in [(eve(), 0o6767, 0o767), (Actor::admin(), 0o6777, 0o777), (owner.clone(), 0o6767, 0o2767)] {
+        fresh(before);
+        let writer = w.by(&who, open(&who, "/f", WriteMode::Replace)).unwrap().writer;
+        w.admin(ns::Remove { path: path("/f") });
+        w.close(&who, writer, 5);
+        assert_eq!((w.stat("/f").owner(), mode()), (who.principal, after));
+    }
     w.check();
 }
 
@@ -630,6 +839,20 @@ fn damaged_acls_are_refused() {
                 bytes[byte] ^= bits;
                 let _ = try_with(bytes);
             }
+        }
+        // A field twice, a field before its place, and an entry that marks a default ACL with more than nothing.
+        let tail = &value[at..];
+        let is_entry = value.ends_with(&[0x87, 0, 0]);
+        let mut marked = value.clone();
+        marked.truncate(value.len() - 1);
+        marked.extend_from_slice(&[1, 7]);
+        for bad in [[value, tail].concat(), [value, &[0x01, 0, 0][..]].concat(), marked] {
+            if bad.len() == value.len() + 1 && !is_entry {
+                continue;
+            }
+            let results = try_with(bad);
+            let is_damage = |result: &Result<Inode, NsError>| matches!(result, Err(NsError::Damaged { .. }));
+            assert!(is_damage(&results.0) || is_damage(&results.1), "{}", key.escape_ascii());
         }
         // A tag that this version does not know, as an older one does not know that of an ACL.
         let mut newer = value.clone();

@@ -39,6 +39,10 @@ fn ask_all(w: &World, who: &Actor, at: &str, upload: UploadId) -> Vec<Asked> {
     }
     add("list_xattrs".into(), w.read(|r| ns::list_xattrs(r, who, &of()).map(drop)));
     add("policy_for".into(), w.read(|r| ns::policy_for(r, who, &p()).map(drop)));
+    for (how, mkpath) in [(WriteMode::NewOnly, false), (WriteMode::NewOnly, true), (WriteMode::Replace, true)] {
+        let request = ns::OpenWrite { mkpath, ..open(who, at, how) };
+        add(format!("policy_for_new {how:?} {mkpath}"), w.read(|r| ns::policy_for_new(r, who, &request).map(drop)));
+    }
     fn done<O: Operation + Send + 'static>(w: &World, who: &Actor, op: O) -> Result<(), NsError> {
         w.by(who, op).map(drop)
     }

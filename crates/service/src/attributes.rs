@@ -139,7 +139,7 @@ impl Service {
     /// file reads nothing that a power failure could undo.
     pub(crate) fn show(&self, caller: &Caller, inode: &Inode) -> Stat {
         let actor = caller.actor();
-        let allowed = |want| namespace::permit(&actor, &inode.access, want, &String::new).is_ok();
+        let allowed = |want| namespace::allows(&actor, &inode.access, want);
         let (mut len, mut is_unfinished) = (inode.len(), false);
         if let Kind::File(content) = &inode.kind
             && let FileState::Open(_) = content.state

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use namespace::{
     Chmod, Chown, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
-    Rmdir, SetAcl, Sums, Symlink, Utimes,
+    Rmdir, SetAcl, Sums, Symlink, USUAL_MODE, Utimes,
 };
 use types::striping::StripedOpenWrite;
 use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, PrincipalId, RequestNumber, Timestamp};
@@ -53,7 +53,7 @@ pub enum Change {
     Chmod {
         /// The name.
         path: NsPath,
-        /// The new bits; only the lowest nine are used.
+        /// The new bits; only the lowest nine are used. A directory keeps its set-group-ID and sticky bits.
         mode: u16,
     },
     /// Gives a file another name.
@@ -126,13 +126,15 @@ impl Service {
         let (verb, by) = (change.verb(), By::caller(caller).numbered(request));
         match change {
             Change::Mkdir { path, mode, parents } => {
-                let mode = if mode & 0o777 == 0 { DIRECTORY_MODE } else { mode & 0o777 };
+                let mode = if mode & 0o777 == 0 { DIRECTORY_MODE | USUAL_MODE } else { mode & 0o777 };
                 self.submit(by, verb, Mkdir { path, mode, parents }, answer);
             }
             Change::Remove(path) => self.submit(by.urgently(), verb, RemoveAny { path }, answer),
             Change::Rmdir(path) => self.submit(by.urgently(), verb, Rmdir { path }, answer),
             Change::Rename { from, to } => self.submit(by, verb, Rename { from, to, replace: true }, answer),
-            Change::Chmod { path, mode } => self.submit(by, verb, Chmod { path, mode: mode & 0o777 }, answer),
+            Change::Chmod { path, mode } => {
+                self.submit(by, verb, Chmod { path, mode: mode & 0o777 | Chmod::NINE_BITS }, answer);
+            }
             Change::Link { existing, new } => self.submit(by, verb, Link { existing, new }, answer),
             Change::Symlink { path, target } => self.submit(by, verb, Symlink { path, target }, answer),
             Change::Chown { path, owner, group } => self.submit(by, verb, Chown { path, owner, group }, answer),

@@ -3,6 +3,7 @@
 //!
 //! Equal requests share one read. A read stops when nobody waits for it any more. The result is kept with the file.
 
+mod permission;
 mod reading_through;
 mod verified;
 
@@ -20,6 +21,7 @@ use node::{ChecksumFailure, ObjectDigest, SumRequest, Summed};
 use parking_lot::{Condvar, Mutex};
 use types::{Adler32, Crc32c, DigestKind, ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
 
+use self::permission::permit_handle;
 use self::reading_through::read_through;
 use self::verified::{not_summed, read_granted};
 use crate::answer::{Answer, AnyAnswer};
@@ -383,7 +385,7 @@ impl From<Sums> for FileSums {
 impl Service {
     /// The checksums of the file at `path`. If they are unknown, the file is read, which takes time.
     pub fn checksums(&self, caller: &Caller, path: &NsPath, answer: impl Answer<FileSums>) {
-        match self.inode_at(caller, &"checksum", path) {
+        match self.inode_to_sum(caller, path) {
             Ok(inode) => self.checksums_of(caller, path, &inode, answer),
             Err(error) => answer.give(Err(error)),
         }
@@ -399,7 +401,7 @@ impl Service {
             );
             return answer.give(Err(Error::new(ErrorCode::Unsupported, text)));
         }
-        match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
+        match self.names.read(|read| permit_handle(caller, file, namespace::stat_ino(read, file.ino)?)) {
             Ok(inode) => self.checksums_of(caller, &file.path, &inode, answer),
             Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
         }
@@ -421,7 +423,7 @@ impl Service {
     /// A checksum that is not always kept, of the file at `path`. If nobody has asked for it since the file has this
     /// content, the file is read, which takes time. Then it is kept.
     pub fn digest(&self, caller: &Caller, path: &NsPath, kind: DigestKind, mut answer: impl Answer<Vec<u8>>) {
-        let inode = match self.inode_at(caller, &"checksum", path) {
+        let inode = match self.inode_to_sum(caller, path) {
             Ok(inode) => inode,
             Err(error) => return answer.give(Err(error)),
         };

@@ -26,7 +26,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The same, with this checksum of each complete file, where it is known.
+    /// The same, with this checksum of each complete file, where it is known and the caller may have it.
     #[must_use]
     pub fn with_digests(self, kind: DigestKind) -> Self {
         Self { digest: Some(kind), ..self }
@@ -39,9 +39,9 @@ pub struct ListEntry<'a> {
     pub name: &'a [u8],
     /// The attributes, if they were requested.
     pub stat: Option<Stat>,
-    /// The checksums of a complete file, if they are known.
+    /// The checksums of a complete file, if they are known. Only with attributes, and only of a file that the caller may read.
     pub sums: Option<FileSums>,
-    /// The one of [`Listing::with_digests`], if it is known.
+    /// The one of [`Listing::with_digests`], if it is known; as `sums`.
     pub digest: Option<Vec<u8>>,
 }
 
@@ -87,9 +87,12 @@ impl Service {
                 let more =
                     namespace::list_visit(read, listing.directory, from, ENTRIES_PER_VIEW, &mut |name, inode| {
                         let stat = listing.with_stat.then(|| self.show_to(session, &caller, inode));
-                        let sums = inode.content().and_then(|content| content.sums).map(FileSums::from);
+                        // Without attributes, nobody has checked that the caller may pass the directory.
+                        let may_sum = stat.as_ref().is_some_and(|stat| stat.is_readable);
+                        let of_file = inode.content().filter(|_| may_sum);
+                        let sums = of_file.and_then(|content| content.sums).map(FileSums::from);
                         let kept = |kind| namespace::kept_digest(read, inode, kind).ok().flatten();
-                        let digest = listing.digest.and_then(kept);
+                        let digest = listing.digest.filter(|_| may_sum).and_then(kept);
                         if visit(ListEntry { name, stat, sums, digest }).is_break() {
                             full = true;
                             return ControlFlow::Break(());

@@ -19,7 +19,7 @@ use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::creates::{Create, Creates, ReplicatedCreate};
 use crate::error::Error;
-use crate::opening::{Hints, mode_or_usual, to_manager};
+use crate::opening::{Hints, mode_asked, to_manager};
 use crate::service::{Role, Service};
 use crate::session::Session;
 use crate::writer_memory::Room;
@@ -108,7 +108,7 @@ impl Service {
         }
         let op = OpenWrite {
             mkpath: true,
-            mode: mode_or_usual(mode),
+            mode: mode_asked(mode),
             expected_len: Some(len),
             ..OpenWrite::new(path, how(replace), caller.client.clone(), self.settings.config.boot)
         };
@@ -183,7 +183,7 @@ impl<A: Answer<()>> NewFiles<A> {
             Role::Alone { .. } => {
                 let op = OpenWrite {
                     mkpath: true,
-                    mode: mode_or_usual(mode),
+                    mode: mode_asked(mode),
                     expected_len: Some(data.len() as u64),
                     ..OpenWrite::new(path, how(replace), caller.client.clone(), service.settings.config.boot)
                 };

@@ -9,8 +9,8 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, IS_ENDING, NsError, OpenKind, OpenWrite, OpenedWrite, Sharing, WriteMode,
-    WriterKind, WriterRecord, WriterToken,
+    AccessKind, Content, Durability, FileState, IS_ENDING, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, Sharing,
+    WriteMode, WriterKind, WriterRecord, WriterToken,
 };
 use types::capability::{Capability, PathHash, Rights};
 use types::{
@@ -99,7 +99,7 @@ impl OpenService {
 
     fn open_new(self: &Arc<Self>, opening: Opening) {
         let Opening { open_request, op, .. } = &opening;
-        let policy = self.names.read(|read| namespace::policy_for(read, &open_request.actor, &op.path));
+        let policy = self.names.read(|read| namespace::policy_for_new(read, &open_request.actor, op));
         let policy = match policy {
             Ok(policy) => policy.unwrap_or_default(),
             Err(error) => return opening.refuse(error),
@@ -238,6 +238,10 @@ impl OpenService {
             let Some(content) = inode.content().copied() else {
                 return Err(NsError::IsDirectory(path.to_string()));
             };
+            // The namespace requires it again. But until then stores are fenced, and a store may take the file over.
+            if !matches!(opening.op.resume, Some(Resume::Upload(_))) {
+                namespace::permit(actor, &inode.access, AccessKind::Write, &|| path.to_string())?;
+            }
             Ok((content, inode.access.mode))
         });
         let (content, mode) = match found {
@@ -363,7 +367,7 @@ impl OpenService {
         let Opening { open_request, op, answer } = opening;
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
-        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
+        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode_bits());
         let (sharing, goes_on) = (op.sharing, op.resume.is_some());
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);

@@ -386,12 +386,22 @@ impl Access {
         }
     }
 
-    /// The mode of a copy that cannot have the further entries. Its group bits are what the owning group gets, and not the mask, which may be more.
+    /// The mode of a copy that cannot have the further entries, with which nobody gets more than with them. A named user of the copy is in its group or
+    /// among the others, and a member of a named group is among the others, so these get no more than such an entry gives. The mask limits the group bits
+    /// no longer, so they are what the owning group gets at most.
     #[must_use]
     pub fn mode_without_acl(&self) -> u16 {
         let Some(extended) = &self.extended else { return self.mode };
-        let group = extended.group.and(Permissions::of_mode(self.mode, 3));
-        self.mode & !0o070 | u16::from(group.bits()) << 3
+        let mask = Permissions::of_mode(self.mode, 3);
+        let (mut group, mut other) = (extended.group.and(mask), Permissions::of_mode(self.mode, 0));
+        for NamedEntry { who, permissions } in extended.named.iter() {
+            let given = permissions.and(mask);
+            other = other.and(given);
+            if matches!(who, Named::User(_)) {
+                group = group.and(given);
+            }
+        }
+        self.mode & !0o077 | u16::from(group.bits()) << 3 | u16::from(other.bits())
     }
 
     /// Replaces the access ACL, and with it the nine lowest bits of the mode.

@@ -15,8 +15,20 @@ use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, permit};
 pub struct Chmod {
     /// The path.
     pub path: NsPath,
-    /// New bits (`07777`).
+    /// New bits (`07777`), or the nine lowest ones with [`Chmod::NINE_BITS`].
     pub mode: u16,
+}
+
+impl Chmod {
+    /// Added to the mode if the client's protocol has the nine lowest bits only. A directory then keeps its set-group-ID and sticky bits: the client can
+    /// neither see nor mean them.
+    pub const NINE_BITS: u16 = 1 << 15;
+
+    /// The bits of an inode that has had these.
+    fn applied_to(&self, before: u16, is_dir: bool) -> u16 {
+        let kept = if is_dir { before & 0o3000 } else { 0 };
+        if self.mode & Self::NINE_BITS == 0 { self.mode & 0o7777 } else { self.mode & 0o777 | kept }
+    }
 }
 
 /// Sets owner or group. The administrator may; an owner may give the file to another of its own groups.
@@ -65,7 +77,8 @@ pub(crate) fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
 /// See [`Chmod`].
 pub fn chmod(txn: &mut dyn Txn, ctx: &Context, request: &Chmod) -> Result<(), NsError> {
     let mut located = find_own(txn, ctx, &request.path)?;
-    located.inode.access.mode = request.mode & 0o7777;
+    let is_dir = located.inode.is_dir();
+    located.inode.access.mode = request.applied_to(located.inode.access.mode, is_dir);
     located.inode.access.keep_setgid_for(&ctx.actor);
     store(txn, ctx, located);
     Ok(())
@@ -92,7 +105,7 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
     let is_given = request.owner.is_some() || request.group.is_some();
     if is_given && !located.inode.is_dir() {
         let access = &mut located.inode.access;
-        access.mode &= if access.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+        access.drop_set_id();
         access.keep_setgid_for(actor);
     }
     store(txn, ctx, located);

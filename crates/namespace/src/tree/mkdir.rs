@@ -4,7 +4,7 @@ use kv::Txn;
 use types::{Ino, NsPath};
 
 use crate::tree::inode::{DirectoryRecord, Kind};
-use crate::tree::new_access::access_of_directory;
+use crate::tree::new_access::{USUAL_MODE, access_of_directory};
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
 use crate::tree::walk::{Last, MissingName, Resolved, Walk, walk};
 use crate::trees::totals::{Touch, adjust};
@@ -24,7 +24,7 @@ pub struct MkdirResult {
 pub struct Mkdir {
     /// The path.
     pub path: NsPath,
-    /// Permission bits of the new directories.
+    /// Permission bits of the new directories. With [`USUAL_MODE`] if nobody asked for them.
     pub mode: u16,
     /// Also create the missing parents. Succeed if all exist.
     pub parents: bool,
@@ -75,8 +75,7 @@ pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, la
                 return Err(NsError::NotFound(path.to_string(), "directory on the way"));
             }
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
-            // No client has asked for a mode. As a umask, the usual one does not limit a default ACL.
-            let mode = if dir.has_default_acl { 0o777 } else { ctx.limits.mkpath_mode };
+            let mode = ctx.limits.mkpath_mode | USUAL_MODE;
             let (parent, _) = make_way(txn, ctx, path, dir, names, mode)?;
             Ok(Resolved { parent, name: last_name, entry: None, only_directory: false })
         }

@@ -318,7 +318,8 @@ fn decode_dentry_apart(value: &[u8], acl: &mut AclPlace) -> Result<Dentry, BadVa
             from.tags_with_rest(|tag, field, rest| {
                 match tag {
                     TAG_ACL => *acl = Some(place(value, field, rest)),
-                    TAG_DEFAULT_ACL => has_default_acl = true,
+                    TAG_DEFAULT_ACL if field.is_empty() => has_default_acl = true,
+                    TAG_DEFAULT_ACL => return Err(BadValue::Damaged("its mark of a default ACL is not empty")),
                     _ => return Ok(false),
                 }
                 Ok(true)
@@ -384,8 +385,19 @@ pub(crate) fn get_directory(read: &dyn Read, ino: Ino) -> Result<(Inode, Directo
             let dir = dir.clone();
             Ok((inode, dir))
         }
-        _ => Err(BadValue::Damaged("an entry says that this is a directory").at(&keys::inode(ino))),
+        _ => Err(no_directory(ino)),
     }
+}
+
+/// What a walk needs of a directory, from its record.
+pub(crate) fn get_dir(read: &dyn Read, ino: Ino) -> Result<Dir, NsError> {
+    let Inode { ino, access, kind, .. } = get_record(read, ino)?;
+    let Kind::Directory(DirectoryRecord { tree, default_acl, .. }) = kind else { return Err(no_directory(ino)) };
+    Ok(Dir { ino, access, tree, has_default_acl: default_acl.is_some() })
+}
+
+fn no_directory(ino: Ino) -> NsError {
+    BadValue::Damaged("an entry says that this is a directory").at(&keys::inode(ino))
 }
 
 /// Where an inode's record is stored.

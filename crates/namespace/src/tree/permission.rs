@@ -64,6 +64,19 @@ impl Access {
             self.mode &= !0o2000;
         }
     }
+
+    /// Takes the set-user-ID bit off a file, and the set-group-ID bit if the group may execute it. Otherwise that bit has another meaning.
+    pub(crate) fn drop_set_id(&mut self) {
+        self.mode &= if self.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+    }
+
+    /// The same for a file that `principal` has written, as in Linux: nobody runs with another's rights what somebody else has written. The
+    /// administrator's files keep their bits.
+    pub(crate) fn drop_set_id_for(&mut self, principal: PrincipalId) {
+        if principal != PrincipalId(0) {
+            self.drop_set_id();
+        }
+    }
 }
 
 /// The kind of access.
@@ -77,6 +90,18 @@ pub enum AccessKind {
     Pass,
     /// Change mode, group, ACL, or times: owners only.
     Own,
+}
+
+impl AccessKind {
+    /// The permission that it needs. `None`: none gives it.
+    const fn permission(self) -> Option<Permissions> {
+        match self {
+            Self::Read => Some(Permissions::READ),
+            Self::Write => Some(Permissions::WRITE),
+            Self::Pass => Some(Permissions::PASS),
+            Self::Own => None,
+        }
+    }
 }
 
 /// Denies an actor that names another principal's client. The administrator may, to end abandoned writes. `what` is for the message.
@@ -94,67 +119,36 @@ pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> 
 
 /// Denies the request, and names the rule, unless `actor` may do `want` to an inode with `access`. `what` is for the message.
 pub fn permit(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> Result<(), NsError> {
+    if allows(actor, access, want) { Ok(()) } else { Err(denied(actor, access, want, what)) }
+}
+
+/// Whether `actor` may do `want` to an inode with `access`. For decisions that deny nothing: [`permit`] also says why not.
+#[must_use]
+pub fn allows(actor: &Actor, access: &Access, want: AccessKind) -> bool {
+    let is_owner = actor.principal == access.owner;
+    let Some(wanted) = want.permission() else { return is_owner || actor.is_admin() };
     if actor.is_admin() {
-        return Ok(());
+        return true;
     }
-    let owner = actor.principal == access.owner;
-    let wanted = match want {
-        AccessKind::Own => {
-            return if owner {
-                Ok(())
-            } else {
-                let rule = format!("only its owner ({}) may, you are {}", access.owner, actor.principal);
-                Err(NsError::Denied { path: what(), rule })
-            };
-        }
-        AccessKind::Read => Permissions::READ,
-        AccessKind::Write => Permissions::WRITE,
-        AccessKind::Pass => Permissions::PASS,
+    let shift = match &access.extended {
+        _ if is_owner => 6,
+        Some(extended) => return acl_allows(actor, access, extended, wanted),
+        None if actor.groups.contains(&access.group) => 3,
+        None => 0,
     };
-    let (shift, class) = if owner {
-        (6, "owner")
-    } else if let Some(extended) = &access.extended {
-        return permit_by_acl(actor, access, extended, wanted, what);
-    } else if actor.groups.contains(&access.group) {
-        (3, "group")
-    } else {
-        (0, "others")
-    };
-    if Permissions::of_mode(access.mode, shift).has(wanted) {
-        return Ok(());
-    }
-    let rule = format!(
-        "mode {:04o} of owner {} group {} gives {class} no {}, and you are {}",
-        access.mode,
-        access.owner,
-        access.group,
-        letter(wanted),
-        actor.principal
-    );
-    Err(NsError::Denied { path: what(), rule })
+    Permissions::of_mode(access.mode, shift).has(wanted)
 }
 
 /// The algorithm of acl(5) for an actor that is not the owner: the entry of its name decides, or those of its groups, or that of others. One group
 /// that grants is enough. The mask limits all but the last.
-fn permit_by_acl(
-    actor: &Actor,
-    access: &Access,
-    extended: &ExtendedAcl,
-    wanted: Permissions,
-    what: &dyn Fn() -> String,
-) -> Result<(), NsError> {
+fn acl_allows(actor: &Actor, access: &Access, extended: &ExtendedAcl, wanted: Permissions) -> bool {
     let mask =
         if planted::is(Bug::MaskIsIgnored) { Permissions::from_bits(7) } else { Permissions::of_mode(access.mode, 3) };
     let mut in_group = actor.groups.contains(&access.group);
     let mut grants = in_group && extended.group.has(wanted);
     for entry in extended.named.iter() {
         match entry.who {
-            Named::User(user) if user == actor.principal => {
-                return match entry.permissions.and(mask).has(wanted) {
-                    true => Ok(()),
-                    false => Err(denied(actor, access, &[entry.into()], wanted, what)),
-                };
-            }
+            Named::User(user) if user == actor.principal => return entry.permissions.and(mask).has(wanted),
             Named::User(_) => {}
             Named::Group(group) => {
                 if actor.groups.contains(&group) && !(planted::is(Bug::FirstGroupDecides) && in_group) {
@@ -164,35 +158,55 @@ fn permit_by_acl(
             }
         }
     }
-    let granted = if in_group { grants && mask.has(wanted) } else { Permissions::of_mode(access.mode, 0).has(wanted) };
-    if granted {
-        return Ok(());
-    }
-    let deciding = if in_group {
-        groups_of(actor, access, extended)
-    } else {
-        vec![AclEntry { tag: AclTag::Other, permissions: Permissions::of_mode(access.mode, 0) }]
-    };
-    Err(denied(actor, access, &deciding, wanted, what))
+    if in_group { grants && mask.has(wanted) } else { Permissions::of_mode(access.mode, 0).has(wanted) }
 }
 
-/// The entries of the actor's groups.
-fn groups_of(actor: &Actor, access: &Access, extended: &ExtendedAcl) -> Vec<AclEntry> {
+/// The error for a request that [`allows`] refuses.
+#[cold]
+fn denied(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> NsError {
+    let rule = match (want.permission(), &access.extended) {
+        (None, _) => format!("only its owner ({}) may, you are {}", access.owner, actor.principal),
+        (Some(wanted), Some(extended)) if actor.principal != access.owner => {
+            rule_of_acl(actor, access, &deciding(actor, access, extended), wanted)
+        }
+        (Some(wanted), _) => {
+            let class = if actor.principal == access.owner {
+                "owner"
+            } else if actor.groups.contains(&access.group) {
+                "group"
+            } else {
+                "others"
+            };
+            format!(
+                "mode {:04o} of owner {} group {} gives {class} no {}, and you are {}",
+                access.mode,
+                access.owner,
+                access.group,
+                letter(wanted),
+                actor.principal
+            )
+        }
+    };
+    NsError::Denied { path: what(), rule }
+}
+
+/// The entries that decide about an actor that is not the owner: that of its name, those of its groups, or that of others.
+fn deciding(actor: &Actor, access: &Access, extended: &ExtendedAcl) -> Vec<AclEntry> {
+    if let Some(own) = extended.named.iter().find(|entry| entry.who == Named::User(actor.principal)) {
+        return vec![own.into()];
+    }
     let owning = AclEntry { tag: AclTag::OwningGroup, permissions: extended.group };
     let is_of = |entry: &NamedEntry| matches!(entry.who, Named::Group(group) if actor.groups.contains(&group));
     let named = extended.named.iter().filter(is_of).map(AclEntry::from);
-    actor.groups.contains(&access.group).then_some(owning).into_iter().chain(named).collect()
+    let groups: Vec<_> = actor.groups.contains(&access.group).then_some(owning).into_iter().chain(named).collect();
+    if !groups.is_empty() {
+        return groups;
+    }
+    vec![AclEntry { tag: AclTag::Other, permissions: Permissions::of_mode(access.mode, 0) }]
 }
 
 /// Names the entries that decided, and the mask where it counts.
-#[cold]
-fn denied(
-    actor: &Actor,
-    access: &Access,
-    entries: &[AclEntry],
-    wanted: Permissions,
-    what: &dyn Fn() -> String,
-) -> NsError {
+fn rule_of_acl(actor: &Actor, access: &Access, entries: &[AclEntry], wanted: Permissions) -> String {
     /// Most entries that the message shows.
     const SHOWN_MAX: usize = 4;
     let mut rule = String::from(if entries.len() == 1 { "the ACL's entry " } else { "the ACL's entries " });
@@ -208,7 +222,7 @@ fn denied(
     }
     let verb = if entries.len() == 1 && !is_masked { "gives" } else { "give" };
     let _ = write!(rule, " {verb} no {}, and you are {}", letter(wanted), actor.principal);
-    NsError::Denied { path: what(), rule }
+    rule
 }
 
 fn letter(wanted: Permissions) -> &'static str {
@@ -217,6 +231,11 @@ fn letter(wanted: Permissions) -> &'static str {
         Permissions::WRITE => "w",
         _ => "x",
     }
+}
+
+/// Whether `actor` may create a file in a directory with this access.
+pub(crate) fn may_create(actor: &Actor, dir: &Access) -> bool {
+    allows(actor, dir, AccessKind::Write) && allows(actor, dir, AccessKind::Pass)
 }
 
 /// Denies the removal from a sticky directory, unless `actor` owns the directory or the entry.
@@ -343,6 +362,7 @@ mod tests {
                     for groups in sets {
                         let result = permit(&actor(id, groups), &access, kind, &|| "/f".into());
                         let expected = expected(grants, id, groups, has_names);
+                        assert_eq!(allows(&actor(id, groups), &access, kind), expected);
                         assert_eq!(result.is_ok(), expected, "{kind:?} by {id} of {groups:?}, {has_names} {grants:?}");
                         cases += 1;
                     }
@@ -351,6 +371,41 @@ mod tests {
             }
         }
         assert_eq!(cases, 512 * 3 * 3 * 8);
+    }
+
+    #[test]
+    fn mode_of_a_copy_without_the_acl_gives_nobody_more() {
+        let (mut kept, mut lost) = (0, 0);
+        for bits in 0..8_u16.pow(4) {
+            let [user, named, group, other] = [0, 3, 6, 9].map(|shift| (bits >> shift & 7) as u8);
+            for mask in [7, 5, 2] {
+                let mut with = Access::new(PrincipalId(OWNER), PrincipalId(OWNING), 0o4700);
+                let entries = vec![
+                    entry(AclTag::User(PrincipalId(NAMED)), user),
+                    entry(AclTag::Group(PrincipalId(FIRST)), named),
+                    entry(AclTag::OwningGroup, group),
+                    entry(AclTag::Other, other),
+                    entry(AclTag::Mask, mask),
+                ];
+                with.set_acl(&with.acl().edited(&AclEdit::Replace(entries)).unwrap());
+                let without = Access { mode: with.mode_without_acl(), extended: None, ..with.clone() };
+                assert_eq!(without.mode & 0o7700, 0o4700);
+                for id in [OWNER, NAMED, OTHER] {
+                    for groups in [&[][..], &[OWNING], &[FIRST], &[OWNING, FIRST]] {
+                        let actor = actor(id, groups);
+                        for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Pass] {
+                            let may = |access: &Access| permit(&actor, access, kind, &String::new).is_ok();
+                            match (may(&with), may(&without)) {
+                                (false, true) => panic!("{actor:?} gains {kind:?}: {with:?} as {:o}", without.mode),
+                                (true, false) => lost += 1,
+                                _ => kept += 1,
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(kept > lost, "{kept} {lost}");
     }
 
     #[test]

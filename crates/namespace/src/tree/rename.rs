@@ -25,7 +25,7 @@ pub struct Renamed {
 
 /// Renames an inode.
 /// - A file can replace a file or link, and a directory an empty directory.
-/// - A directory cannot move below itself.
+/// - A directory cannot move below itself. To move it to another parent needs `w` on it too.
 /// - Directories and files with several links stay in their tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rename {
@@ -64,6 +64,12 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
         return Err(NsError::NotDirectory(format!("{from_path}, which was to be moved to {to_path}")));
     }
     permit(&ctx.actor, &to.parent.access, AccessKind::Write, &|| to_path.to_string())?;
+    // As in Linux: another parent changes the directory itself, its `..`.
+    if let Dentry::Directory(dir) = &entry
+        && from.ino != to.parent.ino
+    {
+        permit(&ctx.actor, &dir.access, AccessKind::Write, &|| from_path.to_string())?;
+    }
     if from.ino == to.parent.ino && from_name == to.name {
         return Ok(Renamed { ino, replaced: None });
     }

@@ -18,7 +18,7 @@ pub struct SetAcl {
     /// The change of the access ACL.
     pub access: Option<AclEdit>,
     /// The change of the default ACL, which only a directory has. Entries of owner, owning group and others that a new one lacks are those of the
-    /// access ACL.
+    /// access ACL. The removal of entries makes no default ACL where there is none.
     pub default: Option<AclEdit>,
 }
 
@@ -37,6 +37,8 @@ pub fn set_acl(txn: &mut dyn Txn, ctx: &Context, request: &SetAcl) -> Result<(),
     match (&mut located.inode.kind, of_default) {
         (_, None) => {}
         (Kind::Directory(dir), Some(AclEdit::Clear)) => dir.default_acl = None,
+        // A removal takes rights away. Without this, it would make a default ACL of the mode, which then replaces the umask of new files.
+        (Kind::Directory(dir), Some(AclEdit::Remove(_))) if dir.default_acl.is_none() => {}
         (Kind::Directory(dir), Some(edit)) => {
             let before = dir.default_acl.take().map_or_else(|| access.acl().without_names(), |acl| *acl);
             dir.default_acl = Some(Box::new(before.edited(edit).map_err(refused)?));

@@ -3,7 +3,7 @@
 use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
-use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
+use crate::tree::node::{Dentry, Dir, get_dentry, get_dir, get_directory, get_record};
 use crate::{AccessKind, Actor, Inode, Kind, NsError, permit};
 
 /// The most symbolic links on one path.
@@ -65,8 +65,7 @@ pub(crate) enum Walk {
 }
 
 pub(crate) fn root(read: &dyn Read) -> Result<Dir, NsError> {
-    let (inode, dir) = get_directory(read, Ino::ROOT)?;
-    Ok(Dir::new(&inode, &dir))
+    get_dir(read, Ino::ROOT)
 }
 
 fn shown(path: &NsPath) -> String {
@@ -76,6 +75,8 @@ fn shown(path: &NsPath) -> String {
 /// Walks `path` for `actor`. Does not yet refuse a file where the path names a directory.
 pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
     let mut dir = root(read)?;
+    // Kept for links that lead there.
+    let mut left_root = None;
     // Most paths have no links, so the walk borrows the names from the path. A link puts owned names in front of the rest.
     let mut from_path = path.components().peekable();
     let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
@@ -101,14 +102,16 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             // Only the target of a link can contain `..`.
             permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
-            let (inode, parent) = get_directory(read, record.parent)?;
-            dir = Dir::new(&inode, &parent);
+            dir = get_dir(read, record.parent)?;
             continue;
         }
         permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
         let entry = match get_dentry(read, dir.ino, name)? {
             Some(Dentry::Directory(next)) if !is_last => {
-                dir = next;
+                let before = std::mem::replace(&mut dir, next);
+                if before.ino == Ino::ROOT {
+                    left_root = Some(before);
+                }
                 continue;
             }
             entry => entry,
@@ -140,8 +143,8 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         if links > LINKS_MAX {
             return Err(NsError::Loop(shown(path)));
         }
-        if target.first() == Some(&b'/') {
-            dir = root(read)?;
+        if target.first() == Some(&b'/') && dir.ino != Ino::ROOT {
+            dir = left_root.take().map_or_else(|| root(read), Ok)?;
         }
         only_directory |= is_last && (target.ends_with(b"/") || target.ends_with(b"/."));
         push_target(&mut from_links, &target)?;
@@ -155,8 +158,7 @@ fn itself(read: &dyn Read, dir: Dir) -> Result<Resolved, NsError> {
         return Ok(Resolved { parent: dir, name: Vec::new(), entry, only_directory: true });
     }
     let (_, record) = get_directory(read, dir.ino)?;
-    let (inode, parent) = get_directory(read, record.parent)?;
-    let parent = Dir::new(&inode, &parent);
+    let parent = get_dir(read, record.parent)?;
     Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true })
 }
 

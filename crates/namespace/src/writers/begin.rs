@@ -90,10 +90,8 @@ pub(crate) fn make_units(
         let client = unit_writer(parent.client.principal, parent.object, number);
         let key = keys::writer_key(&client, &parent.path);
         let content = new_content(object, placement.group, key);
-        // The file holds the unit, so it needs no name. The writer opens it again before its first byte, whatever the mode of the file is, so its
-        // owner needs `w`.
-        let access = Access { mode: access.mode | 0o200, ..access.clone() };
-        let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access, Kind::File(content)) };
+        // The file holds the unit, so it needs no name. Whether a writer may open it again depends on the file.
+        let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access.clone(), Kind::File(content)) };
         Located { inode, place: RecordLocation::Own }.store(txn, ctx);
         let expected_len = request.expected_len.map(|len| stripe.unit_len(number, len));
         let begun = begin_writer(ctx, request, key, WriterKind::New, ino, object);

@@ -7,13 +7,14 @@ use crate::groups::deletion::{queue, release_object};
 use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
+use crate::tree::permission::may_create;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
 use crate::{
-    AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
-    UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
+    Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
+    WriterEnd, WriterKind, WriterRecord, WriterToken, keys,
 };
 
 /// The party that completes the file.
@@ -91,7 +92,7 @@ fn commit_visible(
         generation: old.generation.wrapping_add(1),
         ..old
     };
-    set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
+    set_content(txn, ctx, request, &mut located, content, writer)?;
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
 }
@@ -102,14 +103,15 @@ fn set_content(
     request: &Commit,
     located: &mut Located,
     content: Content,
-    epoch: u32,
+    writer: &WriterRecord,
 ) -> Result<(), NsError> {
     forget_digests(txn, &mut located.inode)?;
+    located.inode.access.drop_set_id_for(writer.client.principal);
     located.inode.kind = Kind::File(content);
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
-    object_of(located.inode.ino, &content, epoch).put(txn);
+    object_of(located.inode.ino, &content, writer.epoch).put(txn);
     Ok(())
 }
 
@@ -144,13 +146,14 @@ fn commit_upload(
         NamePosition::Taken(mut located, old) => {
             let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
-            set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
+            set_content(txn, ctx, request, &mut located, content, writer)?;
             adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
             (located.inode.ino, replaced)
         }
         NamePosition::Free => {
             let ino = if upload.replaces.is_some() { ctx.ids.next_ino()? } else { writer.ino };
             let mut inode = new_inode(ctx, ino, upload.access(), Kind::File(content));
+            inode.access.drop_set_id_for(writer.client.principal);
             inode.mtime = request.content.mtime.unwrap_or(ctx.now);
             inode.xattrs =
                 upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
@@ -195,10 +198,10 @@ fn find_place(
     match (entry, upload.replaces) {
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
-            // If the file to replace is gone, the open has not checked this permission.
-            let may = |want| permit(&ctx.actor, &parent.access, want, &String::new).is_ok();
-            let denied = !may(AccessKind::Write) || !may(AccessKind::Pass);
-            if replaces.is_some() && denied {
+            // If the file to replace is gone, the open did not need this permission. It must have had it then, and have it now: a manager commits for
+            // the writer, and does not know its groups.
+            let may = upload.may_create && may_create(&ctx.actor, &parent.access);
+            if replaces.is_some() && !may {
                 return refuse(
                     ErrorCode::Denied,
                     "the file has been removed meanwhile, and you may not create it again",

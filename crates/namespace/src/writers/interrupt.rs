@@ -79,6 +79,7 @@ pub(crate) fn interrupt_writer(
     let generation = old.generation.wrapping_add(1); // its bytes differ from before
     let content = Content { len: kept_len, state, sums: None, generation, ..old };
     located.inode.kind = Kind::File(content);
+    located.inode.access.drop_set_id_for(writer.client.principal);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, writer.epoch).put(txn);

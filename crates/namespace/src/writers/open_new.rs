@@ -1,19 +1,21 @@
 //! Opens a new file, an upload that replaces a file, or again the unfinished file of the same client.
 
 use kv::Txn;
-use types::{Ino, NsPath, ObjectId, UploadId};
+use types::{Ino, NsPath, ObjectId, Policy, UploadId};
 
 use crate::groups::deletion::release_object;
 use crate::planted::{self, Bug};
 use crate::tree::mkdir::resolve_making;
 use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
-use crate::tree::walk::{Last, Resolved, resolve};
+use crate::tree::permission::may_create;
+use crate::tree::walk::{Last, Resolved, Walk, resolve, walk};
+use crate::trees::policy::policy_of;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
-    Access, AccessKind, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
-    UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
+    Access, AccessKind, Actor, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite,
+    OpenedWrite, Read, UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
 };
 
 pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -24,13 +26,15 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         // A client that starts again has abandoned its earlier write.
         txn.delete(&keys::ended(key));
     }
-    let last = if request.how == WriteMode::NewOnly { Last::Keep } else { Last::Follow };
+    let last = last_of(request);
     let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
     let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
+            // No walk has passed a directory that was just made.
+            permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
             if request.posc {
                 let target = Target { parent: &parent, name, replaces: None, access: None };
                 new_upload(txn, ctx, request, key, target)?
@@ -49,6 +53,40 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
     };
     opened.dropped.extend(uploads_dropped);
     Ok(opened)
+}
+
+/// The policy for a file that this request would make or replace, as [`crate::policy_for`]. Denies a request that the open will deny: a manager asks
+/// before it takes stores for the file.
+pub fn policy_for_new(read: &dyn Read, actor: &Actor, request: &OpenWrite) -> Result<Option<Policy>, NsError> {
+    let path = &request.path;
+    let what = || path.to_string();
+    let dir = match walk(read, actor, path, last_of(request))? {
+        Walk::MissingName(missing) => {
+            if request.mkpath && !missing.only_directory {
+                permit(actor, &missing.dir.access, AccessKind::Write, &what)?;
+            }
+            missing.dir.ino
+        }
+        Walk::Resolved(resolved) => {
+            let Resolved { parent, name, entry, .. } = resolved.checked(path)?.for_no_directory(path)?;
+            match entry {
+                None => permit(actor, &parent.access, AccessKind::Write, &what)?,
+                // The open says that it exists.
+                Some(_) if request.how == WriteMode::NewOnly => {}
+                Some(Dentry::Directory(_)) => {}
+                Some(entry) => {
+                    let located = locate_entry(read, parent.ino, &name, entry)?;
+                    permit(actor, &located.inode.access, AccessKind::Write, &what)?;
+                }
+            }
+            parent.ino
+        }
+    };
+    Ok(policy_of(read, dir)?.map(|inherited| inherited.policy))
+}
+
+fn last_of(request: &OpenWrite) -> Last {
+    if request.how == WriteMode::NewOnly { Last::Keep } else { Last::Follow }
 }
 
 /// The name exists: replace the file, or refuse.
@@ -143,6 +181,8 @@ fn new_upload(
         None => ctx.ids.next_ino()?,
     };
     let access = match target.access {
+        // If the file is gone at the close, it is made again as the writer's own.
+        Some(access) if access.owner != ctx.actor.principal => Access { mode: access.mode & !0o6000, ..access },
         Some(access) => access,
         None => access_of_file(txn, &ctx.actor, target.parent, request.mode)?,
     };
@@ -157,6 +197,7 @@ fn new_upload(
         writer: key,
         client: request.client.clone(),
         path: request.path.as_bytes().to_vec(),
+        may_create: may_create(&ctx.actor, &target.parent.access),
         owner: ctx.actor.principal,
         group: access.group,
         mode: access.mode,

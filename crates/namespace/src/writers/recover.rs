@@ -6,7 +6,8 @@ use types::{GroupId, NsPath, ObjectId, Placement, UploadId, WriterToken};
 
 use crate::groups::stripe::is_whole;
 use crate::planted::{self, Bug};
-use crate::tree::node::{Dentry, Located, locate, locate_entry};
+use crate::tree::node::{Dentry, InodeValue, Located, get_inode_value, locate, locate_entry};
+use crate::tree::permission::may_create;
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
@@ -16,7 +17,7 @@ use crate::writers::uploads::permit_own;
 use crate::{
     AccessKind, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind, NsError, OpenKind, OpenWrite,
     OpenedWrite, Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord,
-    find_writer, holders, keys, object_record, permit, permit_client, units_of,
+    allows, find_writer, holders, keys, object_record, permit, permit_client, units_of,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -27,6 +28,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     if let Some(of) = request.unit_of {
         let file = crate::writers::record::current_writer(txn, &of)?;
         permit_client(&ctx.actor, &file.client, &|| path.to_string())?;
+        permit_file_of_unit(txn, ctx, path, &file)?;
     }
     let mut own = find_writer(txn, &request.client, path)?;
     own.retain(|writer| request.only.is_none_or(|only| writer.token() == only));
@@ -165,15 +167,43 @@ fn check_reachable(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<(), 
     }
 }
 
+/// Requires that the caller may write the file of a stripe unit. A unit has the access that the file had when it was made, so that of the file counts.
+fn permit_file_of_unit(read: &dyn Read, ctx: &Context, path: &NsPath, file: &WriterRecord) -> Result<(), NsError> {
+    if let WriterKind::Upload(upload) = file.kind {
+        return UploadRecord::get(read, upload)?.map_or(Ok(()), |upload| permit_own(ctx, &upload));
+    }
+    let located = locate(read, file.ino)?;
+    // If the file was removed or replaced, its open write ends with nothing.
+    let has_it = |located: &Located| located.inode.content().is_some_and(|content| content.object == file.object);
+    located.filter(has_it).map_or(Ok(()), |located| permit_writer(ctx, path, file, &located.inode))
+}
+
+/// Requires that the caller may go on with this open write of a visible file.
+fn permit_writer(ctx: &Context, path: &NsPath, writer: &WriterRecord, inode: &Inode) -> Result<(), NsError> {
+    // Who creates a file may write it, whatever its mode is, as with open(2).
+    if writer.kind == WriterKind::New && ctx.actor.principal == inode.owner() {
+        return Ok(());
+    }
+    permit(&ctx.actor, &inode.access, AccessKind::Write, &|| path.to_string())
+}
+
 /// The content of a visible file with this open write, if the caller may write it.
-fn writable_content(read: &dyn Read, ctx: &Context, path: &NsPath, writer: &WriterRecord) -> Result<Content, NsError> {
+fn writable_content(
+    read: &dyn Read,
+    ctx: &Context,
+    request: &OpenWrite,
+    writer: &WriterRecord,
+) -> Result<Content, NsError> {
+    let path = &request.path;
     let located = locate(read, writer.ino)?;
     let content = located.as_ref().and_then(|located| located.inode.content().copied());
     let (Some(located), Some(content)) = (located, content.filter(|content| content.object == writer.object)) else {
         let why = "it was removed or replaced while it was being written";
         return Err(NsError::Stale { what: path.to_string(), why });
     };
-    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    if request.unit_of.is_none() {
+        permit_writer(ctx, path, writer, &located.inode)?;
+    }
     Ok(content)
 }
 
@@ -186,7 +216,7 @@ fn share(
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     check_reachable(txn, ctx, path)?;
-    let content = writable_content(txn, ctx, path, &writer)?;
+    let content = writable_content(txn, ctx, request, &writer)?;
     let expected = match request.sharing {
         Some(Sharing::Keeps(epoch)) => epoch,
         Some(Sharing::Raises(from)) => Some(from),
@@ -234,7 +264,7 @@ fn reopen(
             permit_own(ctx, &UploadRecord::get(txn, upload)?.ok_or_else(missing)?)?;
             0
         }
-        WriterKind::New | WriterKind::Update => writable_content(txn, ctx, path, &writer)?.len,
+        WriterKind::New | WriterKind::Update => writable_content(txn, ctx, request, &writer)?.len,
     };
     if writer.boot != request.boot {
         let recovered = request.recovered.filter(|recovered| recovered.object == writer.object);
@@ -316,7 +346,9 @@ pub(crate) fn begin_update(
     if content.state == FileState::Complete {
         must_not_be_striped(path, content.group)?;
     }
-    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    if request.unit_of.is_none() {
+        permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
+    }
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
         FileState::Updating(by) => {
@@ -395,7 +427,7 @@ fn resume_upload(
     let path = &request.path;
     check_reachable(txn, ctx, path)?;
     // An upload is not visible. So somebody else's is not found, whatever its path is.
-    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && permit_own(ctx, record).is_ok();
+    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && allows(&ctx.actor, &record.access(), AccessKind::Own);
     let Some(mut record) = UploadRecord::get(txn, upload)?.filter(is_own) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload of yours for that path"));
     };
@@ -414,6 +446,10 @@ fn resume_upload(
     let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
+    record.may_create = match get_inode_value(txn, record.parent)? {
+        Some(InodeValue::Record(dir)) => may_create(&ctx.actor, &dir.access),
+        _ => false,
+    };
     if record.writer != key {
         fence_ended(txn, record.writer, record.object)?;
     }

@@ -45,7 +45,7 @@ pub struct OpenWrite {
     pub how: WriteMode,
     /// Create the missing directories of the path (kXR_mkpath).
     pub mkpath: bool,
-    /// Permission bits of a new file.
+    /// Permission bits of a new file. With [`crate::USUAL_MODE`] if nobody asked for them.
     pub mode: u16,
     /// Make the file visible only at the close (kXR_posc): always an upload.
     pub posc: bool,
@@ -116,6 +116,12 @@ impl OpenWrite {
             ends: false,
             sharing: None,
         }
+    }
+
+    /// The permission bits alone.
+    #[must_use]
+    pub const fn mode_bits(&self) -> u16 {
+        self.mode & 0o7777
     }
 }
 

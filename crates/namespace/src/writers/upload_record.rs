@@ -44,6 +44,9 @@ pub struct UploadRecord {
     pub client: ClientIdentity,
     /// The path as the client gave it.
     pub path: Vec<u8>,
+    /// Whether its writer could create a file in the directory when it was opened. If the file that it replaces is gone, the upload may take the name
+    /// only then. In a cluster the manager commits, which may do everything.
+    pub may_create: bool,
     /// The owner of the new file.
     pub owner: PrincipalId,
     /// The group of the new file.
@@ -89,6 +92,9 @@ const TAG_PLACED: u8 = 0x81;
 
 /// A reader that does not know it would make the file without its ACL.
 const TAG_ACL: u8 = 0x82;
+
+/// A reader that does not know it would let the writer create the file.
+const TAG_NOT_CREATE: u8 = 0x83;
 
 /// Codes of a refused upload. They are part of the format.
 const REFUSALS: [(u8, ErrorCode); 5] = [
@@ -146,6 +152,9 @@ impl UploadRecord {
         if let Some(acl) = &self.extended {
             acl_codec::put_extended(&mut out, TAG_ACL, acl);
         }
+        if !self.may_create {
+            out.tag(TAG_NOT_CREATE, &[]);
+        }
         out.0
     }
 
@@ -178,7 +187,7 @@ impl UploadRecord {
         let mut replaces_content = None;
         let mut attributes = None;
         let mut placed = GroupId::DEFAULT;
-        let mut extended = None;
+        let (mut extended, mut may_create) = (None, true);
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
@@ -202,6 +211,10 @@ impl UploadRecord {
                 extended = Some(acl_codec::extended(field)?);
                 Ok(true)
             }
+            TAG_NOT_CREATE if field.is_empty() => {
+                may_create = false;
+                Ok(true)
+            }
             _ => Ok(false),
         })?;
         Ok(Self {
@@ -216,6 +229,7 @@ impl UploadRecord {
             epoch,
             client,
             path,
+            may_create,
             owner,
             group,
             mode,

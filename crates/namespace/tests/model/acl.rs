@@ -147,6 +147,13 @@ impl Node {
         }
     }
 
+    pub fn drop_set_id(&mut self) {
+        self.mode &= !0o4000;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !0o2000;
+        }
+    }
+
     pub fn keep_setgid_for(&mut self, who: &Who) {
         if who.id != 0 && !who.groups.contains(&self.group) {
             self.mode &= !0o2000;
@@ -171,6 +178,7 @@ impl Model {
         match default {
             None => {}
             Some(Edit::Clear) => node.default = None,
+            Some(Edit::Remove(_)) if node.default.is_none() => {}
             Some(edit) => {
                 let before = node.default.clone().unwrap_or_else(|| {
                     let mut entries = node.entries();

@@ -109,9 +109,10 @@ impl Model {
         };
         let Some(ino) = at.there else {
             self.may(user, at.dir, 2).map_err(no)?;
+            self.may(user, at.dir, 1).map_err(no)?;
             if open.posc {
                 let access = self.access_of_new(user, at.dir, open.mode);
-                return Ok(self.start_upload(who, open, at.dir, at.name, None, access, dropped));
+                return Ok(self.start_upload(user, who, open, at.dir, at.name, None, access, dropped));
             }
             let object = self.fresh();
             let file = File { object, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
@@ -154,8 +155,10 @@ impl Model {
             return Err(no(ErrorCode::Busy));
         }
         let node = self.node(ino);
-        let access = (user.id, node.group, node.mode, node.further.clone());
-        Ok(self.start_upload(who, open, at.dir, at.name, Some(ino), access, dropped))
+        // If the file is gone at the close, the new one is the writer's.
+        let mode = if node.owner == user.id { node.mode } else { node.mode & !0o6000 };
+        let access = (user.id, node.group, mode, node.further.clone());
+        Ok(self.start_upload(user, who, open, at.dir, at.name, Some(ino), access, dropped))
     }
 
     fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> NewAccess {
@@ -177,6 +180,7 @@ impl Model {
     #[allow(clippy::too_many_arguments)]
     fn start_upload(
         &mut self,
+        user: &Who,
         who: usize,
         open: &Open,
         parent: u64,
@@ -197,6 +201,7 @@ impl Model {
             name,
             replaces,
             replaces_content,
+            may_create: self.may_create(user, parent),
             owner,
             group,
             mode,
@@ -312,7 +317,10 @@ impl Model {
                 Some(file) => len = file.len,
                 None => return Err(no(ErrorCode::Stale)),
             }
-            self.may(user, writer.ino, 2).map_err(no)?;
+            // Who creates a file may write it, whatever its mode is.
+            if writer.doing != Doing::New || user.id != self.node(writer.ino).owner {
+                self.may(user, writer.ino, 2).map_err(no)?;
+            }
         }
         if writer.boot != open.boot {
             match open.recovered {
@@ -349,10 +357,12 @@ impl Model {
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
+        let may_create = self.nodes.contains_key(&upload.parent) && self.may_create(user, upload.parent);
         let changed = self.uploads.get_mut(&object).unwrap();
         changed.state = UpState::Making;
         changed.deadline = None;
         changed.who = who;
+        changed.may_create = may_create;
         Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Resumed, len: upload.kept, dropped: Vec::new() })
     }
 
@@ -421,7 +431,7 @@ impl Model {
         self.writers.remove(&handle.object);
         let now = self.now;
         let reply = if writer.doing == Doing::Upload {
-            match self.commit_upload(user, handle.object, (writer.ino, writer.epoch), len, sums, mtime, at_grace_end) {
+            match self.commit_upload(user, &writer, len, sums, mtime, at_grace_end) {
                 Ok(reply) => Some(reply),
                 Err(code) => {
                     let upload = self.uploads.get_mut(&handle.object).unwrap();
@@ -434,7 +444,7 @@ impl Model {
                 }
             }
         } else if self.file(writer.ino).is_some_and(|file| file.object == writer.object) {
-            self.become_complete(writer.ino, writer.object, writer.epoch, len, sums, mtime);
+            self.become_complete(writer.ino, &writer, len, sums, mtime);
             Some((writer.ino, None))
         } else {
             self.queue.insert(writer.object);
@@ -446,16 +456,23 @@ impl Model {
         Ok(reply)
     }
 
+    /// Other bytes by anybody but the administrator cost a file its set-ID bits.
+    fn is_written(&mut self, ino: u64, writer: &Writer) {
+        if self.who[writer.who].0.principal.0 != 0 {
+            self.node_mut(ino).drop_set_id();
+        }
+    }
+
     fn become_complete(
         &mut self,
         ino: u64,
-        object: u64,
-        epoch: u32,
+        writer: &Writer,
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
     ) {
-        let now = self.now;
+        let (now, object, epoch) = (self.now, writer.object, writer.epoch);
+        self.is_written(ino, writer);
         let node = self.node_mut(ino);
         node.mtime = mtime.unwrap_or(now);
         node.ctime = now;
@@ -467,13 +484,13 @@ impl Model {
     fn commit_upload(
         &mut self,
         user: &Who,
-        object: u64,
-        (reserved, epoch): (u64, u32),
+        writer: &Writer,
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
         at_grace_end: bool,
     ) -> Res<(u64, Option<u64>)> {
+        let (object, reserved, epoch) = (writer.object, writer.ino, writer.epoch);
         let upload = self.uploads[&object].clone();
         if !self.nodes.contains_key(&upload.parent) {
             return Err(ErrorCode::NotFound);
@@ -483,9 +500,8 @@ impl Model {
             if upload.replaces.is_some() && at_grace_end {
                 return Err(ErrorCode::NotFound);
             }
-            if upload.replaces.is_some() {
-                self.may(user, upload.parent, 2)?;
-                self.may(user, upload.parent, 1)?;
+            if upload.replaces.is_some() && !(upload.may_create && self.may_create(user, upload.parent)) {
+                return Err(ErrorCode::Denied);
             }
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
@@ -500,7 +516,7 @@ impl Model {
             node.further = upload.further;
             node.xattrs = upload.xattrs;
             self.entries_mut(upload.parent).insert(upload.name, ino);
-            self.become_complete(ino, object, epoch, len, sums, mtime);
+            self.become_complete(ino, writer, len, sums, mtime);
             self.uploads.remove(&object);
             return Ok((ino, None));
         };
@@ -520,7 +536,7 @@ impl Model {
         if at_grace_end && upload.replaces_content != Some((old.object, old.generation)) {
             return Err(ErrorCode::Exists);
         }
-        self.become_complete(ino, object, epoch, len, sums, mtime);
+        self.become_complete(ino, writer, len, sums, mtime);
         self.uploads.remove(&object);
         let gone = self.release(old.object);
         Ok((ino, gone))
@@ -587,6 +603,7 @@ impl Model {
             self.queue.insert(object);
             return;
         }
+        self.is_written(writer.ino, &writer);
         self.node_mut(writer.ino).ctime = now;
         let file = self.file_mut(writer.ino).unwrap();
         file.state = if writer.doing == Doing::New { State::Interrupted(writer.who) } else { State::Complete };

@@ -110,6 +110,8 @@ pub struct Upload {
     pub replaces: Option<u64>,
     /// Object and generation at the open.
     pub replaces_content: Option<(u64, u32)>,
+    /// Its writer could create a file in the directory at the open.
+    pub may_create: bool,
     pub owner: u32,
     pub group: u32,
     pub mode: u16,
@@ -289,6 +291,11 @@ impl Model {
     /// r, w or x (4, 2, 1) on a node.
     pub fn may(&self, who: &Who, ino: u64, bit: u16) -> Res<()> {
         if who.id == 0 || self.node(ino).grants(who, bit) { Ok(()) } else { Err(ErrorCode::Denied) }
+    }
+
+    /// w and x on a directory.
+    pub fn may_create(&self, who: &Who, dir: u64) -> bool {
+        self.may(who, dir, 2).is_ok() && self.may(who, dir, 1).is_ok()
     }
 
     pub fn owns(&self, who: &Who, ino: u64) -> Res<()> {

@@ -98,6 +98,9 @@ impl Model {
             }
         }
         self.may(who, dst.dir, 2)?;
+        if moves_dir && src.dir != dst.dir {
+            self.may(who, ino, 2)?;
+        }
         if (src.dir, &src.name) == (dst.dir, &dst.name) {
             return Ok((ino, None));
         }
@@ -203,10 +206,7 @@ impl Model {
         node.owner = owner.unwrap_or(node.owner);
         node.group = group.unwrap_or(node.group);
         if (owner.is_some() || group.is_some()) && !matches!(node.kind, Kind::Dir { .. }) {
-            node.mode &= !0o4000;
-            if node.mode & 0o010 != 0 {
-                node.mode &= !0o2000;
-            }
+            node.drop_set_id();
             node.keep_setgid_for(who);
         }
         node.ctime = now;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use namespace::{OpenWrite, Resume, Sharing};
+use namespace::{OpenWrite, Resume, Sharing, USUAL_MODE};
 use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
 use types::{ErrorCode, LocationPrefix, NsPath, ObjectId, RequestNumber, StoreId, Timestamp, UploadId};
@@ -300,7 +300,7 @@ impl Service {
             path,
             how,
             mkpath: open.make_parents,
-            mode: mode_or_usual(open.mode),
+            mode: mode_asked(open.mode),
             // The target of a third-party copy is visible only when it is complete.
             posc: open.hidden_until_closed || fetched.is_some(),
             client: caller.client.clone(),
@@ -401,6 +401,11 @@ fn no_new_target() -> Error {
 
 fn source_to_write() -> Error {
     Error::new(ErrorCode::Invalid, "The source of a third-party copy is opened for reading")
+}
+
+/// The permission bits of a new file, for the namespace.
+pub(crate) fn mode_asked(mode: u16) -> u16 {
+    mode_or_usual(mode) | if mode & 0o777 == 0 { USUAL_MODE } else { 0 }
 }
 
 /// The permission bits of a new file.

@@ -8,10 +8,12 @@
 //! | `read NAME OFFSET LEN` | `ok TEXT` |
 //! | `stat PATH` | `ok LEN MODE` |
 //! | `list PATH` | `ok NAME,NAME` |
+//! | `list-sums PATH`, with attributes; `list-sums-alone PATH`, without | `ok NAME=CRC32C/SHA256,…`, `-` for an unknown one |
 //! | `mkdir PATH`, `remove PATH`, `rename FROM TO`, `chmod PATH MODE` | `ok` |
 //! | `truncate PATH LEN [WORDS]`, `set PATH ATTRIBUTE VALUE` | `ok` |
 //! | `get PATH ATTRIBUTE` | `ok VALUE` |
 //! | `checksum PATH` | `ok CRC32C` |
+//! | `digest PATH` | `ok SHA256` |
 //! | `begin-checkpoint NAME`, `roll-back NAME` | `ok` |
 //! | `session`: begins a session of numbered requests | `ok SESSION` |
 //! | `discard NAME`: discards what was written | `ok` |
@@ -34,7 +36,7 @@ use service::{
     Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, Process,
     RequestNumber, Service, Session, WriteMode,
 };
-use types::{ClientIdentity, NsPath};
+use types::{ClientIdentity, DigestKind, NsPath};
 
 /// The connection of one client.
 pub struct Connection {
@@ -190,6 +192,8 @@ impl Connection {
                 Ok(format!("{} {:o}", stat.len, stat.mode))
             }
             "list" => self.list(path(next())?),
+            "list-sums" => self.list_sums(path(next())?, true),
+            "list-sums-alone" => self.list_sums(path(next())?, false),
             "mkdir" => self.change(Change::Mkdir { path: path(next())?, mode: 0, parents: false }, request),
             "remove" => self.change(Change::Remove(path(next())?), request),
             "chmod" => {
@@ -224,6 +228,11 @@ impl Connection {
                 let path = path(next())?;
                 let sums = answered(|answer| self.service.checksums(&self.session.caller(), &path, answer));
                 Ok(format!("{:08x}", sums?.crc32c.0))
+            }
+            "digest" => {
+                let (path, kind) = (path(next())?, DigestKind::Sha256);
+                let digest = answered(|answer| self.service.digest(&self.session.caller(), &path, kind, answer));
+                digest.map(|digest| hex(&digest))
             }
             _ => Err(wrong("no such verb")),
         }
@@ -262,6 +271,18 @@ impl Connection {
         each.map(ok).map_err(|code| Error::new(code, "it cannot be set"))
     }
 
+    fn list_sums(&self, path: NsPath, with_stat: bool) -> Result<String, Error> {
+        let listing = self.service.list(&self.session.caller(), path, with_stat)?;
+        let (mut listing, mut all) = (listing.with_digests(DigestKind::Sha256), Vec::new());
+        while self.service.list_more(&self.session, &mut listing, &mut |entry| {
+            let sum = entry.sums.map_or("-".to_owned(), |sums| format!("{:08x}", sums.crc32c.0));
+            let digest = entry.digest.map_or("-".to_owned(), |digest| hex(&digest));
+            all.push(format!("{}={sum}/{digest}", String::from_utf8_lossy(entry.name)));
+            ControlFlow::Continue(())
+        })? {}
+        Ok(all.join(","))
+    }
+
     fn list(&self, path: NsPath) -> Result<String, Error> {
         let mut listing = self.service.list(&self.session.caller(), path, false)?;
         let mut names = String::new();
@@ -283,6 +304,13 @@ impl Connection {
             }
         }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The number of a request, and the rest of its line.

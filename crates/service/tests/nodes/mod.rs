@@ -41,8 +41,8 @@ type Stop = Box<dyn FnOnce()>;
 pub struct Nodes {
     network: Arc<Network>,
     stores: Vec<Arc<Store>>,
-    /// Of a single node.
-    names: Option<Arc<Namespace>>,
+    names: Arc<Namespace>,
+    is_cluster: bool,
     /// Stops everything, the last one first.
     stops: Vec<Stop>,
 }
@@ -59,12 +59,12 @@ impl Nodes {
         let store = store_on(disk, journal);
         let stop = move || embedded.stop();
         let nobody = Arc::new(Network::new());
-        Self { network: nobody, stores: vec![store], names: Some(namespace), stops: vec![Box::new(stop)] }.served()
+        Self { network: nobody, stores: vec![store], names: namespace, is_cluster: false, stops: vec![Box::new(stop)] }.served()
     }
 
     /// Starts the service of a single node.
     fn served(mut self) -> Self {
-        let (namespace, store) = (Arc::clone(self.names.as_ref().unwrap()), Arc::clone(&self.stores[0]));
+        let (namespace, store) = (Arc::clone(&self.names), Arc::clone(&self.stores[0]));
         let service = start(Role::Alone { namespace, store }, None);
         self.network = Arc::new([(HOME.to_owned(), Arc::clone(&service))].into());
         self.stops.push(Box::new(move || {
@@ -75,7 +75,12 @@ impl Nodes {
 
     /// Whether they are a cluster.
     pub fn is_cluster(&self) -> bool {
-        self.names.is_none()
+        self.is_cluster
+    }
+
+    /// Makes a change that no front end offers, as the administrator.
+    pub fn change<O: Operation + Send + 'static>(&self, op: O) -> O::Reply {
+        change(&self.names, op)
     }
 
     /// The server of a single node has stopped and started again. Between that, `meanwhile` happens to the only object in its store.
@@ -134,7 +139,7 @@ impl Nodes {
         }
         let network = Arc::new(network);
         let _ = known.set(Arc::clone(&network));
-        Self { network, stores, names: None, stops }
+        Self { network, stores, names: namespace, is_cluster: true, stops }
     }
 
     /// The number of objects on all stores.
