@@ -1,8 +1,8 @@
 //! The encoding of an operation's answer, kept for a retry (`R`). It holds the fields of the answer in order, numbers big-endian.
 
 use types::{
-    BootGeneration, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId, Placement, ReplicaId, SessionId,
-    StoreId, TreeId, UploadId,
+    BootGeneration, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId, Placement, PrincipalId, ReplicaId,
+    SessionId, StoreId, TreeId, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder};
@@ -92,6 +92,17 @@ impl Answer for Option<u64> {
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
         whole(bytes, option)
+    }
+}
+
+impl Answer for Vec<PrincipalId> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|id| put(out, u64::from(id.0)));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        let number = |bytes: &[u8; 8]| u32::try_from(u64::from_be_bytes(*bytes)).ok().map(PrincipalId);
+        if rest.is_empty() { numbers.iter().map(number).collect() } else { None }
     }
 }
 
@@ -271,6 +282,8 @@ mod tests {
         there_and_back(&Removed { ino: Ino(1), object: None });
         there_and_back(&Renamed { ino: Ino(1), replaced: Some(Ino(2)) });
         there_and_back(&CommitReply::Unlinked);
+        there_and_back(&Vec::<PrincipalId>::new());
+        there_and_back(&vec![PrincipalId(0), PrincipalId(u32::MAX)]);
         let upload = Some(UploadId(3));
         there_and_back(&CommitReply::Complete { ino: Ino(1), replaced: Some(ObjectId(2)), upload });
         there_and_back(&InterruptReply::UploadKept);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{GroupId, Ino, NodeId, ObjectId, SessionId, SnapshotEpoch, StoreId, UploadId};
+use types::{GroupId, Ino, NodeId, ObjectId, PrincipalId, SessionId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{UnusedNumbers, untaken};
@@ -14,7 +14,7 @@ use crate::tree::node::{
 };
 use crate::{
     EndedWriter, HiddenAttributes, NsError, ObjectRecord, TreeRecord, UploadRecord, UploadState, WriterKind,
-    WriterRecord, keys, object_record, totals,
+    WriterRecord, keys, object_record, principals, totals,
 };
 
 /// A broken rule.
@@ -43,6 +43,8 @@ pub struct CheckCounts {
     pub objects: u64,
     /// Entries of the deletion queue.
     pub deletions: u64,
+    /// Named users and groups.
+    pub principals: u64,
     /// All keys.
     pub keys: u64,
 }
@@ -55,6 +57,8 @@ struct Check<'a> {
     report: &'a mut dyn FnMut(Finding),
     counts: CheckCounts,
     untaken: UnusedNumbers,
+    /// The numbers of principals that are not given yet begin here.
+    unnamed: PrincipalId,
     /// The snapshot epoch now.
     epoch: SnapshotEpoch,
     /// Sums over the entries of the directory that the check is reading.
@@ -75,8 +79,10 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
     let untaken = untaken(read)?;
     // A mark that cannot be read is reported together with its key.
     let epoch = crate::format::snapshot_epoch(read).ok().flatten().unwrap_or_default();
+    // Counts that cannot be read are reported at the end.
+    let unnamed = principals::table::counts(read).map_or(PrincipalId(u32::MAX), |counts| counts.next);
     let counts = CheckCounts::default();
-    let mut check = Check { read, report, counts, untaken, epoch, sums: None, hidden: BTreeSet::new() };
+    let mut check = Check { read, report, counts, untaken, unnamed, epoch, sums: None, hidden: BTreeSet::new() };
     let mut start = Vec::new();
     loop {
         let mut page = Vec::with_capacity(PAGE);
@@ -101,6 +107,7 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
         }
     }
     check.finish_sums()?;
+    check.finish_principals()?;
     if get_record(read, Ino::ROOT).is_err() {
         check.found(&keys::inode(Ino::ROOT), "the root directory is missing".into());
     }
@@ -130,6 +137,7 @@ impl Check<'_> {
             Some(b'A') => self.total(key, Ino(first()?)),
             Some(b'B') => self.object(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
+            Some(b'E') => self.principal(key, value),
             Some(b'G') => {
                 crate::groups::group::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
@@ -205,6 +213,27 @@ impl Check<'_> {
                 Err(error @ NsError::Damaged { .. }) => self.found_totals(&key, sums.dir, error.to_string()),
                 Err(error) => self.found(&key, error.to_string()),
             }
+        }
+        Ok(())
+    }
+
+    fn principal(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
+        self.counts.principals += u64::from(principals::check::is_by_number(key));
+        for what in principals::check::broken_rules(self.read, key, value, self.unnamed)? {
+            self.found(key, what.into());
+        }
+        Ok(())
+    }
+
+    fn finish_principals(&mut self) -> Result<(), NsError> {
+        let key = principals::table::counts_key();
+        match principals::table::counts(self.read) {
+            Ok(counts) => {
+                let agrees = u64::from(counts.named) == self.counts.principals;
+                self.must(agrees, &key, "the count of named users and groups is wrong");
+            }
+            Err(NsError::Kv(error)) => return Err(error.into()),
+            Err(error) => self.found(&key, error.to_string()),
         }
         Ok(())
     }

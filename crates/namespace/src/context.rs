@@ -172,6 +172,8 @@ op_tags! {
     GiveDefaultPolicy = 74,
     WidenObject = 75,
     SetAcl = 76,
+    NamePrincipals = 77,
+    RenamePrincipal = 78,
 }
 
 /// An answer that can be remembered.

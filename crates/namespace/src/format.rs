@@ -5,6 +5,7 @@ use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, T
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
+use crate::principals::table::pass_over_principals;
 use crate::tree::inode::{DirectoryRecord, Inode, Kind};
 use crate::{Access, AccessKind, Context, NsError, OpTag, Operation, TreeRecord, keys, permit};
 
@@ -131,8 +132,8 @@ pub(crate) fn pass_over_sessions(txn: &mut dyn Txn, count: u64) -> Result<(), Ns
     Ok(())
 }
 
-/// Starts a new incarnation of the namespace after a restore from a backup. Its numbers are above everything that a store has seen. Only the
-/// administrator may do this. Afterwards the caller must open the namespace again, because the numbers in memory are older.
+/// Starts a new incarnation of the namespace after a restore from a backup. Its numbers are above everything that a store has seen, and above every
+/// number that a lost namespace may have given to a principal. Only the administrator may do this. Afterwards the caller must open the namespace again, because the numbers in memory are older.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RaiseIncarnation {
     /// The new incarnation is above this one too.
@@ -155,6 +156,7 @@ pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarn
     next.ino = next.ino.max(request.above_ino.0.saturating_add(1));
     next.object = next.object.max(request.above_object.0.saturating_add(1));
     put_untaken(txn, next);
+    pass_over_principals(txn)?;
     Ok(Incarnation(mark.incarnation))
 }
 

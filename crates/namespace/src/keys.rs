@@ -1,6 +1,9 @@
 //! The keys: one letter, then big-endian numbers and names, so that scans follow order.
 
-use types::{ClientIdentity, GroupId, Ino, NodeId, ObjectId, SessionId, StoreId, Timestamp, TreeId, UploadId};
+use types::{
+    ClientIdentity, GroupId, Ino, NodeId, ObjectId, PrincipalId, PrincipalKind, SessionId, StoreId, Timestamp, TreeId,
+    UploadId,
+};
 
 use crate::WriterKey;
 
@@ -147,6 +150,21 @@ pub(crate) fn member(node: NodeId) -> Key {
 /// `S`: a store of a cluster.
 pub(crate) fn store(store: StoreId) -> Key {
     Key::new(b'S').number(store.0)
+}
+/// `E` with the kind of a principal: its number, by its name. With an empty name, the prefix of all names of that kind.
+pub(crate) fn principal_name(kind: PrincipalKind, name: &[u8]) -> Key {
+    Key::new(b'E').with(&[principal_kind(kind)]).with(name)
+}
+/// `E` with 0: the name of a principal, by its number.
+pub(crate) fn principal_number(id: PrincipalId) -> Key {
+    Key::new(b'E').with(&[0]).with(&id.0.to_be_bytes())
+}
+/// The byte that stands for a kind of principal in keys and values.
+pub(crate) const fn principal_kind(kind: PrincipalKind) -> u8 {
+    match kind {
+        PrincipalKind::User => 1,
+        PrincipalKind::Group => 2,
+    }
 }
 /// `P`: a directory's policy.
 pub(crate) fn policy(dir: Ino) -> Key {

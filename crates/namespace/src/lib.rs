@@ -18,6 +18,7 @@
 //! - `writers`: opens, what they write, how they end; sessions.
 //! - `groups`: a cluster's nodes, stores and groups, missing replicas, deletions.
 //! - `trees`: totals and policies.
+//! - `principals`: the table of users' and groups' names and numbers.
 //!
 //! The parts that several folders need lie beside them: keys, the encoding, scans, numbers. No two files import each other, directly or in a circle.
 //!
@@ -46,6 +47,7 @@ mod groups;
 mod ids;
 mod keys;
 pub mod planted;
+mod principals;
 mod restored;
 mod scan;
 mod service;
@@ -82,6 +84,9 @@ pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, tok
 pub use groups::widen::WidenObject;
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
+pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
+pub use principals::rename::RenamePrincipal;
+pub use principals::table::{FIRST_NAMED_PRINCIPAL, PRINCIPALS_MAX, name_of, number_of, numbers_of, principals};
 pub use restored::{
     AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
 };

@@ -35,6 +35,14 @@ pub enum Bug {
     DirectoriesInheritNoDefaultAcl = 14,
     /// An upload forgets the ACL that its file inherits.
     UploadForgetsItsAcl = 15,
+    /// A new group gets the number of the user with its name.
+    GroupGetsTheNumberOfAUser = 16,
+    /// Giving a number to a principal does not count it.
+    PrincipalNumberIsGivenTwice = 17,
+    /// A renamed principal is still found by its old name.
+    RenamedPrincipalKeepsItsOldName = 18,
+    /// A principal can be renamed to a name that another one has.
+    RenameTakesThePrincipalsName = 19,
 }
 
 #[cfg(feature = "planted")]

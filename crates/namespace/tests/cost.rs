@@ -130,4 +130,10 @@ fn gets_puts_and_scans_are_as_documented() {
     let (new, cost) = w.cost(open("/d/h", WriteMode::NewOnly));
     assert_eq!(cost, (6, 4, 0), "open, new file in a directory with a default ACL");
     assert_eq!(w.cost(commit(new.writer, 10)).1, (3, 4, 0), "commit of a new file with an ACL");
+    let name = |text: &str| types::PrincipalName::parse(types::PrincipalKind::User, text).unwrap();
+    let names = || ["ann", "bob", "eve"].map(|text| (types::PrincipalKind::User, name(text))).to_vec();
+    assert_eq!(w.cost(ns::NamePrincipals { names: names() }).1, (4, 7, 0), "name three new users");
+    assert_eq!(w.cost(ns::NamePrincipals { names: names() }).1, (4, 0, 0), "ask for three users by a change");
+    let rename = ns::RenamePrincipal { kind: types::PrincipalKind::User, from: name("ann"), to: name("amy") };
+    assert_eq!(w.cost(rename).1, (2, 3, 0), "rename a user");
 }

@@ -108,6 +108,7 @@ fn everything(kv: &Arc<dyn Kv>) {
     s.change(ns::SetPolicy { path: path("/tree"), policy }).unwrap();
     s.change(ns::SetPolicy { path: path("/d/e"), policy: types::Policy::default() }).unwrap();
     members(&mut s);
+    principals(&mut s);
 }
 
 /// A cluster with a disk server and its store.
@@ -133,6 +134,17 @@ fn members(s: &mut Script) {
     let class = Some("t1".parse().unwrap());
     s.change(ns::PutStore { store, node, location: "cern/r1/d1".parse().unwrap(), class }).unwrap();
     s.change(ns::SetStoreState { store, state: ns::WantedState::Draining }).unwrap();
+}
+
+/// Two users and two groups, of which one was renamed.
+fn principals(s: &mut Script) {
+    use types::PrincipalKind::{Group, User};
+    let name = |kind, text| types::PrincipalName::parse(kind, text).unwrap();
+    let names = [(User, "ann"), (Group, "atlas/prod"), (User, "atlas"), (Group, "atlas")];
+    let names = names.map(|(kind, text)| (kind, name(kind, text))).to_vec();
+    s.change(ns::NamePrincipals { names }).unwrap();
+    let (from, to) = (name(User, "ann"), name(User, "ann@example.org"));
+    s.change(ns::RenamePrincipal { kind: User, from, to }).unwrap();
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -188,7 +200,7 @@ fn written_bytes_match_the_golden_file() {
     }
     assert_eq!(dump.len(), golden().len());
     let kinds: std::collections::BTreeSet<char> = dump.iter().map(|(key, _)| key[0] as char).collect();
-    assert_eq!(kinds.iter().collect::<String>(), "ABCDHIJLMPRSTUWXYZ", "every kind of key is pinned");
+    assert_eq!(kinds.iter().collect::<String>(), "ABCDEHIJLMPRSTUWXYZ", "every kind of key is pinned");
 }
 
 #[test]
@@ -197,7 +209,7 @@ fn golden_file_opens_and_can_be_changed() {
     let mut findings = Vec::new();
     let counts = ns::check(&*kv.snapshot(), &mut |finding| findings.push(finding)).unwrap();
     assert_eq!(findings, []);
-    assert_eq!((counts.writers, counts.uploads, counts.deletions), (4, 4, 1));
+    assert_eq!((counts.writers, counts.uploads, counts.deletions, counts.principals), (4, 4, 1, 4));
     let ns = Namespace::open(Arc::clone(&kv), Timestamp(9_000), NamespaceConfig::default()).unwrap();
     let admin = Actor::admin();
     let inode = ns.read(|read| ns::stat(read, &admin, &path("/d/link"))).unwrap();
@@ -214,6 +226,8 @@ fn golden_file_opens_and_can_be_changed() {
     assert_eq!((stores[0].location.as_str(), stores[0].state), ("cern/r1/d1", ns::WantedState::Draining));
     assert_eq!(ns.read(ns::members).unwrap()[1].for_clients, ["d1:1094"]);
     assert_eq!(ns.read(ns::tokens).unwrap()[0].used, [(types::NodeId(2), [2; 32])]);
+    let named = ns.read(|read| ns::name_of(read, PrincipalId((1 << 20) + 1))).unwrap().unwrap();
+    assert_eq!((named.0, named.1.as_str()), (types::PrincipalKind::Group, "atlas/prod"));
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();
     s.open("/d/open", ns::WriteMode::Update, false);

@@ -11,6 +11,7 @@ mod membership;
 mod model;
 mod placing;
 mod policies;
+mod principal_names;
 mod principals;
 mod random_model;
 mod restored;

@@ -57,6 +57,10 @@ fn each_planted_bug_is_found() {
         Bug::InheritedAclIgnoresMode,
         Bug::DirectoriesInheritNoDefaultAcl,
         Bug::UploadForgetsItsAcl,
+        Bug::GroupGetsTheNumberOfAUser,
+        Bug::PrincipalNumberIsGivenTwice,
+        Bug::RenamedPrincipalKeepsItsOldName,
+        Bug::RenameTakesThePrincipalsName,
     ] {
         let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -23,7 +23,7 @@ fn world(seed: u64) -> World {
 fn every_step_matches_the_model() {
     let seeds = seeds(24);
     println!("seeds 0..{seeds}, 600 steps each");
-    let (mut oks, mut refusals, mut repeats, mut lost, mut policies, mut acls) = (0, 0, 0, 0, 0, 0);
+    let (mut oks, mut refusals, mut repeats, mut lost, mut policies, mut acls, mut renamed) = (0, 0, 0, 0, 0, 0, 0);
     for seed in 0..seeds {
         let mut world = world(seed);
         if let Err(error) = run(&mut world, seed, 600) {
@@ -35,11 +35,12 @@ fn every_step_matches_the_model() {
         lost += world.lost_answers;
         policies += world.policies;
         acls += world.acls;
+        renamed += world.renamed_principals;
     }
     println!(
-        "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies, {acls} ACLs"
+        "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies, {acls} ACLs, {renamed} principals renamed"
     );
     // The cases that the test is for did happen.
     assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5);
-    assert!(policies > seeds && acls > seeds);
+    assert!(policies > seeds && acls > seeds && renamed > seeds);
 }

@@ -21,6 +21,7 @@ mod location;
 mod location_ranges;
 mod name;
 mod policy;
+mod principal;
 mod request_number;
 pub mod striping;
 mod time;
@@ -45,6 +46,7 @@ pub use location::{LOCATION_NAME_MAX, Location, LocationError, LocationPrefix, S
 pub use location_ranges::{LocationRangeError, LocationRanges};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
+pub use principal::{PRINCIPAL_NAME_MAX, PrincipalKind, PrincipalName, PrincipalNameError};
 pub use request_number::{REQUEST_KEY, RequestNumber};
 pub use striping::Run;
 pub use time::Timestamp;

@@ -122,8 +122,8 @@ fn choose(target: &Target, until: Option<RestorePoint>) -> Result<Vec<Manifest>,
 
 /// What the operator of a restored manager must know.
 const LOST_BY_A_MANAGER: [&str; 4] = [
-    "nodes, stores and policies are as at that time: `weir status` lists the nodes; remove those again that you had \
-     removed since, and let nodes that joined since join again",
+    "nodes, stores, policies, and names of users and groups are as at that time: `weir status` lists the nodes; \
+     remove those again that you had removed since, and let nodes that joined since join again",
     "tokens that nobody has used do not count any more",
     "files that were being written at that time must be written again",
     "start the manager, then run `weir restored`: it lists files that the disk servers no longer have, and replicas on \

@@ -54,6 +54,8 @@ pub struct World {
     pub policies: u64,
     /// ACLs changed.
     pub acls: u64,
+    /// Users and groups renamed.
+    pub renamed_principals: u64,
     pub log: Vec<String>,
     pub config: NamespaceConfig,
 }
@@ -103,6 +105,7 @@ impl World {
             lost_answers: 0,
             policies: 0,
             acls: 0,
+            renamed_principals: 0,
             log: Vec::new(),
             config,
         };
@@ -138,7 +141,7 @@ impl World {
     }
 
     /// Makes a change. Repeats it with the same number if the answer was lost, and sometimes without need.
-    fn change<O>(&mut self, who: &Who, op: O) -> Result<Result<O::Reply, ErrorCode>, String>
+    pub(super) fn change<O>(&mut self, who: &Who, op: O) -> Result<Result<O::Reply, ErrorCode>, String>
     where
         O: Operation + Clone + Send + 'static,
         O::Reply: std::fmt::Debug,
@@ -179,7 +182,7 @@ impl World {
         Ok(answer.map_err(|error| error.code()))
     }
 
-    fn agree<A: std::fmt::Debug, B: std::fmt::Debug>(
+    pub(super) fn agree<A: std::fmt::Debug, B: std::fmt::Debug>(
         &mut self,
         real: Result<A, ErrorCode>,
         model: Result<B, ErrorCode>,
@@ -218,7 +221,7 @@ impl World {
         from[self.rng.random_range(0..from.len())]
     }
 
-    fn user(&mut self) -> Who {
+    pub(super) fn user(&mut self) -> Who {
         match self.rng.random_range(0..10) {
             0..=6 => admin(),
             7 | 8 => Who { id: 5, groups: vec![5, 8, 9] },
@@ -269,6 +272,9 @@ impl World {
             let boots = self.rng.random();
             self.restart(boots);
         }
+        if self.rng.random_ratio(1, 16) {
+            return self.change_principals();
+        }
         let kind = self.rng.random_range(0..100);
         let before = self.log.len();
         let result = self.one(kind);
@@ -285,7 +291,7 @@ impl World {
         self.boot += u128::from(boots);
     }
 
-    fn say(&mut self, what: String) {
+    pub(super) fn say(&mut self, what: String) {
         self.log.push(format!("{}: {what}", self.steps));
     }
 

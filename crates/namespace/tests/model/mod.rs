@@ -14,6 +14,7 @@ pub mod acl;
 pub mod harness;
 pub mod life;
 pub mod names;
+pub mod principals;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -146,6 +147,7 @@ pub struct Model {
     pub who: Vec<(ClientIdentity, Vec<u8>)>,
     pub next: u64,
     pub now: i64,
+    pub principals: principals::Principals,
 }
 
 pub const ROOT: u64 = 1;
@@ -192,6 +194,7 @@ impl Model {
             who: Vec::new(),
             next: 100,
             now,
+            principals: principals::Principals::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kv::Read;
 use namespace::{FileState, Inode, Kind as RealKind, UploadState, WriterKind};
-use types::{FileName, Ino, SessionId};
+use types::{FileName, Ino, PrincipalKind, SessionId};
 
 use super::{Doing, Kind, Model, Pairs, ROOT, State, UpState};
 
@@ -47,6 +47,8 @@ pub struct View {
     pub writers: BTreeMap<u64, SeenWriter>,
     pub uploads: BTreeMap<u64, SeenUpload>,
     pub queue: usize,
+    /// Kind, name and number of each named user and group.
+    pub principals: Vec<(PrincipalKind, String, u32)>,
     /// Numbers in a fixed order, for pairing.
     pub numbers: Vec<u64>,
 }
@@ -185,6 +187,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
         view.uploads.insert(upload.object.0, seen);
     }
     view.queue = namespace::due_deletions(read, None, 100_000).unwrap().len();
+    view.principals = super::principals::listed(read, page);
     view
 }
 
@@ -278,6 +281,7 @@ impl Model {
             view.uploads.insert(upload.object, seen);
         }
         view.queue = self.queue.len();
+        view.principals = self.principals.listed();
         view
     }
 }
@@ -321,6 +325,7 @@ pub fn compare(real: &View, model: &View, pairs: &mut Pairs) -> Result<(), Strin
             return Err(format!("upload:\n  real  {found:?}\n  model {seen:?}"));
         }
     }
+    super::harness::same("principals", &real.principals, &model.principals)?;
     if real.queue != model.queue {
         return Err(format!("deletion queue: {} real, {} in the model", real.queue, model.queue));
     }
