@@ -35,6 +35,16 @@ pub enum Bug {
     DirectoriesInheritNoDefaultAcl = 14,
     /// An upload forgets the ACL that its file inherits.
     UploadForgetsItsAcl = 15,
+    /// The limits of a credential are not checked after symbolic links.
+    LimitsEndAtLinks = 16,
+    /// A rename asks the limits of a credential only about the new name.
+    LimitsForgetTheOldName = 17,
+    /// A credential that may create files may replace them too.
+    CreatingReplaces = 18,
+    /// A client returns to its open write wherever the file has moved, whatever its credential may do there.
+    LimitsForgetWhereTheFileIs = 19,
+    /// A path may make missing directories where its credential may make a file.
+    LimitsForgetMissingDirectories = 20,
 }
 
 #[cfg(feature = "planted")]

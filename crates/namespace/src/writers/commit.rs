@@ -11,9 +11,10 @@ use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
+use crate::writers::returning::permit_upload;
 use crate::{
-    AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord,
-    UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
+    AccessKind, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, PathOperation, Read,
+    UploadRecord, UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
 /// The party that completes the file.
@@ -197,8 +198,9 @@ fn find_place(
         (None, replaces) => {
             // If the file to replace is gone, the open has not checked this permission.
             let may = |want| permit(&ctx.actor, &parent.access, want, &String::new).is_ok();
-            let denied = !may(AccessKind::Write) || !may(AccessKind::Pass);
-            if replaces.is_some() && denied {
+            let is_permitted = || permit_upload(read, &ctx.actor, upload, &[PathOperation::CreateFile]).is_ok();
+            let may_create = || may(AccessKind::Write) && may(AccessKind::Pass) && is_permitted();
+            if replaces.is_some() && !may_create() {
                 return refuse(
                     ErrorCode::Denied,
                     "the file has been removed meanwhile, and you may not create it again",

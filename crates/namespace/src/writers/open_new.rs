@@ -8,12 +8,13 @@ use crate::planted::{self, Bug};
 use crate::tree::mkdir::resolve_making;
 use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
+use crate::tree::trail::Place;
 use crate::tree::walk::{Last, Resolved, resolve};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
     Access, AccessKind, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
-    UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
+    PathOperation, UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
 };
 
 pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -25,11 +26,16 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         txn.delete(&keys::ended(key));
     }
     let last = if request.how == WriteMode::NewOnly { Last::Keep } else { Last::Follow };
-    let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
-    let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
+    let wanted = request.operations();
+    let at = match request.mkpath {
+        true => resolve_making(txn, ctx, path, last, wanted)?,
+        false => resolve(txn, &ctx.actor, path, last, wanted)?,
+    };
+    let Resolved { parent, name, entry, place, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
+            place.permit(&ctx.actor, &[PathOperation::CreateFile], path)?;
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
             if request.posc {
                 let target = Target { parent: &parent, name, replaces: None, access: None };
@@ -44,7 +50,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         Some(Dentry::Directory(_)) => return Err(NsError::Exists(path.to_string())),
         Some(entry) => {
             let located = locate_entry(txn, parent.ino, &name, entry)?;
-            open_over(txn, ctx, request, key, (&parent, name), located)?
+            open_over(txn, ctx, request, key, (&parent, name, &place), located)?
         }
     };
     opened.dropped.extend(uploads_dropped);
@@ -57,7 +63,7 @@ fn open_over(
     ctx: &Context,
     request: &OpenWrite,
     key: WriterKey,
-    (parent, name): (&Dir, Vec<u8>),
+    (parent, name, place): (&Dir, Vec<u8>, &Place),
     located: Located,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
@@ -80,9 +86,14 @@ fn open_over(
     if request.how == WriteMode::NewOnly && (request.posc || !own_unfinished) {
         return exists();
     }
+    let restarts = own_unfinished && !request.posc;
+    let operations = if restarts { request.operations() } else { &[PathOperation::ModifyFile] };
+    if !planted::is(Bug::CreatingReplaces) {
+        place.permit(&ctx.actor, operations, path)?;
+    }
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     match content.state {
-        _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
+        _ if restarts => restart(txn, ctx, request, key, located, content),
         FileState::Open(by) => Err(crate::writers::begin::busy(txn, path, by, content.object)),
         _ => {
             let access = Some(located.inode.access.clone());
