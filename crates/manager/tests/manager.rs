@@ -866,7 +866,7 @@ fn a_repeated_request_of_another_principal_gets_no_redirect_to_an_open_write() {
     let open = OpenWrite::new(path.clone(), WriteMode::NewOnly, client(5), BootId(1));
     let opened = change(&cluster.namespace, OpenWrite { mode: 0o666, placement, ..open });
     let ask = |actor: u32, client, restarted| {
-        let actor = Actor { principal: PrincipalId(actor), groups: Arc::from([PrincipalId(100)]) };
+        let actor = Actor::new(PrincipalId(actor), Arc::from([PrincipalId(100)]));
         let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
         let how = if restarted { WriteMode::Replace } else { WriteMode::Update };
         let op = OpenWrite { restarted, ..OpenWrite::new(path.clone(), how, client, BootId(1)) };
@@ -987,7 +987,7 @@ fn the_primary_decides_about_an_open_write_that_is_in_the_way() {
     let path = NsPath::parse(b"/f").unwrap();
     let ask = |principal: u32, resume| {
         let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 2, host: "h".into() };
-        let actor = Actor { principal: PrincipalId(principal), groups: Arc::from([PrincipalId(0)]) };
+        let actor = Actor::new(PrincipalId(principal), Arc::from([PrincipalId(0)]));
         let client = ClientIdentity { principal: PrincipalId(principal), ..client };
         let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
         let op = OpenWrite { resume, ..OpenWrite::new(path.clone(), WriteMode::Update, client, BootId(1)) };

@@ -33,7 +33,7 @@ fn path(text: &str) -> NsPath {
 }
 
 fn user() -> Actor {
-    Actor { principal: PrincipalId(7), groups: Arc::from([PrincipalId(107)]) }
+    Actor::new(PrincipalId(7), Arc::from([PrincipalId(107)]))
 }
 
 fn change<O: Operation + Send + 'static>(ns: &Namespace, who: &Actor, op: O) -> O::Reply {

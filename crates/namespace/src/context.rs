@@ -199,6 +199,12 @@ pub trait Operation {
         let _ = result;
         true
     }
+    /// Denies a remembered answer to an actor whose limits do not permit the request. By default every client of the principal may have it: it tells no more
+    /// than that the principal has done this. Operations that answer with the right to write look at the path.
+    fn permit_again(&self, actor: &Actor) -> Result<(), NsError> {
+        let _ = actor;
+        Ok(())
+    }
     /// Whether the request is certainly not done yet, although its number has an answer. Then a client has used the number twice, and the answer is
     /// for the other request. By default it is unknown.
     fn is_undone(&self, read: &dyn Read) -> Result<bool, NsError> {

@@ -7,7 +7,8 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
 use crate::principals::table::pass_over_principals;
 use crate::tree::inode::{DirectoryRecord, Inode, Kind};
-use crate::{Access, AccessKind, Context, NsError, OpTag, Operation, TreeRecord, keys, permit};
+use crate::tree::permission::permit_administrator;
+use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, keys};
 
 const MARK: &[u8] = b"namespace";
 /// Features that a reader must know. This version has none.
@@ -146,8 +147,7 @@ pub struct RaiseIncarnation {
 
 /// See [`RaiseIncarnation`].
 pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarnation) -> Result<Incarnation, NsError> {
-    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
-    permit(&ctx.actor, &root, AccessKind::Own, &|| "the namespace".into())?;
+    permit_administrator(&ctx.actor, &|| "the namespace".into())?;
     let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
     let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
     mark.incarnation = mark.incarnation.max(request.at_least.0) + 1;

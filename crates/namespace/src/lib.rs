@@ -27,7 +27,9 @@
 //! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short
 //!    example.
 //! 2. Call [`permit`] for each right that the operation needs. Walk the path before anything that depends on what it leads to, so that a denial is the
-//!    same for a name that does not exist (`tests/hidden_names.rs`: add the operation there).
+//!    same for a name that does not exist (`tests/hidden_names.rs`: add the operation there). Tell the walk what the operation does at the path, for the
+//!    limits of a credential ([`PathOperation`]; `tests/path_limits.rs`: add the operation there). With two paths, check the limits on both before the
+//!    first walk. An operation on a number or on an open write has no path: the walk or the open that found it has checked.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
 //!
@@ -99,9 +101,10 @@ pub use tree::attributes::{Chmod, Chown, Utimes};
 pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 pub use tree::link::Link;
 pub use tree::list::{ListEntry, ListPage, list, list_visit, permit_list};
-pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
+pub use tree::lookup::{lookup, lookup_for, open_list, open_read, stat, stat_ino, stat_no_follow};
 pub use tree::mkdir::{Mkdir, MkdirResult};
 pub use tree::new_access::USUAL_MODE;
+pub use tree::path_limits::{PathLimits, PathOperation};
 pub use tree::path_of::path_of;
 pub use tree::permission::{Access, AccessKind, Actor, allows, permit, permit_client};
 pub use tree::remove::{Remove, Removed};

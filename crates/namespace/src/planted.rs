@@ -43,6 +43,16 @@ pub enum Bug {
     RenamedPrincipalKeepsItsOldName = 18,
     /// A principal can be renamed to a name that another one has.
     RenameTakesThePrincipalsName = 19,
+    /// The limits of a credential are not checked after symbolic links.
+    LimitsEndAtLinks = 20,
+    /// A rename asks the limits of a credential only about the new name.
+    LimitsForgetTheOldName = 21,
+    /// A credential that may create files may replace them too.
+    CreatingReplaces = 22,
+    /// A client returns to its open write wherever the file has moved, whatever its credential may do there.
+    LimitsForgetWhereTheFileIs = 23,
+    /// A path may make missing directories where its credential may make a file.
+    LimitsForgetMissingDirectories = 24,
 }
 
 #[cfg(feature = "planted")]

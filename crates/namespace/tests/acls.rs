@@ -20,7 +20,7 @@ pub fn path(text: impl AsRef<[u8]>) -> NsPath {
 }
 
 pub fn actor(id: u32, groups: &[u32]) -> Actor {
-    Actor { principal: PrincipalId(id), groups: groups.iter().map(|id| PrincipalId(*id)).collect() }
+    Actor::new(PrincipalId(id), groups.iter().map(|id| PrincipalId(*id)).collect())
 }
 
 pub fn eve() -> Actor {

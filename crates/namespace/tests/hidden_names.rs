@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+use std::sync::Arc;
+
 use crate::acls::{World, eve, modify, open, path};
-use namespace::{self as ns, AclEdit, Actor, NsError, Operation, SetAcl, WriteMode, XattrMode};
+use crate::model::limits::Rules;
+use namespace::{self as ns, AclEdit, Actor, NsError, Operation, PathOperation, SetAcl, WriteMode, XattrMode};
 use types::{BootId, ErrorCode, PrincipalId, Timestamp, UploadId};
 
 /// An answer: its code, and its text with both names replaced. Of a success only the fact, because the two inodes differ.
@@ -34,6 +37,7 @@ fn ask_all(w: &World, who: &Actor, at: &str, upload: UploadId) -> Vec<Asked> {
         "list".into(),
         w.read(|r| ns::lookup(r, who, &p()).and_then(|dir| ns::permit_list(who, &dir.access, false, &|| at.into()))),
     );
+    add("open_list".into(), w.read(|r| ns::open_list(r, who, &p(), true).map(drop)));
     for name in [&b"k"[..], ns::STATE_ATTRIBUTE] {
         add(format!("get_xattr {}", name.len()), w.read(|r| ns::get_xattr(r, who, &of(), name).map(drop)));
     }
@@ -208,6 +212,10 @@ fn world(what: What, hide: &dyn Fn(&World)) -> (World, UploadId) {
     {
         w.admin(ns::Symlink { path: path(link), target: target.as_bytes().to_vec() });
     }
+    for name in ["there", "absnt"] {
+        let target = format!("../h/{name}/../../pub/file").into_bytes();
+        w.admin(ns::Symlink { path: path(format!("/pub/peek-{name}")), target });
+    }
     let upload = put(&w, what);
     hide(&w);
     w.check();
@@ -222,33 +230,53 @@ fn no_operation_tells_whether_a_hidden_name_exists() {
     let by_group = |w: &World| w.admin(modify("/h", "group:106:rw,group:7:rwx"));
     let ways: [&dyn Fn(&World); 4] = [&by_mode, &by_name, &by_mask, &by_group];
     let mut denials = 0;
-    for what in EACH {
-        for hide in ways {
-            for form in [
-                "/h/NAME",
-                "/h/NAME/",
-                "/h/NAME/.",
-                "/h/NAME/deep",
-                "/h/NAME/deep/er",
-                "/pub/h/NAME",
-                "/pub/up/NAME",
-                "/pub/NAME/",
-                "/pub/NAME/.",
-            ] {
-                let (w, upload) = world(what, hide);
-                let there = ask_all(&w, &eve(), &form.replace("NAME", "there"), upload);
-                let (w, upload) = world(what, hide);
-                let absent = ask_all(&w, &eve(), &form.replace("NAME", "absnt"), upload);
-                for (there, absent) in there.into_iter().zip(absent) {
-                    let about = format!("{what:?} at {form}: {}", there.about);
-                    assert_eq!(there.answer, absent.answer, "{about}");
-                    let code = there.answer.map_err(|(code, _)| code).unwrap_err();
-                    denials += usize::from(code == ErrorCode::Denied);
-                }
-            }
-        }
+    for hide in ways {
+        denials += answers_agree(hide, &eve(), &FORMS);
     }
     assert!(denials > 50_000, "{denials}");
+}
+
+/// What lies outside the limits of a credential is hidden from it, also where a link leads there and back.
+#[test]
+fn no_operation_tells_whether_a_name_outside_the_limits_exists() {
+    let rules = Rules(vec![(PathOperation::ALL.to_vec(), b"/pub".to_vec())]);
+    let limited = eve().with_limits(Arc::new(rules));
+    let open_to_all = |_: &World| {};
+    let closed = |w: &World| w.admin(ns::Chmod { path: path("/h"), mode: 0o700 });
+    let denials = answers_agree(&open_to_all, &limited, &FORMS) + answers_agree(&closed, &limited, &FORMS);
+    assert!(denials > 30_000, "{denials}");
+    let through = ["/pub/peek-NAME", "/pub/peek-NAME/", "/pub/peek-NAME/x"];
+    let denials = answers_agree(&open_to_all, &limited, &through) + answers_agree(&closed, &limited, &through);
+    assert!(denials > 1_000, "{denials}");
+}
+
+const FORMS: [&str; 9] = [
+    "/h/NAME",
+    "/h/NAME/",
+    "/h/NAME/.",
+    "/h/NAME/deep",
+    "/h/NAME/deep/er",
+    "/pub/h/NAME",
+    "/pub/up/NAME",
+    "/pub/NAME/",
+    "/pub/NAME/.",
+];
+
+/// Compares the answers about the name that is there with those about the one that is not. Returns the number of denials.
+fn answers_agree(hide: &dyn Fn(&World), who: &Actor, forms: &[&str]) -> usize {
+    let mut denials = 0;
+    for (what, form) in EACH.into_iter().flat_map(|what| forms.iter().map(move |form| (what, form))) {
+        let (w, upload) = world(what, hide);
+        let there = ask_all(&w, who, &form.replace("NAME", "there"), upload);
+        let (w, upload) = world(what, hide);
+        let absent = ask_all(&w, who, &form.replace("NAME", "absnt"), upload);
+        for (there, absent) in there.into_iter().zip(absent) {
+            let about = format!("{what:?} at {form}: {}", there.about);
+            assert_eq!(there.answer, absent.answer, "{about}");
+            denials += usize::from(matches!(there.answer, Err((ErrorCode::Denied, _))));
+        }
+    }
+    denials
 }
 
 /// Where the names can be looked up but not listed, POSIX tells who knows a name. What has the name stays closed all the same.

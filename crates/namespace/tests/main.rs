@@ -9,6 +9,7 @@ mod golden;
 mod hidden_names;
 mod membership;
 mod model;
+mod path_limits;
 mod placing;
 mod policies;
 mod principal_names;

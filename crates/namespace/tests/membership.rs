@@ -309,7 +309,7 @@ fn addresses_are_kept_within_bounds() {
 #[test]
 fn only_the_administrator_changes_the_membership() {
     let world = World::new();
-    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let user = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     let ctx = || world.0.context(Timestamp(5), &user, None);
     let make = ns::MakeToken { token: token(1) };
     assert_eq!(world.0.change_wait(Durability::Synced, ctx(), make).unwrap_err().code(), ErrorCode::Denied);

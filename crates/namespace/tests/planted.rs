@@ -12,9 +12,11 @@ mod model;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kv::{Kv, MemoryFaults, MemoryKv};
 use model::harness::{World, run};
+use model::limits::BY_BYTES;
 use namespace::planted::{Bug, plant};
 
 /// The first seed that finds it, and the difference.
@@ -61,8 +63,18 @@ fn each_planted_bug_is_found() {
         Bug::PrincipalNumberIsGivenTwice,
         Bug::RenamedPrincipalKeepsItsOldName,
         Bug::RenameTakesThePrincipalsName,
+        Bug::LimitsEndAtLinks,
+        Bug::LimitsForgetTheOldName,
+        Bug::CreatingReplaces,
+        Bug::LimitsForgetWhereTheFileIs,
+        Bug::LimitsForgetMissingDirectories,
     ] {
         let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());
     }
+    // This one would be in the limits, which other crates make.
+    BY_BYTES.store(true, Ordering::Relaxed);
+    let (seed, how) = found(None, 40).expect("limits that compare bytes were not found");
+    BY_BYTES.store(false, Ordering::Relaxed);
+    println!("limits that compare bytes: found by seed {seed}: {}", how.lines().next().unwrap_or_default());
 }

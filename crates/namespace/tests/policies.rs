@@ -121,7 +121,7 @@ fn policies_are_listed_in_pages() {
 #[test]
 fn only_the_administrator_changes_policies() {
     let w = World::with(&["/d"]);
-    let owner = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let owner = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     w.admin(ns::Chown { path: path("/d"), owner: Some(PrincipalId(5)), group: None }).unwrap();
     let error = w.change(&owner, ns::SetPolicy { path: path("/d"), policy: policy("replica(2)") }).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Denied, "{error}");
@@ -265,6 +265,6 @@ fn root_gets_a_default_once_and_only_if_it_has_none() {
     assert_eq!(world.policy("/").unwrap().0, "replica(1) spread=host near=client");
     world.admin(ns::RemovePolicy { path: path("/") }).unwrap();
     assert!(!world.admin(give()).unwrap());
-    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let user = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     assert_eq!(world.change(&user, give()).unwrap_err().code(), ErrorCode::Denied);
 }

@@ -26,7 +26,7 @@ fn path(text: &str) -> NsPath {
 
 /// Both are in one group, so that the permission bits do not distinguish them.
 fn actor(principal: PrincipalId) -> Actor {
-    Actor { principal, groups: Arc::from([PrincipalId(100)]) }
+    Actor::new(principal, Arc::from([PrincipalId(100)]))
 }
 
 /// The identity that both claim.

@@ -228,7 +228,7 @@ fn absent_replicas_are_missing_from_then_on() {
 #[test]
 fn only_the_administrator_goes_on_after_a_restore() {
     let world = World::new();
-    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let user = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     let denied = |error: NsError| assert_eq!(error.code(), ErrorCode::Denied);
     let ctx = || world.0.context(Timestamp(5), &user, None);
     let wait = Durability::Synced;

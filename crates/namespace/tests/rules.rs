@@ -920,7 +920,7 @@ fn sessions_are_limited_and_unused_ones_give_way() {
     let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), NamespaceConfig { limits, ..NamespaceConfig::default() });
     let ns = ns.unwrap();
     let begin = |principal, at: i64| {
-        let actor = Actor { principal: PrincipalId(principal), groups: Arc::from([PrincipalId(principal)]) };
+        let actor = Actor::new(PrincipalId(principal), Arc::from([PrincipalId(principal)]));
         let ctx = ns.context(Timestamp(at), &actor, None);
         let room = ns.has_room_for_session(Timestamp(at), &client_of(principal, 1)).map_err(|error| error.code());
         let begun = ns.change_wait(Durability::Synced, ctx, ns::OpenSession { client: client_of(principal, 1) });
@@ -959,7 +959,7 @@ fn each_denial_names_its_rule() {
     let w = World::new();
     w.mkdir("/shared/deep");
     w.change(ns::Chmod { path: path("/shared"), mode: 0o1777 }).unwrap();
-    let who = |id: u32| Actor { principal: PrincipalId(id), groups: Arc::from([PrincipalId(id + 100)]) };
+    let who = |id: u32| Actor::new(PrincipalId(id), Arc::from([PrincipalId(id + 100)]));
     let open_as = |id, at, how| ns::OpenWrite::new(path(at), how, client_of(id, 5), BootId(1));
     let f = open_as(5, "/shared/f", WriteMode::NewOnly);
     let opened = w.as_who(&who(5), f).unwrap();
@@ -1191,7 +1191,7 @@ fn wrong_totals_are_recounted() {
     assert_eq!(findings().len(), 1);
     w.change(ns::RecountTotals { dir }).unwrap();
     assert_eq!((right(dir).entries, right(dir).bytes), (2_503, 12));
-    let somebody = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let somebody = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     assert_eq!(w.as_who(&somebody, ns::RecountTotals { dir }).unwrap_err().code(), ErrorCode::Denied);
     assert_eq!(w.refusal(ns::RecountTotals { dir: w.stat("/dir/a").unwrap().ino }), ErrorCode::NotFound);
     // With an entry that cannot be decoded, the right totals are unknown. So the totals stay.

@@ -450,7 +450,7 @@ fn a_close_after_the_end_of_the_grace_period_compares_the_sent_bytes_too() {
     assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
 
     let (world, opened) = completed_by_manager();
-    let stranger = ns::Actor { principal: PrincipalId(7), groups: [PrincipalId(7)].into() };
+    let stranger = ns::Actor::new(PrincipalId(7), [PrincipalId(7)].into());
     let ctx = world.0.context(Timestamp(5), &stranger, None);
     let by_stranger = world.0.change_wait(Durability::Synced, ctx, with(&opened, [7, 8, 8]));
     assert_eq!(by_stranger.unwrap_err().code(), ErrorCode::Denied);

@@ -131,7 +131,7 @@ fn nothing_moves_to_a_group_without_the_present_stores_or_after_a_change() {
     world.change(join).unwrap();
     stale(world.widen("/f", WIDE));
     assert_eq!(world.placed("/f").0, NARROW);
-    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let user = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));
     let ctx = world.0.context(Timestamp(5), &user, None);
     let denied = world.0.change_wait(Durability::Synced, ctx, request).unwrap_err();
     assert_eq!(denied.code(), ErrorCode::Denied);

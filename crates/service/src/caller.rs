@@ -43,8 +43,8 @@ impl Principal {
     /// The administrator, who passes all permission checks.
     #[must_use]
     pub fn admin() -> Self {
-        let Actor { principal, groups, limits } = Actor::admin();
-        Self { id: principal, groups, rights: Rights::Full, limits, name: None }
+        let Actor { principal, groups, .. } = Actor::admin();
+        Self { id: principal, groups, rights: Rights::Full, limits: None, name: None }
     }
 }
 
@@ -98,7 +98,7 @@ impl Caller {
 
     /// The actor that the namespace checks permissions for.
     pub(crate) fn actor(&self) -> Actor {
-        Actor { principal: self.principal, groups: Arc::clone(&self.groups), limits: self.limits.clone() }
+        Actor { limits: self.limits.clone(), ..Actor::new(self.principal, Arc::clone(&self.groups)) }
     }
 
     /// Whether both callers are the same client of the same principal. Only then may one end or take over what the

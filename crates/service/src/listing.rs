@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 
-use namespace::NsError;
 use types::{DigestKind, ErrorCode, FileName, Ino, NsPath};
 
 use crate::attributes::Stat;
@@ -55,15 +54,8 @@ impl Service {
             return Err(elsewhere);
         }
         let actor = caller.actor();
-        let looked_up = self.names.read(|read| {
-            let directory = namespace::lookup(read, &actor, &path)?;
-            if !directory.is_dir() {
-                return Err(NsError::NotDirectory(path.to_string()));
-            }
-            namespace::permit_list(&actor, &directory.access, with_stat, &|| path.to_string())?;
-            Ok(directory.ino)
-        });
-        let directory = looked_up.map_err(|error| Error::of_namespace(&"list", &error))?;
+        let opened = self.names.read(|read| namespace::open_list(read, &actor, &path, with_stat));
+        let directory = opened.map_err(|error| Error::of_namespace(&"list", &error))?.ino;
         Ok(Listing { path, directory, with_stat, digest: None, after: None })
     }
 

@@ -243,7 +243,7 @@ fn is_current(read: &dyn Read, writer: &WriterToken) -> Result<bool, NsError> {
 /// Fails unless the number is of a session of the writer's principal, and nothing was done for it yet.
 pub(super) fn number_is_free(read: &dyn Read, record: &WriterRecord, number: RequestNumber) -> Result<(), NsError> {
     let principal = record.client.principal;
-    let actor = Actor { principal, groups: [principal].into() };
+    let actor = Actor::new(principal, [principal].into());
     match namespace::outcome_of(read, &actor, number, &ENDS)? {
         None => Ok(()),
         Some(_) => Err(used(number)),

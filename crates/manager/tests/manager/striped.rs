@@ -91,7 +91,7 @@ impl Striped {
         let path = NsPath::parse(b"/f").unwrap();
         let client =
             ClientIdentity { principal: PrincipalId(principal), user: "u".into(), pid: 2, host: "other".into() };
-        let actor = Actor { principal: PrincipalId(principal), groups: Arc::from([PrincipalId(0)]) };
+        let actor = Actor::new(PrincipalId(principal), Arc::from([PrincipalId(0)]));
         let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
         let resume = resume.then_some(Resume::Visible);
         let op = OpenWrite { resume, ..OpenWrite::new(path, WriteMode::Update, client, BootId(1)) };

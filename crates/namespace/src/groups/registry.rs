@@ -1,10 +1,9 @@
 //! What the registries of a cluster's nodes, stores and tokens have in common.
 
-use types::PrincipalId;
-
 use crate::codec::BadValue;
 use crate::scan::collect;
-use crate::{Access, AccessKind, Context, NsError, Read, keys, permit};
+use crate::tree::permission::permit_administrator;
+use crate::{Context, NsError, Read, keys};
 
 pub(crate) fn get<T>(
     read: &dyn Read,
@@ -27,8 +26,7 @@ pub(crate) fn all<T>(
 }
 
 pub(crate) fn administrator(ctx: &Context) -> Result<(), NsError> {
-    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
-    permit(&ctx.actor, &root, AccessKind::Own, &|| "the cluster".into())
+    permit_administrator(&ctx.actor, &|| "the cluster".into())
 }
 
 pub(crate) fn bytes_of(bytes: &[u8]) -> Result<[u8; 32], BadValue> {

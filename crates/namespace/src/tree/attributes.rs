@@ -4,7 +4,8 @@ use kv::Txn;
 use types::{NsPath, PrincipalId, Timestamp};
 
 use crate::tree::node::{Located, locate_entry, put_directory};
-use crate::tree::walk::{Last, resolve_existing};
+use crate::tree::path_limits::ByKind;
+use crate::tree::walk::{Last, resolve_by_kind};
 use crate::trees::totals::forget_latest_change;
 use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, permit};
 
@@ -58,7 +59,7 @@ pub struct Utimes {
 
 /// The inode at `path`, if the actor owns it.
 pub(crate) fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsError> {
-    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
+    let (parent, name, entry) = resolve_by_kind(txn, &ctx.actor, path, Last::Follow, ByKind::MODIFY)?;
     let located = locate_entry(txn, parent.ino, &name, entry)?;
     permit(&ctx.actor, &located.inode.access, AccessKind::Own, &|| path.to_string())?;
     Ok(located)

@@ -6,7 +6,7 @@ use types::{Ino, NsPath};
 use crate::tree::node::{Dentry, Located, RecordLocation, encode_pointer, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{AccessKind, Context, NsError, OpTag, Operation, keys, permit};
+use crate::{AccessKind, Context, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 /// Gives a file (or symbolic link) one more name in the same tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,11 +22,14 @@ pub(crate) const LINK_VALUE: &[u8] = &[crate::codec::VERSION];
 
 /// See [`Link`].
 pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsError> {
-    let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, &request.existing, Last::Keep)?;
+    // The new name may give its own rights to the file, as a rename would. So the old one needs the right to take it away.
+    let (of_existing, of_new) = (PathOperation::ModifyFile, PathOperation::CreateFile);
+    ctx.actor.permit_path(&[of_new], &request.new, &request.new)?;
+    let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, &request.existing, Last::Keep, of_existing)?;
     if matches!(entry, Dentry::Directory(_)) {
         return Err(NsError::IsDirectory(request.existing.to_string()));
     }
-    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?.for_no_directory(&request.new)?;
+    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep, &[of_new])?.for_no_directory(&request.new)?;
     if to.entry.is_some() {
         return Err(NsError::Exists(request.new.to_string()));
     }

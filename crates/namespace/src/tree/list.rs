@@ -108,7 +108,7 @@ pub fn permit_list(
 }
 
 /// The entries of directory `dir` after the name `after`, at most `limit` (and at most 65,536). The name `after` need not exist any more. The caller
-/// has checked the permission ([`permit_list`]).
+/// has checked the permission ([`crate::open_list`]).
 pub fn list(read: &dyn Read, dir: Ino, after: Option<&FileName>, limit: usize) -> Result<ListPage, NsError> {
     let mut chunk = Chunk::default();
     let more = chunk.fill(read, dir, after.map(FileName::as_bytes), limit.min(PAGE_MAX))?;

@@ -6,10 +6,10 @@ use types::{Ino, NsPath};
 use crate::tree::node::{Dentry, locate, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::with_latest_change;
-use crate::{AccessKind, Actor, FileState, Inode, Kind, NsError, permit};
+use crate::{AccessKind, Actor, FileState, Inode, Kind, NsError, PathOperation, permit, permit_list};
 
-fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Inode, NsError> {
-    let (parent, name, entry) = resolve_existing(read, actor, path, last)?;
+fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last, wanted: PathOperation) -> Result<Inode, NsError> {
+    let (parent, name, entry) = resolve_existing(read, actor, path, last, wanted)?;
     match entry {
         Dentry::Record(inode) => Ok(inode),
         other => Ok(locate_entry(read, parent.ino, &name, other)?.inode),
@@ -18,18 +18,23 @@ fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Ino
 
 /// The inode at `path`. Follows symbolic links (at most 40), and checks `x` on every directory on the way.
 pub fn lookup(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
-    find(read, actor, path, Last::Follow)
+    lookup_for(read, actor, path, PathOperation::Stat)
+}
+
+/// Like [`lookup`], for an actor that wants to do `wanted` there. Of the rights to do that, it checks the limits of the actor's credential.
+pub fn lookup_for(read: &dyn Read, actor: &Actor, path: &NsPath, wanted: PathOperation) -> Result<Inode, NsError> {
+    find(read, actor, path, Last::Follow, wanted)
 }
 
 /// Like [`lookup`]. For a directory, the times include the latest change of its entries.
 pub fn stat(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
-    with_latest_change(read, find(read, actor, path, Last::Follow)?)
+    with_latest_change(read, lookup(read, actor, path)?)
 }
 
 /// Like [`stat`], but does not follow a symbolic link at the end of the path, unless a slash comes behind it.
 pub fn stat_no_follow(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
     let last = if path.must_be_directory() { Last::Follow } else { Last::Keep };
-    with_latest_change(read, find(read, actor, path, last)?)
+    with_latest_change(read, find(read, actor, path, last, PathOperation::Stat)?)
 }
 
 /// Like [`stat`], by number. It also finds an inode that is unlinked and held. It checks no permission: a caller with the number has passed a check
@@ -44,7 +49,7 @@ pub fn stat_ino(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
 /// Like [`lookup`], for a file that the caller wants to read. Checks `r`, refuses directories, and refuses an interrupted file unless `partial`. For
 /// a file with an open write, ask the store for the length.
 pub fn open_read(read: &dyn Read, actor: &Actor, path: &NsPath, partial: bool) -> Result<Inode, NsError> {
-    let inode = lookup(read, actor, path)?;
+    let inode = lookup_for(read, actor, path, PathOperation::Read)?;
     match &inode.kind {
         Kind::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
         Kind::Symlink(_) => return Err(NsError::Loop(path.to_string())),
@@ -55,5 +60,15 @@ pub fn open_read(read: &dyn Read, actor: &Actor, path: &NsPath, partial: bool) -
             }
         }
     }
+    Ok(inode)
+}
+
+/// Like [`lookup`], for a directory that the caller wants to list with [`crate::list`] or [`crate::list_visit`]. Checks the permission ([`permit_list`]).
+pub fn open_list(read: &dyn Read, actor: &Actor, path: &NsPath, with_attributes: bool) -> Result<Inode, NsError> {
+    let inode = lookup_for(read, actor, path, PathOperation::List)?;
+    if !inode.is_dir() {
+        return Err(NsError::NotDirectory(path.to_string()));
+    }
+    permit_list(actor, &inode.access, with_attributes, &|| path.to_string())?;
     Ok(inode)
 }

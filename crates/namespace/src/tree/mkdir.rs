@@ -3,12 +3,14 @@
 use kv::Txn;
 use types::{Ino, NsPath};
 
+use crate::planted::{self, Bug};
 use crate::tree::inode::{DirectoryRecord, Kind};
 use crate::tree::new_access::{USUAL_MODE, access_of_directory};
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
-use crate::tree::walk::{Last, MissingName, Resolved, Walk, walk};
+use crate::tree::trail::{Place, Trail};
+use crate::tree::walk::{Last, MissingAt, MissingName, Resolved, Walk, walk};
 use crate::trees::totals::{Touch, adjust};
-use crate::{AccessKind, Context, NsError, OpTag, Operation, permit};
+use crate::{AccessKind, Context, NsError, OpTag, Operation, PathOperation, permit};
 
 /// What mkdir made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,41 +45,67 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     Ok(Dir::new(&inode, &record))
 }
 
-/// Creates the missing directories of a path. A link's target may not contain `..` after a missing name.
-fn make_way<'a>(
+/// Creates the missing directories of a path, which are the first ones of `names`. A link's target may not contain `..` after a missing name. Returns the
+/// last directory, and where it is.
+fn make_way(
     txn: &mut dyn Txn,
     ctx: &Context,
     path: &NsPath,
-    from: Dir,
-    names: impl Iterator<Item = &'a [u8]>,
+    (from, mut limited): (Dir, Option<MissingAt>),
+    (names, count): (&[&[u8]], usize),
     mode: u16,
-) -> Result<(Dir, u32), NsError> {
-    let (mut dir, mut made) = (from, 0);
-    for name in names {
-        if name == b".." {
+) -> Result<(Dir, Option<MissingAt>), NsError> {
+    let mut dir = from;
+    for (number, name) in names.iter().enumerate().take(count) {
+        if *name == b".." {
             return Err(NsError::NotFound(path.to_string(), "directory on the way (a link leads over `..`)"));
         }
+        if let Some(at) = &mut limited {
+            at.trail.enter(name);
+            permit_missing(ctx, path, at, names.len() - number - 1)?;
+        }
         dir = make(txn, ctx, path, &dir, name, mode)?;
-        made += 1;
     }
-    Ok((dir, made))
+    Ok((dir, limited))
+}
+
+/// Denies to make the directory at the end of `at` unless the limits of the actor permit it there, and where the path has its name. `behind` names
+/// follow.
+fn permit_missing(ctx: &Context, path: &NsPath, at: &MissingAt, behind: usize) -> Result<(), NsError> {
+    if planted::is(Bug::LimitsForgetMissingDirectories) {
+        return Ok(());
+    }
+    let operation = [PathOperation::CreateDirectory];
+    ctx.actor.permit_path(&operation, &at.trail.path()?, path)?;
+    if behind >= at.asked {
+        return Ok(());
+    }
+    let names = path.components().count().saturating_sub(behind);
+    ctx.actor.permit_path(&operation, &Trail::of(path.components().take(names)).path()?, path)
 }
 
 /// Walks `path`, which will name a file, and creates the missing directories before its last name.
-pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
-    match walk(txn, &ctx.actor, path, last)? {
+pub(crate) fn resolve_making(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    path: &NsPath,
+    last: Last,
+    wanted: &[PathOperation],
+) -> Result<Resolved, NsError> {
+    match walk(txn, &ctx.actor, path, last, wanted)? {
         Walk::MissingName(MissingName { only_directory: true, .. }) => Err(NsError::OnlyDirectory(path.to_string())),
         Walk::Resolved(resolved) => resolved.checked(path)?.for_no_directory(path),
-        Walk::MissingName(MissingName { dir, name, mut rest, .. }) => {
+        Walk::MissingName(MissingName { dir, name, rest, limited, .. }) => {
             // `rest` still has at least the last name.
-            let last_name = rest.pop().unwrap_or_default();
+            let last_name = rest.last().cloned().unwrap_or_default();
             if last_name.is_empty() || last_name == b".." {
                 return Err(NsError::NotFound(path.to_string(), "directory on the way"));
             }
-            let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
+            let names: Vec<&[u8]> = std::iter::once(&name).chain(&rest).map(Vec::as_slice).collect();
             let mode = ctx.limits.mkpath_mode | USUAL_MODE;
-            let (parent, _) = make_way(txn, ctx, path, dir, names, mode)?;
-            Ok(Resolved { parent, name: last_name, entry: None, only_directory: false })
+            let (parent, limited) = make_way(txn, ctx, path, (dir, limited), (&names, rest.len()), mode)?;
+            let place = limited.map_or(Ok(Place::default()), |at| at.trail.place_of(&last_name))?;
+            Ok(Resolved { parent, name: last_name, entry: None, only_directory: false, place })
         }
     }
 }
@@ -87,12 +115,12 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
     let path = &request.path;
     // With `parents`, a symbolic link to a directory at the end of the path counts as a directory, as for `mkdir -p`.
     let last = if request.parents { Last::Follow } else { Last::Keep };
-    match walk(txn, &ctx.actor, path, last)? {
+    match walk(txn, &ctx.actor, path, last, &[PathOperation::CreateDirectory])? {
         Walk::MissingName(missing) if request.parents => {
-            let MissingName { dir, name, rest, .. } = missing;
-            let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
-            let (dir, made) = make_way(txn, ctx, path, dir, names, request.mode)?;
-            Ok(MkdirResult { ino: dir.ino, made })
+            let MissingName { dir, name, rest, limited, .. } = missing;
+            let names: Vec<&[u8]> = std::iter::once(&name).chain(&rest).map(Vec::as_slice).collect();
+            let (dir, _) = make_way(txn, ctx, path, (dir, limited), (&names, names.len()), request.mode)?;
+            Ok(MkdirResult { ino: dir.ino, made: u32::try_from(names.len()).unwrap_or(u32::MAX) })
         }
         Walk::MissingName(missing) => {
             let at = format!("{path}: {}", missing.name.escape_ascii());

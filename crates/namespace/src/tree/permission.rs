@@ -1,13 +1,15 @@
-//! The only permission check: owner, group, mode and ACL, as in acl(5). The administrator (principal 0) passes.
+//! The only permission check: owner, group, mode and ACL, as in acl(5), and the limits of the credential. The administrator (principal 0) passes all but
+//! the limits.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use types::{ClientIdentity, PrincipalId};
+use types::{ClientIdentity, NsPath, PrincipalId};
 
 use crate::NsError;
 use crate::planted::{self, Bug};
 use crate::tree::acl::{AclEntry, AclTag, ExtendedAcl, Named, NamedEntry, Permissions};
+use crate::tree::path_limits::{PathLimits, PathOperation};
 
 /// The principal that makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,13 +18,27 @@ pub struct Actor {
     pub principal: PrincipalId,
     /// Its groups (also numeric principals). The first one becomes the group of new inodes.
     pub groups: Arc<[PrincipalId]>,
+    /// What its credential permits at most, by path. It holds for the administrator too. `None`: everything.
+    pub limits: Option<Arc<dyn PathLimits>>,
 }
 
 impl Actor {
+    /// A principal whose credential sets no limits.
+    #[must_use]
+    pub fn new(principal: PrincipalId, groups: Arc<[PrincipalId]>) -> Self {
+        Self { principal, groups, limits: None }
+    }
+
+    /// The same principal, with the limits of its credential.
+    #[must_use]
+    pub fn with_limits(self, limits: Arc<dyn PathLimits>) -> Self {
+        Self { limits: Some(limits), ..self }
+    }
+
     /// The administrator, whom no rule denies anything.
     #[must_use]
     pub fn admin() -> Self {
-        Self { principal: PrincipalId(0), groups: Arc::from([PrincipalId(0)]) }
+        Self::new(PrincipalId(0), Arc::from([PrincipalId(0)]))
     }
 
     /// Whether this is the administrator.
@@ -35,6 +51,25 @@ impl Actor {
     #[must_use]
     pub fn primary_group(&self) -> PrincipalId {
         self.groups.first().copied().unwrap_or(self.principal)
+    }
+
+    /// Denies a request unless the limits permit one of `operations` on `path`. The rule in the denial is about the first one. `asked` is the path in the
+    /// request, for the message.
+    pub(crate) fn permit_path(
+        &self,
+        operations: &[PathOperation],
+        path: &NsPath,
+        asked: &NsPath,
+    ) -> Result<(), NsError> {
+        let Some(limits) = &self.limits else { return Ok(()) };
+        let mut denied = None;
+        for operation in operations {
+            match limits.permit(*operation, path) {
+                Ok(()) => return Ok(()),
+                Err(rule) => denied = denied.or(Some(rule)),
+            }
+        }
+        Err(NsError::Denied { path: asked.to_string(), rule: denied.unwrap_or_default() })
     }
 }
 
@@ -104,17 +139,29 @@ impl AccessKind {
     }
 }
 
-/// Denies an actor that names another principal's client. The administrator may, to end abandoned writes. `what` is for the message.
+/// Denies an actor that names another principal's client. The administrator may, to end abandoned writes, unless its credential has limits: they permit
+/// nothing that is not about a path. `what` is for the message.
 ///
 /// # Errors
 ///
 /// [`NsError::Denied`].
 pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> String) -> Result<(), NsError> {
-    if client.principal == actor.principal || actor.is_admin() {
+    if client.principal == actor.principal || (actor.is_admin() && actor.limits.is_none()) {
         return Ok(());
     }
     let rule = format!("it belongs to a client of principal {}, you are {}", client.principal, actor.principal);
     Err(NsError::Denied { path: what(), rule })
+}
+
+/// Denies what only the administrator may do and what is about no path, such as a change of the cluster. So an administrator whose credential has limits
+/// may not do it either. `what` is for the message.
+pub(crate) fn permit_administrator(actor: &Actor, what: &dyn Fn() -> String) -> Result<(), NsError> {
+    permit(actor, &Access::new(PrincipalId(0), PrincipalId(0), 0), AccessKind::Own, what)?;
+    if actor.limits.is_some() {
+        let rule = "the credential is limited to paths, and this is about more than a path".into();
+        return Err(NsError::Denied { path: what(), rule });
+    }
+    Ok(())
 }
 
 /// Denies the request, and names the rule, unless `actor` may do `want` to an inode with `access`. `what` is for the message.
@@ -271,7 +318,7 @@ mod tests {
     }
 
     fn actor(id: u32, groups: &[u32]) -> Actor {
-        Actor { principal: PrincipalId(id), groups: groups.iter().map(|id| PrincipalId(*id)).collect() }
+        Actor::new(PrincipalId(id), groups.iter().map(|id| PrincipalId(*id)).collect())
     }
 
     /// The entries of one case: a bit for each, whether it grants.

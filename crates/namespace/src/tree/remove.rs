@@ -5,9 +5,10 @@ use types::{Ino, NsPath, ObjectId};
 
 use crate::groups::deletion::drop_inode;
 use crate::tree::node::{Dentry, Dir, Located, RecordLocation, get_record};
-use crate::tree::walk::{Last, resolve_existing};
+use crate::tree::path_limits::ByKind;
+use crate::tree::walk::{Last, resolve_by_kind};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{AccessKind, Context, Inode, NsError, OpTag, Operation, keys, permit};
+use crate::{AccessKind, Context, Inode, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 /// The removed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +29,13 @@ pub struct Remove {
 /// See [`Remove`].
 pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Removed, NsError> {
     let path = &request.path;
-    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let only_file = ByKind { file: PathOperation::ModifyFile, directory: PathOperation::ModifyFile };
+    remove_by(txn, ctx, path, only_file)
+}
+
+/// Removes it if it is no directory. The limits of the actor must permit `wanted`, also before the error says that it is one.
+pub(crate) fn remove_by(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, wanted: ByKind) -> Result<Removed, NsError> {
+    let (parent, name, entry) = resolve_by_kind(txn, &ctx.actor, path, Last::Keep, wanted)?;
     let inode = match entry {
         Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
         Dentry::Record(inode) => Some(inode),

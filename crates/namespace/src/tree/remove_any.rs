@@ -3,9 +3,10 @@
 use kv::Txn;
 use types::NsPath;
 
-use crate::tree::remove::remove;
+use crate::tree::path_limits::ByKind;
+use crate::tree::remove::remove_by;
 use crate::tree::rmdir::rmdir;
-use crate::{Context, NsError, OpTag, Operation, Remove, Rmdir};
+use crate::{Context, NsError, OpTag, Operation, Rmdir};
 
 /// Removes a file, a symbolic link or an empty directory. For a directory with entries, the error says that it is a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,10 +17,9 @@ pub struct RemoveAny {
 
 /// See [`RemoveAny`].
 pub fn remove_any(txn: &mut dyn Txn, ctx: &Context, request: &RemoveAny) -> Result<(), NsError> {
-    let path = request.path.clone();
-    match remove(txn, ctx, &Remove { path: path.clone() }) {
+    match remove_by(txn, ctx, &request.path, ByKind::MODIFY) {
         // The failed removal has changed nothing.
-        Err(is_directory @ NsError::IsDirectory(_)) => match rmdir(txn, ctx, &Rmdir { path }) {
+        Err(is_directory @ NsError::IsDirectory(_)) => match rmdir(txn, ctx, &Rmdir { path: request.path.clone() }) {
             Err(NsError::NotEmpty(_)) => Err(is_directory),
             result => result.map(|_| ()),
         },

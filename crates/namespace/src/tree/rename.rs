@@ -8,11 +8,12 @@ use crate::tree::link::LINK_VALUE;
 use crate::tree::node::{
     Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new,
 };
+use crate::tree::path_limits::ByKind;
 use crate::tree::remove::{ends_in_dot, permit_removal, unlink};
 use crate::tree::rmdir::{drop_directory, is_empty};
-use crate::tree::walk::{Last, Resolved, resolve_existing, resolve_unchecked};
+use crate::tree::walk::{Last, Resolved, resolve_by_kind, resolve_unchecked};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{AccessKind, Context, Kind, NsError, OpTag, Operation, keys, permit};
+use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 /// The renamed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,9 @@ pub struct Renamed {
 /// - A file can replace a file or link, and a directory an empty directory.
 /// - A directory cannot move below itself. To move it to another parent needs `w` on it too.
 /// - Directories and files with several links stay in their tree.
+///
+/// The limits of a credential must permit the move at both names. A directory takes everything below it along, so both names need the right to change the
+/// directory, which includes what is below. A replaced file needs the right to change it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rename {
     /// The current name. A symbolic link itself is moved.
@@ -43,24 +47,31 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     if from_path.is_root() || to_path.is_root() {
         return Err(NsError::Invalid { what: "/".into(), why: "the root directory stays where it is" });
     }
-    let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, from_path, Last::Keep)?;
+    let either = [PathOperation::RenameFile, PathOperation::ModifyFile, PathOperation::ModifyDirectory];
+    ctx.actor.permit_path(&either, to_path, to_path)?;
+    let unlimited = || Actor { limits: None, ..ctx.actor.clone() };
+    let forgetful = planted::is(Bug::LimitsForgetTheOldName).then(unlimited);
+    let actor = forgetful.as_ref().unwrap_or(&ctx.actor);
+    let (from, from_name, entry) = resolve_by_kind(txn, actor, from_path, Last::Keep, ByKind::MOVE)?;
     let ino = entry.ino();
+    let moves_directory = matches!(entry, Dentry::Directory(_));
     let owner = match &entry {
         Dentry::Record(inode) => inode.owner(),
         Dentry::Pointer(ino) => get_record(txn, *ino)?.owner(),
         Dentry::Directory(dir) => dir.access.owner,
     };
     permit_removal(ctx, &from, owner, from_path)?;
-    let to = resolve_unchecked(txn, &ctx.actor, to_path, Last::Keep)?;
+    let (free, taken) = (ByKind::MOVE.of(moves_directory), ByKind::MODIFY.of(moves_directory));
+    let to = resolve_unchecked(txn, &ctx.actor, to_path, Last::Keep, &[free, taken])?;
     // As in POSIX, this is the first reason to refuse, whatever has the new name.
-    if matches!(entry, Dentry::Directory(_)) && !planted::is(Bug::RenameIntoItself) {
+    if moves_directory && !planted::is(Bug::RenameIntoItself) {
         refuse_into_itself(txn, ino, to.parent.ino, to_path)?;
     }
     let to = to.checked(to_path)?;
     if to_path.ends_in_dot() {
         return Err(ends_in_dot(to_path));
     }
-    if to.only_directory && to.entry.is_none() && !matches!(entry, Dentry::Directory(_)) {
+    if to.only_directory && to.entry.is_none() && !moves_directory {
         return Err(NsError::NotDirectory(format!("{from_path}, which was to be moved to {to_path}")));
     }
     permit(&ctx.actor, &to.parent.access, AccessKind::Write, &|| to_path.to_string())?;
@@ -75,11 +86,17 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     }
     check_trees(txn, &from, &to.parent, &entry, to_path)?;
     let replaced = match &to.entry {
-        None => None,
+        None => {
+            to.place.permit(&ctx.actor, &[free], to_path)?;
+            None
+        }
         Some(_) if !request.replace => return Err(NsError::Exists(to_path.to_string())),
         // Both are names of one file. As in POSIX, nothing happens.
         Some(there) if there.ino() == ino => return Ok(Renamed { ino, replaced: None }),
-        Some(there) => Some(make_room(txn, ctx, &entry, &to, there, to_path)?),
+        Some(there) => {
+            to.place.permit(&ctx.actor, &[taken], to_path)?;
+            Some(make_room(txn, ctx, &entry, &to, there, to_path)?)
+        }
     };
     move_entry(txn, ctx, (&from, &from_name), (&to.parent, &to.name), entry)?;
     Ok(Renamed { ino, replaced })

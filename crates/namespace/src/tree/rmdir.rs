@@ -9,7 +9,7 @@ use crate::tree::node::{Dentry, Dir, get_directory};
 use crate::tree::remove::permit_removal;
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::{self, Touch, adjust};
-use crate::{Context, NsError, OpTag, Operation, keys};
+use crate::{Context, NsError, OpTag, Operation, PathOperation, keys};
 
 /// Removes an empty directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub fn rmdir(txn: &mut dyn Txn, ctx: &Context, request: &Rmdir) -> Result<Ino, N
     if path.is_root() {
         return Err(NsError::Invalid { what: path.to_string(), why: "the root directory stays" });
     }
-    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep, PathOperation::ModifyDirectory)?;
     let Dentry::Directory(dir) = entry else {
         return Err(NsError::NotDirectory(path.to_string()));
     };

@@ -7,11 +7,11 @@ use crate::tree::new_access::access_of_symlink;
 use crate::tree::node::{locate_entry, new_inode, put_new};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust};
-use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, permit};
+use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, PathOperation, permit};
 
 /// Returns the target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
-    let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep)?;
+    let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep, PathOperation::Stat)?;
     match locate_entry(read, parent.ino, &name, entry)?.inode.kind {
         Kind::Symlink(target) => Ok(target),
         _ => Err(NsError::Invalid { what: path.to_string(), why: "it is not a symbolic link" }),
@@ -36,7 +36,7 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     if request.target.is_empty() || request.target.contains(&0) {
         return Err(NsError::Invalid { what: path.to_string(), why: "a link's target has 1 to 4096 bytes and no NUL" });
     }
-    let at = resolve(txn, &ctx.actor, path, Last::Keep)?.for_no_directory(path)?;
+    let at = resolve(txn, &ctx.actor, path, Last::Keep, &[PathOperation::CreateFile])?.for_no_directory(path)?;
     if at.entry.is_some() {
         return Err(NsError::Exists(path.to_string()));
     }

@@ -1,10 +1,13 @@
-//! Walks a path: one get for each name, with `x` checked in each directory. Follows symbolic links.
+//! Walks a path: one get for each name, with `x` checked in each directory. Follows symbolic links. Checks the limits of the credential before the first
+//! get, and again for the new path after each link.
 
 use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_dir, get_directory, get_record};
-use crate::{AccessKind, Actor, Inode, Kind, NsError, permit};
+use crate::tree::path_limits::ByKind;
+use crate::tree::trail::{Place, Trail};
+use crate::{AccessKind, Actor, Inode, Kind, NsError, PathOperation, permit};
 
 /// The most symbolic links on one path.
 const LINKS_MAX: u32 = 40;
@@ -20,6 +23,8 @@ pub(crate) struct Resolved {
     pub entry: Option<Dentry>,
     /// The path ends in a slash, or in a link whose target does, so only a directory can have this name.
     pub only_directory: bool,
+    /// Where the path leads, for the limits of the actor.
+    pub place: Place,
 }
 
 impl Resolved {
@@ -40,6 +45,14 @@ impl Resolved {
         }
         Ok(self)
     }
+
+    /// Refuses a free name.
+    fn existing(self, path: &NsPath) -> Result<(Dir, Vec<u8>, Dentry), NsError> {
+        match self.entry {
+            Some(entry) => Ok((self.parent, self.name, entry)),
+            None => Err(NsError::NotFound(path.to_string(), "file or directory")),
+        }
+    }
 }
 
 /// Whether to follow a symbolic link at the end of the path.
@@ -56,6 +69,16 @@ pub(crate) struct MissingName {
     pub rest: Vec<Vec<u8>>,
     /// As in [`Resolved`].
     pub only_directory: bool,
+    /// If the actor has limits: where it is.
+    pub limited: Option<MissingAt>,
+}
+
+/// Where a missing name is, for an actor with limits.
+pub(crate) struct MissingAt {
+    /// The path of the directory that lacks it.
+    pub trail: Trail,
+    /// How many of the names from there on the path itself has. The others are those of links.
+    pub asked: usize,
 }
 
 pub(crate) enum Walk {
@@ -72,29 +95,44 @@ fn shown(path: &NsPath) -> String {
     path.to_string()
 }
 
-/// Walks `path` for `actor`. Does not yet refuse a file where the path names a directory.
-pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
+/// Walks `path` for `actor`, who will do one of `wanted` where it leads. Does not yet refuse a file where the path names a directory.
+///
+/// Limits of the actor that permit none of `wanted` deny the walk: on the path as given, and on each path that results from following a link.
+pub(crate) fn walk(
+    read: &dyn Read,
+    actor: &Actor,
+    path: &NsPath,
+    last: Last,
+    wanted: &[PathOperation],
+) -> Result<Walk, NsError> {
+    actor.permit_path(wanted, path, path)?;
     let mut dir = root(read)?;
     // Kept for links that lead there.
     let mut left_root = None;
     // Most paths have no links, so the walk borrows the names from the path. A link puts owned names in front of the rest.
     let mut from_path = path.components().peekable();
     let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
+    let mut taken = 0; // names from the path
+    // Where `dir` is, from the first link on, if the actor has limits. Before that, the path itself says it.
+    let mut trail: Option<Trail> = None;
     let mut links = 0;
     let mut owned;
     let mut only_directory = path.must_be_directory();
     // Behind a `.`, the last name is one on the way.
     let last = if path.ends_in_dot() { Last::Follow } else { last };
     loop {
-        let name: &[u8] = match from_links.pop() {
+        let (name, is_asked): (&[u8], bool) = match from_links.pop() {
             Some(name) => {
                 owned = name;
-                &owned
+                (&owned, false)
             }
             None => match from_path.next() {
-                Some(name) => name,
+                Some(name) => {
+                    taken += 1;
+                    (name, true)
+                }
                 // The path is the root, or ends in a link to `/` or `..`, so it names a directory itself.
-                None => return Ok(Walk::Resolved(itself(read, dir)?)),
+                None => return Ok(Walk::Resolved(itself(read, dir, place(trail, b"")?)?)),
             },
         };
         let is_last = from_links.is_empty() && from_path.peek().is_none();
@@ -103,6 +141,10 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
             dir = get_dir(read, record.parent)?;
+            if let Some(trail) = &mut trail {
+                trail.leave();
+                trail.permit_ahead(actor, path, wanted, ahead(&from_links, path, taken))?;
+            }
             continue;
         }
         permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
@@ -112,16 +154,20 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
                 if before.ino == Ino::ROOT {
                     left_root = Some(before);
                 }
+                if let Some(trail) = &mut trail {
+                    trail.enter(name);
+                }
                 continue;
             }
             entry => entry,
         };
         let link = match &entry {
             None if !is_last || path.ends_in_dot() => {
+                let limited = actor.limits.is_some().then(|| missing_at(path, trail, (taken, is_asked)));
                 let name = name.to_vec();
                 let mut rest: Vec<Vec<u8>> = from_links.into_iter().rev().collect();
                 rest.extend(from_path.map(<[u8]>::to_vec));
-                return Ok(Walk::MissingName(MissingName { dir, name, rest, only_directory }));
+                return Ok(Walk::MissingName(MissingName { dir, name, rest, only_directory, limited }));
             }
             None | Some(Dentry::Directory(_)) => None,
             Some(_) if is_last && last == Last::Keep => None,
@@ -135,7 +181,8 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         let Some(target) = link else {
             let is_file = matches!(entry, Some(Dentry::Record(_) | Dentry::Pointer(_)));
             if is_last && !(is_file && path.ends_in_dot()) {
-                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry, only_directory }));
+                let place = place(trail, name)?;
+                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry, only_directory, place }));
             }
             return Err(NsError::NotDirectory(shown(path)));
         };
@@ -143,23 +190,49 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         if links > LINKS_MAX {
             return Err(NsError::Loop(shown(path)));
         }
-        if target.first() == Some(&b'/') && dir.ino != Ino::ROOT {
-            dir = left_root.take().map_or_else(|| root(read), Ok)?;
-        }
         only_directory |= is_last && (target.ends_with(b"/") || target.ends_with(b"/."));
         push_target(&mut from_links, &target)?;
+        let from_root = target.first() == Some(&b'/');
+        if actor.limits.is_some() {
+            // The first link is a name of the path.
+            let trail = trail.get_or_insert_with(|| Trail::of(path.components().take(taken.saturating_sub(1))));
+            if from_root {
+                trail.restart();
+            }
+            trail.permit_ahead(actor, path, wanted, ahead(&from_links, path, taken))?;
+        }
+        if from_root && dir.ino != Ino::ROOT {
+            dir = left_root.take().map_or_else(|| root(read), Ok)?;
+        }
     }
 }
 
+/// The names that a walk has before it.
+fn ahead<'a>(from_links: &'a [Vec<u8>], path: &'a NsPath, taken: usize) -> impl Iterator<Item = &'a [u8]> {
+    from_links.iter().rev().map(Vec::as_slice).chain(path.components().skip(taken))
+}
+
+fn place(trail: Option<Trail>, name: &[u8]) -> Result<Place, NameError> {
+    trail.map_or(Ok(Place::default()), |trail| trail.place_of(name))
+}
+
+/// Where the walk misses a name. It has taken so many names from the path, perhaps with this one.
+fn missing_at(path: &NsPath, trail: Option<Trail>, (taken, is_asked): (usize, bool)) -> MissingAt {
+    let behind = path.components().count().saturating_sub(taken);
+    // Without links, the missing name is the last one taken.
+    let trail = trail.unwrap_or_else(|| Trail::of(path.components().take(taken.saturating_sub(1))));
+    MissingAt { trail, asked: behind + usize::from(is_asked) }
+}
+
 /// For a path that ended in a directory and not in a name: the entry of that directory in its parent.
-fn itself(read: &dyn Read, dir: Dir) -> Result<Resolved, NsError> {
+fn itself(read: &dyn Read, dir: Dir, place: Place) -> Result<Resolved, NsError> {
     if dir.ino == Ino::ROOT {
         let entry = Some(Dentry::Directory(dir.clone()));
-        return Ok(Resolved { parent: dir, name: Vec::new(), entry, only_directory: true });
+        return Ok(Resolved { parent: dir, name: Vec::new(), entry, only_directory: true, place });
     }
     let (_, record) = get_directory(read, dir.ino)?;
     let parent = get_dir(read, record.parent)?;
-    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true })
+    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true, place })
 }
 
 fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
@@ -178,8 +251,14 @@ fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
 
 /// Walks the path. A missing directory on the way counts as not found, and a file is refused where the path names a directory. Who creates what is no
 /// directory calls [`Resolved::for_no_directory`].
-pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
-    resolve_unchecked(read, actor, path, last)?.checked(path)
+pub(crate) fn resolve(
+    read: &dyn Read,
+    actor: &Actor,
+    path: &NsPath,
+    last: Last,
+    wanted: &[PathOperation],
+) -> Result<Resolved, NsError> {
+    resolve_unchecked(read, actor, path, last, wanted)?.checked(path)
 }
 
 /// Like [`resolve`], but leaves it to the caller to call [`Resolved::checked`].
@@ -188,8 +267,9 @@ pub(crate) fn resolve_unchecked(
     actor: &Actor,
     path: &NsPath,
     last: Last,
+    wanted: &[PathOperation],
 ) -> Result<Resolved, NsError> {
-    match walk(read, actor, path, last)? {
+    match walk(read, actor, path, last, wanted)? {
         Walk::Resolved(resolved) => Ok(resolved),
         Walk::MissingName(missing) => {
             Err(NsError::NotFound(format!("{path}: {}", missing.name.escape_ascii()), "directory on the way"))
@@ -203,10 +283,23 @@ pub(crate) fn resolve_existing(
     actor: &Actor,
     path: &NsPath,
     last: Last,
+    wanted: PathOperation,
 ) -> Result<(Dir, Vec<u8>, Dentry), NsError> {
-    let resolved = resolve(read, actor, path, last)?;
-    match resolved.entry {
-        Some(entry) => Ok((resolved.parent, resolved.name, entry)),
-        None => Err(NsError::NotFound(path.to_string(), "file or directory")),
+    resolve(read, actor, path, last, &[wanted])?.existing(path)
+}
+
+/// Like [`resolve_existing`], for what is one operation on a file or link, and another one on a directory.
+pub(crate) fn resolve_by_kind(
+    read: &dyn Read,
+    actor: &Actor,
+    path: &NsPath,
+    last: Last,
+    wanted: ByKind,
+) -> Result<(Dir, Vec<u8>, Dentry), NsError> {
+    let resolved = resolve(read, actor, path, last, &wanted.either())?;
+    if let Some(entry) = &resolved.entry {
+        let operation = wanted.of(matches!(entry, Dentry::Directory(_)));
+        resolved.place.permit(actor, &[operation], path)?;
     }
+    resolved.existing(path)
 }

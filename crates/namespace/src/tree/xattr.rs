@@ -11,11 +11,12 @@ use types::{Ino, NAME_MAX, NsPath};
 use crate::codec::{BadValue, VERSION};
 use crate::damage_mark::DAMAGED_MARK;
 use crate::tree::node::{Located, locate, locate_entry, put_directory};
-use crate::tree::walk::{Last, resolve_existing};
+use crate::tree::path_limits::ByKind;
+use crate::tree::walk::{Last, resolve_by_kind};
 use crate::writers::record::current_writer;
 use crate::{
-    AccessKind, Actor, Context, FileState, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord,
-    WriterKind, WriterRecord, WriterToken, keys, permit,
+    AccessKind, Actor, Context, FileState, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, PathOperation,
+    UploadRecord, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
 /// The owner of the attributes.
@@ -173,7 +174,11 @@ impl Owner {
 fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: AccessKind) -> Result<Owner, NsError> {
     match of {
         XattrOf::Path(path) => {
-            let (parent, name, entry) = resolve_existing(read, actor, path, Last::Follow)?;
+            let wanted = match want {
+                AccessKind::Read => ByKind { file: PathOperation::Stat, directory: PathOperation::Stat },
+                _ => ByKind::MODIFY,
+            };
+            let (parent, name, entry) = resolve_by_kind(read, actor, path, Last::Follow, wanted)?;
             let located = locate_entry(read, parent.ino, &name, entry)?;
             permit(actor, &located.inode.access, want, &|| path.to_string())?;
             Ok(Owner::Inode(located))

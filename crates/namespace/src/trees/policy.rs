@@ -9,7 +9,7 @@ use crate::scan::collect;
 use crate::tree::node::{Dentry, get_directory};
 use crate::tree::path_of::DEPTH_MAX;
 use crate::tree::walk::{Last, Walk, resolve_existing, walk};
-use crate::{Access, AccessKind, Actor, Context, NsError, OpTag, Operation, keys, permit};
+use crate::{Access, AccessKind, Actor, Context, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 // A reader that does not know one of these must not place a file by the other fields.
 const TAG_STRIPE: u8 = 0x81;
@@ -84,7 +84,9 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
 
 /// The policy for a new file at `path`: that of its directory, or of the last existing directory on the way. `None`: [`Policy::default`] applies.
 pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Option<Policy>, NsError> {
-    let dir = match walk(read, actor, path, Last::Follow)? {
+    // Before the open itself decides whether it makes the file or replaces it.
+    let wanted = [PathOperation::CreateFile, PathOperation::ModifyFile];
+    let dir = match walk(read, actor, path, Last::Follow, &wanted)? {
         Walk::Resolved(resolved) => resolved.parent.ino,
         Walk::MissingName(missing) => missing.dir.ino,
     };
@@ -123,7 +125,7 @@ pub(crate) fn drop_policy(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
 fn directory(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<Ino, NsError> {
     let nobody_else = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
-    let (_, _, entry) = resolve_existing(read, &ctx.actor, path, Last::Follow)?;
+    let (_, _, entry) = resolve_existing(read, &ctx.actor, path, Last::Follow, PathOperation::ModifyDirectory)?;
     match entry {
         Dentry::Directory(dir) => Ok(dir.ino),
         _ => Err(NsError::NotDirectory(path.to_string())),

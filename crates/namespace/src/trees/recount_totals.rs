@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{Ino, PrincipalId};
+use types::Ino;
 
 use crate::tree::node::{Dentry, InodeValue, decode_dentry, get_inode_value, get_record};
+use crate::tree::permission::permit_administrator;
 use crate::trees::totals::set_all;
-use crate::{Access, AccessKind, Context, NsError, OpTag, Operation, keys, permit};
+use crate::{Context, NsError, OpTag, Operation, keys};
 
 /// Entries read at a time. It limits the memory for directories of any size.
 const PAGE: usize = 1_024;
@@ -24,8 +25,7 @@ pub struct RecountTotals {
 /// right totals are unknown.
 pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals) -> Result<(), NsError> {
     let dir = request.dir;
-    let root = Access::new(PrincipalId(0), PrincipalId(0), 0);
-    permit(&ctx.actor, &root, AccessKind::Own, &|| format!("the totals of inode {dir}"))?;
+    permit_administrator(&ctx.actor, &|| format!("the totals of inode {dir}"))?;
     match get_inode_value(txn, dir)? {
         Some(InodeValue::Record(inode)) if inode.is_dir() => {}
         _ => return Err(NsError::NotFound(format!("inode {dir}"), "directory")),

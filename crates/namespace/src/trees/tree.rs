@@ -7,7 +7,7 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::tree::node::{Dentry, get_directory, put_directory};
 use crate::tree::rmdir::is_empty;
 use crate::tree::walk::{Last, resolve_existing};
-use crate::{Access, AccessKind, Context, Kind, NsError, OpTag, Operation, keys, permit};
+use crate::{Access, AccessKind, Context, Kind, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 /// `T`: a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     }
     let nobody_else = Access::new(types::PrincipalId(0), types::PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
-    let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep, PathOperation::ModifyDirectory)?;
     let Dentry::Directory(dir) = entry else {
         return Err(NsError::NotDirectory(path.to_string()));
     };

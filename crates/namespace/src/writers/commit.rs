@@ -12,9 +12,10 @@ use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::{current_writer, is_being_written};
+use crate::writers::returning::permit_upload;
 use crate::{
-    Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
-    WriterEnd, WriterKind, WriterRecord, WriterToken, keys,
+    Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, PathOperation, Read, UploadRecord,
+    UploadState, WriterEnd, WriterKind, WriterRecord, WriterToken, keys,
 };
 
 /// The party that completes the file.
@@ -199,8 +200,9 @@ fn find_place(
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
             // If the file to replace is gone, the open did not need this permission. It must have had it then, and have it now: a manager commits for
-            // the writer, and does not know its groups.
-            let may = upload.may_create && may_create(&ctx.actor, &parent.access);
+            // the writer, and does not know its groups and limits.
+            let is_permitted = || permit_upload(read, &ctx.actor, upload, &[PathOperation::CreateFile]).is_ok();
+            let may = upload.may_create && may_create(&ctx.actor, &parent.access) && is_permitted();
             if replaces.is_some() && !may {
                 return refuse(
                     ErrorCode::Denied,

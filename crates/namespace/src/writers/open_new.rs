@@ -9,13 +9,15 @@ use crate::tree::mkdir::resolve_making;
 use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
 use crate::tree::permission::may_create;
+use crate::tree::trail::Place;
 use crate::tree::walk::{Last, Resolved, Walk, resolve, walk};
 use crate::trees::policy::policy_of;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
     Access, AccessKind, Actor, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite,
-    OpenedWrite, Read, UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys, permit,
+    OpenedWrite, PathOperation, Read, UploadRecord, UploadState, WriteMode, WriterKey, WriterKind, WriterRecord, keys,
+    permit,
 };
 
 pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -26,17 +28,21 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         // A client that starts again has abandoned its earlier write.
         txn.delete(&keys::ended(key));
     }
-    let last = last_of(request);
-    let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
-    let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
+    let (last, wanted) = (last_of(request), request.operations());
+    let at = match request.mkpath {
+        true => resolve_making(txn, ctx, path, last, wanted)?,
+        false => resolve(txn, &ctx.actor, path, last, wanted)?,
+    };
+    let Resolved { parent, name, entry, place, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
+            place.permit(&ctx.actor, &[PathOperation::CreateFile], path)?;
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
             // No walk has passed a directory that was just made.
             permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
             if request.posc {
-                let target = Target { parent: &parent, name, replaces: None, access: None };
+                let target = Target { parent: &parent, name, replaces: None, access: None, may_create: true };
                 new_upload(txn, ctx, request, key, target)?
             } else {
                 new_file(txn, ctx, request, key, &parent, &name)?
@@ -48,7 +54,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         Some(Dentry::Directory(_)) => return Err(NsError::Exists(path.to_string())),
         Some(entry) => {
             let located = locate_entry(txn, parent.ino, &name, entry)?;
-            open_over(txn, ctx, request, key, (&parent, name), located)?
+            open_over(txn, ctx, request, key, (&parent, name, &place), located)?
         }
     };
     opened.dropped.extend(uploads_dropped);
@@ -60,7 +66,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
 pub fn policy_for_new(read: &dyn Read, actor: &Actor, request: &OpenWrite) -> Result<Option<Policy>, NsError> {
     let path = &request.path;
     let what = || path.to_string();
-    let dir = match walk(read, actor, path, last_of(request))? {
+    let dir = match walk(read, actor, path, last_of(request), request.operations())? {
         Walk::MissingName(missing) => {
             if request.mkpath && !missing.only_directory {
                 permit(actor, &missing.dir.access, AccessKind::Write, &what)?;
@@ -68,9 +74,12 @@ pub fn policy_for_new(read: &dyn Read, actor: &Actor, request: &OpenWrite) -> Re
             missing.dir.ino
         }
         Walk::Resolved(resolved) => {
-            let Resolved { parent, name, entry, .. } = resolved.checked(path)?.for_no_directory(path)?;
+            let Resolved { parent, name, entry, place, .. } = resolved.checked(path)?.for_no_directory(path)?;
             match entry {
-                None => permit(actor, &parent.access, AccessKind::Write, &what)?,
+                None => {
+                    place.permit(actor, &[PathOperation::CreateFile], path)?;
+                    permit(actor, &parent.access, AccessKind::Write, &what)?;
+                }
                 // The open says that it exists.
                 Some(_) if request.how == WriteMode::NewOnly => {}
                 Some(Dentry::Directory(_)) => {}
@@ -95,7 +104,7 @@ fn open_over(
     ctx: &Context,
     request: &OpenWrite,
     key: WriterKey,
-    (parent, name): (&Dir, Vec<u8>),
+    (parent, name, place): (&Dir, Vec<u8>, &Place),
     located: Located,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
@@ -118,14 +127,21 @@ fn open_over(
     if request.how == WriteMode::NewOnly && (request.posc || !own_unfinished) {
         return exists();
     }
+    let restarts = own_unfinished && !request.posc;
+    let operations = if restarts { request.operations() } else { &[PathOperation::ModifyFile] };
+    if !planted::is(Bug::CreatingReplaces) {
+        place.permit(&ctx.actor, operations, path)?;
+    }
     permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     match content.state {
-        _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
+        _ if restarts => restart(txn, ctx, request, key, located, content),
         FileState::Open(by) => Err(crate::writers::begin::busy(txn, path, by, content.object)),
         _ => {
             let access = Some(located.inode.access.clone());
             let replaces = Some((located.inode.ino, content));
-            let target = Target { parent, name, replaces, access };
+            let may_create = may_create(&ctx.actor, &parent.access)
+                && place.permit(&ctx.actor, &[PathOperation::CreateFile], path).is_ok();
+            let target = Target { parent, name, replaces, access, may_create };
             new_upload(txn, ctx, request, key, target)
         }
     }
@@ -165,6 +181,8 @@ struct Target<'a> {
     replaces: Option<(Ino, Content)>,
     /// The access of the file that it replaces.
     access: Option<Access>,
+    /// Whether the client may create a file with that name.
+    may_create: bool,
 }
 
 fn new_upload(
@@ -197,7 +215,7 @@ fn new_upload(
         writer: key,
         client: request.client.clone(),
         path: request.path.as_bytes().to_vec(),
-        may_create: may_create(&ctx.actor, &target.parent.access),
+        may_create: target.may_create,
         owner: ctx.actor.principal,
         group: access.group,
         mode: access.mode,

@@ -6,11 +6,12 @@ use kv::Txn;
 use types::{InSyncReplica, Placement};
 
 use crate::writers::open_new::open_new;
-use crate::{Context, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit_client};
+use crate::{Actor, Context, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit_client};
 
 /// See [`OpenWrite`]. [`NsError::Stale`] if a requested in-sync replica has left the group. [`NsError::TooMany`] or [`NsError::Invalid`] if a record
 /// has no room for all of them, or if one is named twice.
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    ctx.actor.permit_path(request.operations(), &request.path, &request.path)?;
     let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
     for Placement { group, in_sync } in std::iter::once(&request.placement).chain(units) {
         can_be_kept(in_sync)?;
@@ -61,6 +62,9 @@ impl Operation for OpenWrite {
     type Reply = OpenedWrite;
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<OpenedWrite, NsError> {
         open_write(txn, ctx, self)
+    }
+    fn permit_again(&self, actor: &Actor) -> Result<(), NsError> {
+        actor.permit_path(self.operations(), &self.path, &self.path)
     }
     /// A server opens again on other terms: with other stores, or back to the client's own writer.
     fn is_remembered(result: &Result<OpenedWrite, NsError>) -> bool {

@@ -8,16 +8,17 @@ use crate::groups::stripe::is_whole;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, InodeValue, Located, get_inode_value, locate, locate_entry};
 use crate::tree::permission::may_create;
-use crate::tree::walk::{Last, resolve, resolve_existing};
+use crate::tree::walk::{Last, Resolved, resolve};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
 use crate::writers::record::named_open_write;
+use crate::writers::returning::{makes, permit_return, permit_upload};
 use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
 use crate::{
     AccessKind, Content, Context, EndedWriter, FileState, Inode, Interrupt, Kind, NsError, OpenKind, OpenWrite,
-    OpenedWrite, Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind, WriterRecord,
-    allows, find_writer, holders, keys, object_record, permit, permit_client, units_of,
+    OpenedWrite, PathOperation, Read, Resume, Sharing, UploadRecord, UploadState, WriterEnd, WriterKey, WriterKind,
+    WriterRecord, allows, find_writer, holders, keys, object_record, permit, permit_client, units_of,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -53,16 +54,23 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
     let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
-    let (parent, name, entry) = match resolve_existing(txn, &ctx.actor, path, Last::Follow) {
-        Err(NsError::NotFound(..)) if ended.is_some() => return Err(write_ended(path)),
-        other => other?,
-    };
+    let Resolved { parent, name, entry, place, .. } =
+        match resolve(txn, &ctx.actor, path, Last::Follow, request.operations()) {
+            Err(NsError::NotFound(..)) if ended.is_some() => return Err(write_ended(path)),
+            other => other?,
+        };
     let located = match entry {
-        Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
-        entry => locate_entry(txn, parent.ino, &name, entry)?,
+        None if ended.is_some() => return Err(write_ended(path)),
+        None => return Err(NsError::NotFound(path.to_string(), "file or directory")),
+        Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
+        Some(entry) => locate_entry(txn, parent.ino, &name, entry)?,
     };
     let found = located.inode.content();
     let (object, state) = (found.map(|content| content.object), found.map(|content| content.state));
+    // The client that makes the file goes on with it.
+    let goes_on = matches!(state, Some(FileState::Interrupted(by)) if by == key);
+    let operations = if goes_on { request.operations() } else { &[PathOperation::ModifyFile] };
+    place.permit(&ctx.actor, operations, path)?;
     // A client that goes on with an interrupted file, and returns to its open write, opens the file as it did at first. It must not begin again without
     // knowing: it would not send again what was acknowledged, and of that the bytes behind the first gap are gone.
     let is_interrupted = matches!(state, Some(FileState::Interrupted(_)));
@@ -159,11 +167,11 @@ fn joined_before(read: &dyn Read, request: &OpenWrite) -> Result<Option<WriterRe
     Ok(writer.filter(|writer| is_it(writer) && can_share(request, writer)))
 }
 
-/// Refuses a path that the caller may not follow. It may lead nowhere by now.
-fn check_reachable(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<(), NsError> {
-    match resolve(read, &ctx.actor, path, Last::Follow) {
+/// Refuses a path that the caller may not follow. It may lead nowhere by now (`None`).
+fn check_reachable(read: &dyn Read, ctx: &Context, request: &OpenWrite) -> Result<Option<Resolved>, NsError> {
+    match resolve(read, &ctx.actor, &request.path, Last::Follow, request.operations()) {
         Err(error @ NsError::Denied { .. }) => Err(error),
-        _ => Ok(()),
+        found => Ok(found.ok()),
     }
 }
 
@@ -215,8 +223,9 @@ fn share(
     mut writer: WriterRecord,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
-    check_reachable(txn, ctx, path)?;
+    let found = check_reachable(txn, ctx, request)?;
     let content = writable_content(txn, ctx, request, &writer)?;
+    permit_return(txn, ctx, request, found.as_ref(), &writer)?;
     let expected = match request.sharing {
         Some(Sharing::Keeps(epoch)) => epoch,
         Some(Sharing::Raises(from)) => Some(from),
@@ -250,7 +259,7 @@ fn reopen(
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     // The client's identity is only its own claim, so it grants nothing: the path and the file are checked as for anybody.
-    check_reachable(txn, ctx, path)?;
+    let found = check_reachable(txn, ctx, request)?;
     // The manager ends it with another primary.
     if writer.is_ending && !request.ends {
         return Err(NsError::Stale { what: path.to_string(), why: IS_ENDING });
@@ -266,6 +275,7 @@ fn reopen(
         }
         WriterKind::New | WriterKind::Update => writable_content(txn, ctx, request, &writer)?.len,
     };
+    permit_return(txn, ctx, request, found.as_ref(), &writer)?;
     if writer.boot != request.boot {
         let recovered = request.recovered.filter(|recovered| recovered.object == writer.object);
         if let Some(recovered) = recovered.filter(|recovered| !recovered.all_there) {
@@ -425,12 +435,13 @@ fn resume_upload(
     upload: UploadId,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
-    check_reachable(txn, ctx, path)?;
+    check_reachable(txn, ctx, request)?;
     // An upload is not visible. So somebody else's is not found, whatever its path is.
     let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && allows(&ctx.actor, &record.access(), AccessKind::Own);
     let Some(mut record) = UploadRecord::get(txn, upload)?.filter(is_own) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload of yours for that path"));
     };
+    permit_upload(txn, &ctx.actor, &record, makes(&record))?;
     must_not_be_striped(path, record.placed)?;
     if record.state == UploadState::BeingWritten {
         return Err(busy(txn, path, record.writer, record.object));
@@ -447,7 +458,10 @@ fn resume_upload(
     record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.may_create = match get_inode_value(txn, record.parent)? {
-        Some(InodeValue::Record(dir)) => may_create(&ctx.actor, &dir.access),
+        Some(InodeValue::Record(dir)) => {
+            may_create(&ctx.actor, &dir.access)
+                && permit_upload(txn, &ctx.actor, &record, &[PathOperation::CreateFile]).is_ok()
+        }
         _ => false,
     };
     if record.writer != key {

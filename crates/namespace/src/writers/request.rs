@@ -2,7 +2,10 @@
 
 use types::{BootId, ClientIdentity, GroupId, InSyncReplica, Ino, NsPath, ObjectId, Placement, ReplicaId, UploadId};
 
-use crate::{NewStripe, WriterToken};
+use crate::{NewStripe, PathOperation, WriterToken};
+
+/// What makes a file, or replaces one that is not complete yet.
+pub(crate) const MAKES: &[PathOperation] = &[PathOperation::CreateFile, PathOperation::ModifyFile];
 
 /// How to treat the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +96,16 @@ pub enum Sharing {
 }
 
 impl OpenWrite {
+    /// The operations of which this open is one. Which one, depends on what has the name, and on whether the client returns to its open write. A new
+    /// file whose client starts again or returns is still being made, so that needs no right to change files.
+    pub(crate) fn operations(&self) -> &'static [PathOperation] {
+        match self.how {
+            WriteMode::NewOnly => &[PathOperation::CreateFile],
+            WriteMode::Replace => MAKES,
+            WriteMode::Update => &[PathOperation::ModifyFile, PathOperation::CreateFile],
+        }
+    }
+
     /// Opens `path` for `client` in this boot, without other wishes: on a single node, with permission bits 0644 for a new file.
     #[must_use]
     pub fn new(path: NsPath, how: WriteMode, client: ClientIdentity, boot: BootId) -> Self {

@@ -140,7 +140,7 @@ pub(crate) fn perform<O: Operation>(
     };
     let key = slot_of(&session, request);
     match remembered::<O>(txn, request, &key).and_then(|answer| is_for(txn, request, op, answer)) {
-        Ok(Some(answer)) => return (OpOutcome::Abort, answer),
+        Ok(Some(answer)) => return (OpOutcome::Abort, op.permit_again(&ctx.actor).and(answer)),
         Ok(None) => {}
         Err(error) => return (OpOutcome::Abort, Err(error)),
     }

@@ -8,8 +8,8 @@ use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::recover::begin_update;
 use crate::writers::session::remember;
 use crate::{
-    AccessKind, Context, FileState, NsError, OpTag, OpenWrite, OpenedWrite, Operation, RequestNumber, WriteMode,
-    permit, permit_client,
+    AccessKind, Actor, Context, FileState, NsError, OpTag, OpenWrite, OpenedWrite, Operation, PathOperation,
+    RequestNumber, WriteMode, permit, permit_client,
 };
 
 /// Starts to cut or extend a complete file as an in-place update. The server then truncates the replica, completes it and commits. `None`: the file
@@ -36,7 +36,7 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
     if request.len > i64::MAX.unsigned_abs() {
         return Err(NsError::TooLarge { what: "the length", len: request.len, bound: i64::MAX.unsigned_abs() });
     }
-    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow, PathOperation::ModifyFile)?;
     if matches!(entry, Dentry::Directory(_)) {
         return Err(NsError::IsDirectory(path.to_string()));
     }
@@ -62,5 +62,8 @@ impl Operation for Truncate {
     type Reply = Option<OpenedWrite>;
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<OpenedWrite>, NsError> {
         truncate(txn, ctx, self)
+    }
+    fn permit_again(&self, actor: &Actor) -> Result<(), NsError> {
+        actor.permit_path(&[PathOperation::ModifyFile], &self.path, &self.path)
     }
 }

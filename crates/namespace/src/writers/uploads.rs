@@ -6,6 +6,8 @@ use types::{ObjectId, Timestamp, UploadId};
 use crate::codec::BadValue;
 use crate::groups::deletion::queue;
 use crate::scan::collect;
+use crate::writers::request::MAKES;
+use crate::writers::returning::permit_upload;
 use crate::{
     AccessKind, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd, WriterKey,
     WriterRecord, keys, permit,
@@ -64,6 +66,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         return Err(NsError::NotFound(format!("upload {}", request.upload), "upload"));
     };
     permit_own(ctx, &upload)?;
+    permit_upload(txn, &ctx.actor, &upload, MAKES)?;
     let is_due = |now| upload.state != UploadState::BeingWritten && upload.deadline.is_some_and(|due| due <= now);
     if request.expired_by.is_some_and(|now| !is_due(now)) {
         let why = "it has been resumed meanwhile";

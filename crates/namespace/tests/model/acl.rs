@@ -163,7 +163,7 @@ impl Node {
 
 impl Model {
     pub fn set_acl(&mut self, who: &Who, path: &[u8], access: Option<&Edit>, default: Option<&Edit>) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.owns(who, ino)?;
         let now = self.now;
         let is_dir = self.is_dir(ino);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kv::{Durability, Kv, KvError};
+use namespace::PathOperation as Op;
 use namespace::{self as ns, Actor, Context, Namespace, NamespaceConfig, NsError, Operation, RequestNumber};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,6 +15,7 @@ use types::{
 
 use super::acl::{Edit, For};
 use super::life::{Handle, Open, OpenReply, Opened};
+use super::limits::Rules;
 use super::names::put_xattr;
 use super::view::{View, compare, real};
 use super::{Kind, Model, Pairs, UpState, Who};
@@ -56,6 +58,8 @@ pub struct World {
     pub acls: u64,
     /// Users and groups renamed.
     pub renamed_principals: u64,
+    /// What actors with limits did, and what was refused to them.
+    pub limited: (u64, u64),
     pub log: Vec<String>,
     pub config: NamespaceConfig,
 }
@@ -106,6 +110,7 @@ impl World {
             policies: 0,
             acls: 0,
             renamed_principals: 0,
+            limited: (0, 0),
             log: Vec::new(),
             config,
         };
@@ -136,7 +141,10 @@ impl World {
 
     fn ctx(&self, who: &Who) -> Context {
         let groups: Vec<PrincipalId> = who.groups.iter().map(|g| PrincipalId(*g)).collect();
-        let actor = Actor { principal: PrincipalId(who.id), groups: Arc::from(groups) };
+        let mut actor = Actor::new(PrincipalId(who.id), Arc::from(groups));
+        if let Some(limits) = &who.limits {
+            actor = actor.with_limits(Arc::new(limits.clone()));
+        }
         self.ns.context(Timestamp(self.model.now), &actor, None)
     }
 
@@ -222,11 +230,38 @@ impl World {
     }
 
     pub(super) fn user(&mut self) -> Who {
-        match self.rng.random_range(0..10) {
+        let who = match self.rng.random_range(0..10) {
             0..=6 => admin(),
-            7 | 8 => Who { id: 5, groups: vec![5, 8, 9] },
-            _ => Who { id: 6, groups: vec![6, 9, 8] },
+            7 | 8 => Who { id: 5, groups: vec![5, 8, 9], limits: None },
+            _ => Who { id: 6, groups: vec![6, 9, 8], limits: None },
+        };
+        if self.rng.random_ratio(1, 3) { Who { limits: Some(self.limits()), ..who } } else { who }
+    }
+
+    /// Limits of a credential: some operations on some paths.
+    fn limits(&mut self) -> Rules {
+        let mut rules = Vec::new();
+        for _ in 0..self.rng.random_range(1..4) {
+            let kinds: [&[Op]; 5] = [
+                &Op::ALL,
+                &[Op::Read, Op::Stat, Op::List],
+                &[Op::CreateFile, Op::CreateDirectory, Op::RenameFile, Op::Stat],
+                &[Op::ModifyFile, Op::RenameFile],
+                &[],
+            ];
+            let mut operations = kinds[[0, 0, 0, 1, 2, 2, 3, 4][self.rng.random_range(0..8)]].to_vec();
+            if operations.is_empty() {
+                operations = Op::ALL.into_iter().filter(|_| self.rng.random()).collect();
+            }
+            let path = match self.rng.random_range(0..4) {
+                0 => b"/".to_vec(),
+                1 => self.path(About::Dir),
+                2 => self.path(About::File),
+                _ => self.pick(&[&b"/a"[..], b"/b", b"/c", b"/a/b"]).to_vec(),
+            };
+            rules.push((operations, path));
         }
+        Rules(rules)
     }
 
     /// A client of `user`, or of anybody if `user` is the administrator.
@@ -241,7 +276,7 @@ impl World {
         if self.rng.random_ratio(1, 100) {
             return b"/".to_vec();
         }
-        let names: [&[u8]; 10] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"a", b"\xff\n \x01", &[b'x'; 255]];
+        let names: [&[u8]; 10] = [b"a", b"b", b"c", b"d", b"e", b"f", b"ab", b"a", b"\xff\n \x01", &[b'x'; 255]];
         let wanted: Vec<Vec<u8>> = match about {
             About::Free => self.model.paths(|model, ino| model.is_dir(ino)),
             About::Dir => self.model.paths(|model, ino| model.is_dir(ino)),
@@ -277,7 +312,13 @@ impl World {
         }
         let kind = self.rng.random_range(0..100);
         let before = self.log.len();
-        let result = self.one(kind);
+        let user = self.user();
+        let (oks, refusals) = (self.oks, self.refusals);
+        let result = self.one(kind, user.clone());
+        if user.limits.is_some() {
+            self.limited.0 += self.oks - oks;
+            self.limited.1 += self.refusals - refusals;
+        }
         if self.log.len() == before {
             self.log.push(format!("step kind {kind}"));
         }
@@ -296,8 +337,7 @@ impl World {
     }
 
     #[allow(clippy::too_many_lines)]
-    fn one(&mut self, kind: u32) -> Checked {
-        let user = self.user();
+    fn one(&mut self, kind: u32, user: Who) -> Checked {
         let about = match kind {
             0..10 | 34..38 => About::Free,
             14..17 | 88 | 96 | 98 => About::Dir,
@@ -308,7 +348,7 @@ impl World {
         };
         let path = self.path(about);
         let p = NsPath::parse(&path).unwrap();
-        self.say(format!("kind {kind} user {} {p}", user.id));
+        self.say(format!("kind {kind} user {} {:?} {p}", user.id, user.limits));
         match kind {
             0..10 => {
                 let parents = self.rng.random();
@@ -357,7 +397,8 @@ impl World {
                 self.agree(real, model)?;
             }
             34..38 => {
-                let targets: [&[u8]; 8] = [b"/a", b"b", b"../a", b"c/b", b"/", b"..", b"./a/./c", b""];
+                let targets: [&[u8]; 11] =
+                    [b"/a", b"b", b"../a", b"c/b", b"/", b"..", b"./a/./c", b"", b"/ab", b"a/../b", b"/b/../../c/a"];
                 let target = self.pick(&targets).to_vec();
                 self.say(format!("  target {}", target.escape_ascii()));
                 let real = self.change(&user, ns::Symlink { path: p, target: target.clone() })?;
@@ -690,15 +731,15 @@ impl World {
         let partial = self.rng.random();
         let code = |error: NsError| error.code();
         let real = ns::stat(&*snapshot, &ctx.actor, p).map(|inode| inode.ino.0).map_err(code);
-        let model = self.model.existing(user, path, true).map(|(_, ino)| ino);
+        let model = self.model.existing(user, path, true, Op::Stat).map(|(_, ino)| ino);
         if let Some((real, model)) = self.agree(real, model)? {
             self.pairs.pair(real, model)?;
         }
         let real = ns::stat_no_follow(&*snapshot, &ctx.actor, p).map(|inode| inode.ino.0).map_err(code);
-        let model = self.model.existing(user, path, false).map(|(_, ino)| ino);
+        let model = self.model.existing(user, path, false, Op::Stat).map(|(_, ino)| ino);
         self.agree(real, model)?;
         let real = ns::open_read(&*snapshot, &ctx.actor, p, partial).map(|inode| inode.len()).map_err(code);
-        let model = self.model.existing(user, path, true).and_then(|(_, ino)| {
+        let model = self.model.existing(user, path, true, Op::Read).and_then(|(_, ino)| {
             if self.model.is_dir(ino) {
                 return Err(ErrorCode::IsDirectory);
             }
@@ -713,7 +754,7 @@ impl World {
             same("length", real, model)?;
         }
         let real = ns::get_xattr(&*snapshot, &ctx.actor, &p.clone().into(), b"k").map_err(code);
-        let model = self.model.existing(user, path, true).and_then(|(_, ino)| {
+        let model = self.model.existing(user, path, true, Op::Stat).and_then(|(_, ino)| {
             self.model.may(user, ino, 4)?;
             self.model.node(ino).xattrs.get(b"k".as_slice()).cloned().ok_or(ErrorCode::NotFound)
         });
@@ -752,6 +793,8 @@ impl World {
         let Some(real_ino) = self.pairs.real(ino) else { return Ok(()) };
         let real = self.change(user, ns::RecountTotals { dir: Ino(real_ino) })?;
         let model = match (user.id, self.model.is_dir(ino)) {
+            // It is about no path.
+            _ if user.limits.is_some() => Err(ErrorCode::Denied),
             (0, true) => Ok(()),
             (0, false) => Err(ErrorCode::NotFound),
             _ => Err(ErrorCode::Denied),
@@ -813,7 +856,7 @@ impl World {
 
     fn acls(&mut self, user: &Who, path: &[u8], p: NsPath) -> Checked {
         let access = self.rng.random_ratio(3, 4).then(|| self.acl_edit());
-        let is_dir = self.model.existing(&admin(), path, true).is_ok_and(|(_, ino)| self.model.is_dir(ino));
+        let is_dir = self.model.existing(&admin(), path, true, Op::Stat).is_ok_and(|(_, ino)| self.model.is_dir(ino));
         let default = self.rng.random_ratio(if is_dir { 3 } else { 1 }, 6).then(|| self.acl_edit());
         self.say(format!("  acl {access:?} {default:?}"));
         let (access, of_access) = access.unzip();
@@ -878,7 +921,7 @@ impl World {
 }
 
 pub fn admin() -> Who {
-    Who { id: 0, groups: vec![0] }
+    Who { id: 0, groups: vec![0], limits: None }
 }
 
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, real: T, model: T) -> Checked {

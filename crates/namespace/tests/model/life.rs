@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use namespace::PathOperation as Op;
 use types::{ClientIdentity, ErrorCode};
 
+use super::limits::{MAKES, split_path};
 use super::{Doing, Ended, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +39,24 @@ pub struct Open {
     pub expected: Option<u64>,
 }
 
+impl Open {
+    /// The open is one of these.
+    pub fn operations(&self) -> &'static [Op] {
+        match self.how {
+            0 => &[Op::CreateFile],
+            1 => &MAKES,
+            _ => &[Op::ModifyFile, Op::CreateFile],
+        }
+    }
+}
+
+impl Upload {
+    /// Its end makes a file, or replaces one.
+    pub fn makes(&self) -> &'static [Op] {
+        if self.replaces.is_none() { &MAKES } else { &[Op::ModifyFile] }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct OpenReply {
     pub handle: Handle,
@@ -52,7 +72,11 @@ type NewAccess = (u32, u32, u16, Option<super::acl::Entries>);
 impl Model {
     pub fn open(&mut self, user: &Who, open: &Open) -> Res<OpenReply> {
         let before = self.clone();
-        let reply = if open.path == b"/" {
+        let names = split_path(&open.path);
+        let names_another = user.id == 0 && user.limits.is_some() && open.client.principal.0 != 0;
+        let reply = if self.allowed(user, open.operations(), &names).is_err() || names_another {
+            Err(no(ErrorCode::Denied))
+        } else if open.path == b"/" {
             Err(no(ErrorCode::IsDirectory))
         } else if open.how == 2 {
             self.open_update(user, open)
@@ -92,22 +116,25 @@ impl Model {
         }
         self.ended.remove(&who);
         let follow = open.how == 1;
-        let at = match self.way(user, &open.path, follow).map_err(no)? {
+        let at = match self.way(user, &open.path, follow, open.operations()).map_err(no)? {
             Way::At(at) => at,
-            Way::Missing(mut dir, mut names) => {
+            Way::Missing(mut dir, mut names, asked) => {
                 let name = names.pop_back().unwrap();
                 if !open.mkpath || name == b".." {
                     return Err(no(ErrorCode::NotFound));
                 }
                 // No client has asked for this mode, so it does not limit a default ACL.
                 let mode = if self.node(dir).default.is_some() { 0o777 } else { 0o755 };
-                for name in names {
-                    dir = self.make_dir(user, dir, name, mode).map_err(no)?;
+                let count = names.len();
+                for (number, made) in names.into_iter().enumerate() {
+                    self.may_make_missing(user, &open.path, (dir, &made), (count - number, asked)).map_err(no)?;
+                    dir = self.make_dir(user, dir, made, mode).map_err(no)?;
                 }
                 super::At { dir, name, there: None }
             }
         };
         let Some(ino) = at.there else {
+            self.permits_at(user, &[Op::CreateFile], &open.path, &at).map_err(no)?;
             self.may(user, at.dir, 2).map_err(no)?;
             self.may(user, at.dir, 1).map_err(no)?;
             if open.posc {
@@ -131,8 +158,11 @@ impl Model {
         if open.how == 0 && (open.posc || !own) {
             return Err(no(ErrorCode::Exists));
         }
+        let restarts = own && !open.posc;
+        let wanted = if restarts { open.operations() } else { &[Op::ModifyFile] };
+        self.permits_at(user, wanted, &open.path, &at).map_err(no)?;
         self.may(user, ino, 2).map_err(no)?;
-        if own && !open.posc {
+        if restarts {
             self.writers.remove(&file.object);
             self.queue.insert(file.object);
             let object = self.fresh();
@@ -193,6 +223,7 @@ impl Model {
         let ino = replaces.unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, 1, Doing::Upload, ino, open);
         let replaces_content = replaces.and_then(|ino| self.file(ino)).map(|file| (file.object, file.generation));
+        let permits = self.permits(user, &[Op::CreateFile], &self.who[who].1, &self.path_in(parent, &name)).is_ok();
         let upload = Upload {
             who,
             object,
@@ -201,7 +232,7 @@ impl Model {
             name,
             replaces,
             replaces_content,
-            may_create: self.may_create(user, parent),
+            may_create: self.may_create(user, parent) && permits,
             owner,
             group,
             mode,
@@ -230,7 +261,7 @@ impl Model {
         }
         let ended = self.ended.get(&who).filter(|ended| ended.until > self.now).copied();
         let missing = if ended.is_some() { ErrorCode::Stale } else { ErrorCode::NotFound };
-        let at = match self.way(user, &open.path, true).map_err(no)? {
+        let at = match self.way(user, &open.path, true, open.operations()).map_err(no)? {
             Way::At(at) => at,
             Way::Missing(..) => return Err(no(missing)),
         };
@@ -239,6 +270,9 @@ impl Model {
             return Err(no(ErrorCode::IsDirectory));
         }
         let file = self.file(ino);
+        let is_own = file.is_some_and(|file| file.state == State::Interrupted(who));
+        let wanted = if is_own { open.operations() } else { &[Op::ModifyFile] };
+        self.permits_at(user, wanted, &open.path, &at).map_err(no)?;
         let is_interrupted = file.is_some_and(|file| matches!(file.state, State::Interrupted(_)));
         let is_whole = file.is_some_and(|file| matches!(file.state, State::Complete | State::Updating(_)));
         if let Some(ended) = ended {
@@ -303,7 +337,8 @@ impl Model {
     }
 
     fn reopen(&mut self, user: &Who, open: &Open, object: u64) -> Result<OpenReply, (ErrorCode, bool)> {
-        if self.way(user, &open.path, true).is_err_and(|code| code == ErrorCode::Denied) {
+        let way = self.way(user, &open.path, true, open.operations());
+        if way.as_ref().is_err_and(|code| *code == ErrorCode::Denied) {
             return Err(no(ErrorCode::Denied));
         }
         let writer = self.writers[&object].clone();
@@ -322,6 +357,7 @@ impl Model {
                 self.may(user, writer.ino, 2).map_err(no)?;
             }
         }
+        self.permits_return(user, &open.path, way, &writer).map_err(no)?;
         if writer.boot != open.boot {
             match open.recovered {
                 Some((recovered, true, _)) if recovered == object => {}
@@ -340,8 +376,29 @@ impl Model {
         Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: Vec::new() })
     }
 
+    /// The file of an open write may have moved since its path was checked, and the credential may be another one.
+    fn permits_return(&self, user: &Who, path: &[u8], way: Res<Way>, writer: &Writer) -> Res<()> {
+        if user.limits.is_none() {
+            return Ok(());
+        }
+        let wanted: &[Op] = match writer.doing {
+            Doing::New => &MAKES,
+            Doing::Update => &[Op::ModifyFile],
+            Doing::Upload => {
+                return self.permits_upload(user, self.uploads[&writer.object].makes(), writer.object);
+            }
+        };
+        match way {
+            Ok(Way::At(at)) if at.there == Some(writer.ino) => self.permits_at(user, wanted, path, &at),
+            _ => {
+                let (dir, name) = self.names_of(writer.ino).into_iter().next().ok_or(ErrorCode::Stale)?;
+                self.permits(user, wanted, path, &self.path_in(dir, &name))
+            }
+        }
+    }
+
     fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, object: u64) -> Res<OpenReply> {
-        if self.way(user, &open.path, true).is_err_and(|code| code == ErrorCode::Denied) {
+        if self.way(user, &open.path, true, open.operations()).is_err_and(|code| code == ErrorCode::Denied) {
             return Err(ErrorCode::Denied);
         }
         let is_own = |upload: &Upload| user.id == 0 || user.id == upload.owner;
@@ -349,6 +406,7 @@ impl Model {
         let Some(upload) = found.cloned() else {
             return Err(ErrorCode::NotFound);
         };
+        self.permits_upload(user, upload.makes(), object)?;
         if upload.state == UpState::Making {
             return Err(ErrorCode::Busy);
         }
@@ -357,7 +415,9 @@ impl Model {
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
-        let may_create = self.nodes.contains_key(&upload.parent) && self.may_create(user, upload.parent);
+        let may_create = self.nodes.contains_key(&upload.parent)
+            && self.may_create(user, upload.parent)
+            && self.permits_upload(user, &[Op::CreateFile], object).is_ok();
         let changed = self.uploads.get_mut(&object).unwrap();
         changed.state = UpState::Making;
         changed.deadline = None;
@@ -374,7 +434,10 @@ impl Model {
         client: &ClientIdentity,
         boot: u128,
     ) -> Res<Option<OpenReply>> {
-        let (_, ino) = self.existing(user, path, true)?;
+        if user.id == 0 && user.limits.is_some() && client.principal.0 != 0 {
+            return Err(ErrorCode::Denied);
+        }
+        let (_, ino) = self.existing(user, path, true, Op::ModifyFile)?;
         if self.is_dir(ino) {
             return Err(ErrorCode::IsDirectory);
         }
@@ -500,8 +563,11 @@ impl Model {
             if upload.replaces.is_some() && at_grace_end {
                 return Err(ErrorCode::NotFound);
             }
-            if upload.replaces.is_some() && !(upload.may_create && self.may_create(user, upload.parent)) {
-                return Err(ErrorCode::Denied);
+            if upload.replaces.is_some() {
+                let may = upload.may_create && self.may_create(user, upload.parent);
+                if !may || self.permits_upload(user, &[Op::CreateFile], object).is_err() {
+                    return Err(ErrorCode::Denied);
+                }
             }
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
@@ -618,6 +684,7 @@ impl Model {
         if user.id != 0 && user.id != upload.owner {
             return Err(ErrorCode::Denied);
         }
+        self.permits_upload(user, &MAKES, object)?;
         if let Some(writer) = self.writers.remove(&object) {
             self.entomb(&writer).dropped = true;
         }

@@ -13,6 +13,7 @@
 pub mod acl;
 pub mod harness;
 pub mod life;
+pub mod limits;
 pub mod names;
 pub mod principals;
 pub mod view;
@@ -21,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use types::{ClientIdentity, ErrorCode};
 
+use limits::Rules;
+use namespace::PathOperation as Op;
+
 pub type Res<T> = Result<T, ErrorCode>;
 pub type Name = Vec<u8>;
 
@@ -28,6 +32,8 @@ pub type Name = Vec<u8>;
 pub struct Who {
     pub id: u32,
     pub groups: Vec<u32>,
+    /// What the credential permits; `None`: everything.
+    pub limits: Option<Rules>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,8 +170,8 @@ pub struct At {
 
 pub enum Way {
     At(At),
-    /// A directory is missing on the way: the directory above it, and the remaining names.
-    Missing(u64, VecDeque<Name>),
+    /// A directory is missing on the way: the directory above it, the remaining names, and how many of the last ones the path itself has.
+    Missing(u64, VecDeque<Name>, usize),
 }
 
 impl Model {
@@ -315,17 +321,23 @@ impl Model {
         Ok(())
     }
 
-    pub fn way(&self, who: &Who, path: &[u8], follow: bool) -> Res<Way> {
+    /// Walks a path to do one of `wanted` at its end.
+    pub fn way(&self, who: &Who, path: &[u8], follow: bool, wanted: &[Op]) -> Res<Way> {
         let split = |path: &[u8]| -> VecDeque<Name> {
             path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
         };
         let mut names = split(path);
+        self.allowed(who, wanted, names.make_contiguous())?;
         let mut dir = ROOT;
         let mut links = 0;
+        let mut asked = names.len();
         while let Some(name) = names.pop_front() {
+            // The last names are those of the path.
+            asked = asked.min(names.len() + 1);
             self.may(who, dir, 1)?;
             if name == b".." {
                 dir = self.parent(dir);
+                self.may_go_on(who, wanted, dir, names.iter())?;
                 continue;
             }
             let Some(&ino) = self.entries(dir).get(&name) else {
@@ -333,7 +345,7 @@ impl Model {
                     return Ok(Way::At(At { dir, name, there: None }));
                 }
                 names.push_front(name);
-                return Ok(Way::Missing(dir, names));
+                return Ok(Way::Missing(dir, names, asked));
             };
             match &self.node(ino).kind {
                 Kind::Link(target) if follow || !names.is_empty() => {
@@ -345,8 +357,10 @@ impl Model {
                         dir = ROOT;
                     }
                     let mut new = split(target);
+                    asked = asked.min(names.len());
                     new.append(&mut names);
                     names = new;
+                    self.may_go_on(who, wanted, dir, names.iter())?;
                 }
                 _ if names.is_empty() => return Ok(Way::At(At { dir, name, there: Some(ino) })),
                 Kind::Dir { .. } => dir = ino,
@@ -359,15 +373,15 @@ impl Model {
         Ok(Way::At(At { dir: up, name, there: Some(dir) }))
     }
 
-    pub fn at(&self, who: &Who, path: &[u8], follow: bool) -> Res<At> {
-        match self.way(who, path, follow)? {
+    pub fn at(&self, who: &Who, path: &[u8], follow: bool, wanted: &[Op]) -> Res<At> {
+        match self.way(who, path, follow, wanted)? {
             Way::At(at) => Ok(at),
             Way::Missing(..) => Err(ErrorCode::NotFound),
         }
     }
 
-    pub fn existing(&self, who: &Who, path: &[u8], follow: bool) -> Res<(At, u64)> {
-        let at = self.at(who, path, follow)?;
+    pub fn existing(&self, who: &Who, path: &[u8], follow: bool, wanted: Op) -> Res<(At, u64)> {
+        let at = self.at(who, path, follow, &[wanted])?;
         let ino = at.there.ok_or(ErrorCode::NotFound)?;
         Ok((at, ino))
     }

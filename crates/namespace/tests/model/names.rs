@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use namespace::PathOperation as Op;
 use types::ErrorCode;
 
+use super::limits::split_path;
 use super::{At, Kind, Model, ROOT, Res, Way, Who};
 
 impl Model {
     pub fn mkdir(&mut self, who: &Who, path: &[u8], mode: u16, parents: bool) -> Res<(u64, u32)> {
-        match self.way(who, path, parents)? {
+        match self.way(who, path, parents, &[Op::CreateDirectory])? {
             Way::Missing(..) if !parents => Err(ErrorCode::NotFound),
-            Way::Missing(mut dir, names) => {
+            Way::Missing(mut dir, names, asked) => {
                 let mut made = 0;
                 let mut undo = self.clone();
-                for name in names {
-                    match self.make_dir(who, dir, name, mode) {
+                let count = names.len();
+                for (number, name) in names.into_iter().enumerate() {
+                    let limits = self.may_make_missing(who, path, (dir, &name), (count - number - 1, asked));
+                    match limits.and_then(|()| self.make_dir(who, dir, name, mode)) {
                         Ok(new) => dir = new,
                         Err(error) => {
                             undo.next = self.next;
@@ -45,7 +49,7 @@ impl Model {
     }
 
     pub fn remove(&mut self, who: &Who, path: &[u8]) -> Res<(u64, Option<u64>)> {
-        let (at, ino) = self.existing(who, path, false)?;
+        let (at, ino) = self.existing(who, path, false, Op::ModifyFile)?;
         if self.is_dir(ino) {
             return Err(ErrorCode::IsDirectory);
         }
@@ -64,7 +68,7 @@ impl Model {
         if path == b"/" {
             return Err(ErrorCode::Invalid);
         }
-        let (at, ino) = self.existing(who, path, false)?;
+        let (at, ino) = self.existing(who, path, false, Op::ModifyDirectory)?;
         if !self.is_dir(ino) {
             return Err(ErrorCode::NotDirectory);
         }
@@ -81,10 +85,15 @@ impl Model {
         if from == b"/" || to == b"/" {
             return Err(ErrorCode::Invalid);
         }
-        let (src, ino) = self.existing(who, from, false)?;
+        self.allowed(who, &[Op::RenameFile, Op::ModifyFile, Op::ModifyDirectory], &split_path(to))?;
+        let (src, ino) = self.existing_by_kind(who, from, false, (Op::RenameFile, Op::ModifyDirectory))?;
         self.may_take_away(who, src.dir, ino)?;
-        let dst = self.at(who, to, false)?;
         let moves_dir = self.is_dir(ino);
+        let (free, taken) = match moves_dir {
+            true => (Op::ModifyDirectory, Op::ModifyDirectory),
+            false => (Op::RenameFile, Op::ModifyFile),
+        };
+        let dst = self.at(who, to, false, &[free, taken])?;
         if moves_dir {
             let mut up = dst.dir;
             loop {
@@ -109,6 +118,9 @@ impl Model {
             return Err(ErrorCode::CrossTree);
         }
         let mut replaced = None;
+        if dst.there.is_none() {
+            self.permits_at(who, &[free], to, &dst)?;
+        }
         if let Some(there) = dst.there {
             if !replace {
                 return Err(ErrorCode::Exists);
@@ -116,6 +128,7 @@ impl Model {
             if there == ino {
                 return Ok((ino, None));
             }
+            self.permits_at(who, &[taken], to, &dst)?;
             match (self.is_dir(there), moves_dir) {
                 (true, false) => return Err(ErrorCode::IsDirectory),
                 (false, true) => return Err(ErrorCode::NotDirectory),
@@ -145,11 +158,12 @@ impl Model {
     }
 
     pub fn link(&mut self, who: &Who, existing: &[u8], new: &[u8], links_max: usize) -> Res<u64> {
-        let (src, ino) = self.existing(who, existing, false)?;
+        self.allowed(who, &[Op::CreateFile], &split_path(new))?;
+        let (src, ino) = self.existing(who, existing, false, Op::ModifyFile)?;
         if self.is_dir(ino) {
             return Err(ErrorCode::IsDirectory);
         }
-        let dst = self.at(who, new, false)?;
+        let dst = self.at(who, new, false, &[Op::CreateFile])?;
         if dst.there.is_some() {
             return Err(ErrorCode::Exists);
         }
@@ -170,7 +184,7 @@ impl Model {
         if target.is_empty() || target.contains(&0) {
             return Err(ErrorCode::Invalid);
         }
-        let at = self.at(who, path, false)?;
+        let at = self.at(who, path, false, &[Op::CreateFile])?;
         if at.there.is_some() {
             return Err(ErrorCode::Exists);
         }
@@ -181,7 +195,7 @@ impl Model {
     }
 
     pub fn chmod(&mut self, who: &Who, path: &[u8], mode: u16) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.owns(who, ino)?;
         let now = self.now;
         let node = self.node_mut(ino);
@@ -192,7 +206,7 @@ impl Model {
     }
 
     pub fn chown(&mut self, who: &Who, path: &[u8], owner: Option<u32>, group: Option<u32>) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.owns(who, ino)?;
         let now = self.now;
         let admin = who.id == 0;
@@ -214,7 +228,7 @@ impl Model {
     }
 
     pub fn utimes(&mut self, who: &Who, path: &[u8], mtime: Option<i64>, atime: Option<i64>) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.owns(who, ino)?;
         let now = self.now;
         let node = self.node_mut(ino);
@@ -225,7 +239,7 @@ impl Model {
     }
 
     pub fn set_xattr(&mut self, who: &Who, path: &[u8], name: &[u8], value: &[u8], mode: u8, max: usize) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.may(who, ino, 2)?;
         let now = self.now;
         let node = self.node_mut(ino);
@@ -235,7 +249,7 @@ impl Model {
     }
 
     pub fn remove_xattr(&mut self, who: &Who, path: &[u8], name: &[u8]) -> Res<()> {
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.to_modify(who, path, true)?;
         self.may(who, ino, 2)?;
         let now = self.now;
         let node = self.node_mut(ino);
@@ -251,7 +265,7 @@ impl Model {
         if who.id != 0 {
             return Err(ErrorCode::Denied);
         }
-        let (at, ino) = self.existing(who, path, false)?;
+        let (at, ino) = self.existing(who, path, false, Op::ModifyDirectory)?;
         if !self.is_dir(ino) {
             return Err(ErrorCode::NotDirectory);
         }
@@ -274,7 +288,7 @@ impl Model {
         if who.id != 0 {
             return Err(ErrorCode::Denied);
         }
-        let (_, ino) = self.existing(who, path, true)?;
+        let (_, ino) = self.existing(who, path, true, Op::ModifyDirectory)?;
         if !self.is_dir(ino) {
             return Err(ErrorCode::NotDirectory);
         }

@@ -1,0 +1,96 @@
+//! Limits on paths that a credential sets, such as the scopes of a token. They hold in addition to owner, group, mode and ACL.
+
+use std::fmt::Debug;
+
+use types::NsPath;
+
+/// What a request does at a path. A request about two paths does something at each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PathOperation {
+    /// Read the data of a file.
+    Read,
+    /// List a directory, also with the metadata of its entries.
+    List,
+    /// Read the metadata of a file or directory: size, times, checksum, attributes, ACL, the target of a link.
+    Stat,
+    /// Ask whether a file is on tape or on disk.
+    Poll,
+    /// Bring a file back from tape; also cancel that, release the file, or pin it.
+    Stage,
+    /// Make a file or a link where there is none, and write it.
+    CreateFile,
+    /// Make a directory.
+    CreateDirectory,
+    /// Move a file or a link to or from this path, where nothing is replaced.
+    RenameFile,
+    /// Overwrite, truncate, replace or remove a file or a link, change its attributes, or give it another name.
+    ModifyFile,
+    /// Move, replace or remove a directory, or change its attributes.
+    ModifyDirectory,
+}
+
+impl PathOperation {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Read,
+        Self::List,
+        Self::Stat,
+        Self::Poll,
+        Self::Stage,
+        Self::CreateFile,
+        Self::CreateDirectory,
+        Self::RenameFile,
+        Self::ModifyFile,
+        Self::ModifyDirectory,
+    ];
+}
+
+/// What the bearer of a credential may do at most, whoever it is.
+///
+/// The namespace asks with the path as the request gives it, before it reads anything. It asks again each time it has replaced a symbolic link by its
+/// target, before it reads what the new path leads to. Neither path has a `..`. Whether a path ends in a slash decides nothing.
+///
+/// Two permissions reach below the path, and the namespace relies on that:
+/// - [`PathOperation::List`] of a directory shows the metadata of its entries.
+/// - [`PathOperation::ModifyDirectory`] on both paths of a renamed directory moves everything below it.
+pub trait PathLimits: Send + Sync + Debug {
+    /// Whether the credential may be used for `operation` on `path`. It compares whole names: what holds for `/a` does not hold for `/ab`.
+    ///
+    /// # Errors
+    /// The rule that denies it, for the message.
+    fn permit(&self, operation: PathOperation, path: &NsPath) -> Result<(), String>;
+}
+
+/// Limits are equal if they are the same ones in memory.
+impl PartialEq for dyn PathLimits {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(std::ptr::from_ref(self), std::ptr::from_ref(other))
+    }
+}
+
+impl Eq for dyn PathLimits {}
+
+/// The operation that a change is: it depends on what has the name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ByKind {
+    /// Of a file or a link.
+    pub file: PathOperation,
+    /// Of a directory.
+    pub directory: PathOperation,
+}
+
+impl ByKind {
+    /// A change that keeps the name, or removes it.
+    pub(crate) const MODIFY: Self = Self { file: PathOperation::ModifyFile, directory: PathOperation::ModifyDirectory };
+    /// A move to another name.
+    pub(crate) const MOVE: Self = Self { file: PathOperation::RenameFile, directory: PathOperation::ModifyDirectory };
+
+    /// Both, for the check before it is known what has the name.
+    pub(crate) const fn either(self) -> [PathOperation; 2] {
+        [self.file, self.directory]
+    }
+
+    pub(crate) const fn of(self, is_directory: bool) -> PathOperation {
+        if is_directory { self.directory } else { self.file }
+    }
+}
