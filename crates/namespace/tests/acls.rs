@@ -469,7 +469,11 @@ fn usual_modes_do_not_limit_a_default_acl() {
     assert_eq!(w.acl("/d/a/b/h"), w.acl("/d/f"));
     w.mkdir(&owner, "/d/e", 0o755 | ns::USUAL_MODE);
     for at in ["/d/a", "/d/a/b", "/d/e"] {
-        assert!(w.acl(at).starts_with("user::rwx,user:6:rwx,group::rwx,mask::rwx,other::r-x,default:"), "{}", w.acl(at));
+        assert!(
+            w.acl(at).starts_with("user::rwx,user:6:rwx,group::rwx,mask::rwx,other::r-x,default:"),
+            "{}",
+            w.acl(at)
+        );
     }
     w.check();
 }
@@ -544,7 +548,8 @@ fn removed_file_does_not_come_back_for_a_writer_that_could_not_create_it() {
     // Later she may, and goes on with what was kept.
     w.admin(ns::Chmod { path: path("/d"), mode: 0o777 });
     let ns::OpenKind::Upload(upload) = kept.kind else { panic!("{:?}", kept.kind) };
-    let resume = || ns::OpenWrite { resume: Some(ns::Resume::Upload(upload)), ..open(&eve(), "/d/f", WriteMode::Update) };
+    let resume =
+        || ns::OpenWrite { resume: Some(ns::Resume::Upload(upload)), ..open(&eve(), "/d/f", WriteMode::Update) };
     let resumed = w.by(&eve(), resume()).unwrap();
     w.close(&admin, resumed.writer, 5);
     assert_eq!(w.stat("/d/f").owner(), PrincipalId(EVE));
@@ -720,7 +725,9 @@ fn whoever_writes_a_file_takes_its_set_id_bits() {
     w.admin(ns::Interrupt { writer, kept_len: 3 });
     assert_eq!(mode(), 0o777);
     // A file that is made again at the close is the writer's, with the group of the old one. Not even the administrator gives it such rights.
-    for (who, before, after) in [(eve(), 0o6767, 0o767), (Actor::admin(), 0o6777, 0o777), (owner.clone(), 0o6767, 0o2767)] {
+    for (who, before, after) in
+        [(eve(), 0o6767, 0o767), (Actor::admin(), 0o6777, 0o777), (owner.clone(), 0o6767, 0o2767)]
+    {
         fresh(before);
         let writer = w.by(&who, open(&who, "/f", WriteMode::Replace)).unwrap().writer;
         w.admin(ns::Remove { path: path("/f") });

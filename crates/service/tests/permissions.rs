@@ -91,7 +91,8 @@ fn a_default_acl_is_limited_by_no_mode_that_nobody_asked_for() {
         let mut owner = nodes.connect(1);
         assert_eq!(owner.ask("mkdir /d"), "ok");
         assert_eq!(owner.ask("stat /d"), "ok 0 755");
-        let entries = namespace::parse_acl("default:user:6:rwx,default:group::rwx,default:other::---", &|_, _| None).unwrap();
+        let entries =
+            namespace::parse_acl("default:user:6:rwx,default:group::rwx,default:other::---", &|_, _| None).unwrap();
         let default = Some(namespace::AclEdit::Modify(entries.default));
         nodes.change(namespace::SetAcl { path: NsPath::parse(b"/d").unwrap(), access: None, default });
         assert_eq!(owner.ask("mkdir /d/e"), "ok");

@@ -437,7 +437,8 @@ fn resume_upload(
     let path = &request.path;
     check_reachable(txn, ctx, request)?;
     // An upload is not visible. So somebody else's is not found, whatever its path is.
-    let is_own = |record: &UploadRecord| path.is_of_file(&record.path) && allows(&ctx.actor, &record.access(), AccessKind::Own);
+    let is_own =
+        |record: &UploadRecord| path.is_of_file(&record.path) && allows(&ctx.actor, &record.access(), AccessKind::Own);
     let Some(mut record) = UploadRecord::get(txn, upload)?.filter(is_own) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload of yours for that path"));
     };

@@ -526,14 +526,7 @@ impl Model {
         }
     }
 
-    fn become_complete(
-        &mut self,
-        ino: u64,
-        writer: &Writer,
-        len: u64,
-        sums: Option<(u32, u32)>,
-        mtime: Option<i64>,
-    ) {
+    fn become_complete(&mut self, ino: u64, writer: &Writer, len: u64, sums: Option<(u32, u32)>, mtime: Option<i64>) {
         let (now, object, epoch) = (self.now, writer.object, writer.epoch);
         self.is_written(ino, writer);
         let node = self.node_mut(ino);

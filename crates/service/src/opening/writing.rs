@@ -344,7 +344,8 @@ impl<A: Answer<Opened>> Opening<A> {
         }
         let found = self.service.names.read(|read| namespace::stat_ino(read, ino));
         // A file that is overwritten keeps its permission bits.
-        let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode_bits()), |inode| inode.access.mode);
+        let mode =
+            found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode_bits()), |inode| inode.access.mode);
         let stat = self.with_stat.then(|| match &found {
             Ok(inode) if !lease.fresh => Stat { len, is_unfinished: false, ..self.service.show(&self.caller, inode) },
             _ => Stat::bare(ino, len, mode, wall_clock()),

@@ -59,7 +59,8 @@ impl Nodes {
         let store = store_on(disk, journal);
         let stop = move || embedded.stop();
         let nobody = Arc::new(Network::new());
-        Self { network: nobody, stores: vec![store], names: namespace, is_cluster: false, stops: vec![Box::new(stop)] }.served()
+        Self { network: nobody, stores: vec![store], names: namespace, is_cluster: false, stops: vec![Box::new(stop)] }
+            .served()
     }
 
     /// Starts the service of a single node.
