@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 use super::keys::{Given, KEYS, RENAMED_KEYS, STORE_KEYS};
+use super::tables::Tables;
 use super::{Config, StoreTable};
 
 /// Errors of a configuration file.
@@ -65,7 +67,7 @@ pub struct Position {
 }
 
 impl Position {
-    fn of(text: &str, offset: usize) -> Self {
+    pub(crate) fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self {
@@ -95,6 +97,7 @@ impl Nearest {
         }
         let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
         let names = KEYS.iter().map(|known| known.name).chain(STORE_KEYS.iter().map(|known| known.name));
+        let names = names.chain(ISSUER_KEYS.iter().copied()).chain(IDENTITY_KEYS.iter().copied());
         let best = names
             .map(|known| {
                 let whole = strsim::jaro_winkler(key, known);
@@ -173,6 +176,16 @@ fn table_into(
             };
             let tables = list.iter().map(|table| store_of(path, text, table)).collect::<Result<Vec<_>, _>>()?;
             (known.set)(config, Given::Stores(&tables)).map_err(wrong)?;
+            continue;
+        }
+        if known.name == "issuer" {
+            let tables = Tables { path, text, name: known.name, keys: ISSUER_KEYS }.read(value)?;
+            (known.set)(config, Given::Issuers(&tables)).map_err(wrong)?;
+            continue;
+        }
+        if known.name == "identity" {
+            let tables = Tables { path, text, name: known.name, keys: IDENTITY_KEYS }.read(value)?;
+            (known.set)(config, Given::Rules(&tables)).map_err(wrong)?;
             continue;
         }
         let mut words = Vec::new();
@@ -346,6 +359,76 @@ mod tests {
         ] {
             let said = parse(wrong).unwrap_err();
             assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn authentication_has_issuers_and_rules() {
+        let text = "[authentication]\nmechanisms = [\"ztn\", \"unix\"]\ntrusted_networks = [\"10.1.0.0/16\"]\nca = \"/ca.pem\"\n\
+            [[issuer]]\nurl = \"https://a.example\"\nbase_paths = [\"/wlcg\"]\naudiences = [\"https://se.example\"]\ngroups = \"never\"\n\
+            [[identity]]\nissuer = \"https://a.example\"\nprincipal = \"a-{subject}\"\n[[identity]]\nlocal_user = \"*\"\nprincipal = \"{user}\"\n";
+        let config = parse(text).unwrap();
+        let settings = config.authentication();
+        assert_eq!(settings.mechanisms.iter().map(|mechanism| mechanism.name()).collect::<Vec<_>>(), ["ztn", "unix"]);
+        assert!(settings.trusted_networks[0].contains("10.1.2.3".parse().unwrap()));
+        assert_eq!(settings.trust, tls::TrustSource::File("/ca.pem".into()));
+        assert_eq!(settings.issuers[0].groups, identity::GroupUse::Never);
+        assert_eq!(settings.mapping.identity[1].principal.as_deref(), Some("{user}"));
+        assert_eq!(settings.mapping.identity_default, None);
+        let system = parse("identity_default = \"guest\"\n").unwrap().authentication();
+        assert_eq!(
+            (system.trust, system.mapping.identity_default.as_deref()),
+            (tls::TrustSource::System, Some("guest"))
+        );
+        let directory = parse("authentication.ca = \"/\"\n").unwrap().authentication();
+        assert_eq!(directory.trust, tls::TrustSource::Directory("/".into()));
+        for (wrong, words) in [
+            (
+                "authentication.mechanisms = [\"gsi\"]\n",
+                "weir.toml:1:29: `authentication.mechanisms` cannot be used: this version",
+            ),
+            ("authentication.mechanisms = [\"zttn\"]\n", "`zttn` is not a mechanism"),
+            ("authentication.mechanisms = \"ztn\"\n", "takes a list"),
+            ("authentication.trusted_networks = [\"10.1.2.3/16\"]\n", "write `10.1.0.0/16`"),
+            ("identity_default = \"a b\"\n", "`identity_default` cannot be used"),
+            ("issuer = 1\n", "weir.toml:1:10: `issuer` takes tables: write [[issuer]]"),
+            ("identity = [1]\n", "weir.toml:1:13: `identity` takes tables: write [[identity]]"),
+            ("[[issuer]]\nulr = 1\n", "weir.toml:2:1: unknown key `issuer.ulr`; did you mean `issuer.url`?"),
+            (
+                "[[identity]]\nsubjct = \"a\"\n",
+                "weir.toml:2:1: unknown key `identity.subjct`; did you mean `identity.subject`?",
+            ),
+            (
+                "[[issuer]]\nurl = 5\naudiences = []\n",
+                "weir.toml:2:7: `issuer.url` cannot be used: invalid type: integer",
+            ),
+            ("[[issuer]]\naudiences = [\"a\"]\n", "`issuer` cannot be used: missing field `url`"),
+            (
+                "[[issuer]]\nurl = \"x\"\naudiences = []\ngroups = \"some\"\n",
+                "weir.toml:4:10: `issuer.groups` cannot be used: unknown variant",
+            ),
+            (
+                "[[issuer]]\nurl = \"http://a.example\"\naudiences = [\"a\"]\nscopes = false\n",
+                "does not begin with `https://`",
+            ),
+            (
+                "[[identity]]\nlocal_user = \"a\"\nprincipal = \"x\"\n[[identity]]\nprincipal = \"x\"\n",
+                "`identity` cannot be used: cannot use [[identity]] number 2: it does not say",
+            ),
+        ] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn each_key_of_issuers_and_rules_is_known() {
+        let value = |name: &str| if name.ends_with("s") { "[]" } else { "true" };
+        for name in ISSUER_KEYS.iter().chain(IDENTITY_KEYS) {
+            let (table, key) = name.split_once('.').unwrap();
+            let said = parse(&format!("[[{table}]]\n{key} = {}\n", value(name))).unwrap_err();
+            // It is something else that is wrong.
+            assert!(!said.contains("unknown key") && !said.contains("unknown field"), "{said}");
         }
     }
 

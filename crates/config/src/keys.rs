@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use identity::{IssuerSettings, RuleSettings};
 use service::Unfinished;
 use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
-use super::{ClusterRole, Config, StoreTable};
+use super::{ClusterRole, Config, StoreTable, authentication_keys};
 
 /// A value as the file gives it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,6 +24,10 @@ pub enum Given<'a> {
     List(&'a [&'a str]),
     /// A table for each `[[store]]`.
     Stores(&'a [StoreTable]),
+    /// A table for each `[[issuer]]`.
+    Issuers(&'a [IssuerSettings]),
+    /// A table for each `[[identity]]`.
+    Rules(&'a [RuleSettings]),
 }
 
 /// One key.
@@ -306,6 +311,62 @@ pub const KEYS: &[Key] = &[
         set: |c, v| required(v).map(|v| c.tls_required = v),
         same: |a, b| a.tls_required == b.tls_required,
         live: false,
+    },
+    Key {
+        name: "authentication.mechanisms",
+        default: Some(Given::List(&[])),
+        set: |c, v| authentication_keys::mechanisms(v).map(|v| c.mechanisms = v),
+        same: |a, b| a.mechanisms == b.mechanisms,
+        live: true,
+    },
+    Key {
+        name: "authentication.trusted_networks",
+        default: Some(Given::List(&[])),
+        set: |c, v| authentication_keys::networks(v).map(|v| c.trusted_networks = v),
+        same: |a, b| a.trusted_networks == b.trusted_networks,
+        live: true,
+    },
+    Key {
+        name: "authentication.grid_map",
+        default: None,
+        set: |c, v| text(v).map(|v| c.grid_map = Some(PathBuf::from(v))),
+        same: |a, b| a.grid_map == b.grid_map,
+        live: true,
+    },
+    Key {
+        name: "authentication.ca",
+        default: None,
+        set: |c, v| text(v).map(|v| c.authentication_ca = Some(PathBuf::from(v))),
+        same: |a, b| a.authentication_ca == b.authentication_ca,
+        live: true,
+    },
+    Key {
+        name: "authentication.key_cache",
+        default: None,
+        set: |c, v| text(v).map(|v| c.key_cache = Some(PathBuf::from(v))),
+        same: |a, b| a.key_cache == b.key_cache,
+        live: false,
+    },
+    Key {
+        name: "issuer",
+        default: None,
+        set: |c, v| authentication_keys::issuers(v).map(|v| c.issuers = v),
+        same: |a, b| a.issuers == b.issuers,
+        live: true,
+    },
+    Key {
+        name: "identity",
+        default: None,
+        set: |c, v| authentication_keys::rules(v).map(|v| c.mapping.identity = v),
+        same: |a, b| a.mapping.identity == b.mapping.identity,
+        live: true,
+    },
+    Key {
+        name: "identity_default",
+        default: None,
+        set: |c, v| authentication_keys::principal(text(v)?).map(|v| c.mapping.identity_default = Some(v)),
+        same: |a, b| a.mapping.identity_default == b.mapping.identity_default,
+        live: true,
     },
     Key {
         name: "space.ballast",

@@ -1,16 +1,21 @@
 //! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of all keys. The defaults, the file's parser,
 //! the errors and the test of `docs/reference/configuration.md` (`crates/weir/tests/documents.rs`) all use it.
 
+mod authentication_keys;
 mod file;
 pub mod keys;
 mod memory;
 mod store_table;
+mod tables;
 pub use types::units;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use authentication::{IpNetwork, Mechanisms};
+pub use authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 pub use file::ConfigError;
+use identity::{IssuerSettings, MappingSettings};
 use service::UnfinishedPolicy;
 pub use store_table::StoreTable;
 use tls::TlsRequired;
@@ -67,6 +72,13 @@ pub struct Config {
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
     pub tls_required: TlsRequired,
+    pub mechanisms: Mechanisms,
+    pub trusted_networks: Vec<IpNetwork>,
+    pub grid_map: Option<PathBuf>,
+    pub authentication_ca: Option<PathBuf>,
+    pub key_cache: Option<PathBuf>,
+    pub issuers: Vec<IssuerSettings>,
+    pub mapping: MappingSettings,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
     pub repair_rate: u64,
@@ -136,6 +148,13 @@ impl Config {
             tls_certificate: None,
             tls_key: None,
             tls_required: TlsRequired::default(),
+            mechanisms: Mechanisms::default(),
+            trusted_networks: Vec::new(),
+            grid_map: None,
+            authentication_ca: None,
+            key_cache: None,
+            issuers: Vec::new(),
+            mapping: MappingSettings::default(),
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
             repair_rate: 0,
@@ -163,6 +182,12 @@ impl Config {
             request_time: new.request_time,
             answer_time: new.answer_time,
             login_time: new.login_time,
+            mechanisms: new.mechanisms.clone(),
+            trusted_networks: new.trusted_networks.clone(),
+            grid_map: new.grid_map.clone(),
+            authentication_ca: new.authentication_ca.clone(),
+            issuers: new.issuers.clone(),
+            mapping: new.mapping.clone(),
             repair_rate: new.repair_rate,
             client_locations: new.client_locations.clone(),
             ..self.clone()
@@ -193,12 +218,14 @@ mod tests {
     /// A configuration in which no key has its default value.
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\njoin_file = \"/t\"\nlocation = \"a/b/c\"\n\
-            class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
+            class = \"t1\"\nidentity_default = \"x\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
             grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nfiles.unfinished = \"wait\"\nfiles.followed = [\"/daq\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\nlimits.recent = \"1MiB\"\nlimits.read_ahead = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
+            [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
+            [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

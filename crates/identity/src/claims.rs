@@ -26,6 +26,20 @@ pub(crate) fn is_any_audience(audience: &str) -> bool {
     audience == WLCG_ANY || audience == SCITOKENS_ANY
 }
 
+/// The claims that count, in the order in which somebody wants to read them, with their values.
+pub(crate) fn shown_claims(claims: &Object) -> Vec<(&'static str, String)> {
+    const READ: [&str; 11] =
+        ["iss", "sub", "aud", "exp", "nbf", "iat", "scope", "wlcg.groups", "wlcg.ver", "ver", "jti"];
+    let value = |claim: &'static str| {
+        let text = match claims.get(claim)? {
+            Value::String(text) => shown(text),
+            other => shown(&other.to_string()),
+        };
+        Some((claim, text))
+    };
+    READ.into_iter().filter_map(value).collect()
+}
+
 /// The text of `claim`; `None` if it is absent.
 pub(crate) fn text<'a>(claims: &'a Object, claim: &'static str) -> Result<Option<&'a str>, TokenError> {
     match claims.get(claim) {

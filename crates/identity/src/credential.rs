@@ -45,8 +45,13 @@ pub enum Credential {
     Kerberos(KerberosPrincipal),
     /// The holder of a shared secret of this name.
     Secret(LoginName),
-    /// A user of the same machine, as the kernel says.
-    LocalUser(LoginName),
+    /// A user of the same machine, as the kernel says, or of a machine whose word counts.
+    LocalUser {
+        /// The user.
+        name: LoginName,
+        /// The groups that the client says it has. They count only where a rule has `{groups}`.
+        groups: Vec<LoginName>,
+    },
     /// A client that connects from this host.
     Host(HostName),
     /// Nothing.
@@ -71,7 +76,10 @@ impl fmt::Display for Credential {
             }
             Self::Kerberos(principal) => write!(f, "the Kerberos principal {principal}"),
             Self::Secret(name) => write!(f, "the shared secret of `{name}`"),
-            Self::LocalUser(name) => write!(f, "the local user `{name}`"),
+            Self::LocalUser { name, groups } => {
+                write!(f, "the local user `{name}`")?;
+                groups.iter().take(8).try_for_each(|group| write!(f, " {group}"))
+            }
             Self::Host(name) => write!(f, "the host {name}"),
             Self::Anonymous => f.write_str("a client without credentials"),
         }

@@ -49,7 +49,8 @@ pub struct RuleSettings {
     /// The principal's name, which may contain `{subject}`, `{user}` or `{host}`. With such a placeholder alone, others
     /// choose the name, and it can be that of a principal whom another rule names: `grid-{subject}` prevents that.
     pub principal: Option<String>,
-    /// The names of its groups. `{groups}` stands for each group of the token, or of the certificate's VOMS attributes.
+    /// The names of its groups. `{groups}` stands for each group of the token, of the certificate's VOMS attributes, or that
+    /// a local user's client names.
     pub groups: Vec<String>,
     /// Refuses these credentials. With `group`, this looks at all groups that the issuer has signed into the token, also if
     /// scopes make them irrelevant otherwise.
@@ -278,15 +279,16 @@ fn value(credential: &Credential, place: Placeholder) -> Option<&str> {
     match (place, credential) {
         (Placeholder::Subject, Credential::Token(token)) => token.subject.as_deref(),
         (Placeholder::User, Credential::Kerberos(principal)) => principal.user(),
-        (Placeholder::User, Credential::Secret(name) | Credential::LocalUser(name)) => Some(name.as_str()),
+        (Placeholder::User, Credential::Secret(name) | Credential::LocalUser { name, .. }) => Some(name.as_str()),
         (Placeholder::Host, Credential::Host(name)) => Some(name.as_str()),
         _ => None,
     }
 }
 
-/// The groups of `credential`, without the slash before them.
+/// The groups of `credential`, without the slash before those of tokens and certificates.
 fn groups_of(credential: &Credential) -> Vec<&str> {
     let groups: Vec<&WlcgGroup> = match credential {
+        Credential::LocalUser { groups, .. } => return groups.iter().map(LoginName::as_str).collect(),
         Credential::Token(token) => token.groups.iter().collect(),
         Credential::Certificate { attributes, .. } => attributes.iter().map(Fqan::group).collect(),
         _ => Vec::new(),
@@ -400,7 +402,7 @@ impl Condition {
                 **realm == *principal.realm() && principal.user().is_some()
             }
             (Self::Secret(wanted), Credential::Secret(name))
-            | (Self::LocalUser(wanted), Credential::LocalUser(name)) => wanted.matches(name.as_str()),
+            | (Self::LocalUser(wanted), Credential::LocalUser { name, .. }) => wanted.matches(name.as_str()),
             (Self::Host(wanted), Credential::Host(name)) => wanted == name,
             (Self::HostsBelow(end), Credential::Host(name)) => {
                 name.as_str().strip_suffix(&**end).is_some_and(|host| !host.is_empty())
@@ -415,7 +417,10 @@ impl Condition {
         let template = Template::parse(text)?;
         let Some(place) = template.place() else { return Ok(template) };
         let available = match (self, place) {
-            (Self::Token { .. } | Self::Certificate { .. } | Self::GridMap, Placeholder::Groups) => of_group,
+            (
+                Self::Token { .. } | Self::Certificate { .. } | Self::GridMap | Self::LocalUser(_),
+                Placeholder::Groups,
+            ) => of_group,
             (Self::Token { .. }, Placeholder::Subject)
             | (Self::Kerberos(_) | Self::KerberosRealm(_) | Self::Secret(_) | Self::LocalUser(_), Placeholder::User)
             | (Self::Host(_) | Self::HostsBelow(_) | Self::AnyHost, Placeholder::Host) => true,

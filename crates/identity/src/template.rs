@@ -12,7 +12,7 @@ pub(crate) enum Placeholder {
     User,
     /// `{host}`: the name of a host.
     Host,
-    /// `{groups}`: each group of a token or certificate in turn, without the slash before it.
+    /// `{groups}`: each group of a token, a certificate or a local user in turn, without the slash before it.
     Groups,
 }
 

@@ -10,7 +10,9 @@ use crate::member::Member;
 use crate::public_key::SignatureProblem;
 use crate::rights::rights_of;
 use crate::shown::shown;
-use crate::{Issuer, IssuerUrl, Issuers, KeySet, TokenError, TokenRights, VerificationKey, WlcgGroup, claims};
+use crate::{
+    Algorithm, Issuer, IssuerUrl, Issuers, KeySet, TokenError, TokenRights, VerificationKey, WlcgGroup, claims,
+};
 
 /// Longest token, in bytes. Real ones have one to two thousand.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
@@ -63,6 +65,19 @@ impl<'a> UnverifiedToken<'a> {
     #[must_use]
     pub fn key_id(&self) -> &str {
         &self.jws.key_id
+    }
+
+    /// The signature algorithm that the token names.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.jws.algorithm
+    }
+
+    /// What the token says about itself, for somebody who looks for the reason of a refusal: the claims that count here, and
+    /// their values. None of it is verified. Nothing of it lets anybody use the token.
+    #[must_use]
+    pub fn shown_claims(&self) -> Vec<(&'static str, String)> {
+        claims::shown_claims(&self.jws.claims)
     }
 
     /// The settings of the token's issuer.

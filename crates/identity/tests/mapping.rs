@@ -32,7 +32,7 @@ fn kerberos(text: &str) -> Credential {
 }
 
 fn local(name: &str) -> Credential {
-    Credential::LocalUser(LoginName::parse(name).unwrap())
+    Credential::LocalUser { name: LoginName::parse(name).unwrap(), groups: Vec::new() }
 }
 
 fn secret(name: &str) -> Credential {

@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cluster", &[]),
     ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
     ("identity", &[]),
+    ("authentication", &["identity", "tls"]),
     ("link", &[]),
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),
@@ -35,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["console", "client", "wire", "disk"]),
     ("bench-run", &["console", "status-page", "bench", "client"]),
     ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
-    ("config", &["service", "foundation", "tls"]),
+    ("config", &["service", "foundation", "tls", "authentication", "identity"]),
     ("control", &["config", "foundation", "disk", "link", "manager"]),
     ("local", &["config", "control", "console", "status-page", "foundation", "cluster", "manager", "client", "wire"]),
     (

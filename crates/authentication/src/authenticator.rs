@@ -1,0 +1,291 @@
+//! The authenticator.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use identity::{
+    Credential, GroupName, HostName, Issuers, LoginName, MappingRules, MatchedBy, PrincipalName, TokenRights,
+    UnverifiedToken,
+};
+use parking_lot::RwLock;
+use types::Timestamp;
+
+use crate::counters::{Counters, Snapshot};
+use crate::grid_map_file::GridMapFile;
+use crate::issuer_keys::{IssuerKeys, authorities};
+use crate::key_files::KeyFiles;
+use crate::report::{self, Report, Trace};
+use crate::settings::Checked;
+use crate::{AuthenticationError, Clock, IpNetwork, Mechanism, Mechanisms, Settings, SettingsError};
+
+/// Most groups that a client of `unix` can name.
+pub const GROUPS_CLAIMED_MAX: usize = 64;
+/// How often the keys of all issuers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A client that was let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authenticated {
+    /// Its principal.
+    pub name: PrincipalName,
+    /// The groups. The first one becomes the group of new files.
+    pub groups: Vec<GroupName>,
+    /// What its token allows; for other credentials `Unrestricted`. The permissions of the principal apply as well.
+    pub rights: TokenRights,
+    /// The credential, for logs and audit lines. It lets nobody in.
+    pub credential: String,
+    /// How it authenticated.
+    pub mechanism: Mechanism,
+    /// The rule that gave the principal.
+    pub by: MatchedBy,
+    /// From when on the credential does not count any more: the session must end, or get a new one.
+    pub expires: Option<Timestamp>,
+}
+
+/// The settings in use.
+struct Current {
+    mechanisms: Mechanisms,
+    trusted_networks: Vec<IpNetwork>,
+    issuers: Issuers,
+    rules: MappingRules,
+    grid_map: Option<GridMapFile>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    current: RwLock<Arc<Current>>,
+    keys: Arc<IssuerKeys>,
+    counters: Counters,
+}
+
+/// Turns what clients present into principals. Clones are the same authenticator.
+#[derive(Clone)]
+pub struct Authenticator(Arc<Shared>);
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authenticator(..)")
+    }
+}
+
+/// Keeps the keys of the issuers fresh until it is dropped.
+#[derive(Debug)]
+pub struct Refresher {
+    _stop: Sender<()>,
+}
+
+impl Current {
+    fn new(settings: Settings, Checked { issuers, rules }: Checked, now: Duration) -> Result<Self, SettingsError> {
+        let grid_map = settings.grid_map.map(|path| GridMapFile::open(&path, now)).transpose()?;
+        let Settings { mechanisms, trusted_networks, .. } = settings;
+        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map })
+    }
+
+    fn check_offered(&self, mechanism: Mechanism) -> Result<(), AuthenticationError> {
+        if self.mechanisms.contains(mechanism) { Ok(()) } else { Err(AuthenticationError::NotOffered(mechanism)) }
+    }
+
+    /// Refuses clients of which nothing is known but what they say, unless they are on this machine or a trusted network.
+    fn check_peer(&self, mechanism: Mechanism, peer: IpAddr) -> Result<(), AuthenticationError> {
+        let peer = peer.to_canonical();
+        let trusted = peer.is_loopback() || self.trusted_networks.iter().any(|network| network.contains(peer));
+        if trusted { Ok(()) } else { Err(AuthenticationError::Peer { mechanism, peer }) }
+    }
+}
+
+impl Authenticator {
+    /// Checks the settings. Fetches nothing: see [`Self::keep_keys_fresh`].
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`], which says what to change.
+    pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
+        let checked = settings.check()?;
+        let files = settings.key_cache.as_deref().map(KeyFiles::open).transpose()?;
+        let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
+        let (times, fetch) = (settings.times, settings.fetch);
+        let current = Current::new(settings, checked, clock.steady())?;
+        let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities);
+        let current = RwLock::new(Arc::new(current));
+        Ok(Self(Arc::new(Shared { clock, current, keys, counters: Counters::default() })))
+    }
+
+    /// Takes over changed settings, all or none of them. The keys of issuers that stay are kept. `key_cache` and the times
+    /// stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`]; the settings of before stay in use.
+    pub fn reload(&self, settings: Settings) -> Result<(), SettingsError> {
+        let checked = settings.check()?;
+        let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
+        let new = Arc::new(Current::new(settings, checked, self.0.clock.steady())?);
+        // Both under one lock: of two reloads, one wins in both.
+        let mut current = self.0.current.write();
+        self.0.keys.set_issuers(&new.issuers, authorities);
+        *current = new;
+        Ok(())
+    }
+
+    /// Fetches the keys of all issuers, and again before they are too old, on a thread that ends when the result is dropped.
+    /// Without this, the first token of an issuer waits for its keys, and each refresh begins with a token.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub fn keep_keys_fresh(&self) -> io::Result<Refresher> {
+        let (stop, stopped) = mpsc::channel();
+        let keys = Arc::clone(&self.0.keys);
+        let look = move || loop {
+            keys.fetch_due();
+            if stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        };
+        std::thread::Builder::new().name("keys-refresher".into()).spawn(look)?;
+        Ok(Refresher { _stop: stop })
+    }
+
+    /// Begins to fetch the keys that are due, as [`Self::keep_keys_fresh`] does every 10 seconds. It does not wait.
+    pub fn fetch_due_keys(&self) {
+        self.0.keys.fetch_due();
+    }
+
+    /// The mechanisms that are offered, in their order.
+    #[must_use]
+    pub fn mechanisms(&self) -> Mechanisms {
+        self.current().mechanisms.clone()
+    }
+
+    /// Whether a client at `peer` may authenticate by `mechanism`. Offer it no other.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError::NotOffered`] and [`AuthenticationError::Peer`].
+    pub fn check_mechanism(&self, mechanism: Mechanism, peer: IpAddr) -> Result<(), AuthenticationError> {
+        let current = self.current();
+        current.check_offered(mechanism)?;
+        if mechanism.is_proof() { Ok(()) } else { current.check_peer(mechanism, peer) }
+    }
+
+    /// A client with a bearer token: its text, without `Bearer ` before it. If the issuer's key is not known yet, this waits
+    /// for it, up to [`FetchTimes::wait`](crate::FetchTimes::wait).
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn token(&self, text: &[u8]) -> Result<Authenticated, AuthenticationError> {
+        let result = self.verify_token(text, Trace(None));
+        self.counted(Mechanism::Ztn, result)
+    }
+
+    /// What [`Self::token`] does with a token, step by step. It does not count as a login.
+    #[must_use]
+    pub fn explain_token(&self, text: &[u8]) -> Report {
+        let mut steps = Vec::new();
+        let result = self.verify_token(text, Trace(Some(&mut steps)));
+        Report { steps, result }
+    }
+
+    /// A client that says it is the local user `login`, with these groups. Nothing of this is proved, so it must be on this
+    /// machine or in a trusted network. The groups count where a rule has `{groups}`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn unix(&self, login: &str, groups: &[&str], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        let login = || {
+            let current = self.current();
+            current.check_offered(Mechanism::Unix)?;
+            current.check_peer(Mechanism::Unix, peer)?;
+            if groups.len() > GROUPS_CLAIMED_MAX {
+                return Err(AuthenticationError::TooManyGroups(groups.len()));
+            }
+            let groups = groups.iter().map(|group| LoginName::parse(group)).collect::<Result<_, _>>()?;
+            let credential = Credential::LocalUser { name: LoginName::parse(login)?, groups };
+            self.admit(&current, Mechanism::Unix, &credential, &mut Trace(None))
+        };
+        self.counted(Mechanism::Unix, login())
+    }
+
+    /// A client at `peer`, which must be on this machine or in a trusted network. `name` is the name of its host if the caller
+    /// has looked it up, never what the client says; without one, its address stands for the host.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn host(&self, name: Option<&str>, peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        let login = || {
+            let current = self.current();
+            current.check_offered(Mechanism::Host)?;
+            current.check_peer(Mechanism::Host, peer)?;
+            let address = peer.to_canonical().to_string();
+            let credential = Credential::Host(HostName::parse(name.unwrap_or(&address))?);
+            self.admit(&current, Mechanism::Host, &credential, &mut Trace(None))
+        };
+        self.counted(Mechanism::Host, login())
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { logins: self.0.counters.logins(), issuers: self.0.keys.status() }
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.0.current.read())
+    }
+
+    fn counted(
+        &self,
+        mechanism: Mechanism,
+        result: Result<Authenticated, AuthenticationError>,
+    ) -> Result<Authenticated, AuthenticationError> {
+        self.0.counters.count(mechanism, result.is_ok());
+        result
+    }
+
+    fn verify_token(&self, text: &[u8], mut trace: Trace<'_>) -> Result<Authenticated, AuthenticationError> {
+        let current = self.current();
+        trace.step("mechanism", current.check_offered(Mechanism::Ztn), |()| "tokens are accepted (ztn)".into())?;
+        let token = trace.step("token", UnverifiedToken::parse(text), report::claims)?;
+        let issuer =
+            trace.step("issuer", token.issuer(&current.issuers), |issuer| format!("{}, trusted", issuer.url()))?;
+        let keys = trace.step("key", self.0.keys.get(issuer.url(), token.key_id()), |keys| {
+            format!("one of {} that the issuer published {} s ago", keys.keys.keys().len(), keys.age.as_secs())
+        })?;
+        // After the wait for the keys: the token may have expired meanwhile.
+        let verified = token.verify(issuer, &keys.keys, self.0.clock.wall());
+        let credential = Credential::Token(Box::new(trace.verified(&token, verified)?));
+        self.admit(&current, Mechanism::Ztn, &credential, &mut trace)
+    }
+
+    /// The principal of a client that has shown who it is.
+    fn admit(
+        &self,
+        current: &Current,
+        mechanism: Mechanism,
+        credential: &Credential,
+        trace: &mut Trace<'_>,
+    ) -> Result<Authenticated, AuthenticationError> {
+        let grid_map = current.grid_map.as_ref().map(|file| file.get(self.0.clock.steady()));
+        let mapped = trace.step("identity", current.rules.map(credential, grid_map.as_deref()), report::mapped)?;
+        let (rights, expires) = match credential {
+            Credential::Token(token) => (token.rights.clone(), Some(token.expires)),
+            _ => (TokenRights::Unrestricted, None),
+        };
+        let rights = trace.step("rights", Ok::<_, AuthenticationError>(rights), report::rights)?;
+        Ok(Authenticated {
+            name: mapped.principal,
+            groups: mapped.groups,
+            rights,
+            credential: report::credential(credential),
+            mechanism,
+            by: mapped.by,
+            expires,
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a client is not let in.
+
+use std::net::IpAddr;
+
+use identity::{CredentialError, Refusal, TokenError};
+
+use crate::Mechanism;
+use crate::issuer_keys::KeysError;
+
+/// Why a client is not let in. The messages contain no token.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AuthenticationError {
+    /// The mechanism is not offered.
+    #[error("clients cannot authenticate by {0} here: `mechanisms` does not have it")]
+    NotOffered(Mechanism),
+    /// The client must not use the mechanism from where it is.
+    #[error(
+        "clients at {peer} cannot authenticate by {mechanism}: it proves nothing, so it is for this machine and `trusted_networks` only"
+    )]
+    Peer {
+        /// The mechanism.
+        mechanism: Mechanism,
+        /// Where the client connects from.
+        peer: IpAddr,
+    },
+    /// The token is not accepted.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// There is no key to verify the token with.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// A login name or the name of a host is malformed.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// The client names more groups than it can have.
+    #[error("the client names {0} groups; {max} is the limit", max = crate::GROUPS_CLAIMED_MAX)]
+    TooManyGroups(usize),
+    /// The client is known, and no rule lets it in.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// What kind of an error it is, for front ends that answer each in another way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// The client has not shown who it is (401 in HTTP). The same credential fails again.
+    NotAuthenticated,
+    /// The client has shown who it is, and may not (403 in HTTP).
+    NotAllowed,
+    /// Nobody can say at this time (503 in HTTP). The client may try again.
+    Unavailable,
+}
+
+impl AuthenticationError {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
+            Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
+            Self::Refused(_) => ErrorKind::NotAllowed,
+            Self::NotOffered(_)
+            | Self::Peer { .. }
+            | Self::Token(_)
+            | Self::Keys(KeysError::Refused(_))
+            | Self::Credential(_)
+            | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A client that gets one document over HTTPS: no compression, no kept connections, no proxies. The variables
+//! `https_proxy` and `no_proxy` are ignored.
+
+mod answer;
+mod connection;
+mod url;
+
+use std::time::{Duration, Instant};
+
+pub use answer::AnswerError;
+pub use connection::ConnectionError;
+use tls::Trust;
+pub use url::UrlError;
+
+use crate::shown::shown;
+use answer::Answer;
+use url::HttpsUrl;
+
+/// Most redirects on the way to a document.
+pub const REDIRECTS_MAX: usize = 3;
+
+/// Why a document could not be fetched.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HttpsError {
+    /// The URL cannot be asked.
+    #[error("the URL cannot be used: {0}")]
+    Url(#[from] UrlError),
+    /// There was no connection, or it broke.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// The answer cannot be used.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The server answered, but not with the document.
+    #[error("the server answered {status} {reason}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// Its words.
+        reason: String,
+    },
+    /// More than [`REDIRECTS_MAX`] redirects.
+    #[error("it was redirected more than {REDIRECTS_MAX} times, the last time to {0}")]
+    TooManyRedirects(String),
+    /// The server redirects to something that cannot be asked.
+    #[error("the server redirects to `{to}`, which cannot be used: {why}")]
+    Redirect {
+        /// The location.
+        to: String,
+        /// What is wrong.
+        why: UrlError,
+    },
+}
+
+impl HttpsError {
+    /// Whether the server itself has answered. If not, it makes no sense to ask it for something else.
+    pub(crate) fn is_of_answer(&self) -> bool {
+        matches!(self, Self::Status { .. } | Self::Answer(_) | Self::Redirect { .. } | Self::TooManyRedirects(_))
+    }
+}
+
+/// Gets the document at `url`, with at most `body_max` bytes. All of it ends at `deadline`, and each attempt to connect after
+/// `connect_time`.
+pub(crate) fn get(
+    trust: &Trust,
+    url: &str,
+    body_max: usize,
+    connect_time: Duration,
+    deadline: Instant,
+) -> Result<Vec<u8>, HttpsError> {
+    let mut url = HttpsUrl::parse(url)?;
+    for _ in 0..=REDIRECTS_MAX {
+        let Answer { status, reason, location, body } = connection::ask(trust, &url, body_max, connect_time, deadline)?;
+        match (status, location) {
+            (200, _) => return Ok(body),
+            (301 | 302 | 303 | 307 | 308, Some(location)) => {
+                url = url.redirected(&location).map_err(|why| HttpsError::Redirect { to: shown(&location), why })?;
+            }
+            (status, _) => return Err(HttpsError::Status { status, reason }),
+        }
+    }
+    Err(HttpsError::TooManyRedirects(shown(&url.to_string())))
+}

@@ -1,0 +1,46 @@
+//! Who a client is: turns what it presents into a named principal. The decisions are those of `identity`; this has the
+//! sockets, files, threads and clocks around them. Front ends share it.
+//!
+//! - [`Authenticator`]: a login by each mechanism, and what a front end offers to whom.
+//! - [`Settings`]: what it is told. All of it is checked before it is used, also by [`Authenticator::reload`].
+//! - [`Report`]: the same decisions, step by step, for somebody who asks why.
+//!
+//! **Keys of issuers** come over HTTPS, and are refreshed before they are old. Each issuer is asked at most once at a time and
+//! once in [`CacheTimes::fetch_interval`](identity::CacheTimes), whatever tokens arrive. A client that needs keys waits for
+//! them up to 10 s ([`FetchTimes`]), and at most [`WAITING_MAX`] clients wait for an issuer; more are told to try again.
+//! Clients with tokens whose keys are known never wait. While an issuer is away, its last keys stay in use for
+//! [`CacheTimes::keep`](identity::CacheTimes), over a restart as well if they are kept on the disk.
+//!
+//! What an issuer sends is bounded in length and in time, and is believed only over TLS. Proxies of the environment
+//! (`https_proxy`) are ignored.
+//!
+//! No error, log line or report contains a token.
+
+mod authenticator;
+mod clock;
+mod counters;
+mod error;
+mod fetch;
+mod grid_map_file;
+mod https;
+mod issuer_keys;
+mod key_files;
+mod mechanism;
+mod network;
+mod report;
+mod settings;
+mod shown;
+
+pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
+pub use clock::{Clock, SystemClock};
+pub use counters::{IssuerStatus, Logins, Snapshot};
+pub use error::{AuthenticationError, ErrorKind};
+pub use fetch::{FailedStep, FetchError, FetchProblem, FetchStep, FetchTimes};
+pub use grid_map_file::GridMapFileError;
+pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
+pub use issuer_keys::{KeysError, WAITING_MAX};
+pub use key_files::KeyFilesError;
+pub use mechanism::{Mechanism, MechanismError, Mechanisms};
+pub use network::{IpNetwork, NetworkError};
+pub use report::{Report, ReportStep};
+pub use settings::{NETWORKS_MAX, Settings, SettingsError};

@@ -1,0 +1,12 @@
+//! The integration tests of authentication, with a real issuer over HTTPS: one program, because each program costs a link.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+mod explain;
+mod fetching;
+mod issuer_server;
+mod local;
+mod reload;
+mod restart;
+mod tokens;
+mod world;

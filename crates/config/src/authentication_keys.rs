@@ -1,0 +1,98 @@
+//! How clients authenticate: the values of `[authentication]`, `[[issuer]]` and `[[identity]]`.
+
+use std::path::PathBuf;
+
+use authentication::{IpNetwork, Mechanisms, NETWORKS_MAX};
+use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, PrincipalName, RuleSettings};
+use tls::TrustSource;
+
+use crate::Config;
+use crate::keys::Given;
+
+/// The keys of an `[[issuer]]`.
+pub const ISSUER_KEYS: &[&str] = &[
+    "issuer.url",
+    "issuer.base_paths",
+    "issuer.audiences",
+    "issuer.any_audience",
+    "issuer.restricted_paths",
+    "issuer.scopes",
+    "issuer.groups",
+    "issuer.without_scopes",
+];
+
+/// The keys of an `[[identity]]`.
+pub const IDENTITY_KEYS: &[&str] = &[
+    "identity.issuer",
+    "identity.subject",
+    "identity.group",
+    "identity.certificate",
+    "identity.voms",
+    "identity.grid_map",
+    "identity.kerberos",
+    "identity.secret",
+    "identity.local_user",
+    "identity.host",
+    "identity.anonymous",
+    "identity.principal",
+    "identity.groups",
+    "identity.refuse",
+];
+
+pub(crate) fn mechanisms(given: Given<'_>) -> Result<Mechanisms, String> {
+    let Given::List(names) = given else { return Err("takes a list, as in [\"ztn\", \"unix\"]".into()) };
+    Mechanisms::parse(names.iter().copied()).map_err(|error| format!("cannot be used: {error}"))
+}
+
+pub(crate) fn networks(given: Given<'_>) -> Result<Vec<IpNetwork>, String> {
+    let Given::List(networks) = given else { return Err("takes a list of networks, as in [\"10.1.0.0/16\"]".into()) };
+    if networks.len() > NETWORKS_MAX {
+        return Err(format!("has {} networks; {NETWORKS_MAX} is the limit", networks.len()));
+    }
+    let network = |text: &&str| text.parse().map_err(|error| format!("has one that cannot be used: {error}"));
+    networks.iter().map(network).collect()
+}
+
+pub(crate) fn issuers(given: Given<'_>) -> Result<Vec<IssuerSettings>, String> {
+    let Given::Issuers(issuers) = given else { return Err("takes a table for each issuer: [[issuer]]".into()) };
+    Issuers::new(issuers.to_vec()).map_err(|error| format!("cannot be used: {error}"))?;
+    Ok(issuers.to_vec())
+}
+
+pub(crate) fn rules(given: Given<'_>) -> Result<Vec<RuleSettings>, String> {
+    let Given::Rules(rules) = given else { return Err("takes a table for each rule: [[identity]]".into()) };
+    let settings = MappingSettings { identity: rules.to_vec(), identity_default: None };
+    MappingRules::new(&settings).map_err(|error| format!("cannot be used: {error}"))?;
+    Ok(settings.identity)
+}
+
+pub(crate) fn principal(name: &str) -> Result<String, String> {
+    PrincipalName::parse(name).map_err(|error| format!("cannot be used: {error}"))?;
+    Ok(name.to_owned())
+}
+
+/// A directory of authorities, a file, or without a path those of the system.
+fn trust(path: Option<&PathBuf>) -> TrustSource {
+    match path {
+        None => TrustSource::System,
+        Some(path) if path.is_dir() => TrustSource::Directory(path.clone()),
+        Some(path) => TrustSource::File(path.clone()),
+    }
+}
+
+impl Config {
+    /// The settings for authentication. They are checked by whoever uses them, because only together they make sense.
+    #[must_use]
+    pub fn authentication(&self) -> authentication::Settings {
+        authentication::Settings {
+            mechanisms: self.mechanisms.clone(),
+            trusted_networks: self.trusted_networks.clone(),
+            issuers: self.issuers.clone(),
+            mapping: self.mapping.clone(),
+            grid_map: self.grid_map.clone(),
+            trust: trust(self.authentication_ca.as_ref()),
+            key_cache: self.key_cache.clone(),
+            ..authentication::Settings::default()
+        }
+    }
+}
