@@ -483,7 +483,7 @@ def test_errors_say_what_was_tried(package, fs, server, place):
         (IsADirectoryError, "directory", lambda: fs.rm(place)),
         (IsADirectoryError, "open", lambda: fs.cat_file(place)),
         (ConnectionRefusedError, "connect", lambda: package.open("root://127.0.0.1:1//x")),
-        (ValueError, "TLS", lambda: package.open("roots://127.0.0.1//x")),
+        (PermissionError, "does not offer TLS", lambda: package.open(f"roots://{host(server)}//x")),
         (ValueError, "server", lambda: package.WeirFileSystem()),
         (ValueError, "port", lambda: package.open("root://127.0.0.1:x//y")),
         (ValueError, "alone", lambda: package.WeirFileSystem(hostid=server.url)),

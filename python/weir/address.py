@@ -1,10 +1,11 @@
-"""Addresses: `weir://` and `root://` mean the same."""
+"""Addresses: `weir://` and `root://` mean the same. `roots://` is the same with TLS."""
 
 from __future__ import annotations
 
 import re
 
 PROTOCOLS = ("weir", "root", "xroot", "roots", "xroots")
+TLS = ("roots", "xroots")
 WORDS = re.compile(r"\?(?=[\w.-]+=)", re.ASCII)
 
 
@@ -13,14 +14,17 @@ def split(url: str) -> tuple[str | None, str]:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in PROTOCOLS:
         return None, _path(url)
-    if scheme in ("roots", "xroots"):
-        raise ValueError(f"`{url}` needs TLS, which this version of weir does not speak; use root://")
     ends = [at for at in (rest.find("/"), rest.find("?")) if at >= 0]
     end = min(ends, default=len(rest))
     server = rest[:end]
     if not server:
         raise ValueError(f"`{url}` has no server; write weir://HOST[:PORT]//PATH")
     return server, _path(rest[end:])
+
+
+def wants_tls(url: str) -> bool:
+    """Whether the address asks for TLS."""
+    return url.partition("://")[0] in TLS
 
 
 def cut(path: str) -> tuple[str, str]:
@@ -35,5 +39,5 @@ def _path(text: str) -> str:
 
 
 def join(server: str, path: str, protocol: str = "root") -> str:
-    """The address of a path. The client sends those with `root`."""
+    """The address of a path. The client sends those with `root`, or `roots` for TLS."""
     return f"{protocol}://{server}/{_path(path)}"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from . import threads
-from .address import join, split
+from .address import join, split, wants_tls
 
 PART = 1 << 20
 # The longest uninterrupted wait.
@@ -30,8 +30,9 @@ class Follower(io.RawIOBase):
         server, path = split(url)
         if server is None:
             raise ValueError(f"`{url}` has no server; write weir://HOST[:PORT]//PATH")
-        self.url, self.timeout = join(server, path), timeout
-        fs = WeirFileSystem(hostid=server, **options)
+        tls = wants_tls(url) or bool(options.pop("tls", False))
+        self.url, self.timeout = join(server, path, "roots" if tls else "root"), timeout
+        fs = WeirFileSystem(hostid=server, tls=tls, **options)
         self._native = threads.wait_for(fs.pool.follow, self.url)
         self._at = 0
 

@@ -26,7 +26,7 @@ from fsspec.core import get_compression
 from fsspec.exceptions import FSTimeoutError
 
 from . import _weir, threads
-from .address import PROTOCOLS, cut, join, split
+from .address import PROTOCOLS, cut, join, split, wants_tls
 from .file import FRESH_SECONDS, AsyncWeirFile, CompressedFile, TextFile, WeirFile
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class WeirFileSystem(AsyncFileSystem):
     user:
         The name to log in with, by default that of the user who runs this. A server that does not authenticate believes
         it. An address with `USER@` says another one.
+    tls:
+        Whether connections must be encrypted, as with an address that begins with `roots://`. A server may require it anyway.
     """
 
     protocol = PROTOCOLS
@@ -155,6 +157,7 @@ class WeirFileSystem(AsyncFileSystem):
         gap: int = 16 << 10,
         read_ahead: int = 64 << 20,
         user: str | None = None,
+        tls: bool = False,
         asynchronous: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
         **options: Any,
@@ -171,7 +174,7 @@ class WeirFileSystem(AsyncFileSystem):
             raise ValueError("which server? Give hostid='HOST[:PORT]', or open an address such as weir://HOST//PATH")
         if "/" in hostid or "?" in hostid:
             raise ValueError(f"hostid is `{hostid}`; give HOST[:PORT] alone, as in data.example.org:1094")
-        self.hostid = hostid
+        self.hostid, self.tls = hostid, tls
         self._options = {
             "connect_timeout": connect_timeout,
             "silence": timeout,
@@ -219,11 +222,13 @@ class WeirFileSystem(AsyncFileSystem):
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
         server, _ = split(path)
-        return {"hostid": server} if server else {}
+        if not server:
+            return {}
+        return {"hostid": server, "tls": True} if wants_tls(path) else {"hostid": server}
 
     def unstrip_protocol(self, name: str) -> str:
         """The whole address of a path."""
-        return join(self.hostid, self._strip_protocol(name), self.protocol[0])
+        return join(self.hostid, self._strip_protocol(name), "roots" if self.tls else self.protocol[0])
 
     def _url(self, path: str) -> str:
         """The address that the client sends."""
@@ -231,7 +236,7 @@ class WeirFileSystem(AsyncFileSystem):
         if "?" in cut(path)[0]:
             # Servers take what is behind a `?` for words, so this would mean another file.
             raise ValueError(f"`{path}`: a name with `?` cannot be sent to a server")
-        return join(self.hostid, path)
+        return join(self.hostid, path, "roots" if self.tls else "root")
 
     async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
         return await threads.start(asyncio.get_running_loop(), call, *args)

@@ -17,10 +17,16 @@ pub enum ClientError {
     Connect { server: Endpoint, source: io::Error },
     #[error("{server} is no XRootD server: {source}")]
     NotXrootd { server: Endpoint, source: WireError },
-    #[error("{server} requires authentication (it offers {methods}), which this version of weir does not support")]
-    Authentication { server: Endpoint, methods: String },
-    #[error("{server} wants TLS, which this version of weir does not speak")]
-    Tls { server: Endpoint },
+    #[error("cannot log in at {server}, which offers {reasons}")]
+    Authentication { server: Endpoint, reasons: String },
+    #[error("{server} is not asked, because the connection would not be safe: {source}{}", advice(source))]
+    Tls { server: Endpoint, source: tls::ChannelError },
+    #[error(
+        "{server} does not offer TLS, and the address with roots:// asks for it; root:// would send everything in the clear"
+    )]
+    NoTls { server: Endpoint },
+    #[error("{server} speaks TLS, but its certificate cannot be checked: {source}; X509_CERT_DIR can name a directory")]
+    Authorities { server: Endpoint, source: tls::TrustError },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
     #[error("{server} does not have the file any more and refers to another server")]
@@ -106,7 +112,11 @@ impl ClientError {
             | Self::Stalled { .. }
             | Self::GaveUp { .. }
             | Self::Waited { .. } => Kind::Connection,
-            Self::Authentication { .. } | Self::Tls { .. } | Self::OutOfReach { .. } => Kind::Denied,
+            Self::Authentication { .. }
+            | Self::Tls { .. }
+            | Self::NoTls { .. }
+            | Self::Authorities { .. }
+            | Self::OutOfReach { .. } => Kind::Denied,
             Self::Refused { number, .. } => match *number {
                 ErrorNumber::NOT_FOUND | ErrorNumber::ATTR_NOT_FOUND => Kind::NotFound,
                 ErrorNumber::EXISTS => Kind::Exists,
@@ -152,5 +162,16 @@ impl ClientError {
             return self;
         }
         Self::GaveUp { after, last: Box::new(self) }
+    }
+}
+
+/// What helps if TLS fails.
+fn advice(error: &tls::ChannelError) -> &'static str {
+    match error.problem() {
+        tls::Problem::UnknownAuthority => {
+            "; if its authority is to be trusted, its certificate must be in the directory that X509_CERT_DIR names"
+        }
+        tls::Problem::OtherName => "; the address must have a name that is in the certificate",
+        tls::Problem::Other => "",
     }
 }

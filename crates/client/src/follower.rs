@@ -33,7 +33,7 @@ pub enum FollowError {
     #[error("{url} changed while it was followed: it has {found} bytes, and {at} were read")]
     Changed {
         /// The file.
-        url: Url,
+        url: Box<Url>,
         /// The end of what was read, in bytes.
         at: u64,
         /// Its present length.
@@ -135,7 +135,7 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
             FileState::Complete => {
                 let stat = self.client.stat(&self.url)?;
                 if stat.id != self.id || stat.size < at {
-                    return Err(FollowError::Changed { url: self.url.clone(), at, found: stat.size });
+                    return Err(FollowError::Changed { url: Box::new(self.url.clone()), at, found: stat.size });
                 }
                 // It may have been completed after the empty read. Of its last bytes, a server of a striped file may know a
                 // little later.

@@ -68,8 +68,7 @@ impl Client {
     }
 
     fn connect_within(&mut self, url: &Url, within: (&str, Deadline)) -> Result<Session, ClientError> {
-        let user = url.user.as_deref().unwrap_or(&self.settings.user);
-        let session = Session::connect_within(&url.server, user, &self.settings, within)?;
+        let session = Session::connect_within(url, &self.settings, within)?;
         self.settings.met.add(&url.server);
         Ok(session)
     }
@@ -90,13 +89,14 @@ impl Client {
     /// Returns a connection, and whether it existed already. Servers end idle connections after some hours. Such a
     /// connection is not used. No request was sent over it, so a new connection serves any request.
     fn session_for(&mut self, url: &Url, (what, until): (&str, Deadline)) -> Result<(Session, bool), ClientError> {
-        match self.sessions.remove(&(url.server.clone(), url.user.clone())) {
-            Some(mut session) if !session.is_stale() => {
+        if let Some(mut session) = self.sessions.remove(&(url.server.clone(), url.user.clone())) {
+            let is_safe = session.is_encrypted() || !url.tls;
+            if is_safe && !session.is_stale() {
                 session.take_up(what, until);
-                Ok((session, true))
+                return Ok((session, true));
             }
-            _ => Ok((self.connect_within(url, (what, until))?, false)),
         }
+        Ok((self.connect_within(url, (what, until))?, false))
     }
 
     /// Gives back a connection on which no request is under way.
@@ -698,7 +698,7 @@ fn list_once<E>(
 }
 
 /// Returns the target of a redirect: the same path at another server with more words behind its `?`, or a complete
-/// new address.
+/// new address. Whoever wanted TLS gets it there as well, whatever the redirect says.
 pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
     match redirect {
         Redirect::Host { port, host } => {
@@ -716,6 +716,7 @@ pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError
         }
         Redirect::Url { url, .. } => {
             let mut to = Url::parse(&String::from_utf8_lossy(url))?;
+            to.tls |= from.tls;
             if to.path == "/" {
                 to.path.clone_from(&from.path);
             }
@@ -793,5 +794,19 @@ mod tests {
         let url = b"root://d:2//other?k=v".to_vec();
         let there = follow(&from, &Redirect::Url { flags: 0, url }).unwrap();
         assert_eq!((there.to_string().as_str(), there.opaque.as_deref()), ("root://d:2//other", Some("k=v&x=1")));
+        let url = b"roots://d:2//other".to_vec();
+        assert!(follow(&from, &Redirect::Url { flags: 0, url }).unwrap().tls, "a server may ask for more");
+    }
+
+    #[test]
+    fn no_redirect_takes_tls_away() {
+        let from = Url::parse("roots://m//a/b").unwrap();
+        for to in [
+            Redirect::Host { port: 1, host: b"d".to_vec() },
+            Redirect::Host { port: 1, host: b"[::1]".to_vec() },
+            Redirect::Url { flags: 0, url: b"root://d:2//other".to_vec() },
+        ] {
+            assert!(follow(&from, &to).unwrap().tls, "{to:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The client: speaks `root://` to any server, weir's or another.
+//! The client: speaks `root://` and `roots://` to any server, weir's or another.
 //!
 //! # Promises
 //!
@@ -16,6 +16,13 @@
 //! The code is blocking. One [`Session`] is one connection with any number of requests under way, used by one
 //! thread. Callers that need more concurrency use more sessions. That costs the least CPU per byte.
 //!
+//! # TLS and credentials
+//!
+//! With `roots://` everything is encrypted from the first request on, and the server must have a certificate with its
+//! name, signed by one of the [`Authorities`]. With `root://` that is so where the server requires it. A redirect
+//! never takes TLS away, and no setting leaves out the checks. If a server wants to know who the client is, it gets what
+//! [`Credentials`] has for one of the methods that it offers; a token goes over TLS only.
+//!
 //! # In a cluster
 //!
 //! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave
@@ -26,8 +33,10 @@
 //! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
 mod ahead;
+mod authorities;
 mod connect;
 mod copying;
+mod credentials;
 mod deadline;
 mod direct;
 mod error;
@@ -43,6 +52,7 @@ mod rate;
 mod reader;
 mod recovery;
 mod replicas;
+mod sealed;
 mod session;
 mod settings;
 mod stats;
@@ -61,6 +71,8 @@ mod written;
 pub const BEGINNING_KIB_MAX: u8 = 64;
 
 pub use ahead::{Pattern, Window};
+pub use authorities::Authorities;
+pub use credentials::{Credentials, Method, Token, TokenSource};
 pub use direct::{Opened, OpenedToRead, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;

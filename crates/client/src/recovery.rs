@@ -179,9 +179,8 @@ impl RemoteFile {
 
     /// Asks once. Returns a redirect, if that is the answer.
     fn reopen_at(&mut self, url: &Url, deadline: Deadline) -> Result<Option<Redirect>, ClientError> {
-        let user = url.user.clone().unwrap_or_else(|| self.settings.user.clone());
         let what = format!("open {} again", self.url);
-        let mut session = Session::connect_within(&url.server, &user, &self.settings, (&what, deadline))?;
+        let mut session = Session::connect_within(url, &self.settings, (&what, deadline))?;
         // The session may have ended already, or belong to an earlier run of the server or to another server.
         match session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() })) {
             Err(error) if error.is_connection() => return Err(error),

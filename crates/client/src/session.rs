@@ -1,4 +1,6 @@
-//! One connection after login: it sends requests and receives answers.
+//! One connection: it sends requests and receives answers. `login` has its beginning.
+
+mod login;
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,22 +9,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 
-use wire::request::{CapVer, Expect, Login, LoginAbility, LoginAbility2, Protocol, ProtocolFlags};
-use wire::response::{Attn, LoginReply, ProtocolReply, Redirect, ServerFlags};
-use wire::{
-    HANDSHAKE_REPLY_LEN, Handshake, HandshakeReply, PROTOCOL_VERSION, RESPONSE_HEADER_LEN, Request, Response,
-    ResponseHeader, ResponseStatus, SessionId, StreamId,
-};
+use wire::response::{Attn, Redirect, ServerFlags};
+use wire::{RESPONSE_HEADER_LEN, Request, Response, ResponseHeader, ResponseStatus, SessionId, StreamId};
 
 use crate::connect::connect;
 use crate::deadline::Deadline;
 use crate::fs::{has_mark, unsendable_mark};
 use crate::pace::{Pace, WaitLimit};
 use crate::rate::RateLimit;
+use crate::sealed::Sealed;
 use crate::settings::{Stop, TICK};
 use crate::waiting::Waiting;
 use crate::watch::{REASON_MAX, WaitReason};
-use crate::{ClientError, Endpoint, Settings};
+use crate::{ClientError, Endpoint, Settings, Url};
 
 /// The size of the receive buffer. Larger data bypass it.
 const INPUT_LEN: usize = 64 << 10;
@@ -33,6 +32,8 @@ const COPIED_MAX: usize = 16 << 10;
 /// After this idle time the kernel probes the other end. Firewalls forget connections that are idle for longer, and
 /// the client learns that a server is gone before it needs it.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// So much is encrypted at a time: it stays in the cache until it is sent.
+const SEALED_AT_ONCE: usize = 256 << 10;
 /// The largest answer that is read into memory at once.
 const ANSWER_MAX: u32 = 64 << 20;
 
@@ -53,6 +54,8 @@ pub struct Session {
     /// The server, and how long the requests under way may still take.
     waiting: Waiting,
     socket: TcpStream,
+    /// With TLS.
+    sealed: Option<Box<Sealed>>,
     /// The time of the fastest answer so far. A proxy or a tunnel accepts a connection at once, wherever the server is, so
     /// the time to connect says nothing.
     round_trip: Duration,
@@ -67,6 +70,7 @@ pub struct Session {
     input_at: usize,
     input_end: usize,
     output: Vec<u8>,
+    sealed_output: Vec<u8>,
     next_stream: u16,
     /// The reason that the server gave when it deferred a request last.
     asked_why: Vec<u8>,
@@ -82,22 +86,22 @@ pub(crate) enum Answer {
 }
 
 impl Session {
-    /// Connects and logs in as `user`.
+    /// Connects to the server of `url` and logs in as its user, over TLS if `url` says so.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::Authentication`],
-    /// [`ClientError::OutOfReach`].
-    pub fn connect(server: &Endpoint, user: &str, settings: &Settings) -> Result<Self, ClientError> {
-        Self::connect_within(server, user, settings, ("", Deadline::new(settings, Instant::now())))
+    /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::NoTls`],
+    /// [`ClientError::Authorities`], [`ClientError::Authentication`], [`ClientError::OutOfReach`].
+    pub fn connect(url: &Url, settings: &Settings) -> Result<Self, ClientError> {
+        Self::connect_within(url, settings, ("", Deadline::new(settings, Instant::now())))
     }
 
     /// The same for the request `what`, which may take until `deadline`.
     pub(crate) fn connect_within(
-        server: &Endpoint,
-        user: &str,
+        url: &Url,
         settings: &Settings,
         (what, deadline): (&str, Deadline),
     ) -> Result<Self, ClientError> {
+        let server = &url.server;
         settings.stop.check()?;
         settings.reach.check(server)?;
         let waiting = Waiting::new(server, what, deadline, settings);
@@ -111,6 +115,7 @@ impl Session {
         let mut session = Self {
             waiting,
             socket,
+            sealed: None,
             round_trip: Duration::MAX,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
@@ -122,56 +127,13 @@ impl Session {
             input_at: 0,
             input_end: 0,
             output: Vec::new(),
+            sealed_output: Vec::new(),
             next_stream: 0,
             asked_why: Vec::new(),
         };
-        session.log_in(user, settings)?;
+        session.log_in(url, settings)?;
         session.patience = settings.silence_max;
         Ok(session)
-    }
-
-    fn log_in(&mut self, user: &str, settings: &Settings) -> Result<(), ClientError> {
-        self.output.extend_from_slice(&Handshake.to_bytes());
-        let flags = ProtocolFlags::NONE;
-        let protocol = Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::LOGIN };
-        self.queue(&Request::Protocol(protocol))?;
-        self.flush()?;
-        let sent = Instant::now();
-        let mut reply = [0; HANDSHAKE_REPLY_LEN];
-        self.body_into(&mut reply)?;
-        let server = self.server().clone();
-        HandshakeReply::decode(&reply).map_err(|source| ClientError::NotXrootd { server, source })?;
-        let body = self.answer("log in")?;
-        self.answered_after(sent);
-        let reply = ProtocolReply::decode(&body).map_err(|source| self.malformed(source))?;
-        self.flags = reply.flags;
-        if reply.flags.has(ServerFlags::TLS_LOGIN) {
-            return Err(ClientError::Tls { server: self.server().clone() });
-        }
-        let mut name = [0; 8];
-        let user = if user.is_empty() { "nobody" } else { user };
-        let len = user.len().min(name.len());
-        name[..len].copy_from_slice(&user.as_bytes()[..len]);
-        let info = format!("?xrd.appname={}&xrd.info=weir-{}", settings.application, env!("CARGO_PKG_VERSION"));
-        let ability = LoginAbility::FULLURL | LoginAbility::MULTIPR | LoginAbility::READRDOK | LoginAbility::HASIPV64;
-        self.queue(&Request::Login(Login {
-            pid: std::process::id(),
-            user: name,
-            ability2: LoginAbility2::NONE,
-            ability,
-            capver: CapVer::XRDCL5,
-            info: info.into_bytes(),
-        }))?;
-        let sent = Instant::now();
-        let body = self.answer("log in")?;
-        self.answered_after(sent);
-        let reply = LoginReply::decode(&body).map_err(|source| self.malformed(source))?;
-        if !reply.methods.is_empty() {
-            let methods = String::from_utf8_lossy(&reply.methods).chars().take(200).collect();
-            return Err(ClientError::Authentication { server: self.server().clone(), methods });
-        }
-        self.id = reply.session;
-        Ok(())
     }
 
     /// Returns the server's address.
@@ -324,7 +286,18 @@ impl Session {
     /// Whether part of the next answer is here, so that reading it does not wait for long.
     #[must_use]
     pub fn has_input(&self) -> bool {
-        self.input_at < self.input_end
+        self.input_at < self.input_end || self.sealed.as_ref().is_some_and(|sealed| sealed.has_more())
+    }
+
+    /// Whether everything is encrypted, and the server has shown that it has the name of its address.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// Something has come to the socket. Returns whether it is for the reader: TLS itself also sends bytes.
+    fn has_come(&mut self) -> bool {
+        self.sealed.as_mut().is_none_or(|sealed| sealed.look(&self.socket))
     }
 
     /// Sends the queued requests, and waits until part of the next answer is here. Returns `false` if nothing has
@@ -343,7 +316,9 @@ impl Session {
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) if left.is_zero() => return Ok(false),
                 Ok(0) | Err(rustix::io::Errno::INTR) => self.waiting.tick(WaitReason::Answer)?,
-                Ok(_) => return Ok(true),
+                Ok(_) if self.has_come() => return Ok(true),
+                Ok(_) if left.is_zero() => return Ok(false),
+                Ok(_) => self.waiting.tick(WaitReason::Answer)?,
                 Err(error) => return Err(self.lost(error.into())),
             }
         }
@@ -376,9 +351,9 @@ impl Session {
 
     /// Whether the server has ended the connection, or sent something without a request, while no request was under
     /// way.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&mut self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
-        self.has_input() || poll(&mut socket, Some(&Timespec::default())) != Ok(0)
+        self.has_input() || poll(&mut socket, Some(&Timespec::default())) != Ok(0) && self.has_come()
     }
 
     /// Receives the next `into.len()` bytes of the body.
@@ -415,7 +390,11 @@ impl Session {
         let part = self.rate.part(into.len());
         let into = &mut into[..part];
         loop {
-            let got = match self.socket.read(into) {
+            let received = match &mut self.sealed {
+                None => self.socket.read(into),
+                Some(sealed) => sealed.read(&self.socket, into),
+            };
+            let got = match received {
                 Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
                 Ok(got) => got,
                 Err(error) if is_a_pause(&error) => 0,
@@ -460,12 +439,55 @@ impl Session {
     }
 
     fn write_all(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), ClientError> {
+        let Some(mut sealed) = self.sealed.take() else { return self.write_parts(parts, self.rate.is_limited()) };
+        let written = self.write_sealed(&mut sealed, parts);
+        self.sealed = Some(sealed);
+        written
+    }
+
+    /// Encrypts `parts` and sends them, some at a time.
+    fn write_sealed(&mut self, sealed: &mut Sealed, parts: &[IoSlice<'_>]) -> Result<(), ClientError> {
+        let mut out = std::mem::take(&mut self.sealed_output);
+        let at_once = self.rate.part(SEALED_AT_ONCE);
+        let mut result = Ok(());
+        let mut waiting = 0;
+        for piece in parts.iter().flat_map(|part| part.chunks(at_once)) {
+            if waiting + piece.len() > at_once {
+                result = self.write_encrypted(&mut out, waiting);
+                waiting = 0;
+            }
+            if result.is_err() {
+                break;
+            }
+            if let Err(error) = sealed.seal(&[IoSlice::new(piece)], &mut out) {
+                result = Err(self.lost(error));
+                break;
+            }
+            waiting += piece.len();
+        }
+        let result = result.and_then(|()| self.write_encrypted(&mut out, waiting));
+        self.sealed_output = out;
+        result
+    }
+
+    /// Sends encrypted bytes, in which `count` others are.
+    fn write_encrypted(&mut self, out: &mut Vec<u8>, count: usize) -> Result<(), ClientError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let written = self.write_parts(&mut [IoSlice::new(out)], false);
+        out.clear();
+        written?;
+        self.keep_rate(self.rate.sent(count))
+    }
+
+    fn write_parts(&mut self, parts: &mut [IoSlice<'_>], is_limited: bool) -> Result<(), ClientError> {
         let mut left = parts;
         let mut since = Instant::now();
         while !left.is_empty() {
             // The kernel takes at most 1024 parts in one call.
             let count = left.len().min(1024);
-            let sent = if self.rate.is_limited() && !left[0].is_empty() {
+            let sent = if is_limited && !left[0].is_empty() {
                 let part = self.rate.part(left[0].len());
                 self.socket.write(&left[0][..part])
             } else {
@@ -475,7 +497,9 @@ impl Session {
                 Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
                 Ok(sent) => {
                     IoSlice::advance_slices(&mut left, sent);
-                    self.keep_rate(self.rate.sent(sent))?;
+                    if is_limited {
+                        self.keep_rate(self.rate.sent(sent))?;
+                    }
                     // A slow connection takes a large request for longer than a server may be silent.
                     since = Instant::now();
                     self.waiting.deadline.asked(since);
@@ -712,7 +736,13 @@ pub(crate) fn any_ready<K>(
         match poll(&mut sockets, timeout.as_ref()) {
             Ok(0) | Err(_) if left.is_zero() => return Ok(None),
             Ok(0) | Err(_) => {}
-            Ok(_) => return Ok(sockets.iter().position(|socket| !socket.revents().is_empty())),
+            Ok(_) => {
+                let came = |socket: &PollFd<'_>| !socket.revents().is_empty();
+                let came: Vec<usize> = sockets.iter().enumerate().filter(|(_, s)| came(s)).map(|(at, _)| at).collect();
+                if let Some(ready) = came.into_iter().find(|at| sessions[*at].1.has_come()) {
+                    return Ok(Some(ready));
+                }
+            }
         }
     }
 }

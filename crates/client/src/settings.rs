@@ -1,4 +1,4 @@
-//! The client's patience, its stop, the servers that it may connect to, and its identity.
+//! The client's patience, its stop, the servers that it may connect to, whom it trusts, and its identity.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::rate::RateLimit;
 use crate::watch::Watch;
-use crate::{ClientError, Endpoint};
+use crate::{Authorities, ClientError, Credentials, Endpoint};
 
 /// How often a wait checks whether it must stop.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -35,6 +35,10 @@ pub struct Settings {
     pub application: String,
     /// The user name for the login, if the address has none.
     pub user: String,
+    /// What it may show to servers that want to know more than a name.
+    pub credentials: Credentials,
+    /// The authorities whose certificates it accepts.
+    pub authorities: Authorities,
     /// Ends whatever is under way, with [`ClientError::Stopped`].
     pub stop: Stop,
     /// The servers that the client may connect to, also after redirects.
@@ -58,6 +62,8 @@ impl Default for Settings {
             window: 4,
             application: "weir".to_owned(),
             user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
+            credentials: Credentials::default(),
+            authorities: Authorities::default(),
             stop: Stop::default(),
             reach: AllowedServers::default(),
             met: ReachedServers::default(),

@@ -1,4 +1,4 @@
-//! Addresses: `root://[user@]host[:port]//path[?key=value&…]`.
+//! Addresses: `root://[user@]host[:port]//path[?key=value&…]`, and the same with `roots://` for TLS.
 
 use std::fmt;
 
@@ -62,6 +62,8 @@ impl Endpoint {
 /// A path on a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
+    /// Whether the connection must be encrypted (`roots://`). If not, it is where the server requires that.
+    pub tls: bool,
     /// The server.
     pub server: Endpoint,
     /// The user name for the login; `None`: the name of the user who runs this program.
@@ -74,7 +76,7 @@ pub struct Url {
 
 /// The text is not an address of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` is not a root:// address: {why}")]
+#[error("`{text}` is not a root:// or roots:// address: {why}")]
 pub struct UrlError {
     /// The given text.
     pub text: String,
@@ -100,8 +102,7 @@ impl UrlError {
 }
 
 impl Url {
-    /// Whether `text` looks like such an address. (`root://`, `xroot://`, and their TLS forms, which are then
-    /// refused.)
+    /// Whether `text` looks like such an address: `root://`, `xroot://`, or with TLS `roots://`, `xroots://`.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         ["root://", "xroot://", "roots://", "xroots://"].iter().any(|scheme| text.starts_with(scheme))
@@ -116,11 +117,12 @@ impl Url {
         if text.len() > URL_MAX || text.contains('\0') {
             return Err(wrong("it is too long, or holds a NUL"));
         }
-        if text.starts_with("roots://") || text.starts_with("xroots://") {
-            return Err(wrong("this version has no TLS; use root://"));
-        }
-        let rest = text.strip_prefix("x").unwrap_or(text).strip_prefix("root://");
-        let rest = rest.ok_or_else(|| wrong("it does not begin with root://"))?;
+        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
+        let tls = match scheme {
+            "root" | "xroot" if scheme.len() < text.len() => false,
+            "roots" | "xroots" if scheme.len() < text.len() => true,
+            _ => return Err(wrong("it begins with neither root:// nor roots://")),
+        };
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
@@ -135,7 +137,7 @@ impl Url {
             None => (path, None),
         };
         let path = format!("/{}", path.trim_start_matches('/'));
-        Ok(Self { server, user: user.filter(|user| !user.is_empty()), path, opaque })
+        Ok(Self { tls, server, user: user.filter(|user| !user.is_empty()), path, opaque })
     }
 
     /// Returns the URL of the entry `name` in this directory.
@@ -224,6 +226,12 @@ impl Url {
         self.keep_words(|other| other != word);
     }
 
+    /// Returns the name of its protocol: `roots` or `root`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls { "roots" } else { "root" }
+    }
+
     /// Returns the path as a request carries it.
     #[must_use]
     pub fn target(&self) -> PathArg {
@@ -234,7 +242,7 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("root://")?;
+        write!(f, "{}://", self.scheme())?;
         if let Some(user) = &self.user {
             write!(f, "{user}@")?;
         }
@@ -299,11 +307,14 @@ mod tests {
             ("root://[::1]", "root://[::1]:1094//", "/", None),
             ("root://host?k=v", "root://host:1094//", "/", Some("k=v")),
             ("root://u:secret@host//a", "root://u@host:1094//a", "/a", None),
+            ("roots://host//a", "roots://host:1094//a", "/a", None),
+            ("xroots://u@[::1]:99//a?b=c", "roots://u@[::1]:99//a", "/a", Some("b=c")),
         ] {
             let url = Url::parse(text).unwrap();
             assert_eq!((url.to_string().as_str(), url.path.as_str()), (shown, path), "{text}");
             assert_eq!(url.opaque.as_deref(), opaque, "{text}");
             assert_eq!(Url::parse(&url.to_string()).unwrap().path, url.path);
+            assert_eq!(url.tls, text.contains("roots://"), "{text}");
         }
         for text in [
             "",
@@ -314,7 +325,11 @@ mod tests {
             "root://h:0//a",
             "root://h:x//a",
             "root://::1//a",
-            "roots://h//a",
+            "rootss://h//a",
+            "yroot://h//a",
+            "root",
+            "roots",
+            "root:/h//a",
             "root://[::1//a",
             "root://[::1]x//a",
             "root://a b//c",

@@ -50,3 +50,30 @@ pub enum ChannelError {
     #[error("TLS: {0}")]
     Io(#[from] io::Error),
 }
+
+/// What is wrong with the other side's certificate, as far as somebody can do something about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Problem {
+    /// No trusted authority has signed it.
+    UnknownAuthority,
+    /// It is for another name or address.
+    OtherName,
+    /// Anything else.
+    Other,
+}
+
+impl ChannelError {
+    /// Returns what is wrong.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        use rustls::CertificateError::{BadSignature, NotValidForName, NotValidForNameContext, UnknownIssuer};
+        match self {
+            // A trusted authority may have the name of the one that has signed it.
+            Self::Tls(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) => Problem::UnknownAuthority,
+            Self::Tls(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+                Problem::OtherName
+            }
+            _ => Problem::Other,
+        }
+    }
+}

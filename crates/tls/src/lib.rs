@@ -19,7 +19,7 @@ use rustls::crypto::CryptoProvider;
 
 pub use certificate::{CertificateFiles, ServerCertificate};
 pub use channel::{Channel, Opened};
-pub use error::{CertificateError, ChannelError, TrustError};
+pub use error::{CertificateError, ChannelError, Problem, TrustError};
 pub use required::TlsRequired;
 pub use trust::{GRID_AUTHORITIES, Trust, TrustSource};
 

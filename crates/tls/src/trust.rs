@@ -52,28 +52,17 @@ impl Trust {
     /// # Errors
     /// There are none, or they cannot be read.
     pub fn load(source: &TrustSource) -> Result<Self, TrustError> {
+        Self::load_all(std::slice::from_ref(source))
+    }
+
+    /// Reads the authorities of several places. Each of them must have some.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be read.
+    pub fn load_all(sources: &[TrustSource]) -> Result<Self, TrustError> {
         let mut found = Found { roots: RootCertStore::empty(), lists: Vec::new() };
-        match source {
-            TrustSource::System => {
-                for certificate in rustls_native_certs::load_native_certs().certs {
-                    found.add(certificate);
-                }
-                let grid = Path::new(GRID_AUTHORITIES);
-                if grid.is_dir() {
-                    found.add_directory(grid)?;
-                }
-                if found.roots.is_empty() {
-                    return Err(TrustError::NoneInSystem);
-                }
-            }
-            TrustSource::File(path) => {
-                let bytes = fs::read(path).map_err(|source| TrustError::Unreadable { path: path.clone(), source })?;
-                found.add_certificates(&bytes);
-            }
-            TrustSource::Directory(path) => found.add_directory(path)?,
-        }
-        if let (true, TrustSource::File(path) | TrustSource::Directory(path)) = (found.roots.is_empty(), source) {
-            return Err(TrustError::Empty { path: path.clone() });
+        for source in sources {
+            found.add_source(source)?;
         }
         found.finish()
     }
@@ -86,6 +75,32 @@ impl Trust {
 }
 
 impl Found {
+    fn add_source(&mut self, source: &TrustSource) -> Result<(), TrustError> {
+        let before = self.roots.len();
+        match source {
+            TrustSource::System => {
+                for certificate in rustls_native_certs::load_native_certs().certs {
+                    self.add(certificate);
+                }
+                let grid = Path::new(GRID_AUTHORITIES);
+                if grid.is_dir() {
+                    self.add_directory(grid)?;
+                }
+            }
+            TrustSource::File(path) => {
+                let bytes = read_bounded(path);
+                let bytes = bytes.map_err(|source| TrustError::Unreadable { path: path.clone(), source })?;
+                self.add_certificates(&bytes);
+            }
+            TrustSource::Directory(path) => self.add_directory(path)?,
+        }
+        match source {
+            _ if self.roots.len() > before => Ok(()),
+            TrustSource::System => Err(TrustError::NoneInSystem),
+            TrustSource::File(path) | TrustSource::Directory(path) => Err(TrustError::Empty { path: path.clone() }),
+        }
+    }
+
     fn add(&mut self, certificate: CertificateDer<'static>) {
         // Some authorities have certificates that no verifier of today takes. They can sign nothing here then.
         if let Err(error) = self.roots.add(certificate) {

@@ -82,7 +82,7 @@ fn local_path(text: &str) -> Result<&str, UrlError> {
                 "http" | "https" | "dav" | "davs" => {
                     "this command reaches servers by root:// only; most have such an address too, at port 1094"
                 }
-                "root" | "xroot" => "write root:// in lower case",
+                "root" | "xroot" | "roots" | "xroots" => "write root:// in lower case",
                 _ => "this command knows root:// and paths only; for a path that looks like this, write ./ before it",
             })),
             _ => Ok(text),
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(CopyPath::parse("file:///a/b").unwrap(), CopyPath::Local("/a/b".into()));
         assert!(matches!(CopyPath::parse("root://h//a").unwrap(), CopyPath::Remote(_)));
         assert!(CopyPath::parse("root://").is_err());
-        assert!(CopyPath::parse("roots://h//a").is_err());
+        assert!(matches!(CopyPath::parse("roots://h//a").unwrap(), CopyPath::Remote(url) if url.tls));
         assert_eq!(CopyPath::parse("file://localhost/a").unwrap(), CopyPath::Local("/a".into()));
         assert_eq!(CopyPath::parse("file:/a").unwrap(), CopyPath::Local("/a".into()));
         for text in ["./http://h/a", "a b://c", "a:b", "file:a", "1://x", "./root:/h", "a/root://h//b", "rooted"] {

@@ -27,8 +27,11 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
 
     let key = new_key();
     let mut words = format!(
-        "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr=root&tpc.tpr=root&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
-        at.server, at.path
+        "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr={}&tpc.tpr={}&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
+        at.server,
+        at.path,
+        at.scheme(),
+        to_url.scheme()
     );
     if context.options.preserve && context.keeps_times(client, to_url)? {
         words.push_str(&format!("&{}", times::words(mtime)));

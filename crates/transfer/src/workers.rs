@@ -57,11 +57,11 @@ impl EarlierAttempt {
     }
 }
 
-/// The route of small files: to or from which server, and as which user.
+/// The route of small files: to or from which server, as which user, and whether encrypted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum SmallFileRoute {
-    Up(Endpoint, Option<String>),
-    Down(Endpoint, Option<String>),
+    Up(Endpoint, Option<String>, bool),
+    Down(Endpoint, Option<String>, bool),
 }
 
 /// The route of a small file; `None`: it is copied by itself.
@@ -74,10 +74,10 @@ fn way(item: &Item, context: &Context) -> Option<SmallFileRoute> {
     match (&item.from, &item.to) {
         // Words behind a `?` belong to one request and cannot be sent along here.
         (CopyPath::Local(_), CopyPath::Remote(url)) if url.opaque.is_none() => {
-            Some(SmallFileRoute::Up(url.server.clone(), url.user.clone()))
+            Some(SmallFileRoute::Up(url.server.clone(), url.user.clone(), url.tls))
         }
         (CopyPath::Remote(url), CopyPath::Local(_)) if url.opaque.is_none() && !item.to.is_stream() => {
-            Some(SmallFileRoute::Down(url.server.clone(), url.user.clone()))
+            Some(SmallFileRoute::Down(url.server.clone(), url.user.clone(), url.tls))
         }
         _ => None,
     }
@@ -529,6 +529,7 @@ mod tests {
         assert_ne!(ana, item("root://eve@host//b", "/y"));
         assert_ne!(ana, item("root://host//b", "/y"));
         assert_ne!(ana, item("root://ana@host:99//b", "/y"));
+        assert_ne!(ana, item("roots://ana@host//b", "/y"));
         assert_ne!(item("/x", "root://ana@host//a"), item("/x", "root://eve@host//a"));
         assert_ne!(item("/x", "root://ana@host//a"), ana);
     }

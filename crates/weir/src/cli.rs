@@ -171,7 +171,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Copy files between this machine and servers, and between servers.
     ///
-    /// Takes local paths, `root://HOST[:PORT]//PATH` of any XRootD server, and `-` for standard input and output.
+    /// Takes local paths, `root://HOST[:PORT]//PATH` of any XRootD server (`roots://` with TLS), and `-` for standard
+    /// input and output.
     /// Small files travel by the dozen, large ones in several requests at a time. Each copy is compared with the
     /// server's checksum. A lost connection is made again and the copy continues. A local file gets its name when it
     /// is complete. Existing targets are left alone unless `--force` or `--resume` says otherwise.

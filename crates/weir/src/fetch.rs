@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use client::{Algorithm, AllowedServers, Chunk, Client, ClientError, Endpoint, Reader, Settings, Stop, Sum, Url};
+use client::{
+    Algorithm, AllowedServers, Chunk, Client, ClientError, Credentials, Endpoint, Method, Reader, Settings, Stop, Sum,
+    Url,
+};
 use disk::AlignedBuf;
 use glob::{MatchOptions, Pattern};
 use service::{Cancelled, Pull, PullSink, PullSource};
@@ -32,6 +35,8 @@ impl Fetch {
             recovery_max: Duration::from_secs(60),
             application: "weir-tpc".to_owned(),
             user: "weir".to_owned(),
+            // A client names the source. It must not get this node's own token, or whatever else is secret.
+            credentials: Credentials::only(&[Method::Unix, Method::Host]),
             // Also limits where a source may redirect us to.
             reach: AllowedServers::only(move |server| within.has(server)),
             ..Settings::default()
@@ -114,6 +119,7 @@ fn url_of(source: &PullSource, client: &str) -> Result<Url, String> {
         return Err("its names hold what cannot be sent on".to_owned());
     }
     let mut url = Url::parse(&format!("root://{}/", source.server)).map_err(|error| error.to_string())?;
+    url.tls = source.tls;
     url.path = format!("/{}", source.path.trim_start_matches('/'));
     url.opaque = Some(words);
     Ok(url)
@@ -176,6 +182,7 @@ mod tests {
     fn the_source_is_named_with_key_and_origin() {
         let mut source = PullSource {
             server: "host:99".into(),
+            tls: false,
             path: "//a/b".into(),
             key: "k".into(),
             origin: "ana.7".into(),
@@ -185,6 +192,8 @@ mod tests {
         let url = url_of(&source, "h").unwrap();
         assert_eq!(url.to_string(), "root://host:99//a/b");
         assert_eq!(url.opaque.as_deref(), Some("tpc.key=k&tpc.org=ana.7@h&tpc.stage=copy"));
+        source.tls = true;
+        assert_eq!(url_of(&source, "h").unwrap().to_string(), "roots://host:99//a/b");
         source.key = "k&x=1".into();
         assert!(url_of(&source, "h").is_err());
     }

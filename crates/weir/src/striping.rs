@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{ClientError, Endpoint, Settings, StripedAt, StripedReader, StripedWriter, Url};
+use client::{ClientError, Credentials, Endpoint, Method, Settings, StripedAt, StripedReader, StripedWriter, Url};
 use node::StripedRights;
 use parking_lot::Mutex;
 use service::{StripedError, StripedFile, StripedOpen, Striper};
@@ -30,6 +30,7 @@ impl StripedFiles {
             wait_max: 2 * minute,
             application: "weir-stripe".to_owned(),
             user: "weir".to_owned(),
+            credentials: Credentials::only(&[Method::Unix, Method::Host]),
             ..Settings::default()
         };
         // A stock client gives up a silent server after 60 s, and opens the file again by its name. If the file was replaced
@@ -54,7 +55,7 @@ impl Striper for StripedFiles {
         let path = String::from_utf8(path.as_bytes().to_vec())
             .map_err(|_| StripedError::new(ErrorCode::Unsupported, "the name of a striped file has to be UTF-8"))?;
         let server = Endpoint { host: host.clone(), port: *port };
-        let url = Url { server, user: None, path, opaque: None };
+        let url = Url { tls: false, server, user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
         let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.to_read).map_err(told);
         match grant.rights {

@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),
     ("disk-server", &["cluster", "link", "node", "store"]),
-    ("client", &["wire"]),
+    ("client", &["wire", "tls"]),
     ("bench", &["client"]),
     ("python", &["client", "wire"]),
     ("console", &[]),

@@ -24,11 +24,13 @@ pub(crate) fn part_of(target: &PathArg) -> Result<Part, Error> {
     }
     match (word(b"tpc.src")?, word(b"tpc.dst")?, word(b"tpc.org")?) {
         (Some(source), None, None) => {
-            if word(b"tpc.spr")?.is_some_and(|scheme| !matches!(scheme, b"root" | b"xroot")) {
-                return Err(Error::unsupported("A third-party copy from anything but a root:// server"));
-            }
+            let tls = match word(b"tpc.spr")? {
+                None | Some(b"root" | b"xroot") => false,
+                Some(b"roots" | b"xroots") => true,
+                Some(_) => return Err(Error::unsupported("A third-party copy from anything but a root:// server")),
+            };
             let path = word(b"tpc.lfn")?.map(text).transpose()?;
-            Ok(Part::Target { key: text(key)?, server: text(source)?, path })
+            Ok(Part::Target { key: text(key)?, server: text(source)?, tls, path })
         }
         (None, Some(dst), None) => Ok(Part::Source { key: key.to_vec(), dst: text(dst)? }),
         (None, None, Some(origin)) => Ok(Part::Fetch { key: key.to_vec(), origin: origin.to_vec() }),
@@ -53,8 +55,10 @@ mod tests {
         assert!(of("/a?tpc.key=k&tpc.dst=h&tpc.stage=placement") == Ok(Part::None));
         assert!(of("/a?tpc.key=k&tpc.dst=h") == Ok(Part::Source { key: b"k".to_vec(), dst: "h".into() }));
         assert!(of("/a?tpc.key=k&tpc.org=u.1@h") == Ok(Part::Fetch { key: b"k".to_vec(), origin: b"u.1@h".to_vec() }));
-        let target = Part::Target { key: "k".into(), server: "h:1".into(), path: Some("/b".into()) };
-        assert!(of("/a?tpc.key=k&tpc.src=h:1&tpc.lfn=/b&tpc.spr=root") == Ok(target));
+        for (scheme, tls) in [("root", false), ("roots", true), ("xroots", true)] {
+            let target = Part::Target { key: "k".into(), server: "h:1".into(), tls, path: Some("/b".into()) };
+            assert!(of(&format!("/a?tpc.key=k&tpc.src=h:1&tpc.lfn=/b&tpc.spr={scheme}")) == Ok(target));
+        }
         for bad in ["/a?tpc.key=k", "/a?tpc.key=k&tpc.src=h&tpc.dst=h", "/a?tpc.key=k&tpc.src=h&tpc.spr=http"] {
             assert!(of(bad).is_err(), "{bad}");
         }

@@ -49,7 +49,8 @@ pub struct BatchWriter<T> {
     /// files would wait for the same timeout.
     unreachable: HashMap<Endpoint, Instant>,
     settings: Settings,
-    user: String,
+    /// The home's address: its user, and whether connections must be encrypted.
+    at: Url,
     done: VecDeque<SmallFileResult<T>>,
     /// Files that a server has deferred.
     later: Vec<Box<Sending<T>>>,
@@ -61,8 +62,8 @@ impl<T> BatchWriter<T> {
     /// The length of the longest file that goes into a batch, in bytes.
     pub const LEN_MAX: usize = DATA_MAX as usize;
 
-    /// Uses this connection to a server that takes batches. `settings` and the user of `url` are for the servers
-    /// that it redirects to.
+    /// Uses this connection to a server that takes batches. `settings`, and the user and the TLS of `url`, are for the
+    /// servers that it redirects to.
     #[must_use]
     pub fn new(session: Session, limits: BatchLimits, settings: &Settings, url: &Url) -> Self {
         let files = if limits.takes == Takes::Names { FILES_DEALT } else { FILES };
@@ -71,7 +72,7 @@ impl<T> BatchWriter<T> {
             servers: HashMap::new(),
             unreachable: HashMap::new(),
             settings: settings.clone(),
-            user: url.user.clone().unwrap_or_else(|| settings.user.clone()),
+            at: Url { path: "/".to_owned(), opaque: None, ..url.clone() },
             done: VecDeque::new(),
             later: Vec::new(),
             bytes: 0,
@@ -153,7 +154,8 @@ impl<T> BatchWriter<T> {
     }
 
     fn connected(&self, server: &Endpoint) -> Result<Lane<T>, ClientError> {
-        let mut session = Session::connect(server, &self.user, &self.settings)?;
+        let at = Url { server: server.clone(), ..self.at.clone() };
+        let mut session = Session::connect(&at, &self.settings)?;
         let limits = limits_of(&mut session)?.filter(|limits| limits.takes == Takes::Contents);
         let limits = limits.ok_or_else(|| ClientError::Unexpected {
             server: server.clone(),
@@ -278,9 +280,10 @@ impl<T> BatchWriter<T> {
         for (mut sending, answer) in answered {
             match answer {
                 Response::Redirect(redirect) if self.home.limits.takes == Takes::Names => {
-                    let at = Url { server: home.clone(), user: None, path: "/".to_owned(), opaque: None };
-                    match follow(&at, &redirect) {
+                    match follow(&self.at, &redirect) {
                         Ok(to) => {
+                            // If one server must be asked with TLS, so are all that are connected to later.
+                            self.at.tls |= to.tls;
                             sending.file.opened = true;
                             sending.to = Some((to.server, to.opaque.unwrap_or_default()));
                             opened.push(sending);

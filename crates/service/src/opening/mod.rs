@@ -208,8 +208,8 @@ impl Service {
                 Err(Error::new(ErrorCode::Invalid, text))
             }
             Part::Target { .. } if how == WriteMode::Update => Err(no_new_target()),
-            Part::Target { key, server, path } => {
-                self.source_of(caller, open, key.clone(), server.clone(), path.clone()).map(Some)
+            Part::Target { key, server, tls, path } => {
+                self.source_of(caller, open, key.clone(), (server.clone(), *tls), path.clone()).map(Some)
             }
             Part::Source { .. } | Part::Fetch { .. } => Err(source_to_write()),
         }
@@ -268,7 +268,7 @@ impl Service {
         caller: &Caller,
         open: &Open,
         key: String,
-        server: String,
+        (server, tls): (String, bool),
         path: Option<String>,
     ) -> Result<PullSource, Error> {
         let path = path.unwrap_or_else(|| open.path.to_string());
@@ -279,7 +279,7 @@ impl Service {
         self.third_party.pulls.allow(&server)?;
         let origin = format!("{}.{}", caller.client.user, caller.client.pid);
         let client = caller.peer.ip().to_canonical();
-        Ok(PullSource { server, path, key, origin, client, expected_len: open.hints.announced })
+        Ok(PullSource { server, tls, path, key, origin, client, expected_len: open.hints.announced })
     }
 
     fn open_to_write(

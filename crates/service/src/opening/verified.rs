@@ -93,10 +93,10 @@ impl Service {
                 });
             }
             Part::Source { .. } | Part::Fetch { .. } => return answer.give(Err(source_to_write())),
-            Part::Target { key, server, path } if verified.is_to_write() => {
+            Part::Target { key, server, tls, path } if verified.is_to_write() => {
                 let makes = matches!(open.intent, Intent::Write(WriteMode::NewOnly | WriteMode::Replace));
                 let source =
-                    if makes { self.source_of(caller, &open, key, server, path) } else { Err(no_new_target()) };
+                    if makes { self.source_of(caller, &open, key, (server, tls), path) } else { Err(no_new_target()) };
                 match source {
                     Ok(source) => opening.fetched = Some(source),
                     Err(error) => return answer.give(Err(error)),

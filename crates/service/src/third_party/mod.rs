@@ -65,6 +65,8 @@ pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct PullSource {
     /// `host`, `host:port` or `user@host:port`.
     pub server: String,
+    /// Whether the connection to it must be encrypted.
+    pub tls: bool,
     /// The path on that server.
     pub path: String,
     /// The key that the client has given to both servers. It is a secret.
@@ -112,6 +114,8 @@ pub enum Part {
         key: String,
         /// `host`, `host:port` or `user@host:port`.
         server: String,
+        /// Whether the connection to it must be encrypted.
+        tls: bool,
         /// The path on that server; `None`: the same path.
         path: Option<String>,
     },

@@ -119,7 +119,7 @@ pub enum DirectArg {
     Never,
 }
 
-/// Commands on names. A place is a local path or `root://HOST[:PORT]//PATH`.
+/// Commands on names. A place is a local path or `root://HOST[:PORT]//PATH`; `roots://` means TLS.
 #[derive(Subcommand, Debug)]
 pub enum FileCommand {
     /// List directories, entries in the order in which the server sends them.

@@ -14,6 +14,8 @@ pub use options::{
     QueryKind, StatOptions, WritevOptions,
 };
 
+use std::fmt;
+
 use crate::planted::{self, Bug};
 use crate::{FileHandle, Opaque, PathArg, RequestHeader, RequestKind, SessionId, WireError};
 
@@ -80,12 +82,19 @@ pub enum Target {
 }
 
 /// Credentials for one of the methods that the login answer offered.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Auth {
     /// The method: `ztn\0`, `sss\0`, `gsi\0`, `host`, `unix`, `krb5`.
     pub method: [u8; 4],
-    /// The credentials in the method's own format.
+    /// The credentials in the method's own format. They may be a secret, so `Debug` does not show them.
     pub credentials: Vec<u8>,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, credentials } = self;
+        write!(f, "Auth {{ method: {}, credentials: {} bytes }}", method.escape_ascii(), credentials.len())
+    }
 }
 
 /// Many small requests in one frame ([`crate::batch`]). The list of entries and their data follow on the
