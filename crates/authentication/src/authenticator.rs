@@ -33,8 +33,8 @@ pub struct Authenticated {
     pub name: PrincipalName,
     /// The groups. The first one becomes the group of new files.
     pub groups: Vec<GroupName>,
-    /// What its token allows; for other credentials `Unrestricted`. The permissions of the principal apply as well.
-    pub rights: TokenRights,
+    /// What its token allows; `None` for other credentials. The permissions of the principal apply as well.
+    pub rights: Option<TokenRights>,
     /// The credential, for logs and audit lines. It lets nobody in.
     pub credential: String,
     /// How it authenticated.
@@ -108,7 +108,7 @@ impl Authenticator {
         let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
         let (times, fetch) = (settings.times, settings.fetch);
         let current = Current::new(settings, checked, clock.steady())?;
-        let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities);
+        let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities)?;
         let current = RwLock::new(Arc::new(current));
         Ok(Self(Arc::new(Shared { clock, current, keys, counters: Counters::default() })))
     }
@@ -274,8 +274,8 @@ impl Authenticator {
         let grid_map = current.grid_map.as_ref().map(|file| file.get(self.0.clock.steady()));
         let mapped = trace.step("identity", current.rules.map(credential, grid_map.as_deref()), report::mapped)?;
         let (rights, expires) = match credential {
-            Credential::Token(token) => (token.rights.clone(), Some(token.expires)),
-            _ => (TokenRights::Unrestricted, None),
+            Credential::Token(token) => (Some(token.rights.clone()), Some(token.expires)),
+            _ => (None, None),
         };
         let rights = trace.step("rights", Ok::<_, AuthenticationError>(rights), report::rights)?;
         Ok(Authenticated {

@@ -161,7 +161,7 @@ pub(crate) fn fetch(authorities: &Authorities, issuer: &IssuerUrl, times: FetchT
         let document = get(&trust, &url, DISCOVERY_BYTES_MAX, times.connect, deadline).map_err(FetchProblem::from);
         let found = document.and_then(|document| Ok(Discovery::parse(&document, issuer)?));
         let why = match found {
-            Ok(discovery) => match keys(&trust, discovery.keys_url(), times, deadline) {
+            Ok(discovery) => match keys(&trust, issuer, discovery.keys_url(), times, deadline) {
                 Ok(fetched) => return Ok(fetched),
                 Err(why) => {
                     steps.push(FailedStep { step: FetchStep::Keys, url: discovery.keys_url().to_owned(), why });
@@ -180,8 +180,8 @@ pub(crate) fn fetch(authorities: &Authorities, issuer: &IssuerUrl, times: FetchT
     Err(FetchError::Steps { issuer: issuer.clone(), steps })
 }
 
-fn keys(trust: &Trust, url: &str, times: FetchTimes, deadline: Instant) -> Result<Fetched, FetchProblem> {
+fn keys(trust: &Trust, issuer: &IssuerUrl, url: &str, times: FetchTimes, deadline: Instant) -> Result<Fetched, FetchProblem> {
     let document = get(trust, url, JWKS_BYTES_MAX, times.connect, deadline)?;
-    let keys = KeySet::parse(&document)?;
+    let keys = KeySet::parse(&document, issuer)?;
     Ok(Fetched { keys, document })
 }

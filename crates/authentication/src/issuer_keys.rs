@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use identity::{CacheTimes, Issuer, IssuerUrl, Issuers, KeyAnswer, KeyCache, KeyRefusal, KeySet};
+use identity::{CacheTimes, CacheTimesError, FetchNumber, Issuer, IssuerUrl, Issuers, KeyAnswer, KeyCache, KeyRefusal, KeySet};
 use parking_lot::{Condvar, Mutex};
 use tls::{TrustError, TrustSource};
 
@@ -18,6 +18,8 @@ use crate::key_files::KeyFiles;
 
 /// Most clients that wait for the keys of one issuer.
 pub const WAITING_MAX: usize = 64;
+/// Most fetches at a time for which no client waits.
+const FETCHES_MAX: usize = 8;
 /// What the steady clock of the cache begins with, so that keys can be older than this process.
 const BEFORE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The stack of a thread that fetches.
@@ -100,16 +102,16 @@ impl IssuerKeys {
         files: Option<KeyFiles>,
         issuers: &Issuers,
         authorities: Authorities,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, CacheTimesError> {
         let state = State {
-            cache: KeyCache::new(cache_times, issuers),
+            cache: KeyCache::new(cache_times, issuers)?,
             issuers: BTreeMap::new(),
             authorities: Arc::new(authorities),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let keys = Self { clock, times, keep: cache_times.keep, files, state, changed };
         keys.take_issuers(&mut keys.state.lock(), issuers);
-        Arc::new(keys)
+        Ok(Arc::new(keys))
     }
 
     /// Takes over changed issuers and authorities. Keys of issuers that stay are kept.
@@ -132,7 +134,7 @@ impl IssuerKeys {
             if let Some((keys, age)) = kept {
                 let fetched = self.now().saturating_sub(age);
                 known.keys = Some((fetched, keys.keys().len()));
-                state.cache.fetched(url.as_str(), keys, fetched);
+                state.cache.restore(keys, fetched);
             }
             state.issuers.insert(url.clone(), known);
         }
@@ -151,16 +153,16 @@ impl IssuerKeys {
             let now = self.now();
             match state.cache.answer(issuer.as_str(), key_id, now) {
                 KeyAnswer::Use { keys, refresh } => {
-                    if refresh {
-                        self.begin(&mut state, issuer);
+                    if let Some(number) = refresh {
+                        self.begin(&mut state, issuer, number);
                     }
                     let fetched = state.issuers.get(issuer).and_then(|known| known.keys);
                     let age = fetched.map_or(Duration::ZERO, |(fetched, _)| now.saturating_sub(fetched));
                     return Ok(Keys { keys, age });
                 }
-                KeyAnswer::Fetch => {
+                KeyAnswer::Fetch(number) => {
                     // If it cannot begin, the cache knows why by now.
-                    if !self.begin(&mut state, issuer) {
+                    if !self.begin(&mut state, issuer, number) {
                         continue;
                     }
                 }
@@ -185,38 +187,39 @@ impl IssuerKeys {
     /// Begins to fetch the keys that no token waits for: those that were never fetched, or are due for a refresh.
     pub(crate) fn fetch_due(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        for issuer in state.cache.due(self.now()) {
-            self.begin(&mut state, &issuer);
+        let under_way = state.issuers.values().filter(|known| known.is_fetching).count();
+        for (issuer, number) in state.cache.due(self.now(), FETCHES_MAX.saturating_sub(under_way)) {
+            self.begin(&mut state, &issuer, number);
         }
     }
 
     /// Begins a fetch that the cache wants. Returns whether that worked.
-    fn begin(self: &Arc<Self>, state: &mut State, issuer: &IssuerUrl) -> bool {
+    fn begin(self: &Arc<Self>, state: &mut State, issuer: &IssuerUrl, number: FetchNumber) -> bool {
         let not_begun = |why: String| Err(FetchError::NotBegun { issuer: issuer.clone(), why });
         let Some(known) = state.issuers.get_mut(issuer) else { return false };
         if known.is_fetching {
             // The cache has given it up; a lookup of the host may take that long.
             let outcome = not_begun("the attempt of before has not ended yet".into());
-            self.take_outcome(state, issuer, outcome);
+            self.take_outcome(state, issuer, number, outcome);
             return false;
         }
         let (keys, issuer_of_thread) = (Arc::clone(self), issuer.clone());
         let thread = std::thread::Builder::new().name("issuer-keys".into()).stack_size(STACK_BYTES);
-        match thread.spawn(move || keys.fetch(&issuer_of_thread)) {
+        match thread.spawn(move || keys.fetch(&issuer_of_thread, number)) {
             Ok(_) => {
                 known.is_fetching = true;
                 true
             }
             Err(error) => {
                 let outcome = not_begun(format!("the system gives no thread: {error}"));
-                self.take_outcome(state, issuer, outcome);
+                self.take_outcome(state, issuer, number, outcome);
                 false
             }
         }
     }
 
     /// Fetches, on a thread of its own.
-    fn fetch(&self, issuer: &IssuerUrl) {
+    fn fetch(&self, issuer: &IssuerUrl, number: FetchNumber) {
         // The thread that has begun this holds the lock until it is known as begun.
         let authorities = Arc::clone(&self.state.lock().authorities);
         let _panic = EndOfPanic { keys: self, issuer };
@@ -225,7 +228,7 @@ impl IssuerKeys {
         let now = self.clock.wall();
         let is_known = {
             let mut state = self.state.lock();
-            self.take_outcome(&mut state, issuer, outcome);
+            self.take_outcome(&mut state, issuer, number, outcome);
             // Whoever sees the outcome may begin the next fetch.
             state.issuers.get_mut(issuer).map(|known| known.is_fetching = false).is_some()
         };
@@ -238,7 +241,13 @@ impl IssuerKeys {
         }
     }
 
-    fn take_outcome(&self, state: &mut State, issuer: &IssuerUrl, outcome: Result<Fetched, FetchError>) {
+    fn take_outcome(
+        &self,
+        state: &mut State,
+        issuer: &IssuerUrl,
+        number: FetchNumber,
+        outcome: Result<Fetched, FetchError>,
+    ) {
         let now = self.now();
         let Some(known) = state.issuers.get_mut(issuer) else { return };
         match outcome {
@@ -250,11 +259,11 @@ impl IssuerKeys {
                 if known.said != Some(true) {
                     tracing::info!(%issuer, keys = count, "the keys of an issuer were fetched");
                     for skipped in keys.skipped() {
-                        tracing::info!(%issuer, key = skipped.name, why = skipped.why, "a key of an issuer cannot be used");
+                        tracing::info!(%issuer, key = %skipped, "a key of an issuer cannot be used");
                     }
                 }
                 known.said = Some(true);
-                state.cache.fetched(issuer.as_str(), keys, now);
+                state.cache.fetched(number, keys, now);
             }
             Err(error) => {
                 known.failed += 1;
@@ -264,7 +273,7 @@ impl IssuerKeys {
                     tracing::warn!(%error, usable_s, "the keys of an issuer cannot be fetched; those of before are used for usable_s more seconds");
                 }
                 known.said = Some(false);
-                state.cache.failed(issuer.as_str(), &error.to_string());
+                state.cache.failed(issuer.as_str(), number, &error.to_string());
                 known.failure = Some(Arc::new(error));
             }
         }

@@ -155,7 +155,7 @@ fn parse(bytes: &[u8], issuer: &IssuerUrl) -> Option<(Timestamp, KeySet)> {
     if line.issuer != issuer.as_str() || line.sha256 != sum(&line.issuer, line.fetched, document) {
         return None;
     }
-    Some((Timestamp::from_secs(line.fetched), KeySet::parse(document).ok()?))
+    Some((Timestamp::from_secs(line.fetched), KeySet::parse(document, issuer).ok()?))
 }
 
 #[cfg(test)]

@@ -95,9 +95,12 @@ pub(crate) fn mapped(Mapped { principal, groups, by }: &Mapped) -> String {
 }
 
 /// What a token allows.
-pub(crate) fn rights(rights: &TokenRights) -> String {
+pub(crate) fn rights(rights: &Option<TokenRights>) -> String {
+    let Some(rights) = rights else { return "what the permissions of the principal allow".into() };
     match rights {
-        TokenRights::Unrestricted => "what the permissions of the principal allow: the token has no scopes".into(),
+        TokenRights::Identity(_) => {
+            "what the permissions of the principal allow, below `base_paths`: the token has no scopes".into()
+        }
         TokenRights::Nothing { .. } => "nothing: the token has no storage scope and no group that counts".into(),
         TokenRights::Scoped(scoped) if scoped.scopes().is_empty() => {
             "nothing: no scope of the token is about storage".into()

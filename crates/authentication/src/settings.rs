@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use identity::{
-    CacheTimes, IssuerError, IssuerSettings, Issuers, MappingError, MappingRules, MappingSettings, RuleSettings,
+    CacheTimes, CacheTimesError, IssuerError, IssuerSettings, Issuers, MappingError, MappingRules, MappingSettings, RuleSettings,
 };
 use tls::{TrustError, TrustSource};
 
@@ -85,6 +85,9 @@ pub enum SettingsError {
     /// The directory for keys cannot be used.
     #[error(transparent)]
     KeyCache(#[from] KeyFilesError),
+    /// Times that do not fit.
+    #[error(transparent)]
+    CacheTimes(#[from] CacheTimesError),
     /// Times that do not fit.
     #[error("the times for keys of issuers cannot be used: {0}")]
     Times(&'static str),

@@ -302,6 +302,13 @@ impl KeyCache {
         begun.filter_map(|(url, entry)| Some((url.clone(), entry.begin(now, times, next)?))).collect()
     }
 
+    /// Takes in keys that were fetched at `fetched`, before a restart. They count unless a fetch has given keys since.
+    pub fn restore(&mut self, keys: KeySet, fetched: Duration) {
+        if let Some(entry) = self.issuers.get_mut(keys.issuer()) {
+            entry.keys.get_or_insert((Arc::new(keys), fetched));
+        }
+    }
+
     /// Reports the keys that a fetch gave. They replace all earlier ones of their issuer: a key that is missing now is revoked.
     /// The report is ignored if the fetch was given up, or if the issuer is not configured any more.
     pub fn fetched(&mut self, fetch: FetchNumber, keys: KeySet, now: Duration) {

@@ -77,7 +77,7 @@ impl<'a> UnverifiedToken<'a> {
     /// their values. None of it is verified. Nothing of it lets anybody use the token.
     #[must_use]
     pub fn shown_claims(&self) -> Vec<(&'static str, String)> {
-        claims::shown_claims(&self.jws.claims)
+        self.jws.claims().map(|claims| claims::shown_claims(&claims)).unwrap_or_default()
     }
 
     /// The settings of the token's issuer.

@@ -70,7 +70,7 @@ impl Service {
         &self,
         name: &identity::PrincipalName,
         groups: &[GroupName],
-        rights: TokenRights,
+        rights: Option<TokenRights>,
     ) -> Result<Principal, Error> {
         let user = parsed(PrincipalKind::User, name.as_str());
         let groups = groups.iter().map(|group| parsed(PrincipalKind::Group, group.as_str()));
@@ -87,10 +87,7 @@ impl Service {
         let Some((id, groups)) = numbers.split_first() else {
             return Err(Error::new(types::ErrorCode::Internal, format!("Cannot let {name} in: no number was given")));
         };
-        let limits: Option<Arc<dyn PathLimits>> = match rights {
-            TokenRights::Unrestricted => None,
-            scoped => Some(Arc::new(TokenLimits(scoped))),
-        };
+        let limits = rights.map(|rights| Arc::new(TokenLimits(rights)) as Arc<dyn PathLimits>);
         Ok(Principal { id: *id, groups: groups.into(), rights: Rights::Full, limits, name: Some(name.as_str().into()) })
     }
 

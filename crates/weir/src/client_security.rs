@@ -70,7 +70,7 @@ impl ClientSecurity {
 /// # Errors
 /// The settings are wrong, or a file that they name cannot be used.
 pub(crate) fn authenticator_of(config: &Config) -> Result<Option<Authenticator>, Failure> {
-    let settings = config.authentication.clone();
+    let settings = config.authentication();
     if settings.mechanisms.is_empty() {
         return Ok(None);
     }
