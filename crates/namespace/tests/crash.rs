@@ -77,7 +77,9 @@ fn take_up(world: &mut World, moments: &[Model], undone: Option<(Pairs, Vec<Both
                 tally.went_back += u64::from(at + 1 < moments.len());
                 tally.kept_more += u64::from(at > 0);
                 let (next, now) = (world.model.next, world.model.now);
-                world.model = Model { next, now, ..moment.clone() };
+                // Clients keep their handles, so the number of a client must not become that of another one.
+                let who = world.model.who.clone();
+                world.model = Model { next, now, who, ..moment.clone() };
                 world.pairs = pairs;
                 if let Some((_, handles)) = undone {
                     world.handles.clone_from(handles);

@@ -69,12 +69,12 @@ fn each_planted_bug_is_found() {
         Bug::LimitsForgetWhereTheFileIs,
         Bug::LimitsForgetMissingDirectories,
     ] {
-        let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
+        let (seed, how) = found(Some(bug), 80).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());
     }
     // This one would be in the limits, which other crates make.
     BY_BYTES.store(true, Ordering::Relaxed);
-    let (seed, how) = found(None, 40).expect("limits that compare bytes were not found");
+    let (seed, how) = found(None, 80).expect("limits that compare bytes were not found");
     BY_BYTES.store(false, Ordering::Relaxed);
     println!("limits that compare bytes: found by seed {seed}: {}", how.lines().next().unwrap_or_default());
 }

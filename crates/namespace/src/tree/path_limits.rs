@@ -50,9 +50,11 @@ impl PathOperation {
 /// The namespace asks with the path as the request gives it, before it reads anything. It asks again each time it has replaced a symbolic link by its
 /// target, before it reads what the new path leads to. Neither path has a `..`. Whether a path ends in a slash decides nothing.
 ///
-/// Two permissions reach below the path, and the namespace relies on that:
-/// - [`PathOperation::List`] of a directory shows the metadata of its entries.
-/// - [`PathOperation::ModifyDirectory`] on both paths of a renamed directory moves everything below it.
+/// The namespace relies on this:
+/// - A permission to [list](PathOperation::List) a directory includes the metadata of its entries.
+/// - A permission to [change a directory](PathOperation::ModifyDirectory) includes everything below it: a renamed directory takes that along.
+/// - A permission to change a file includes its [metadata](PathOperation::Stat): a manager looks at the file before it opens it. Otherwise it only
+///   refuses too much.
 pub trait PathLimits: Send + Sync + Debug {
     /// Whether the credential may be used for `operation` on `path`. It compares whole names: what holds for `/a` does not hold for `/ab`.
     ///

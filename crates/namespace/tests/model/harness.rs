@@ -235,7 +235,7 @@ impl World {
             7 | 8 => Who { id: 5, groups: vec![5, 8, 9], limits: None },
             _ => Who { id: 6, groups: vec![6, 9, 8], limits: None },
         };
-        if self.rng.random_ratio(1, 3) { Who { limits: Some(self.limits()), ..who } } else { who }
+        if self.rng.random_ratio(1, 6) { Who { limits: Some(self.limits()), ..who } } else { who }
     }
 
     /// Limits of a credential: some operations on some paths.
@@ -253,10 +253,10 @@ impl World {
             if operations.is_empty() {
                 operations = Op::ALL.into_iter().filter(|_| self.rng.random()).collect();
             }
-            let path = match self.rng.random_range(0..4) {
-                0 => b"/".to_vec(),
-                1 => self.path(About::Dir),
-                2 => self.path(About::File),
+            let path = match self.rng.random_range(0..6) {
+                0..3 => b"/".to_vec(),
+                3 => self.path(About::Dir),
+                4 => self.path(About::File),
                 _ => self.pick(&[&b"/a"[..], b"/b", b"/c", b"/a/b"]).to_vec(),
             };
             rules.push((operations, path));
@@ -337,7 +337,7 @@ impl World {
     }
 
     #[allow(clippy::too_many_lines)]
-    fn one(&mut self, kind: u32, user: Who) -> Checked {
+    fn one(&mut self, kind: u32, mut user: Who) -> Checked {
         let about = match kind {
             0..10 | 34..38 => About::Free,
             14..17 | 88 | 96 | 98 => About::Dir,
@@ -348,6 +348,10 @@ impl World {
         };
         let path = self.path(about);
         let p = NsPath::parse(&path).unwrap();
+        // Often the limits permit something just there.
+        if let Some(limits) = user.limits.as_mut().filter(|_| self.rng.random_ratio(1, 3)) {
+            limits.0.push((Op::ALL.to_vec(), path.clone()));
+        }
         self.say(format!("kind {kind} user {} {:?} {p}", user.id, user.limits));
         match kind {
             0..10 => {
