@@ -22,7 +22,7 @@ fn a_token_becomes_a_principal_with_groups_and_rights() {
         assert_eq!(client.mechanism, Mechanism::Ztn);
         assert_eq!(client.expires.unwrap().secs(), crate::world::NOW + 3600);
         assert_eq!(client.credential, format!("a token of {} for `ana`, ID t1", world.server.url()));
-        let TokenRights::Scoped(scoped) = client.rights else { panic!("{:?}", client.rights) };
+        let Some(TokenRights::Scoped(scoped)) = client.rights else { panic!("{:?}", client.rights) };
         assert_eq!(scoped.scopes().len(), 1);
     }
     assert_eq!(world.server.all_asked(), [DISCOVERY, KEYS], "one fetch for both");

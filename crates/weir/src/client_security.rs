@@ -90,7 +90,9 @@ fn tls_of(config: &Config, authenticator: Option<&Authenticator>) -> Result<Opti
         }
         (None, None) if config.tls_required.is_nothing() => return Ok(None),
         (None, None) => {
-            return wrong("`tls.required` names what needs TLS, and there is no certificate: set `tls.certificate` and `tls.key`");
+            return wrong(
+                "`tls.required` names what needs TLS, and there is no certificate: set `tls.certificate` and `tls.key`",
+            );
         }
         (Some(certificate), key) => CertificateFiles {
             certificate: certificate.clone(),

@@ -22,12 +22,12 @@ use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::{JoinText, ServeArgs};
+use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
     LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
 };
 use crate::end::End;
 use crate::exit::Exit;
-use crate::client_security::ClientSecurity;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
@@ -124,8 +124,15 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
-    let (started, disk_server) =
-        cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen, security: &security })?;
+    let (started, disk_server) = cluster_role::start_disk(&DiskParts {
+        config,
+        data: &data,
+        stores: &stores,
+        links: &links,
+        boot,
+        listen,
+        security: &security,
+    })?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
     let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
     let receiver =

@@ -108,8 +108,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
-    let (started, manager) =
-        cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen, security: &security })?;
+    let (started, manager) = cluster_role::start_manager(&ManagerParts {
+        config,
+        foundation: &foundation,
+        links: &links,
+        boot,
+        listen,
+        security: &security,
+    })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),

@@ -297,7 +297,7 @@ impl Connection {
     }
 
     /// Logs bad input, once per connection for each kind of request.
-    fn complain(&mut self, kind: RequestKind, reason: &dyn std::fmt::Display) {
+    pub(crate) fn complain(&mut self, kind: RequestKind, reason: &dyn std::fmt::Display) {
         if !self.complained.contains(&kind.name()) {
             self.complained.push(kind.name());
             self.front.complaints.bad_input(&*self.session, reason);

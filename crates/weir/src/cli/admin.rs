@@ -3,7 +3,9 @@
 use clap::{Args, Subcommand};
 use link::admin::AdminRole;
 
-use super::{Cli, Command, ManagerArgs, NodeCommand, PolicyCommand, StoreCommand, TargetArgs, TokenCommand};
+use super::{
+    Cli, Command, IdentityCommand, ManagerArgs, NodeCommand, PolicyCommand, StoreCommand, TargetArgs, TokenCommand,
+};
 
 /// Arguments of `weir admin`.
 #[derive(Args, Debug, Clone)]

@@ -14,7 +14,8 @@ const DEPTH_MAX: usize = 256;
 
 /// Changes owners and groups.
 pub fn chown(tree: &mut Tree, args: &ChownArgs, errors: &mut Errors) -> Result<(), TransferError> {
-    let (owner, group) = args.to.split_once(':').map_or((args.to.as_str(), None), |(owner, group)| (owner, Some(group)));
+    let (owner, group) =
+        args.to.split_once(':').map_or((args.to.as_str(), None), |(owner, group)| (owner, Some(group)));
     let given = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let (owner, group) = (given(owner), group.and_then(given));
     if owner.is_none() && group.is_none() {
@@ -26,12 +27,7 @@ pub fn chown(tree: &mut Tree, args: &ChownArgs, errors: &mut Errors) -> Result<(
 }
 
 /// Shows and changes ACLs.
-pub fn acl(
-    tree: &mut Tree,
-    command: &AclCommand,
-    out: &mut Output,
-    errors: &mut Errors,
-) -> Result<(), TransferError> {
+pub fn acl(tree: &mut Tree, command: &AclCommand, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
     match command {
         AclCommand::Get { places: texts } => {
             let mut is_first = true;
@@ -47,12 +43,13 @@ pub fn acl(
         AclCommand::Set(args) => {
             let (edit, text) = edit_of(args);
             let for_files = if args.recursive { without_defaults(edit, text) } else { Some(text.to_owned()) };
-            each(tree, &args.places, args.recursive, errors, &mut |tree, place, is_directory| {
-                match (is_directory, &for_files) {
-                    (false, Some(text)) if args.recursive => tree.set_acl(at_server(place)?, edit, text),
-                    (false, None) if args.recursive => Ok(()),
-                    _ => tree.set_acl(at_server(place)?, edit, text),
-                }
+            each(tree, &args.places, args.recursive, errors, &mut |tree, place, is_directory| match (
+                is_directory,
+                &for_files,
+            ) {
+                (false, Some(text)) if args.recursive => tree.set_acl(at_server(place)?, edit, text),
+                (false, None) if args.recursive => Ok(()),
+                _ => tree.set_acl(at_server(place)?, edit, text),
             })
         }
     }
@@ -115,7 +112,8 @@ fn each(
                 if let Err(error) = listed {
                     errors.say(&error);
                 }
-                waiting.extend(below.into_iter().map(|(name, is_directory)| (place.join(&name), is_directory, depth + 1)));
+                waiting
+                    .extend(below.into_iter().map(|(name, is_directory)| (place.join(&name), is_directory, depth + 1)));
             }
             match change(tree, &place, is_directory) {
                 Ok(()) => errors.has_changed(),

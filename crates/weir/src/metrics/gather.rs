@@ -96,7 +96,11 @@ pub fn page(sources: &Sources) -> String {
 /// The certificate that clients are shown, and who is let in.
 fn security(out: &mut Exposition, figures: &xrootd::Figures) {
     use Kind::{Counter, Gauge};
-    out.family("weir_client_certificate_end_seconds", Gauge, "When the certificate for clients ends, in seconds since 1970");
+    out.family(
+        "weir_client_certificate_end_seconds",
+        Gauge,
+        "When the certificate for clients ends, in seconds since 1970",
+    );
     if let Some(ends) = figures.certificate_ends {
         out.labelled(&[], ends.secs());
     }

@@ -54,7 +54,7 @@ fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Ve
 /// The offer of `mechanisms` in the answer to a login.
 fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
     let mut text = Vec::new();
-    for mechanism in mechanisms {
+    for &mechanism in mechanisms {
         text.extend_from_slice(b"&P=");
         text.extend_from_slice(mechanism.name().as_bytes());
         if mechanism == Mechanism::Ztn {
