@@ -76,8 +76,9 @@ fn take_up(world: &mut World, moments: &[Model], undone: Option<(Pairs, Vec<Both
                 world.log.push(format!("took up moment {at} of {}, undone {}", moments.len(), undone.is_some()));
                 tally.went_back += u64::from(at + 1 < moments.len());
                 tally.kept_more += u64::from(at > 0);
-                let (next, now) = (world.model.next, world.model.now);
-                world.model = Model { next, now, ..moment.clone() };
+                // Clients from after that moment still hold handles. So no other client gets their index.
+                let (next, now, who) = (world.model.next, world.model.now, world.model.who.clone());
+                world.model = Model { next, now, who, ..moment.clone() };
                 world.pairs = pairs;
                 if let Some((_, handles)) = undone {
                     world.handles.clone_from(handles);
