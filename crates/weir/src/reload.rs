@@ -42,7 +42,17 @@ impl Reload {
                 return None;
             }
         };
-        let changes = changes(&self.in_force, &new);
+        let mut changes = changes(&self.in_force, &new);
+        match server.authenticator() {
+            Some(authenticator) => {
+                if let Err(error) = authenticator.reload(new.authentication()) {
+                    tracing::error!("SIGHUP: nothing was changed: cannot use `authentication`: {error}");
+                    return None;
+                }
+            }
+            // Sessions of clients that have shown nothing would go on.
+            None => changes.start_authentication_later(),
+        }
         let in_force = self.in_force.taking_over(&new);
         if in_force.log != self.in_force.log {
             self.logging.set(filter);
@@ -54,6 +64,17 @@ impl Reload {
         self.in_force = in_force;
         tracing::info!("SIGHUP: {}", in_words(&changes));
         Some(&self.in_force)
+    }
+}
+
+impl Changes {
+    /// Clients need not show who they are, which a reload cannot change.
+    fn start_authentication_later(&mut self) {
+        let is_of_it = |name: &&str| name.starts_with("authentication.") || name.starts_with("identity") || *name == "issuer";
+        let (later, now): (Vec<&str>, Vec<&str>) =
+            std::mem::take(&mut self.taken_over).into_iter().partition(is_of_it);
+        self.taken_over = now;
+        self.at_next_start.extend(later);
     }
 }
 

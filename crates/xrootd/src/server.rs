@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
+use authentication::Authenticator;
 use service::{Role, Service, StartError};
 
 use crate::config::{Limits, ServerConfig, Times};
@@ -97,6 +98,12 @@ impl Server {
     /// connections. [`Service::adjust`] does the same for the service.
     pub fn adjust(&self, limits: &Limits, times: Times) {
         self.front.adjust(limits, times);
+    }
+
+    /// What finds out who clients are; `None`: they need not show it.
+    #[must_use]
+    pub fn authenticator(&self) -> Option<&Authenticator> {
+        self.front.config.authenticator.as_deref()
     }
 
     /// Access to the figures, for monitoring.

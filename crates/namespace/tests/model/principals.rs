@@ -91,7 +91,7 @@ pub fn listed(read: &dyn Read, page: usize) -> Vec<(PrincipalKind, String, u32)>
 impl World {
     /// A user or a group. Some users get a name that only groups may have.
     fn any_principal(&mut self, kind: PrincipalKind) -> Named {
-        let names = ["ann", "bob", "atlas", "cms", "cms", "ann", "atlas", "admin", "atlas/prod"];
+        let names = ["ann", "bob", "eve", "atlas", "cms", "lhcb", "ann@cern.ch", "admin", "atlas/prod"];
         (kind, names[self.rng.random_range(0..names.len())].to_owned())
     }
 
@@ -106,7 +106,12 @@ impl World {
         let parsed = |named: &Named| PrincipalName::parse(PrincipalKind::Group, &named.1).unwrap();
         if self.rng.random_ratio(1, 3) {
             let kind = self.any_kind();
-            let (from, to) = (self.any_principal(kind), self.any_principal(kind));
+            let (mut from, to) = (self.any_principal(kind), self.any_principal(kind));
+            // Somebody who has a name, more often than chance would.
+            let there: Vec<&Named> = self.model.principals.numbers.keys().filter(|named| named.0 == kind).collect();
+            if !there.is_empty() && self.rng.random_ratio(2, 3) {
+                from = there[self.rng.random_range(0..there.len())].clone();
+            }
             self.say(format!("user {} renames {from:?} to {to:?}", user.id));
             let real = self.change(&user, ns::RenamePrincipal { kind, from: parsed(&from), to: parsed(&to) })?;
             let model = self.model.principals.rename(&user, &from, &to);
