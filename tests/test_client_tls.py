@@ -1,5 +1,7 @@
 """weir's own client over TLS, with weir's servers and a stock xrootd: what it encrypts, whom it trusts, and what it shows of its user."""
 
+# ruff: noqa: F811 (the fixtures of another file)
+
 import os
 import pwd
 import socket
@@ -17,8 +19,8 @@ from content import MIB, write
 from harness import WEIR_BIN, Xrootd, weir
 from proxy import DOWN, UP, Proxy
 from raw import AUTH, LOGIN, OK, PROTOCOL, STAT
-from test_tls import Authority, authority, secure, served, trusting  # noqa: F401 (fixtures)
 from test_third_party import digest
+from test_tls import Authority, authority, secure, served, trusting  # noqa: F401 (fixtures)
 
 HAVE_TLS, GOTO_TLS, IS_SERVER = 0x80000000, 0x40000000, 1
 TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzZWNyZXQifQ.c2VjcmV0"
@@ -108,7 +110,7 @@ def test_a_server_without_tls_is_refused(own_node, tmp_path):
     assert ok("ls", f"{plain(node)}//") == ""
 
 
-def test_only_the_right_server_is_trusted(served, authority, own_node, tmp_path, monkeypatch):  # noqa: F811
+def test_only_the_right_server_is_trusted(served, authority, own_node, tmp_path, monkeypatch):
     node = served()
     # Nobody has said that this authority is to be trusted.
     assert "X509_CERT_DIR" in fails("ls", f"{secure(node)}//")
@@ -144,7 +146,9 @@ def test_a_revoked_certificate_is_refused(own_node, tmp_path, monkeypatch):
     ok("ls", f"{secure(stolen)}//")
     (site.home / "index.txt").write_text("")
     (site.home / "number").write_text("01\n")
-    (site.home / "ca.cnf").write_text("[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=30\n")
+    (site.home / "ca.cnf").write_text(
+        "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=30\n"
+    )
     by = ["-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key"]
     site.openssl("ca", *by, "-revoke", "stolen.pem")
     [listed] = [path.name.removesuffix(".0") for path in site.trusted.iterdir()]
@@ -176,7 +180,7 @@ def test_a_copy_survives_the_death_of_its_server(served, trusting, tmp_path, way
     assert digest(back) == digest(source)
 
 
-def test_a_cluster_keeps_tls_over_its_redirects(base, authority, tmp_path, monkeypatch):  # noqa: F811
+def test_a_cluster_keeps_tls_over_its_redirects(base, authority, tmp_path, monkeypatch):
     monkeypatch.setenv("X509_CERT_DIR", str(authority.trusted))
     hosts = ",".join(f"IP:127.0.0.{number}" for number in range(1, 5))
     certificate, key = authority.issue("cluster", f"DNS:localhost,{hosts}")
@@ -203,12 +207,11 @@ def test_a_cluster_keeps_tls_over_its_redirects(base, authority, tmp_path, monke
         assert "elsewhere.example.org" in fails("cp", "--force", f"{url}//file", back)
 
 
-def test_servers_copy_among_themselves_over_tls(own_node, authority, trusting, tmp_path):  # noqa: F811
+def test_servers_copy_among_themselves_over_tls(own_node, authority, trusting, tmp_path):
     certificate, key = authority.issue("copying")
     config = tmp_path / "weir.toml"
-    config.write_text(
-        f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login"]\nthird_party_copy = true\nthird_party_sources = ["*"]\n'
-    )
+    tls = f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login"]\n'
+    config.write_text(f'{tls}third_party_copy = true\nthird_party_sources = ["*"]\n')
     one, other = own_node("--config", str(config)), own_node("--config", str(config))
     source, back = write(tmp_path / "source", "third party", 9 * MIB), tmp_path / "back"
     ok("cp", source, f"{secure(one)}//file")
@@ -224,7 +227,7 @@ def test_servers_copy_among_themselves_over_tls(own_node, authority, trusting, t
 class SecureXrootd(Xrootd):
     """A stock xrootd with TLS."""
 
-    def __init__(self, home: Path, authority: Authority, required: str, more: str = ""):  # noqa: F811
+    def __init__(self, home: Path, authority: Authority, required: str, more: str = ""):
         super().__init__(home)
         keys = home / "keys"
         keys.mkdir(parents=True)
@@ -260,7 +263,7 @@ def at_stock(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("required", ["none", "login", "session", "data", "all"])
-def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):  # noqa: F811
+def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):
     with SecureXrootd(base / f"stock-{required}", authority, required) as server:
         at_stock(secure(server), tmp_path)
         (tmp_path / "again").mkdir()
@@ -269,7 +272,7 @@ def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):
 
 @pytest.mark.parametrize("method", ["unix", "host"])
 @pytest.mark.parametrize("required", ["none", "all"])
-def test_a_stock_server_that_wants_to_know_the_user(base, authority, trusting, tmp_path, required, method, monkeypatch):  # noqa: F811
+def test_a_stock_server_that_wants_to_know_the_user(base, authority, trusting, tmp_path, required, method, monkeypatch):
     more = f"xrootd.seclib libXrdSec.so\nsec.protocol {method}\nsec.protbind * only {method}\n"
     with SecureXrootd(base / f"known-{required}-{method}", authority, required, more) as server:
         at_stock(secure(server), tmp_path)
@@ -345,7 +348,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("methods", [b"&P=ztn,0:4096:&P=unix\0", b"&P=unix\0", b"&P=host\0"])
-def test_credentials_are_those_of_the_stock_client(authority, trusting, tmp_path, monkeypatch, methods):  # noqa: F811
+def test_credentials_are_those_of_the_stock_client(authority, trusting, tmp_path, monkeypatch, methods):
     monkeypatch.setenv("BEARER_TOKEN", f" {TOKEN}\n")
     with Asking(methods, authority.issue("asking")) as server:
         run(["xrdfs", f"roots://localhost:{server.port}", "stat", "/file"]).ok()
@@ -360,7 +363,7 @@ def test_credentials_are_those_of_the_stock_client(authority, trusting, tmp_path
         assert stock == own
 
 
-def test_tokens_are_found_where_tools_leave_them(authority, trusting, tmp_path, monkeypatch):  # noqa: F811
+def test_tokens_are_found_where_tools_leave_them(authority, trusting, tmp_path, monkeypatch):
     for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     with Asking(b"&P=ztn,0:4096:\0", authority.issue("finding")) as server:
@@ -397,7 +400,7 @@ def test_a_token_is_not_sent_in_the_clear(monkeypatch):
         assert "roots://" in why and TOKEN not in why and not server.shown, why
 
 
-def test_a_server_that_keeps_silent_in_tls_is_given_up(authority, trusting):  # noqa: F811
+def test_a_server_that_keeps_silent_in_tls_is_given_up(authority, trusting):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

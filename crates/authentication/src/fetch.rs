@@ -180,7 +180,13 @@ pub(crate) fn fetch(authorities: &Authorities, issuer: &IssuerUrl, times: FetchT
     Err(FetchError::Steps { issuer: issuer.clone(), steps })
 }
 
-fn keys(trust: &Trust, issuer: &IssuerUrl, url: &str, times: FetchTimes, deadline: Instant) -> Result<Fetched, FetchProblem> {
+fn keys(
+    trust: &Trust,
+    issuer: &IssuerUrl,
+    url: &str,
+    times: FetchTimes,
+    deadline: Instant,
+) -> Result<Fetched, FetchProblem> {
     let document = get(trust, url, JWKS_BYTES_MAX, times.connect, deadline)?;
     let keys = KeySet::parse(&document, issuer)?;
     Ok(Fetched { keys, document })

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use identity::{CacheTimes, CacheTimesError, FetchNumber, Issuer, IssuerUrl, Issuers, KeyAnswer, KeyCache, KeyRefusal, KeySet};
+use identity::{
+    CacheTimes, CacheTimesError, FetchNumber, Issuer, IssuerUrl, Issuers, KeyAnswer, KeyCache, KeyRefusal, KeySet,
+};
 use parking_lot::{Condvar, Mutex};
 use tls::{TrustError, TrustSource};
 
@@ -284,7 +286,10 @@ impl IssuerKeys {
         let (state, now) = (self.state.lock(), self.now());
         let one = |(issuer, known): (&IssuerUrl, &Known)| IssuerStatus {
             issuer: issuer.clone(),
-            keys: known.keys.map_or(0, |(_, count)| count),
+            keys: known
+                .keys
+                .filter(|(fetched, _)| now.saturating_sub(*fetched) < self.keep)
+                .map_or(0, |(_, count)| count),
             keys_age: known.keys.map(|(fetched, _)| now.saturating_sub(fetched)),
             fetches_succeeded: known.succeeded,
             fetches_failed: known.failed,

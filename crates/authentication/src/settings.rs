@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use identity::{
-    CacheTimes, CacheTimesError, IssuerError, IssuerSettings, Issuers, MappingError, MappingRules, MappingSettings, RuleSettings,
+    CacheTimes, CacheTimesError, IssuerError, IssuerSettings, Issuers, MappingError, MappingRules, MappingSettings,
+    RuleSettings,
 };
 use tls::{TrustError, TrustSource};
 

@@ -58,9 +58,8 @@ impl Service {
             let kind = if is_group { PrincipalKind::Group } else { PrincipalKind::User };
             self.principal_called(kind, name).ok()
         };
-        let wrong = |error: AclTextError| {
-            Error::new(ErrorCode::Invalid, format!("Cannot change the ACL of {path}: {error}"))
-        };
+        let wrong =
+            |error: AclTextError| Error::new(ErrorCode::Invalid, format!("Cannot change the ACL of {path}: {error}"));
         let unless_empty = |entries: Vec<_>, edit: fn(Vec<_>) -> AclEdit| (!entries.is_empty()).then(|| edit(entries));
         let (access, default) = match change {
             AclChange::Replace | AclChange::Modify => {

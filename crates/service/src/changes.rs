@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use namespace::{
-    Chmod, Chown, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
-    Rmdir, SetAcl, Sums, Symlink, USUAL_MODE, Utimes,
+    Chmod, Chown, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny,
+    Rename, Rmdir, SetAcl, Sums, Symlink, USUAL_MODE, Utimes,
 };
 use types::striping::StripedOpenWrite;
 use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, PrincipalId, RequestNumber, Timestamp};

@@ -123,12 +123,7 @@ impl Service {
     }
 
     /// Verifies the permission to create the file on this disk server.
-    fn grant_of(
-        &self,
-        disk: &Arc<DiskServer>,
-        path: &NsPath,
-        capability: Option<&[u8]>,
-    ) -> Result<WriteGrant, Error> {
+    fn grant_of(&self, disk: &Arc<DiskServer>, path: &NsPath, capability: Option<&[u8]>) -> Result<WriteGrant, Error> {
         let Some(capability) = capability else { return Err(to_manager(disk)) };
         match disk.verify(capability, path, None) {
             Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),

@@ -165,6 +165,7 @@ impl Service {
 }
 
 fn parsed(kind: PrincipalKind, text: &str) -> Result<(PrincipalKind, PrincipalName), Error> {
-    let name = PrincipalName::parse(kind, text).map_err(|error| Error::new(types::ErrorCode::Invalid, error.to_string()))?;
+    let name =
+        PrincipalName::parse(kind, text).map_err(|error| Error::new(types::ErrorCode::Invalid, error.to_string()))?;
     Ok((kind, name))
 }

@@ -70,9 +70,9 @@ impl Reload {
 impl Changes {
     /// Clients need not show who they are, which a reload cannot change.
     fn start_authentication_later(&mut self) {
-        let is_of_it = |name: &&str| name.starts_with("authentication.") || name.starts_with("identity") || *name == "issuer";
-        let (later, now): (Vec<&str>, Vec<&str>) =
-            std::mem::take(&mut self.taken_over).into_iter().partition(is_of_it);
+        let is_of_it =
+            |name: &&str| name.starts_with("authentication.") || name.starts_with("identity") || *name == "issuer";
+        let (later, now): (Vec<&str>, Vec<&str>) = std::mem::take(&mut self.taken_over).into_iter().partition(is_of_it);
         self.taken_over = now;
         self.at_next_start.extend(later);
     }

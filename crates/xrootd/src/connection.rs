@@ -456,7 +456,9 @@ fn ended_by_us(stop: &Stop) -> Option<Ended> {
         Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
         Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
         Stop::Gone => None,
-        Stop::Wire(_) | Stop::OutOfStep(_) | Stop::BadCredentials(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => Some(Ended::BadInput),
+        Stop::Wire(_) | Stop::OutOfStep(_) | Stop::BadCredentials(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => {
+            Some(Ended::BadInput)
+        }
     }
 }
 

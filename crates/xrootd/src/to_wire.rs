@@ -153,4 +153,3 @@ pub(crate) fn stat_reply(service: &Service, stat: &Stat) -> StatReply {
     };
     StatReply { id: stat.ino.0, size: stat.len, flags, mtime: stat.mtime.secs(), extra: Some(extra) }
 }
-

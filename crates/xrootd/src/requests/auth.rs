@@ -36,7 +36,9 @@ enum Refused {
     NotOffered(String),
     #[error("the credential is not one for `{0}`")]
     Malformed(&'static str),
-    #[error("the client asks for the issuers that are trusted here, instead of showing a token; get one first, and see BEARER_TOKEN")]
+    #[error(
+        "the client asks for the issuers that are trusted here, instead of showing a token; get one first, and see BEARER_TOKEN"
+    )]
     AsksForIssuers,
     #[error(transparent)]
     Authentication(#[from] AuthenticationError),
@@ -79,7 +81,10 @@ impl Connection {
         if !usable(authenticator, peer, true).is_empty() {
             return Err(tls_required("This server takes credentials"));
         }
-        let text = format!("Clients at {} cannot show here who they are: the server offers them no mechanism", peer.to_canonical());
+        let text = format!(
+            "Clients at {} cannot show here who they are: the server offers them no mechanism",
+            peer.to_canonical()
+        );
         Err(RequestError::new(ErrorNumber::NOT_AUTHORIZED, text))
     }
 
@@ -202,7 +207,8 @@ fn token_of(credential: &[u8]) -> Result<&[u8], Refused> {
     }
     let [_, _, high, low, rest @ ..] = rest else { return Err(malformed()) };
     let len = usize::from(u16::from_be_bytes([*high, *low]));
-    let (token, nul) = rest.get(..len).and_then(|text| text.split_at_checked(len.checked_sub(1)?)).ok_or_else(malformed)?;
+    let (token, nul) =
+        rest.get(..len).and_then(|text| text.split_at_checked(len.checked_sub(1)?)).ok_or_else(malformed)?;
     if nul != [0] || token.is_empty() || token.len() > TOKEN_BYTES_MAX || token.contains(&0) {
         return Err(malformed());
     }

@@ -77,10 +77,11 @@ fn change_of(service: &Service, target: &PathArg, given: Option<&[u8]>) -> Resul
         Some(b"setacl") => {
             let path = parse_path(&target.path)?;
             let edit = target.get(b"weir.edit").unwrap_or_default();
-            let (_, change) = AclChange::ALL.into_iter().find(|(name, _)| name.as_bytes() == edit).ok_or_else(|| {
-                let text = "Cannot change the ACL: weir.edit is replace, modify, remove, clear or clear-default";
-                RequestError::new(ErrorNumber::ARG_INVALID, text)
-            })?;
+            let (_, change) =
+                AclChange::ALL.into_iter().find(|(name, _)| name.as_bytes() == edit).ok_or_else(|| {
+                    let text = "Cannot change the ACL: weir.edit is replace, modify, remove, clear or clear-default";
+                    RequestError::new(ErrorNumber::ARG_INVALID, text)
+                })?;
             Ok(Change::SetAcl(service.acl_edit(path, change, text_of(given.unwrap_or_default())?)?))
         }
         // Completes a striped file after its stripe units have been closed.
