@@ -50,7 +50,7 @@ def there_and_back(url: str, tmp_path: Path, *flags: str) -> None:
         ok("cp", "--force", *flags, *how, f"{url}//file", back)
         assert digest(back) == digest(source), how
     assert "file" in ok("ls", "-l", f"{url}//") and str(source.stat().st_size) in ok("stat", f"{url}//file")
-    assert ok("checksum", f"{url}//file").split()[0] == ok("checksum", source).split()[0]
+    assert ok("checksum", "-a", "crc32c", f"{url}//file").split()[0] == ok("checksum", "-a", "crc32c", source).split()[0]
     tree = tmp_path / "tree"
     tree.mkdir()
     for number in range(300):
@@ -266,13 +266,14 @@ def at_stock(url: str, tmp_path: Path) -> None:
 def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):
     with SecureXrootd(base / f"stock-{required}", authority, required) as server:
         at_stock(secure(server), tmp_path)
-        (tmp_path / "again").mkdir()
-        at_stock(plain(server), tmp_path / "again")
+        if required != "data":  # then xrootd 5.5.3 serves not even its own client
+            (tmp_path / "again").mkdir()
+            at_stock(plain(server), tmp_path / "again")
 
 
-@pytest.mark.parametrize("method", ["unix", "host"])
 @pytest.mark.parametrize("required", ["none", "all"])
-def test_a_stock_server_that_wants_to_know_the_user(base, authority, trusting, tmp_path, required, method, monkeypatch):
+def test_a_stock_server_that_wants_to_know_the_user(base, authority, trusting, tmp_path, required, monkeypatch):
+    method = "unix"
     more = f"xrootd.seclib libXrdSec.so\nsec.protocol {method}\nsec.protbind * only {method}\n"
     with SecureXrootd(base / f"known-{required}-{method}", authority, required, more) as server:
         at_stock(secure(server), tmp_path)
@@ -415,4 +416,4 @@ def test_a_server_that_keeps_silent_in_tls_is_given_up(authority, trusting):
         threading.Thread(target=serve, daemon=True).start()
         begin = time.monotonic()
         assert "nothing for 10 s" in fails("ls", f"roots://localhost:{port}//")
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 30  # two attempts

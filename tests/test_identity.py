@@ -11,6 +11,7 @@ import raw
 from authority import Authority
 from clients import run
 from content import write
+from harness import WEIR_BIN
 from issuer import AUDIENCE, Issuer, encoded
 
 RIGHTS = "storage.read:/ storage.modify:/"
@@ -133,7 +134,7 @@ def test_listings_show_names(users, tmp_path):
     _, ana, _ = users
     ana.put(write(tmp_path / "source", "ana", 1000), "/shared/file").ok()
     shown = ana.fs("stat", "/shared/file").ok().out
-    assert "Owner:   ana" in shown, shown
+    assert "Owner:  ana" in shown, shown
 
 
 def refusals(node, issuer, authority, tmp_path):
@@ -153,8 +154,8 @@ def refusals(node, issuer, authority, tmp_path):
         "another issuer": (issuer.signed(header, {**content, "iss": "https://other.example"}, key), "other.example"),
         "unknown key": (issuer.signed({**header, "kid": "second"}, content, key), "second"),
         "changed": (f"{head}.{other}.{signature}", "signature"),
-        "no algorithm": (f"{nobody}.{body}.", "algorithm"),
-        "symmetric": (f"{secret}.{body}.{encoded(bytes(32))}", "algorithm"),
+        "no algorithm": (f"{nobody}.{body}.", "not signed"),
+        "symmetric": (f"{secret}.{body}.{encoded(bytes(32))}", "shared secret"),
         "no token": ("nonsense", "token"),
     }
 
@@ -187,7 +188,7 @@ def test_nothing_is_done_for_who_shows_no_token(node, issuer):
         raw.Raw(node.port)
     silent = raw.Raw(node.port, login=False)
     silent.handshake()
-    for request in (raw.STAT, raw.DIRLIST, raw.RM, raw.MKDIR, raw.OPEN, raw.QUERY, raw.LOCATE, raw.FATTR, raw.ENDSESS, raw.SET):
+    for request in (raw.STAT, raw.DIRLIST, raw.RM, raw.MKDIR, raw.OPEN, raw.QUERY, raw.LOCATE, raw.SET):
         answer = silent.request(request, bytes(16), b"/")
         assert answer.error == raw.INVALID_REQUEST, (request, answer)
 
@@ -212,7 +213,8 @@ def unix(node, user: str, group: str = "") -> raw.Raw:
     return client
 
 
-LOCAL = '[[identity]]\nlocal_user = "keeper"\nprincipal = "admin"\n[[identity]]\nlocal_user = "*"\nprincipal = "{user}"\n'
+RULE = '[[identity]]\nlocal_user = "{}"\nprincipal = "{}"\n'
+LOCAL = "".join(RULE.format(*rule) for rule in (("root", "robot"), ("keeper", "admin"), ("*", "{user}")))
 
 
 @pytest.fixture
@@ -293,3 +295,18 @@ def test_half_credentials_harm_nobody(served, issuer):
                 answer = client.recv(4096)
                 assert struct.unpack(">H", answer[2:4])[0] == raw.ERROR, (credential, answer)
     User(node, issuer.token("ana")).fs("stat", "/").ok()
+
+
+def test_a_session_is_encrypted_after_the_user_is_known(own_node, authority, tmp_path, monkeypatch):
+    """Stock clients show who they are before TLS begins, where only the session requires it."""
+    monkeypatch.setenv("X509_CERT_DIR", str(authority.trusted))
+    certificate, key = authority.issue(tmp_path.name)
+    config = tmp_path / "weir.toml"
+    config.write_text(
+        f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["session"]\nauthentication.mechanisms = ["unix"]\n{LOCAL}'
+    )
+    node = own_node("--config", str(config))
+    url = f"root://localhost:{node.port}"
+    run(["env", "XrdSecPROTOCOL=unix", "xrdfs", url, "ls", "/"]).ok()
+    weir_ls = run(["env", "XrdSecPROTOCOL=unix", WEIR_BIN, "ls", f"{url}//"])
+    assert weir_ls.code == 0, weir_ls

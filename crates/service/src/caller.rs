@@ -37,7 +37,13 @@ impl Principal {
     /// A client that has not yet shown who it is. It owns nothing, is in no group, and changes nothing.
     #[must_use]
     pub fn nobody() -> Self {
-        Self { id: PrincipalId(u32::MAX), groups: Arc::from([]), rights: Rights::ReadOnly, limits: None, name: None }
+        Self {
+            id: PrincipalId(u32::MAX),
+            groups: Arc::from([]),
+            rights: Rights::ReadOnly,
+            limits: None,
+            name: Some("nobody".into()),
+        }
     }
 
     /// The administrator, who passes all permission checks.
@@ -89,11 +95,12 @@ impl Caller {
         Self { client: ClientIdentity { principal: self.principal, ..client }, ..self.clone() }
     }
 
-    /// The same caller, as the principal that a capability names. A disk server knows its clients by nothing else: the
-    /// manager has authenticated them.
+    /// The same caller, as the principal that a capability names. A disk server knows its
+    /// clients by nothing else: the manager has found out who they are, and what they may.
     #[must_use]
     pub(crate) fn with_capability_of(&self, principal: PrincipalId) -> Self {
-        Self { principal, client: ClientIdentity { principal, ..self.client.clone() }, ..self.clone() }
+        let client = ClientIdentity { principal, ..self.client.clone() };
+        Self { principal, client, name: None, ..self.clone() }
     }
 
     /// The actor that the namespace checks permissions for.

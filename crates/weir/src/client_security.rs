@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use authentication::{Authenticator, Mechanism, Refresher, SystemClock};
 use config::Config;
+use service::{Principal, Rights};
 use tls::{CertificateFiles, ServerCertificate, TlsRequired};
 use xrootd::TlsConfig;
 
@@ -58,7 +59,8 @@ impl ClientSecurity {
     pub(crate) fn give_to(&self, server: &mut xrootd::ServerConfig, is_disk_server: bool) {
         server.tls.clone_from(&self.tls);
         if is_disk_server && self.authenticator.is_some() {
-            server.principal = service::Principal::nobody();
+            // Their rights are those of their capabilities.
+            server.principal = Principal { rights: Rights::Full, ..Principal::nobody() };
         } else {
             server.authenticator.clone_from(&self.authenticator);
         }

@@ -437,8 +437,22 @@ pub enum AclCommand {
 
 /// Arguments of `weir acl set`.
 #[derive(Args, Debug, Clone)]
-#[group(id = "edit", required = true, multiple = false, args = ["modify", "remove", "replace", "clear", "clear_default"])]
 pub struct AclSetArgs {
+    /// The change.
+    #[command(flatten)]
+    pub edit: AclEditArgs,
+    /// Also everything below directories. Files get no default entries.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// The files and directories: `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
+    pub places: Vec<String>,
+}
+
+/// A change of ACLs.
+#[derive(Args, Debug, Clone)]
+#[group(required = true, multiple = false)]
+pub struct AclEditArgs {
     /// Set these entries, and keep the others: user:ana:rw-,default:group:atlas:r-x.
     #[arg(short, long, value_name = "ENTRIES")]
     pub modify: Option<String>,
@@ -454,12 +468,6 @@ pub struct AclSetArgs {
     /// Remove the default ACL.
     #[arg(short = 'k', long)]
     pub clear_default: bool,
-    /// Also everything below directories. Files get no default entries.
-    #[arg(short = 'R', long)]
-    pub recursive: bool,
-    /// The files and directories: `root://HOST[:PORT]//PATH`.
-    #[arg(required = true, value_name = "PATH")]
-    pub places: Vec<String>,
 }
 
 /// Arguments of `weir xattr`.

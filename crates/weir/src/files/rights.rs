@@ -7,7 +7,7 @@ use super::errors::Errors;
 use super::names::places;
 use super::output::Output;
 use super::show::printable;
-use crate::cli::{AclCommand, AclSetArgs, ChownArgs};
+use crate::cli::{AclCommand, AclEditArgs, AclSetArgs, ChownArgs};
 
 /// Deepest level of directories to enter.
 const DEPTH_MAX: usize = 256;
@@ -56,7 +56,7 @@ pub fn acl(tree: &mut Tree, command: &AclCommand, out: &mut Output, errors: &mut
 }
 
 fn edit_of(args: &AclSetArgs) -> (&'static str, &str) {
-    let AclSetArgs { modify, remove, replace, clear, .. } = args;
+    let AclEditArgs { modify, remove, replace, clear, .. } = &args.edit;
     match (modify, remove, replace) {
         (Some(entries), _, _) => ("modify", entries),
         (_, Some(names), _) => ("remove", names),

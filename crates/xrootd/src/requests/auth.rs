@@ -69,12 +69,12 @@ fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
 
 impl Connection {
     /// What the answer to login offers the client to show who it is. Nothing: it need not.
-    pub(crate) fn offered(&self, will_be_encrypted: bool) -> Result<Vec<u8>, RequestError> {
+    pub(crate) fn offered(&self) -> Result<Vec<u8>, RequestError> {
         let Some(authenticator) = self.front.config.authenticator.as_ref().filter(|_| !self.logged_in) else {
             return Ok(Vec::new());
         };
         let peer = self.session.peer.ip();
-        let mechanisms = usable(authenticator, peer, will_be_encrypted);
+        let mechanisms = usable(authenticator, peer, self.out.is_encrypted());
         if !mechanisms.is_empty() {
             return Ok(offer(&mechanisms));
         }
@@ -115,7 +115,9 @@ impl Connection {
                 if let Err(request_error) = self.admit(authenticated, client) {
                     return Ok(Err(request_error));
                 }
-                Ok(self.ok(stream, |_| ()))
+                let _ = self.ok(stream, |_| ());
+                self.seal_session()?;
+                Ok(Ok(()))
             }
             Err(why) => self.refuse_credential(stream, r, &why),
         }

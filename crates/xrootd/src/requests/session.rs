@@ -66,7 +66,7 @@ impl Connection {
         if begins.as_ref().is_some_and(|tls| tls.required.login || !self.is_tls_able) {
             return Ok(Err(tls_required("This server takes logins")));
         }
-        let methods = match self.offered(self.out.is_encrypted() || begins.is_some()) {
+        let methods = match self.offered() {
             Ok(methods) => methods,
             Err(request_error) => return Ok(Err(request_error)),
         };
@@ -80,12 +80,22 @@ impl Connection {
         } else {
             self.expect_credential(client);
         }
+        let is_in = methods.is_empty();
         let reply = LoginReply { session: self.session.id, methods };
         let _ = self.ok(stream, |out| reply.encode(out));
-        if let Some(tls) = begins {
+        // Otherwise the client shows first who it is, as at the stock server (`logLogin` in XrdXrootdXeq.cc).
+        if let Some(tls) = begins.filter(|_| is_in) {
             self.start_tls(&tls.certificate)?;
         }
         Ok(Ok(()))
+    }
+
+    /// After the login and all that belongs to it: TLS for the rest of the session, if that is required.
+    pub(crate) fn seal_session(&mut self) -> Result<(), Stop> {
+        match self.front.config.tls.clone() {
+            Some(tls) if tls.required.session && !self.out.is_encrypted() => self.start_tls(&tls.certificate),
+            _ => Ok(()),
+        }
     }
 
     /// The session begins, or goes on as another client of its principal.
