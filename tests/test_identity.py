@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import socket
 import struct
 import time
@@ -11,7 +12,7 @@ import raw
 from authority import Authority
 from clients import run
 from content import write
-from harness import WEIR_BIN
+from harness import WEIR_BIN, weir
 from issuer import AUDIENCE, Issuer, encoded
 
 RIGHTS = "storage.read:/ storage.modify:/"
@@ -310,3 +311,77 @@ def test_a_session_is_encrypted_after_the_user_is_known(own_node, authority, tmp
     run(["env", "XrdSecPROTOCOL=unix", "xrdfs", url, "ls", "/"]).ok()
     weir_ls = run(["env", "XrdSecPROTOCOL=unix", WEIR_BIN, "ls", f"{url}//"])
     assert weir_ls.code == 0, weir_ls
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "code"), [('["ztn"]', 0), ('["unix", "ztn"]', 0), ('["unix"]', 7), ('["unix", "host"]', 7), ("[]", 7)]
+)
+def test_a_node_listens_on_the_network_only_if_clients_prove_who_they_are(authority, issuer, tmp_path, mechanisms, code):
+    certificate, key = authority.issue(tmp_path.name)
+    config = tmp_path / "weir.toml"
+    config.write_text(
+        f'listen = "0.0.0.0:0"\ntls.certificate = "{certificate}"\ntls.key = "{key}"\nauthentication.mechanisms = {mechanisms}\n'
+        f'authentication.ca = "{authority.home / "ca.pem"}"\n{LOCAL}'
+        f'[[issuer]]\nurl = "{issuer.url}"\nbase_paths = ["/"]\naudiences = ["a"]\n'
+    )
+    done = weir("serve", "--check", "--config", str(config), "--data", str(tmp_path / "data"))
+    assert done.returncode == code, done
+    assert code == 0 or "authentication.mechanisms" in done.stderr, done
+
+
+ISSUER = '[[issuer]]\nurl = "https://a.example"\nbase_paths = ["/"]\naudiences = ["a"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('authentication.mechanisms = ["gsi"]', "gsi"),
+        ('authentication.mechanisms = ["ztn"]', "[[issuer]]"),
+        (f'authentication.mechanisms = ["ztn"]\nidentity_default = "x"\n{ISSUER}', "tls.certificate"),
+        ('authentication.mechanisms = ["unix"]', "[[identity]]"),
+        ('authentication.mechanisms = ["unix"]\n[[identity]]\nlocal_user = "*"\nprincipal = "{host}"', "host"),
+        ('authentication.mechanisms = ["unix"]\nidentity_default = "x"\n[[identity]]\nissuer = "https://a"\nprincipal = "x"', "https://a"),
+        ('authentication.trusted_networks = ["10.0.0.0/99"]', "10.0.0.0/99"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told(tmp_path, text, why):
+    config = tmp_path / "weir.toml"
+    config.write_text(text + "\n")
+    done = weir("serve", "--check", "--config", str(config), "--data", str(tmp_path / "data"))
+    assert done.returncode == 2 and why in done.stderr, done
+
+
+def test_a_reload_takes_over_rules_and_issuers(local_node, tmp_path):
+    config = tmp_path / "weir.toml"
+    refused = '[[identity]]\nlocal_user = "eve"\nrefuse = true\n'
+    with unix(local_node, "eve"):
+        pass
+    config.write_text(config.read_text().replace("\n", f"\n{refused}", 1))
+    done = weir("reload", "--data", str(local_node.data))
+    assert done.returncode == 0, done
+    end = time.monotonic() + 20
+    while "taken over" not in local_node.log.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    client = raw.Raw(local_node.port, login=False)
+    client.handshake()
+    client.request(raw.LOGIN, struct.pack(">i8sBBBB", 7, b"eve", 0, 0, 5, 0))
+    assert client.request(raw.AUTH, bytes(12) + b"unix", b"unix\0eve\0").error is not None
+    with unix(local_node, "ana"):
+        pass
+
+
+def test_a_token_that_ends_begins_nothing_more(served, issuer):
+    """The connection stays, and so do open files."""
+    node = served()
+    from XRootD import client as xrootd
+
+    os.environ["BEARER_TOKEN"] = issuer.token("keeper", seconds=4)
+    try:
+        fs = xrootd.FileSystem(node.secure)
+        assert fs.stat("/")[0].ok
+        time.sleep(5)
+        status, _ = fs.stat("/")
+        assert not status.ok and "ended" in status.message, status
+    finally:
+        del os.environ["BEARER_TOKEN"]

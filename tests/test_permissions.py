@@ -216,3 +216,36 @@ def test_identities_are_listed(site):
     back = weir("identity", "rename", "anna", "ana", "--data", str(site.data))
     assert back.returncode == 0, back
     assert "Owner:  ana" in site.fs("keeper", "stat", "/renamed").ok().out
+
+
+def test_a_scope_ends_where_links_and_dots_lead_out(site):
+    """`reads` may read below /m, and everything there is open to all."""
+    site.fresh()
+    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/out/side").ok()
+    site.put("keeper", "/out/side/file").ok()
+    for name, target in (("absolute", "/out/side"), ("relative", "../out/side"), ("inside", "d")):
+        site.fs("keeper", "rm", f"/m/{name}")
+        site.weir("keeper", "ln", "-s", target, f"{site.url}//m/{name}").ok()
+    for path in ("/out/side/file", "/m/absolute/file", "/m/relative/file", "/m/../out/side/file", "/mm", "/m/absolute/gone"):
+        for arguments in (["stat", path], ["cat", path], ["query", "checksum", path]):
+            refused = site.fs("reads", *arguments)
+            assert refused.code != 0, (path, refused)
+            assert "not found" not in (refused.out + refused.err).lower() or ".." in path, (path, refused)
+    site.fs("reads", "stat", "/m/inside/f").ok()
+    site.fs("keeper", "stat", "/m/absolute/file").ok()
+
+
+def test_inherited_acls_let_a_group_share(site):
+    site.fs("keeper", "rmdir", "/m/share")
+    site.fs("keeper", "mkdir", "-p", "-mrwxr-x---", "/m/share").ok()
+    site.fs("keeper", "rm", "/m/share/one")
+    url = f"{site.url}//m/share"
+    site.weir("keeper", "acl", "set", "-m", "group:cms:rwx,default:group:cms:rw-", url).ok()
+    assert "default:group:cms:rw-" in site.weir("keeper", "acl", "get", url).ok().out
+    site.put("gus", "/m/share/one").ok()
+    site.fs("gus", "stat", "/m/share/one").ok()
+    assert site.fs("otto", "stat", "/m/share/one").code != 0
+    site.weir("keeper", "acl", "set", "-b", url).ok()
+    assert site.fs("gus", "ls", "/m/share").code != 0
+    site.weir("keeper", "acl", "set", "-k", url).ok()
+    assert "default" not in site.weir("keeper", "acl", "get", url).ok().out

@@ -20,13 +20,13 @@ pub enum ClientError {
     #[error("cannot log in at {server}, which offers {reasons}")]
     Authentication { server: Endpoint, reasons: String },
     #[error("{server} is not asked, because the connection would not be safe: {source}{}", advice(source))]
-    Tls { server: Endpoint, source: tls::ChannelError },
+    Tls { server: Endpoint, source: Box<tls::ChannelError> },
     #[error(
         "{server} does not offer TLS, and the address with roots:// asks for it; root:// would send everything in the clear"
     )]
     NoTls { server: Endpoint },
     #[error("{server} speaks TLS, but its certificate cannot be checked: {source}; X509_CERT_DIR can name a directory")]
-    Authorities { server: Endpoint, source: tls::TrustError },
+    Authorities { server: Endpoint, source: Box<tls::TrustError> },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
     #[error("{server} does not have the file any more and refers to another server")]

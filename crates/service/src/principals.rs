@@ -18,19 +18,39 @@ const KEPT_MAX: usize = 16_384;
 
 /// Names that were looked up lately.
 #[derive(Debug, Default)]
-pub(crate) struct KeptNames(Mutex<HashMap<PrincipalId, Arc<str>>>);
+pub(crate) struct KeptNames(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    names: HashMap<PrincipalId, Arc<str>>,
+    /// How often names have changed.
+    changes: u64,
+}
 
 impl KeptNames {
-    fn get(&self, id: PrincipalId) -> Option<Arc<str>> {
-        self.0.lock().get(&id).cloned()
+    /// The name, or the number of changes so far: [`KeptNames::keep`] wants it.
+    fn get(&self, id: PrincipalId) -> Result<Arc<str>, u64> {
+        let kept = self.0.lock();
+        kept.names.get(&id).cloned().ok_or(kept.changes)
     }
 
-    fn keep(&self, id: PrincipalId, name: &Arc<str>) {
+    /// Keeps a name that was read after [`KeptNames::get`], unless it may have changed since.
+    fn keep(&self, id: PrincipalId, name: &Arc<str>, changes: u64) {
         let mut kept = self.0.lock();
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
+        if kept.changes != changes {
+            return;
         }
-        kept.insert(id, Arc::clone(name));
+        if kept.names.len() >= KEPT_MAX {
+            kept.names.clear();
+        }
+        kept.names.insert(id, Arc::clone(name));
+    }
+
+    /// A name has changed.
+    fn forget(&self) {
+        let mut kept = self.0.lock();
+        kept.changes += 1;
+        kept.names.clear();
     }
 }
 
@@ -94,13 +114,14 @@ impl Service {
     /// The name of a user or a group, or its number if it has none.
     #[must_use]
     pub fn shown_principal(&self, id: PrincipalId) -> Arc<str> {
-        if let Some(name) = self.kept_names.get(id) {
-            return name;
-        }
+        let changes = match self.kept_names.get(id) {
+            Ok(name) => return name,
+            Err(changes) => changes,
+        };
         match self.names.read(|read| namespace::name_of(read, id)) {
             Ok(Some((_, name))) => {
                 let name = name.as_str().into();
-                self.kept_names.keep(id, &name);
+                self.kept_names.keep(id, &name, changes);
                 name
             }
             // A server of a cluster has no names, and a namespace that cannot be read says so elsewhere.
@@ -144,7 +165,7 @@ impl Service {
         let op = RenamePrincipal { kind, from: parsed(kind, from)?.1, to: parsed(kind, to)?.1 };
         let done = self.names.change_wait(By::service(), Durability::Synced, op);
         done.map_err(|error| Error::of_namespace(&format_args!("rename the {kind} {from}"), &error))?;
-        self.kept_names.0.lock().clear();
+        self.kept_names.forget();
         Ok(())
     }
 

@@ -35,6 +35,11 @@ impl ClientSecurity {
         Ok(Self { tls, authenticator, _refresher: None })
     }
 
+    /// Whether clients must show who they are.
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.authenticator.is_some()
+    }
+
     /// Begins to fetch the keys of issuers, so that no client waits for them.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use config::Config;
 use config::keys::KEYS;
 
 use crate::cli::ServeArgs;
+use crate::client_security::ClientSecurity;
 use crate::logging::{self, Logging};
 use crate::serve;
 
@@ -45,6 +46,19 @@ impl Reload {
         let mut changes = changes(&self.in_force, &new);
         match server.authenticator() {
             Some(authenticator) => {
+                // What a start would refuse, this refuses too.
+                let security = ClientSecurity::of(&new).and_then(|security| security.address(&new).map(|_| security));
+                let why = match security {
+                    Ok(security) if security.asks_clients() => None,
+                    Ok(_) => {
+                        Some("without `authentication.mechanisms`, everybody would be the administrator".to_owned())
+                    }
+                    Err(failure) => Some(failure.to_string()),
+                };
+                if let Some(why) = why {
+                    tracing::error!("SIGHUP: nothing was changed: {why}");
+                    return None;
+                }
                 if let Err(error) = authenticator.reload(new.authentication()) {
                     tracing::error!("SIGHUP: nothing was changed: cannot use `authentication`: {error}");
                     return None;

@@ -82,6 +82,8 @@ pub(crate) struct Connection {
     pub(crate) is_tls_able: bool,
     /// The client has logged in, and has not yet shown who it is.
     pub(crate) pending: Option<Pending>,
+    /// The number of credentials that were not good.
+    pub(crate) refused: u32,
     /// When its credential ends. Then it can begin nothing any more.
     pub(crate) expires: Option<Timestamp>,
     /// The current request, until it is answered or handed on.
@@ -123,6 +125,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         client_version: 0,
         is_tls_able: false,
         pending: None,
+        refused: 0,
         expires: None,
         began: None,
         complained: Vec::new(),

@@ -90,8 +90,11 @@ impl Session {
         }
         let server = self.server().clone();
         let trust = settings.authorities.trust();
-        let trust = trust.map_err(|source| ClientError::Authorities { server: server.clone(), source })?;
-        let failed = |source| ClientError::Tls { server: server.clone(), source };
+        let trust = trust.map_err(|source| {
+            let (server, source) = (server.clone(), Box::new(source));
+            ClientError::Authorities { server, source }
+        })?;
+        let failed = |source| ClientError::Tls { server: server.clone(), source: Box::new(source) };
         let mut sealed = Sealed::new(&trust, &server.host).map_err(failed)?;
         let mut pace = Pace::new(Instant::now());
         let (mut received, mut out) = (vec![0; INPUT_LEN], Vec::new());

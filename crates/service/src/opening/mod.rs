@@ -236,6 +236,13 @@ impl Service {
         match copy {
             Part::None | Part::Target { .. } => opening.answer(Ok(Copying::No), answer),
             Part::Source { key, dst } => {
+                // The grant lets another server in, which may wait for it already. So the caller's right comes first.
+                let may_read = self
+                    .names
+                    .read(|read| namespace::open_read(read, &caller.actor(), &opening.path, opening.partial).map(drop));
+                if let Err(error) = may_read {
+                    return answer.give(Err(Error::of_namespace(&format_args!("open {}", opening.path), &error)));
+                }
                 let origin = origin_of(caller);
                 self.workers.on_worker(answer, move |answer| {
                     let grant =

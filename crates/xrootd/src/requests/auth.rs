@@ -25,8 +25,6 @@ const TOKEN_BYTES_MAX: usize = 4096;
 pub(crate) struct Pending {
     /// What it says about itself.
     client: ClientIdentity,
-    /// The number of credentials that were not good.
-    refused: u32,
 }
 
 /// Why a client is not who it says.
@@ -90,13 +88,13 @@ impl Connection {
 
     /// The client that has logged in must show who it is before it can do anything.
     pub(crate) fn expect_credential(&mut self, client: ClientIdentity) {
-        self.pending = Some(Pending { client, refused: 0 });
+        self.pending = Some(Pending { client });
     }
 
     /// kXR_auth.
     #[inline(never)] // see `dispatch`
     pub(crate) fn auth(&mut self, stream: StreamId, r: &Auth) -> Result<Result<(), RequestError>, Stop> {
-        let Some(Pending { client, .. }) = &self.pending else {
+        let Some(Pending { client }) = &self.pending else {
             // Like a stock server without authentication.
             if self.front.config.authenticator.is_none() && self.logged_in {
                 return Ok(self.ok(stream, |_| ()));
@@ -167,9 +165,8 @@ impl Connection {
         self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {why}"));
         tracing::debug!(client = %self.session, mechanism = name, reason = %why, "credential refused");
         self.refuse(stream, &RequestError::new(number, format!("Not let in: {why}")));
-        let Some(pending) = &mut self.pending else { return Ok(Ok(())) };
-        pending.refused += 1;
-        if pending.refused >= REFUSALS_MAX { Err(Stop::BadCredentials(pending.refused)) } else { Ok(Ok(())) }
+        self.refused += 1;
+        if self.refused >= REFUSALS_MAX { Err(Stop::BadCredentials(self.refused)) } else { Ok(Ok(())) }
     }
 
     /// The refusal of a request that begins something, after the credential of the session has ended. Open files stay open.
