@@ -232,11 +232,17 @@ class WeirFileSystem(AsyncFileSystem):
 
     def _url(self, path: str) -> str:
         """The address that the client sends."""
+        self._check_tls(path)
         path = self._strip_protocol(path)
         if "?" in cut(path)[0]:
             # Servers take what is behind a `?` for words, so this would mean another file.
             raise ValueError(f"`{path}`: a name with `?` cannot be sent to a server")
         return join(self.hostid, path, "roots" if self.tls else "root")
+
+    def _check_tls(self, path: Any) -> None:
+        """Refuse `roots://` where this file system speaks without TLS, rather than send everything in the clear."""
+        if not self.tls and any(wants_tls(os.fspath(one)) for one in (path if isinstance(path, list) else [path])):
+            raise ValueError(f"`{path}` asks for TLS, and this file system was made without: make it with `tls=True`")
 
     async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
         return await threads.start(asyncio.get_running_loop(), call, *args)
@@ -262,6 +268,7 @@ class WeirFileSystem(AsyncFileSystem):
         return info
 
     def _info_now(self, path: str) -> dict[str, Any]:
+        self._check_tls(path)
         path = self._strip_protocol(path)
         url = self._url(path)
         found = self.pool.stat_of_open(url, FRESH_SECONDS)
@@ -545,6 +552,7 @@ class WeirFileSystem(AsyncFileSystem):
         If its `with` block ends with an error, the file does not become complete, whatever the mode and the compression.
         `encoding`, `errors` and `newline` are for text.
         """
+        self._check_tls(path)
         if "b" not in mode:
             text = {name: kwargs.pop(name) for name in ("encoding", "errors", "newline") if name in kwargs}
             mode = mode.replace("t", "") + "b"

@@ -26,7 +26,7 @@ pub enum TrustError {
     #[error("cannot read the certificates of authorities in {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error(
-        "no certificate of an authority was found in {}: files in PEM form are expected, in a directory with names like 5168735f.0 or ca.pem",
+        "no certificate of an authority was found in {}: files in PEM form are expected, in a directory with names like 5168735f.0 (`openssl rehash` makes them)",
         path.display()
     )]
     Empty { path: PathBuf },

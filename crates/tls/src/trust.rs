@@ -27,7 +27,7 @@ pub enum TrustSource {
     System,
     /// A file with certificates in PEM form.
     File(PathBuf),
-    /// A directory as OpenSSL and grid software use it: certificates in files `HASH.N` and `NAME.pem`, revocation lists in
+    /// A directory as OpenSSL and grid software use it: certificates in files `HASH.N`, revocation lists in
     /// `HASH.rN`.
     Directory(PathBuf),
 }
@@ -128,7 +128,7 @@ impl Found {
             let Some((_, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
             let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let is_list = ending.strip_prefix('r').is_some_and(is_number);
-            if !is_list && !is_number(ending) && ending != "pem" {
+            if !is_list && !is_number(ending) {
                 continue;
             }
             // A link to a file that is gone is no authority, and does not make others unusable.

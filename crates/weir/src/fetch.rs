@@ -35,8 +35,9 @@ impl Fetch {
             recovery_max: Duration::from_secs(60),
             application: "weir-tpc".to_owned(),
             user: "weir".to_owned(),
-            // A client names the source. It must not get this node's own token, or whatever else is secret.
-            credentials: Credentials::only(&[Method::Unix, Method::Host]),
+            // A client names the source. It must not get this node's own token, nor take it for the
+            // user that runs it.
+            credentials: Credentials::only(&[Method::Host]),
             // Also limits where a source may redirect us to.
             reach: AllowedServers::only(move |server| within.has(server)),
             ..Settings::default()

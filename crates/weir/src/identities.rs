@@ -122,7 +122,7 @@ fn test(args: &IdentityTestArgs) -> Result<Exit, Failure> {
 
 fn token_in(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable =
-        |error| Failure::new(Exit::Failed, error).while_doing(&format!("cannot read the token in {}", path.display()));
+        |error| Failure::new(Exit::Failed, error).while_doing(format!("cannot read the token in {}", path.display()));
     let mut token = Vec::new();
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(TOKEN_FILE_MAX).read_to_end(&mut token)

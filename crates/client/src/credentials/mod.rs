@@ -62,7 +62,8 @@ impl Credentials {
     /// Uses the methods that `XrdSecPROTOCOL` names, like the stock client; without it all of them.
     #[must_use]
     pub fn from_environment() -> Self {
-        Self::named_in(std::env::var("XrdSecPROTOCOL").ok().as_deref())
+        // What is no text names no method.
+        Self::named_in(std::env::var_os("XrdSecPROTOCOL").map(|list| list.to_string_lossy().into_owned()).as_deref())
     }
 
     fn named_in(list: Option<&str>) -> Self {

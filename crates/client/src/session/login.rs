@@ -124,14 +124,18 @@ impl Session {
         })?;
         let channel = if self.is_encrypted() { Channel::Encrypted } else { Channel::Clear };
         let mut reasons: Vec<String> = Vec::new();
+        let mut was_refused = false;
         for offer in offers {
             let why = match settings.credentials.for_offer(&offer, channel) {
                 Err(why) => why,
                 Ok(credential) => match self.show(&credential) {
                     Ok(None) => return Ok(()),
-                    Ok(Some(why)) => why,
+                    Ok(Some(why)) => {
+                        was_refused = true;
+                        why
+                    }
                     // Some servers end the connection after a refusal. That must not hide it.
-                    Err(error) if error.is_connection() && !reasons.is_empty() => error.to_string(),
+                    Err(error) if error.is_connection() && was_refused => break,
                     Err(error) => return Err(error),
                 },
             };
@@ -168,9 +172,9 @@ impl Session {
             Response::Ok(_) => Ok(Verdict::Accepted),
             Response::AuthMore(asked) => Ok(Verdict::More(asked)),
             Response::Error { text, .. } => {
-                let text =
-                    String::from_utf8_lossy(&text).trim_end_matches(['\0', '\n', ' ']).chars().take(500).collect();
-                Ok(Verdict::Refused(text))
+                let text = String::from_utf8_lossy(&text);
+                let text: String = text.trim_end_matches(['\0', '\n', ' ']).chars().take(500).collect();
+                Ok(Verdict::Refused(text.escape_debug().to_string()))
             }
             other => Err(self.refused("authenticate", other)),
         }
