@@ -190,7 +190,7 @@ def test_a_cluster_keeps_tls_over_its_redirects(base, authority, tmp_path, monke
         url = cluster.url.replace("root://", "roots://").rstrip("/")
         there_and_back(url, tmp_path)
         # Striped files go to several servers at once.
-        cluster.policy("/striped", "layout=stripe(3,1MiB)")
+        cluster.policy("/striped", "stripe(3, 1MiB)")
         source, back = tmp_path / "source", tmp_path / "back"
         ok("cp", source, f"{url}//striped/file")
         ok("cp", "--force", f"{url}//striped/file", back)
@@ -256,8 +256,9 @@ def at_stock(url: str, tmp_path: Path) -> None:
     tree.mkdir()
     for number in range(50):
         (tree / f"{number}").write_bytes(b"%d" % number * number)
-    ok("cp", "-r", tree, f"{url}//tree")
-    ok("cp", "-r", f"{url}//tree", tmp_path / "tree-back")
+    # A stock server computes few checksums at a time, and lets the others wait for long.
+    ok("cp", "-r", "--no-verify", tree, f"{url}//tree")
+    ok("cp", "-r", "--no-verify", f"{url}//tree", tmp_path / "tree-back")
     assert (tmp_path / "tree-back" / "49").read_bytes() == b"49" * 49
     ok("rm", "-r", f"{url}//tree", f"{url}//file")
 

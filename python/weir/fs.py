@@ -430,9 +430,7 @@ class WeirFileSystem(AsyncFileSystem):
 
         await self._run(pipe)
 
-    async def _put_file(
-        self, lpath: str, rpath: str, mode: str = "overwrite", callback: Any = DEFAULT_CALLBACK, **kwargs: Any
-    ) -> None:
+    async def _put_file(self, lpath: str, rpath: str, mode: str = "overwrite", callback: Any = DEFAULT_CALLBACK, **kwargs: Any) -> None:
         if os.path.isdir(lpath):
             await self._makedirs(rpath, exist_ok=True)
             return
@@ -575,9 +573,7 @@ class WeirFileSystem(AsyncFileSystem):
         cache_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> WeirFile:
-        return WeirFile(
-            self, path, mode, block_size or "default", autocommit=autocommit, cache_options=cache_options, **kwargs
-        )
+        return WeirFile(self, path, mode, block_size or "default", autocommit=autocommit, cache_options=cache_options, **kwargs)
 
     async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> AsyncWeirFile:
         """Opens a file whose methods are coroutines."""

@@ -184,7 +184,7 @@ fn only_the_administrator_names_and_renames() {
     w.name(&[(User, "ann")]).unwrap();
     let before = w.kv.dump();
     // Membership in the administrator's group is not enough.
-    let ann = Actor { principal: PrincipalId(FIRST), groups: Arc::from([PrincipalId(0)]) };
+    let ann = Actor::new(PrincipalId(FIRST), Arc::from([PrincipalId(0)]));
     for names in [&[(User, "bob")][..], &[(User, "ann")], &[]] {
         let error = w.change_as(&ann, ns::NamePrincipals { names: named(names) }).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Denied);
