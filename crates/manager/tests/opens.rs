@@ -422,7 +422,7 @@ fn an_open_that_is_denied_asks_nothing_of_the_stores() {
     cluster.passes(1);
     cluster.runs(cluster.nodes[0], 2);
     cluster.told.sent.lock().clear();
-    let eve = Actor { principal: types::PrincipalId(6), groups: [types::PrincipalId(6)].into() };
+    let eve = Actor::new(types::PrincipalId(6), [types::PrincipalId(6)].into());
     let client = ClientIdentity { principal: eve.principal, ..client() };
     let groups = || cluster.namespace.read(|read| namespace::groups(read, None, 100)).unwrap().len();
     let before = groups();

@@ -146,7 +146,7 @@ fn a_writer_that_does_not_return_leaves_an_interrupted_file_whose_bytes_can_be_r
 
 /// A principal whose clients call themselves what the administrator's do.
 fn mallory() -> Principal {
-    Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), rights: Rights::Full }
+    Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), ..Principal::admin() }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use line::client::Client;
 use nodes::Nodes;
-use service::{Principal, Rights};
+use service::Principal;
 use types::{Crc32c, NsPath, PrincipalId};
 
 /// Runs a test on a single node and in a cluster of three disk servers.
@@ -22,7 +22,7 @@ fn everywhere(test: impl Fn(&Nodes)) {
 }
 
 fn eve() -> Principal {
-    Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), rights: Rights::Full }
+    Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), ..Principal::admin() }
 }
 
 /// Makes a complete file with this mode.

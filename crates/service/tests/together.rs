@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use line::client::Client;
 use nodes::Nodes;
-use service::{Principal, Rights};
+use service::Principal;
 use types::{Crc32c, PrincipalId};
 
 /// Runs a test on a single node and in a cluster of three disk servers.
@@ -189,7 +189,7 @@ fn another_principal_does_not_join_those_who_change_a_file() {
         let mut ana = nodes.connect(1);
         assert_eq!(ana.ask("chmod /a 666"), "ok");
         assert_eq!(ana.ask("update f /a"), "ok 12");
-        let mallory = Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), rights: Rights::Full };
+        let mallory = Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), ..Principal::admin() };
         for name in [1, 5] {
             let mut other = nodes.connect_as(&mallory, name);
             let refused = other.ask("update f /a");

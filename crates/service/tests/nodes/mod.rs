@@ -80,6 +80,7 @@ impl Nodes {
     }
 
     /// Makes a change that no front end offers, as the administrator.
+    #[allow(dead_code)] // not all tests that share this need it
     pub fn change<O: Operation + Send + 'static>(&self, op: O) -> O::Reply {
         change(&self.names, op)
     }
