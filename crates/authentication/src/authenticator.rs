@@ -171,7 +171,7 @@ impl Authenticator {
         if mechanism.is_proof() { Ok(()) } else { current.check_peer(mechanism, peer) }
     }
 
-    /// A client with a bearer token: its text, without `Bearer ` before it. If the issuer's key is not known yet, this waits
+    /// A client with a bearer token: its text, without `Bearer ` before it. The caller takes tokens over TLS only. If the issuer's key is not known yet, this waits
     /// for it, up to [`FetchTimes::wait`](crate::FetchTimes::wait).
     ///
     /// # Errors

@@ -275,7 +275,10 @@ impl IssuerKeys {
         let (state, now) = (self.state.lock(), self.now());
         let one = |(issuer, known): (&IssuerUrl, &Known)| IssuerStatus {
             issuer: issuer.clone(),
-            keys: known.keys.map_or(0, |(_, count)| count),
+            keys: known
+                .keys
+                .filter(|(fetched, _)| now.saturating_sub(*fetched) < self.keep)
+                .map_or(0, |(_, count)| count),
             keys_age: known.keys.map(|(fetched, _)| now.saturating_sub(fetched)),
             fetches_succeeded: known.succeeded,
             fetches_failed: known.failed,

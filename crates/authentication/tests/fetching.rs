@@ -101,6 +101,10 @@ fn redirects_are_followed_a_little_and_only_over_tls() {
     assert!(failure(&world, DISCOVERY).contains("redirected more than 3 times"));
     world.server.put(DISCOVERY, redirect(DISCOVERY));
     assert!(failure(&world, DISCOVERY).contains("redirected more than 3 times"));
+    world.server.put(DISCOVERY, redirect("/gone"));
+    let gone = format!("{DISCOVERY}: redirected to {}/gone: the server answered 404 Not Found", world.server.url());
+    let error = failure(&world, DISCOVERY);
+    assert!(error.contains(&gone), "{error}");
     world.server.put(DISCOVERY, redirect("http://localhost/d"));
     assert!(failure(&world, DISCOVERY).contains("it does not begin with `https://`"));
     world.server.put(DISCOVERY, Page::Raw("HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n".into()));

@@ -229,6 +229,31 @@ fn other_credentials_are_matched_by_their_names() {
 }
 
 #[test]
+fn groups_of_a_local_user_count_only_where_a_rule_takes_them() {
+    let rules = rules(
+        r#"
+        [[identity]]
+        local_user = "daq"
+        principal = "daq"
+        groups = ["recorders"]
+        [[identity]]
+        local_user = "*"
+        principal = "{user}"
+        groups = ["local", "at-{groups}"]
+        "#,
+    );
+    let user = |name: &str, groups: &[&str]| {
+        let groups = groups.iter().map(|group| LoginName::parse(group).unwrap()).collect();
+        Credential::LocalUser { name: LoginName::parse(name).unwrap(), groups }
+    };
+    assert_eq!(mapped(&rules, &user("daq", &["staff"])).unwrap().1, "recorders");
+    assert_eq!(mapped(&rules, &user("ana", &["staff", "a/b", "staff"])).unwrap().1, "local at-staff at-a/b");
+    assert_eq!(mapped(&rules, &user("ana", &[])).unwrap().1, "local");
+    assert_eq!(mapped(&rules, &user("ana", &["a:b"])), Err(2), "no name of a group");
+    assert_eq!(user("ana", &["staff", "b"]).to_string(), "the local user `ana` staff b");
+}
+
+#[test]
 fn a_client_cannot_choose_a_reserved_name_or_one_that_is_none() {
     let rules = rules(&format!(
         r#"

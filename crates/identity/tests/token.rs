@@ -410,6 +410,23 @@ fn messages_never_contain_the_token_and_stay_short() {
     }
 }
 
+#[test]
+fn a_token_shows_its_claims_and_nothing_that_lets_anybody_use_it() {
+    let claims =
+        with(json!({"aud": ["a", "b"], "sub": "x".repeat(1000), "secret": "not shown", "nbf": "\n", "jti": null}));
+    let text = Signer::new().token(Algorithm::Es256, &claims);
+    let token = UnverifiedToken::parse(text.as_bytes()).unwrap();
+    assert_eq!(token.algorithm(), Algorithm::Es256);
+    let shown = token.shown_claims();
+    let names: Vec<&str> = shown.iter().map(|(claim, _)| *claim).collect();
+    assert_eq!(names, ["iss", "sub", "aud", "exp", "nbf", "iat", "scope", "wlcg.ver"]);
+    assert_eq!(shown[2].1, r#"[\"a\",\"b\"]"#);
+    assert_eq!(shown[4].1, "\\n");
+    assert!(shown[1].1.chars().count() < 200);
+    let all = format!("{shown:?}");
+    assert!(text.split('.').all(|part| !all.contains(part)), "{all}");
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

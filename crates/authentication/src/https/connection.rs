@@ -30,7 +30,9 @@ pub enum ConnectionError {
     #[error("cannot connect to {0}: {1}")]
     Connect(String, String),
     /// The server, or its certificate, is not what it should be.
-    #[error("the server cannot be trusted, or does not speak TLS ({0}); `ca` names the authorities that count")]
+    #[error(
+        "the server cannot be trusted, or does not speak TLS ({0}); `authentication.ca` names the authorities that count"
+    )]
     Tls(String),
     /// The connection broke.
     #[error("the connection broke: {0}")]
@@ -62,7 +64,7 @@ fn connect(url: &HttpsUrl, time: Duration, deadline: Instant) -> Result<TcpStrea
     for address in found.map_err(|error| lookup(error.to_string()))?.take(ADDRESSES_MAX) {
         match TcpStream::connect_timeout(&address, time.min(left(deadline)?)) {
             Ok(stream) => {
-                // A request is one small packet; it would wait for nothing. Without this it works as well.
+                // Otherwise the request may wait until the server has acknowledged the handshake.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }

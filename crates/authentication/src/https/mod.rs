@@ -42,6 +42,14 @@ pub enum HttpsError {
     /// More than [`REDIRECTS_MAX`] redirects.
     #[error("it was redirected more than {REDIRECTS_MAX} times, the last time to {0}")]
     TooManyRedirects(String),
+    /// It failed where the server redirects to.
+    #[error("redirected to {to}: {why}")]
+    Redirected {
+        /// The URL that was asked then.
+        to: String,
+        /// What went wrong there.
+        why: Box<HttpsError>,
+    },
     /// The server redirects to something that cannot be asked.
     #[error("the server redirects to `{to}`, which cannot be used: {why}")]
     Redirect {
@@ -55,7 +63,7 @@ pub enum HttpsError {
 impl HttpsError {
     /// Whether the server itself has answered. If not, it makes no sense to ask it for something else.
     pub(crate) fn is_of_answer(&self) -> bool {
-        matches!(self, Self::Status { .. } | Self::Answer(_) | Self::Redirect { .. } | Self::TooManyRedirects(_))
+        !matches!(self, Self::Url(_) | Self::Connection(_))
     }
 }
 
@@ -69,14 +77,21 @@ pub(crate) fn get(
     deadline: Instant,
 ) -> Result<Vec<u8>, HttpsError> {
     let mut url = HttpsUrl::parse(url)?;
-    for _ in 0..=REDIRECTS_MAX {
-        let Answer { status, reason, location, body } = connection::ask(trust, &url, body_max, connect_time, deadline)?;
+    for redirects in 0..=REDIRECTS_MAX {
+        // The caller knows only the URL that it has asked for.
+        let failed = |why: HttpsError| match redirects {
+            0 => why,
+            _ => HttpsError::Redirected { to: shown(&url.to_string()), why: Box::new(why) },
+        };
+        let Answer { status, reason, location, body } =
+            connection::ask(trust, &url, body_max, connect_time, deadline).map_err(failed)?;
         match (status, location) {
             (200, _) => return Ok(body),
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
-                url = url.redirected(&location).map_err(|why| HttpsError::Redirect { to: shown(&location), why })?;
+                let next = url.redirected(&location);
+                url = next.map_err(|why| failed(HttpsError::Redirect { to: shown(&location), why }))?;
             }
-            (status, _) => return Err(HttpsError::Status { status, reason }),
+            (status, _) => return Err(failed(HttpsError::Status { status, reason })),
         }
     }
     Err(HttpsError::TooManyRedirects(shown(&url.to_string())))
