@@ -33,6 +33,7 @@ pub(crate) fn shown_claims(claims: &Object) -> Vec<(&'static str, String)> {
     let value = |claim: &'static str| {
         let text = match claims.get(claim)? {
             Value::String(text) => shown(text),
+            Value::Array(list) => shown_list(list.iter().map(|one| one.as_str().unwrap_or("(not a text)"))),
             other => shown(&other.to_string()),
         };
         Some((claim, text))

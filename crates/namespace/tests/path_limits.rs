@@ -178,7 +178,14 @@ fn operations() -> Vec<Needs> {
         }),
         of(
             "link",
-            &[(ModifyFile, "/l/f"), (ModifyFile, "/d/f"), (CreateFile, "/k/n"), (CreateFile, "/p/n")],
+            &[
+                (Read, "/l/f"),
+                (Read, "/d/f"),
+                (ModifyFile, "/l/f"),
+                (ModifyFile, "/d/f"),
+                (CreateFile, "/k/n"),
+                (CreateFile, "/p/n"),
+            ],
             |w, who| op(w, who, ns::Link { existing: path("/l/f"), new: path("/k/n") }),
         ),
         of(

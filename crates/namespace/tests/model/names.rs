@@ -159,6 +159,9 @@ impl Model {
 
     pub fn link(&mut self, who: &Who, existing: &[u8], new: &[u8], links_max: usize) -> Res<u64> {
         self.allowed(who, &[Op::CreateFile], &split_path(new))?;
+        if who.limits.is_some() {
+            self.existing(who, existing, false, Op::Read)?;
+        }
         let (src, ino) = self.existing(who, existing, false, Op::ModifyFile)?;
         if self.is_dir(ino) {
             return Err(ErrorCode::IsDirectory);

@@ -101,7 +101,7 @@ fn session_requests() -> BoxedStrategy<Request> {
         }),
         Just(Request::Ping),
         (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(client_version, flags, expect)| Request::Protocol(
-            Protocol { client_version, flags: ProtocolFlags(flags), expect: Expect(expect) }
+            Protocol { client_version, flags: ProtocolFlags(flags), expect: Expect::of_byte(expect) }
         )),
         (any::<u8>(), text(100)).prop_map(|(modifier, args)| Request::Set(Set { modifier, args })),
         (any::<u16>(), any::<[u8; 3]>(), any::<u64>(), text(64)).prop_map(|(expect, bits, sequence, signature)| {
