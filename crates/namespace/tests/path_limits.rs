@@ -179,8 +179,8 @@ fn operations() -> Vec<Needs> {
         of(
             "link",
             &[
-                (Read, "/l/f"),
-                (Read, "/d/f"),
+                (Op::Read, "/l/f"),
+                (Op::Read, "/d/f"),
                 (ModifyFile, "/l/f"),
                 (ModifyFile, "/d/f"),
                 (CreateFile, "/k/n"),
