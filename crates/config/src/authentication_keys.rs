@@ -17,6 +17,7 @@ pub const ISSUER_KEYS: &[&str] = &[
     "issuer.any_audience",
     "issuer.restricted_paths",
     "issuer.scopes",
+    "issuer.unversioned",
     "issuer.groups",
     "issuer.without_scopes",
 ];
