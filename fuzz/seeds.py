@@ -53,7 +53,8 @@ if target == "token":
     keep(head + b'"wlcg.ver": "1.0", "scope": "openid storage.read:/a storage.create:/b/", "wlcg.groups": ["/wlcg"]}')
     keep(head + b'"ver": "scitoken:2.0", "scope": "read:/a write:/b"}')
     keep(b'eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.eyJpc3MiOiJodHRwczovL2EuZXhhbXBsZSJ9.AAAA')
-    ec, rsa = b'{"kty": "EC", "crv": "P-256", "kid": "a", "x": "AAAA", "y": "AAAA"}', b'{"kty": "RSA", "kid": "b", "n": "AAAA", "e": "AQAB"}'
+    ec = b'{"kty": "EC", "crv": "P-256", "kid": "a", "x": "AAAA", "y": "AAAA"}'
+    rsa = b'{"kty": "RSA", "kid": "b", "n": "AAAA", "e": "AQAB"}'
     keep(b'{"keys": [' + ec + b", " + rsa + b"]}")
     keep(b'{"issuer": "https://a.example", "jwks_uri": "https://a.example/jwks"}')
 if target == "scopes":
