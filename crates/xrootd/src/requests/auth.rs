@@ -95,11 +95,11 @@ impl Connection {
     #[inline(never)] // see `dispatch`
     pub(crate) fn auth(&mut self, stream: StreamId, r: &Auth) -> Result<Result<(), RequestError>, Stop> {
         let Some(Pending { client }) = &self.pending else {
-            // Like a stock server without authentication.
-            if self.front.config.authenticator.is_none() && self.logged_in {
-                return Ok(self.ok(stream, |_| ()));
-            }
-            let text = if self.logged_in { "This session has shown already who it is" } else { "Log in first" };
+            let text = match (&self.front.config.authenticator, self.logged_in) {
+                (None, _) => "This server asks nobody for credentials",
+                (Some(_), false) => "Log in first",
+                (Some(_), true) => "This session has shown already who it is",
+            };
             return Ok(Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text)));
         };
         let client = client.clone();
