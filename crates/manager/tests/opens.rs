@@ -418,8 +418,8 @@ fn a_numbered_open_that_is_told_to_wait_can_be_repeated_with_its_number() {
 fn an_open_that_is_denied_asks_nothing_of_the_stores() {
     let cluster = Cluster::new();
     cluster.has_file("/f");
-    // One store is away: a change in place would have to wait for its fence.
-    cluster.passes(1);
+    // The second server is away. A change in place would wait until its store surely shows the file no more.
+    cluster.passes(100);
     cluster.runs(cluster.nodes[0], 2);
     cluster.told.sent.lock().clear();
     let eve = Actor::new(types::PrincipalId(6), [types::PrincipalId(6)].into());
