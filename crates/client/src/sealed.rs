@@ -175,3 +175,118 @@ impl Sealed {
 fn invalid(error: ChannelError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::{Duration, Instant, SystemTime};
+
+    use base64::Engine as _;
+    use rcgen::{CertificateParams, KeyPair};
+    use tls::{CertificateFiles, ServerCertificate, TrustSource};
+
+    use super::*;
+
+    fn pem(label: &str, der: &[u8]) -> String {
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        let lines: Vec<&str> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+    }
+
+    /// A client and a server that have agreed on keys. What TLS sends to the client behind that is still under way.
+    fn pair() -> ((Sealed, TcpStream), (Channel, TcpStream)) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let files = CertificateFiles { certificate: folder.path().join("pem"), key: folder.path().join("key") };
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+        std::fs::write(&files.certificate, pem("CERTIFICATE", own.der())).unwrap();
+        std::fs::write(&files.key, pem("PRIVATE KEY", &key.serialize_der())).unwrap();
+        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let trust = Trust::load(&TrustSource::File(files.certificate.clone())).unwrap();
+        let now = SystemTime::now().into();
+        let server = Channel::server(ServerCertificate::load(files, now).unwrap().config(now)).unwrap();
+        // The address in the form for sockets of both versions of IP is the same address.
+        let mut client = Sealed::new(&trust, "::ffff:127.0.0.1").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to_server = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut to_client, _) = listener.accept().unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let (mut from_client, mut from_server) = (Vec::new(), Vec::new());
+            client.seal(&[], &mut from_client).unwrap();
+            server.open(&mut &from_client[..], &mut []).unwrap();
+            server.seal(&[], &mut from_server).unwrap();
+            if client.is_handshaking() {
+                client.shake_hands(&from_server).unwrap();
+            } else {
+                to_client.write_all(&from_server).unwrap();
+            }
+        }
+        ((client, to_server), (server, to_client))
+    }
+
+    fn say(server: &(Channel, TcpStream), records: &[&[u8]]) {
+        let mut out = Vec::new();
+        records.iter().for_each(|record| server.0.seal(&[IoSlice::new(record)], &mut out).unwrap());
+        (&server.1).write_all(&out).unwrap();
+    }
+
+    /// Looks until something has come, as after a wait for the socket.
+    fn comes(client: &mut Sealed, socket: &TcpStream) -> bool {
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            if client.look(socket) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    #[test]
+    fn whoever_waits_for_the_socket_misses_nothing() {
+        let ((mut client, socket), server) = pair();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!client.look(&socket), "what TLS sends by itself is for no reader");
+        say(&server, &[b"0123456789", &[7; 40_000], b"end"]);
+        let mut first = [0; 10];
+        while let Err(error) = client.read(&socket, &mut first) {
+            assert_eq!(error.kind(), ErrorKind::Interrupted);
+        }
+        assert_eq!(&first, b"0123456789");
+        assert!(client.has_more(), "the socket will not tell of it");
+        let mut rest = Vec::new();
+        while rest.len() < 40_003 {
+            assert!(comes(&mut client, &socket));
+            let mut some = [0; 999];
+            match client.read(&socket, &mut some) {
+                Ok(count) => rest.extend_from_slice(&some[..count]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted),
+            }
+        }
+        assert!(rest.ends_with(b"end") && !client.has_more() && !client.look(&socket));
+    }
+
+    #[test]
+    fn the_end_and_damage_are_results_too() {
+        let ((mut client, socket), server) = pair();
+        let mut out = Vec::new();
+        server.0.end(&mut out).unwrap();
+        (&server.1).write_all(&out).unwrap();
+        assert!(comes(&mut client, &socket));
+        assert_eq!(client.read(&socket, &mut [0; 10]).unwrap(), 0);
+        let ((mut client, socket), server) = pair();
+        let mut out = Vec::new();
+        server.0.seal(&[IoSlice::new(b"good"), IoSlice::new(b"bad")], &mut out).unwrap();
+        *out.last_mut().unwrap() ^= 1;
+        (&server.1).write_all(&out).unwrap();
+        assert!(comes(&mut client, &socket));
+        let error = client.read(&socket, &mut [0; 10]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        drop(server);
+        assert!(comes(&mut client, &socket));
+    }
+}

@@ -1,8 +1,10 @@
-//! One connection: it sends requests and receives answers. `login` has its beginning.
+//! One connection: it sends requests and receives answers. `login` has its beginning, `sending` puts bytes into its
+//! socket.
 
 mod login;
+mod sending;
 
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -32,8 +34,6 @@ const COPIED_MAX: usize = 16 << 10;
 /// After this idle time the kernel probes the other end. Firewalls forget connections that are idle for longer, and
 /// the client learns that a server is gone before it needs it.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// So much is encrypted at a time: it stays in the cache until it is sent.
-const SEALED_AT_ONCE: usize = 256 << 10;
 /// The largest answer that is read into memory at once.
 const ANSWER_MAX: u32 = 64 << 20;
 
@@ -434,85 +434,6 @@ impl Session {
             self.waiting.deadline.pause(now);
             self.waiting.rest(pause)?;
             self.waiting.deadline.resume(Instant::now());
-        }
-        Ok(())
-    }
-
-    fn write_all(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), ClientError> {
-        let Some(mut sealed) = self.sealed.take() else { return self.write_parts(parts, self.rate.is_limited()) };
-        let written = self.write_sealed(&mut sealed, parts);
-        self.sealed = Some(sealed);
-        written
-    }
-
-    /// Encrypts `parts` and sends them, some at a time.
-    fn write_sealed(&mut self, sealed: &mut Sealed, parts: &[IoSlice<'_>]) -> Result<(), ClientError> {
-        let mut out = std::mem::take(&mut self.sealed_output);
-        let at_once = self.rate.part(SEALED_AT_ONCE);
-        let mut result = Ok(());
-        let mut waiting = 0;
-        for piece in parts.iter().flat_map(|part| part.chunks(at_once)) {
-            if waiting + piece.len() > at_once {
-                result = self.write_encrypted(&mut out, waiting);
-                waiting = 0;
-            }
-            if result.is_err() {
-                break;
-            }
-            if let Err(error) = sealed.seal(&[IoSlice::new(piece)], &mut out) {
-                result = Err(self.lost(error));
-                break;
-            }
-            waiting += piece.len();
-        }
-        let result = result.and_then(|()| self.write_encrypted(&mut out, waiting));
-        self.sealed_output = out;
-        result
-    }
-
-    /// Sends encrypted bytes, in which `count` others are.
-    fn write_encrypted(&mut self, out: &mut Vec<u8>, count: usize) -> Result<(), ClientError> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        let written = self.write_parts(&mut [IoSlice::new(out)], false);
-        out.clear();
-        written?;
-        self.keep_rate(self.rate.sent(count))
-    }
-
-    fn write_parts(&mut self, parts: &mut [IoSlice<'_>], is_limited: bool) -> Result<(), ClientError> {
-        let mut left = parts;
-        let mut since = Instant::now();
-        while !left.is_empty() {
-            // The kernel takes at most 1024 parts in one call.
-            let count = left.len().min(1024);
-            let sent = if is_limited && !left[0].is_empty() {
-                let part = self.rate.part(left[0].len());
-                self.socket.write(&left[0][..part])
-            } else {
-                self.socket.write_vectored(&left[..count])
-            };
-            match sent {
-                Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
-                Ok(sent) => {
-                    IoSlice::advance_slices(&mut left, sent);
-                    if is_limited {
-                        self.keep_rate(self.rate.sent(sent))?;
-                    }
-                    // A slow connection takes a large request for longer than a server may be silent.
-                    since = Instant::now();
-                    self.waiting.deadline.asked(since);
-                }
-                Err(error) if is_a_pause(&error) => {
-                    if since.elapsed() >= self.silence_max {
-                        return Err(ClientError::Silent { server: self.server().clone(), after: self.silence_max });
-                    }
-                    self.waiting.tick(WaitReason::Room)?;
-                }
-                Err(error) => return Err(self.lost(error)),
-            }
-            self.waiting.stop_check()?;
         }
         Ok(())
     }
