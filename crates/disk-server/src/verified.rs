@@ -96,8 +96,8 @@ pub struct WriteGrant {
 }
 
 impl DiskServer {
-    /// Verifies the capability that a client of principal `shown_by` shows with `path`. With `None` the manager has sent it, and the principal in the
-    /// capability counts.
+    /// Verifies the capability that comes with `path`. It says whose it is ([`VerifiedCapability::principal`]). With `shown_by`, one that was given to
+    /// another principal is refused.
     ///
     /// # Errors
     /// If the capability is not valid here, or not any more. The error sends the client to the manager if that helps.

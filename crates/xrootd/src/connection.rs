@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use service::{BackgroundStore, OpenFile, TransferSlot};
 use tls::{Channel, ChannelError, ServerCertificate};
-use types::Timestamp;
+use types::{ClientIdentity, Timestamp};
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
     RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
@@ -20,7 +20,6 @@ use crate::front_end::FrontEnd;
 use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended};
 use crate::outgoing::{Gone, Outgoing};
-use crate::requests::auth::Pending;
 use crate::session::Session;
 use crate::to_wire::RequestError;
 
@@ -80,8 +79,8 @@ pub(crate) struct Connection {
     pub(crate) client_version: u32,
     /// The client can speak TLS.
     pub(crate) is_tls_able: bool,
-    /// The client has logged in, and has not yet shown who it is.
-    pub(crate) pending: Option<Pending>,
+    /// What a client says about itself that has logged in, and has not yet shown who it is.
+    pub(crate) pending: Option<ClientIdentity>,
     /// The number of credentials that were not good.
     pub(crate) refused: u32,
     /// When its credential ends. Then it can begin nothing any more.

@@ -42,14 +42,11 @@ pub fn acl(tree: &mut Tree, command: &AclCommand, out: &mut Output, errors: &mut
         }
         AclCommand::Set(args) => {
             let (edit, text) = edit_of(args);
+            // What is named is not asked for its kind: the server refuses a default ACL of a file.
             let for_files = if args.recursive { without_defaults(edit, text) } else { Some(text.to_owned()) };
-            each(tree, &args.places, args.recursive, errors, &mut |tree, place, is_directory| match (
-                is_directory,
-                &for_files,
-            ) {
-                (false, Some(text)) if args.recursive => tree.set_acl(at_server(place)?, edit, text),
-                (false, None) if args.recursive => Ok(()),
-                _ => tree.set_acl(at_server(place)?, edit, text),
+            each(tree, &args.places, args.recursive, errors, &mut |tree, place, is_directory| {
+                let text = if is_directory { Some(text) } else { for_files.as_deref() };
+                text.map_or(Ok(()), |text| tree.set_acl(at_server(place)?, edit, text))
             })
         }
     }

@@ -20,13 +20,6 @@ const REFUSALS_MAX: u32 = 6;
 /// The longest token, as the server offers it. A stock client shows no longer one.
 const TOKEN_BYTES_MAX: usize = 4096;
 
-/// A client that has logged in, and has not yet shown who it is.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// What it says about itself.
-    client: ClientIdentity,
-}
-
 /// Why a client is not who it says.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
@@ -86,15 +79,10 @@ impl Connection {
         Err(RequestError::new(ErrorNumber::NOT_AUTHORIZED, text))
     }
 
-    /// The client that has logged in must show who it is before it can do anything.
-    pub(crate) fn expect_credential(&mut self, client: ClientIdentity) {
-        self.pending = Some(Pending { client });
-    }
-
     /// kXR_auth.
     #[inline(never)] // see `dispatch`
     pub(crate) fn auth(&mut self, stream: StreamId, r: &Auth) -> Result<Result<(), RequestError>, Stop> {
-        let Some(Pending { client }) = &self.pending else {
+        let Some(client) = &self.pending else {
             let text = match (&self.front.config.authenticator, self.logged_in) {
                 (None, _) => "This server asks nobody for credentials",
                 (Some(_), false) => "Log in first",

@@ -61,9 +61,10 @@ impl Connection {
     /// (see [`super::auth`]).
     #[inline(never)] // see `dispatch`
     pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<Result<(), RequestError>, Stop> {
-        let tls = self.front.config.tls.clone().filter(|_| !self.out.is_encrypted());
-        let begins = tls.filter(|tls| tls.required.login || tls.required.session);
-        if begins.as_ref().is_some_and(|tls| tls.required.login || !self.is_tls_able) {
+        if let Some(TlsConfig { required, .. }) = &self.front.config.tls
+            && !self.out.is_encrypted()
+            && (required.login || required.session && !self.is_tls_able)
+        {
             return Ok(Err(tls_required("This server takes logins")));
         }
         let methods = match self.offered() {
@@ -78,14 +79,13 @@ impl Connection {
         if methods.is_empty() {
             self.enter(Caller::clone(&caller), client);
         } else {
-            self.expect_credential(client);
+            self.pending = Some(client);
         }
-        let is_in = methods.is_empty();
         let reply = LoginReply { session: self.session.id, methods };
         let _ = self.ok(stream, |out| reply.encode(out));
         // Otherwise the client shows first who it is, as at the stock server (`logLogin` in XrdXrootdXeq.cc).
-        if let Some(tls) = begins.filter(|_| is_in) {
-            self.start_tls(&tls.certificate)?;
+        if self.logged_in {
+            self.seal_session()?;
         }
         Ok(Ok(()))
     }
