@@ -11,7 +11,7 @@ use identity::{
     UnverifiedToken,
 };
 use parking_lot::RwLock;
-use types::Timestamp;
+use types::{IpNetwork, Timestamp};
 
 use crate::counters::{Counters, Snapshot};
 use crate::grid_map_file::GridMapFile;
@@ -19,7 +19,7 @@ use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::key_files::KeyFiles;
 use crate::report::{self, Report, Trace};
 use crate::settings::Checked;
-use crate::{AuthenticationError, Clock, IpNetwork, Mechanism, Mechanisms, Settings, SettingsError};
+use crate::{AuthenticationError, Clock, Mechanism, Mechanisms, Settings, SettingsError};
 
 /// Most groups that a client of `unix` can name.
 pub const GROUPS_CLAIMED_MAX: usize = 64;

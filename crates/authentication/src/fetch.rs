@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tls::{Trust, TrustError, TrustSource};
 
 use crate::https::{HttpsError, get};
-use crate::shown::shown;
+use identity::shown;
 
 /// Authorities that were read this long ago are read again: revocation lists change.
 const AUTHORITIES_AGE_MAX: Duration = Duration::from_secs(3600);

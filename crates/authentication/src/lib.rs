@@ -26,10 +26,8 @@ mod https;
 mod issuer_keys;
 mod key_files;
 mod mechanism;
-mod network;
 mod report;
 mod settings;
-mod shown;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
 pub use clock::{Clock, SystemClock};
@@ -41,6 +39,5 @@ pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlErro
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use key_files::KeyFilesError;
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
-pub use network::{IpNetwork, NetworkError};
 pub use report::{Report, ReportStep};
 pub use settings::{NETWORKS_MAX, Settings, SettingsError};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::shown::shown;
+use identity::shown;
 
 /// A way to authenticate, by the name that it has in the protocol of XRootD.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

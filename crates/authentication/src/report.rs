@@ -4,8 +4,8 @@ use std::fmt;
 
 use identity::{Credential, Mapped, TokenCredential, TokenError, TokenRights, UnverifiedToken};
 
-use crate::shown::shown;
 use crate::{Authenticated, AuthenticationError};
+use identity::shown;
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]

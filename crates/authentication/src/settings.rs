@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use identity::{
     CacheTimes, CacheTimesError, IssuerError, IssuerSettings, Issuers, MappingError, MappingRules, MappingSettings,
-    RuleSettings,
+    RuleSettings, shown,
 };
 use tls::{TrustError, TrustSource};
+use types::IpNetwork;
 
 use crate::fetch::FetchTimes;
 use crate::grid_map_file::GridMapFileError;
 use crate::key_files::KeyFilesError;
-use crate::shown::shown;
-use crate::{IpNetwork, Mechanism, Mechanisms};
+use crate::{Mechanism, Mechanisms};
 
 /// Most trusted networks.
 pub const NETWORKS_MAX: usize = 256;

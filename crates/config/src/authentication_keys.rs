@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use authentication::{IpNetwork, Mechanisms, NETWORKS_MAX};
+use authentication::{Mechanisms, NETWORKS_MAX};
 use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, PrincipalName, RuleSettings};
 use tls::TrustSource;
+use types::IpNetwork;
 
 use crate::Config;
 use crate::keys::Given;

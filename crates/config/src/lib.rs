@@ -12,14 +12,14 @@ pub use types::units;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authentication::{IpNetwork, Mechanisms};
+use authentication::Mechanisms;
 pub use authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 pub use file::ConfigError;
 use identity::{IssuerSettings, MappingSettings};
 use service::UnfinishedPolicy;
 pub use store_table::StoreTable;
 use tls::TlsRequired;
-use types::{DigestKind, Location, LocationRanges, StoreClass};
+use types::{DigestKind, IpNetwork, Location, LocationRanges, StoreClass};
 
 /// What a node of a cluster is for.
 #[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]

@@ -71,6 +71,7 @@ pub use public_key::{PublicKey, RsaKey};
 pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};
 pub use rule::{RuleError, RuleSettings};
 pub use scope::{SCOPES_MAX, ScopeError, StorageAction, StorageScope};
+pub use shown::shown;
 pub use template::{FillError, TemplateError};
 pub use token::{CLOCK_SKEW, Profile, TOKEN_BYTES_MAX, TokenCredential, UnverifiedToken};
 pub use token_error::TokenError;

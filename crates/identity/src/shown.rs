@@ -6,7 +6,7 @@ use serde_json::error::Category;
 const SHOWN_MAX: usize = 120;
 
 /// `text` as a message may show it: control characters are escaped, and a long text is cut.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN_MAX).is_some() {
         shown.push('…');

@@ -16,6 +16,7 @@ pub mod full_stores;
 mod group;
 mod histogram;
 mod id;
+mod ip_network;
 mod layout;
 mod location;
 mod location_ranges;
@@ -39,6 +40,7 @@ pub use id::{
     ClusterId, GroupId, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId,
     SnapshotEpoch, StoreId, TreeId, UploadId,
 };
+pub use ip_network::{IpNetwork, IpNetworkError};
 pub use layout::{
     Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,
 };

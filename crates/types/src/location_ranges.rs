@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use crate::location::cut;
-use crate::{Location, LocationError, LocationPrefix};
+use crate::{IpNetwork, IpNetworkError, Location, LocationError, LocationPrefix};
 
 /// Why a text is not a range of addresses with its location.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -32,68 +31,25 @@ pub enum LocationRangeError {
     Twice(String),
 }
 
-/// The leading bits of an address: the family, the number of bits, and the bits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct Range {
-    is_v6: bool,
-    bits: u8,
-    /// The bits at the top; the others are zero.
-    address: u128,
-}
-
-impl Range {
-    /// The range of `bits` that contains an address; `None` if the address has fewer bits.
-    fn around(address: IpAddr, bits: u8) -> Option<Self> {
-        let (is_v6, all, max) = match address {
-            IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96, 32),
-            IpAddr::V6(address) => (true, u128::from(address), 128),
-        };
-        if bits > max {
-            return None;
-        }
-        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-        Some(Self { is_v6, bits, address: all & mask })
+/// Parses a range: as a network, but always with its bits.
+fn range(text: &str) -> Result<IpNetwork, LocationRangeError> {
+    let wrong = || LocationRangeError::NotARange(cut(text));
+    if !text.contains('/') {
+        return Err(wrong());
     }
-
-    fn first(self) -> IpAddr {
-        match self.is_v6 {
-            true => IpAddr::V6(self.address.into()),
-            // Only the upper 32 bits are used.
-            false => IpAddr::V4(u32::try_from(self.address >> 96).unwrap_or(0).into()),
+    // An IPv4 client is known by its IPv4 address, however it connects: no client is in a range of `::ffff:0:0/96`.
+    text.parse().map_err(|error| match error {
+        IpNetworkError::Inside { meant, .. } => {
+            LocationRangeError::Inside { given: cut(text), meant: meant.to_string() }
         }
-    }
-}
-
-impl std::fmt::Display for Range {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.first(), self.bits)
-    }
-}
-
-impl FromStr for Range {
-    type Err = LocationRangeError;
-
-    fn from_str(text: &str) -> Result<Self, LocationRangeError> {
-        let wrong = || LocationRangeError::NotARange(cut(text));
-        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        // An IPv4 client is known by its IPv4 address, however it connects: no client is in a range of `::ffff:0:0/96`.
-        let is_mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
-        if is_mapped || !bits.bytes().all(|digit| digit.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        let range = Self::around(address, bits.parse().map_err(|_| wrong())?).ok_or_else(wrong)?;
-        if range.first() != address {
-            return Err(LocationRangeError::Inside { given: cut(text), meant: range.to_string() });
-        }
-        Ok(range)
-    }
+        IpNetworkError::Form(_) | IpNetworkError::Mapped(_) => wrong(),
+    })
 }
 
 /// Ranges of addresses with the locations of their clients. If several contain an address, the longest prefix counts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LocationRanges {
-    locations: HashMap<Range, LocationPrefix>,
+    locations: HashMap<IpNetwork, LocationPrefix>,
     /// The prefix lengths of the ranges; there are few.
     lengths: BTreeSet<u8>,
 }
@@ -110,8 +66,8 @@ impl LocationRanges {
             let (Some(range), Some(location), None) = (words.next(), words.next(), words.next()) else {
                 return Err(LocationRangeError::NotTwo(cut(text)));
             };
-            let (range, location): (Range, LocationPrefix) = (range.parse()?, location.parse()?);
-            all.lengths.insert(range.bits);
+            let (range, location) = (self::range(range)?, location.parse()?);
+            all.lengths.insert(range.bits());
             if all.locations.insert(range, location).is_some() {
                 return Err(LocationRangeError::Twice(range.to_string()));
             }
@@ -122,7 +78,8 @@ impl LocationRanges {
     /// The location of a client at `address` ([`LocationPrefix::of_client`]); `None` if no range contains it.
     #[must_use]
     pub fn location_of(&self, address: IpAddr) -> Option<Location> {
-        let longest = self.lengths.iter().rev().find_map(|bits| self.locations.get(&Range::around(address, *bits)?))?;
+        let longest =
+            self.lengths.iter().rev().find_map(|bits| self.locations.get(&IpNetwork::around(address, *bits)?))?;
         longest.of_client(address)
     }
 }

@@ -1,7 +1,7 @@
 //! The answer to a request, out of the bytes that come: a head, and a body that ends by its length, in chunks (RFC 9112,
 //! section 7.1), or with the connection. It has no socket, and no length without a bound.
 
-use crate::shown::shown;
+use identity::shown;
 
 /// Longest head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;

@@ -12,8 +12,8 @@ pub use connection::ConnectionError;
 use tls::Trust;
 pub use url::UrlError;
 
-use crate::shown::shown;
 use answer::Answer;
+use identity::shown;
 use url::HttpsUrl;
 
 /// Most redirects on the way to a document.

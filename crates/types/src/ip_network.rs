@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::shown::shown;
+use crate::location::cut;
 
 /// Why a text is not a network.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NetworkError {
+pub enum IpNetworkError {
     /// It is of another form.
     #[error("`{0}` is not a network; write ADDRESS/BITS, as in `10.1.0.0/16` or `2001:db8::/32`, or one address")]
     Form(String),
@@ -33,12 +33,34 @@ pub struct IpNetwork {
 }
 
 impl IpNetwork {
+    /// The network of `bits` bits that contains `address`; `None` if the address has fewer bits.
+    #[must_use]
+    pub fn around(address: IpAddr, bits: u8) -> Option<Self> {
+        (bits <= bits_of(address)).then(|| Self { first: first(address, bits), bits })
+    }
+
+    /// How many bits its addresses have in common.
+    #[must_use]
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether `address` is in it. An IPv4 client that is known by an IPv6 address (`::ffff:10.1.2.3`) counts as what it is.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.first.is_ipv4() == address.is_ipv4() && first(address, self.bits) == self.first
     }
+}
+
+/// How many bits an address has.
+fn bits_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// A text from outside, for an error message.
+fn shown(text: &str) -> String {
+    cut(&text.escape_debug().to_string())
 }
 
 /// The first address of the network of `bits` bits that contains `address`.
@@ -56,29 +78,25 @@ fn first(address: IpAddr, bits: u8) -> IpAddr {
 }
 
 impl FromStr for IpNetwork {
-    type Err = NetworkError;
+    type Err = IpNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let wrong = || NetworkError::Form(shown(text));
+    fn from_str(text: &str) -> Result<Self, IpNetworkError> {
+        let wrong = || IpNetworkError::Form(shown(text));
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         if address.to_canonical() != address {
-            return Err(NetworkError::Mapped(shown(text)));
+            return Err(IpNetworkError::Mapped(shown(text)));
         }
-        let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            None => most,
+            None => bits_of(address),
             Some(bits) if bits.bytes().all(|digit| digit.is_ascii_digit()) => bits.parse().map_err(|_| wrong())?,
             Some(_) => return Err(wrong()),
         };
-        if bits > most {
-            return Err(wrong());
-        }
-        let network = Self { first: first(address, bits), bits };
+        let network = Self::around(address, bits).ok_or_else(wrong)?;
         if network.first == address {
             Ok(network)
         } else {
-            Err(NetworkError::Inside { given: shown(text), meant: network })
+            Err(IpNetworkError::Inside { given: shown(text), meant: network })
         }
     }
 }
@@ -128,9 +146,9 @@ mod tests {
             "host",
             "10.0.0.0/256",
         ] {
-            assert!(matches!(why(text), NetworkError::Form(_)), "{text}");
+            assert!(matches!(why(text), IpNetworkError::Form(_)), "{text}");
         }
-        assert!(matches!(why("::ffff:10.0.0.0/104"), NetworkError::Mapped(_)));
+        assert!(matches!(why("::ffff:10.0.0.0/104"), IpNetworkError::Mapped(_)));
         assert_eq!(
             why("10.1.2.3/16").to_string(),
             "`10.1.2.3/16` is an address inside of a network; write `10.1.0.0/16`, or more bits"
