@@ -43,28 +43,29 @@ class Readers:
     """Threads that do the same again and again until the time is over, and what they have met."""
 
     def __init__(self, seconds: float):
-        self.end = time.monotonic() + seconds
+        self.seconds, self.end = seconds, 0.0
         self.wrong: list[str] = []
         self.whole: dict[str, int] = {}
         self.threads: list[threading.Thread] = []
 
-    def start(self, name: str, work) -> None:
+    def add(self, name: str, work) -> None:
         """`work` returns whether it got the whole file; what is wrong, it raises."""
         self.whole[name] = 0
 
         def run():
-            # On a busy machine, until it has seen enough.
-            while time.monotonic() < self.end + (PATIENCE if self.whole[name] < ENOUGH else 0) and not self.wrong:
+            # On a busy machine, until all have seen enough: a reader needs the writer for that.
+            while time.monotonic() < self.end + (PATIENCE if min(self.whole.values()) < ENOUGH else 0) and not self.wrong:
                 try:
                     self.whole[name] += work()
                 except Exception as error:  # noqa: BLE001 (it is reported)
                     self.wrong.append(f"{name}: {error!r}")
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        self.threads.append(thread)
+        self.threads.append(threading.Thread(target=run, daemon=True))
 
-    def finish(self) -> None:
+    def run(self) -> None:
+        self.end = time.monotonic() + self.seconds
+        for thread in self.threads:
+            thread.start()
         end = self.end + 3 * PATIENCE
         for thread in self.threads:
             thread.join(max(0, end - time.monotonic()))
@@ -127,20 +128,20 @@ def test_readers_of_a_file_that_is_replaced_all_the_time(cluster, tmp_path, kind
 
     replace()
     readers = Readers(SECONDS)
-    readers.start("writer", replace)
+    readers.add("writer", replace)
     for reader in range(4):
-        readers.start(f"stock client {reader}", lambda: through_a_server(url))
+        readers.add(f"stock client {reader}", lambda: through_a_server(url))
     for reader in range(2):
         to = tmp_path / f"read{reader}"
-        readers.start(f"weir cp {reader}", lambda to=to: directly(url, to))
+        readers.add(f"weir cp {reader}", lambda to=to: directly(url, to))
 
     def look() -> bool:
         seen = cluster.file(path)["object"]
         assert kind == "plain" or len(seen["units"]) == WIDTH, seen
         return True
 
-    readers.start("weir file", look)
-    readers.finish()
+    readers.add("weir file", look)
+    readers.run()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,13 +160,14 @@ def test_readers_of_a_file_that_is_removed_and_made_again(cluster, tmp_path, kin
         Xrdfs(cluster.url)("rm", path).ok()
         return True
 
+    make_again()
     readers = Readers(SECONDS)
-    readers.start("writer", make_again)
+    readers.add("writer", make_again)
     for reader in range(3):
-        readers.start(f"stock client {reader}", lambda: through_a_server(url, *gone))
+        readers.add(f"stock client {reader}", lambda: through_a_server(url, *gone))
     to = tmp_path / "read"
-    readers.start("weir cp", lambda: directly(url, to, *gone))
-    readers.finish()
+    readers.add("weir cp", lambda: directly(url, to, *gone))
+    readers.run()
 
 
 def places(cluster, byte: int) -> set[str]:
