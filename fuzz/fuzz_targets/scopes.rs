@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use identity::{Issuer, IssuerSettings, IssuerUrl, KeySet, Operation, TokenRights, UnverifiedToken};
+use identity::{Issuer, IssuerSettings, IssuerUrl, KeySet, TokenRights, UnverifiedToken};
 use libfuzzer_sys::fuzz_target;
 use ring::signature::{Ed25519KeyPair, KeyPair};
-use types::{NsPath, Timestamp};
+use types::{NsPath, PathOperation, Timestamp};
 
 static SIGNER: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
 static URL: LazyLock<IssuerUrl> = LazyLock::new(|| IssuerUrl::parse("https://a.example").unwrap());
@@ -51,28 +51,28 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(scope) = std::str::from_utf8(&bytes[zero + 1..]) else { return };
     let Some(rights) = rights(scope) else { return };
     let base = NsPath::parse(b"/base").unwrap();
-    for operation in Operation::ALL {
+    for operation in PathOperation::ALL {
         let allowed = rights.allows(operation, &path).is_ok();
         if !allowed {
             continue;
         }
         let TokenRights::Scoped(scoped) = &rights else { panic!("a token without groups is limited by its scopes") };
-        if operation == Operation::Stat {
+        if operation == PathOperation::Stat {
             continue;
         }
-        if operation == Operation::Link {
-            let both = [Operation::Read, Operation::ModifyFile];
+        if operation == PathOperation::Link {
+            let both = [PathOperation::Read, PathOperation::ModifyFile];
             assert!(both.iter().all(|part| rights.allows(*part, &path).is_ok()), "a link without {both:?}");
             continue;
         }
         assert!(path.is_at_or_below(&base), "{operation} {path} is outside");
         // By names, and not by bytes.
         let inner: Vec<&[u8]> = path.components().skip(1).collect();
-        let changes = !matches!(operation, Operation::Read | Operation::List | Operation::Poll | Operation::Stage);
+        let changes = !matches!(operation, PathOperation::Read | PathOperation::List | PathOperation::Poll | PathOperation::Stage);
         assert!(!(changes && inner.is_empty()), "{operation} changes the base path");
         let reached = scoped.scopes().iter().filter(|scope| operation.is_allowed_by(scope.action)).any(|scope| {
             let wanted: Vec<&[u8]> = scope.path.components().collect();
-            inner.starts_with(&wanted) || (operation == Operation::CreateDirectory && wanted.starts_with(&inner))
+            inner.starts_with(&wanted) || (operation == PathOperation::CreateDirectory && wanted.starts_with(&inner))
         });
         assert!(reached, "no scope reaches {path}");
     }

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use identity::{
-    Credential, GroupName, HostName, Issuers, LoginName, MappingRules, MatchedBy, PrincipalName, TokenRights,
-    UnverifiedToken,
-};
+use identity::{Credential, HostName, Issuers, LoginName, MappingRules, MatchedBy, TokenRights, UnverifiedToken};
 use parking_lot::RwLock;
-use types::{IpNetwork, Timestamp};
+use types::{IpNetwork, PrincipalName, Timestamp};
 
 use crate::counters::{Counters, Snapshot};
 use crate::grid_map_file::GridMapFile;
@@ -32,7 +29,7 @@ pub struct Authenticated {
     /// Its principal.
     pub name: PrincipalName,
     /// The groups. The first one becomes the group of new files.
-    pub groups: Vec<GroupName>,
+    pub groups: Vec<PrincipalName>,
     /// What its token allows; `None` for other credentials. The permissions of the principal apply as well.
     pub rights: Option<TokenRights>,
     /// The credential, for logs and audit lines. It lets nobody in.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use identity::{Credential, Mapped, TokenCredential, TokenError, TokenRights, UnverifiedToken};
+use identity::{Credential, Mapped, TokenCredential, TokenError, TokenRights, UnverifiedToken, shown};
+use types::PrincipalName;
 
 use crate::{Authenticated, AuthenticationError};
-use identity::shown;
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ pub(crate) fn claims(token: &UnverifiedToken<'_>) -> String {
 
 /// Who a credential stands for.
 pub(crate) fn mapped(Mapped { principal, groups, by }: &Mapped) -> String {
-    let groups: Vec<&str> = groups.iter().map(identity::GroupName::as_str).collect();
+    let groups: Vec<&str> = groups.iter().map(PrincipalName::as_str).collect();
     let groups = if groups.is_empty() { "no groups".to_owned() } else { format!("groups {}", groups.join(", ")) };
     format!("principal {principal}, {groups}, by {by}")
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use authentication::{Mechanisms, NETWORKS_MAX};
-use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, PrincipalName, RuleSettings};
+use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, RuleSettings};
 use tls::TrustSource;
-use types::IpNetwork;
+use types::{IpNetwork, PrincipalKind, PrincipalName};
 
 use crate::Config;
 use crate::keys::Given;
@@ -69,7 +69,7 @@ pub(crate) fn rules(given: Given<'_>) -> Result<Vec<RuleSettings>, String> {
 }
 
 pub(crate) fn principal(name: &str) -> Result<String, String> {
-    PrincipalName::parse(name).map_err(|error| format!("cannot be used: {error}"))?;
+    PrincipalName::parse(PrincipalKind::User, name).map_err(|error| format!("cannot be used: {error}"))?;
     Ok(name.to_owned())
 }
 

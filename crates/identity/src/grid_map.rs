@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{DistinguishedName, DistinguishedNameError, NameError, PrincipalName};
+use types::{PrincipalKind, PrincipalName, PrincipalNameError};
+
+use crate::{DistinguishedName, DistinguishedNameError};
 
 /// Longest grid-mapfile, in bytes.
 pub const GRID_MAP_BYTES_MAX: usize = 16 << 20;
@@ -49,7 +51,7 @@ pub enum LineProblem {
     Subject(#[from] DistinguishedNameError),
     /// The account is malformed.
     #[error("its account cannot be used: {0}")]
-    Account(#[from] NameError),
+    Account(#[from] PrincipalNameError),
 }
 
 /// What a subject is mapped to.
@@ -131,7 +133,7 @@ fn parse_line(line: &[u8]) -> Result<Option<(DistinguishedName, PrincipalName)>,
         return Err(LineProblem::Rest);
     }
     let account = accounts.split(',').next().unwrap_or_default();
-    let account = PrincipalName::parse(account)?;
+    let account = PrincipalName::parse(PrincipalKind::User, account)?;
     Ok(Some((subject, account)))
 }
 

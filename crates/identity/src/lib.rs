@@ -39,7 +39,6 @@ mod key_cache;
 mod key_set;
 mod mapping;
 mod member;
-mod name;
 mod public_key;
 mod rights;
 mod rule;
@@ -66,9 +65,8 @@ pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, Ski
 pub use mapping::{
     IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, VOMS_ATTRIBUTES_MAX,
 };
-pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub use public_key::{PublicKey, RsaKey};
-pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};
+pub use rights::{AreaRights, Denial, ScopedRights, TokenRights};
 pub use rule::{RuleError, RuleSettings};
 pub use scope::{SCOPES_MAX, ScopeError, StorageAction, StorageScope};
 pub use shown::shown;

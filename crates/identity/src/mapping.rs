@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use types::{PrincipalKind, PrincipalName, PrincipalNameError};
 
 use crate::rule::{GROUPS_MAX, Rule, Verdict};
 use crate::shown::shown;
 use crate::template::FillError;
-use crate::{Credential, GridMap, GroupName, Issuers, NameError, PrincipalName, RuleError, RuleSettings};
+use crate::{Credential, GridMap, Issuers, RuleError, RuleSettings};
 
 /// Most rules.
 pub const IDENTITY_RULES_MAX: usize = 10_000;
@@ -49,7 +50,7 @@ pub enum MappingError {
     },
     /// The default is not a name.
     #[error("cannot use `identity_default`: {0}")]
-    Default(#[from] NameError),
+    Default(#[from] PrincipalNameError),
     /// More than [`IDENTITY_RULES_MAX`].
     #[error(
         "there are {0} [[identity]] rules; {IDENTITY_RULES_MAX} is the limit: use a grid-mapfile or VOMS attributes"
@@ -96,7 +97,7 @@ pub struct Mapped {
     /// The principal.
     pub principal: PrincipalName,
     /// Its groups, each once. The first one becomes the group of new files.
-    pub groups: Vec<GroupName>,
+    pub groups: Vec<PrincipalName>,
     /// What decided.
     pub by: MatchedBy,
 }
@@ -173,7 +174,8 @@ impl MappingRules {
             Err(why) => Err(MappingError::Rule { number: index + 1, why }),
         };
         let rules = identity.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
-        let default = identity_default.as_deref().map(PrincipalName::parse).transpose()?;
+        let default =
+            identity_default.as_deref().map(|name| PrincipalName::parse(PrincipalKind::User, name)).transpose()?;
         Ok(Self { rules, default })
     }
 

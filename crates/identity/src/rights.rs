@@ -1,9 +1,8 @@
 //! What the bearer of a token may do (sections 2.2.1 and 2.2.3).
 
-use std::fmt;
 use std::sync::Arc;
 
-use types::NsPath;
+use types::{NsPath, PathOperation};
 
 use crate::claims;
 use crate::issuer::Area;
@@ -12,138 +11,84 @@ use crate::scope::Scopes;
 use crate::shown::{shown, shown_list};
 use crate::{GroupUse, Issuer, Profile, StorageAction, StorageScope, TokenError, WithoutScopes, WlcgGroup};
 
-/// An operation on one path. An operation on two paths needs both.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Operation {
-    /// Read the data of a file.
-    Read,
-    /// List a directory.
-    List,
-    /// Read the metadata of a file or directory: size, times, checksum, attributes.
-    Stat,
-    /// Ask whether a file is on tape or on disk.
-    Poll,
-    /// Bring a file back from tape; also cancel that, release the file, or pin it.
-    Stage,
-    /// Make a file that does not exist, and write it.
-    CreateFile,
-    /// Make a directory.
-    CreateDirectory,
-    /// Rename a file to a name that does not exist; both names need this.
-    RenameFile,
-    /// Give a file another name (a hard link). At the new name, the bearer may do to the file what its scopes there allow. So
-    /// the old name needs this, which takes all that [`Operation::Read`] and [`Operation::ModifyFile`] take, and the new one
-    /// needs [`Operation::CreateFile`].
-    Link,
-    /// Overwrite, truncate, replace or remove a file, or change its attributes.
-    ModifyFile,
-    /// Rename or remove a directory, or change its attributes.
-    ModifyDirectory,
+/// What a token must allow for `operation`, each on the same path.
+fn needs(operation: PathOperation) -> impl Iterator<Item = PathOperation> {
+    let (first, second) = match operation {
+        PathOperation::Link => (PathOperation::Read, Some(PathOperation::ModifyFile)),
+        other => (other, None),
+    };
+    std::iter::once(first).chain(second)
 }
 
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Read,
-        Self::List,
-        Self::Stat,
-        Self::Poll,
-        Self::Stage,
-        Self::CreateFile,
-        Self::CreateDirectory,
-        Self::RenameFile,
-        Self::Link,
-        Self::ModifyFile,
-        Self::ModifyDirectory,
-    ];
-
-    /// What a token must allow for this, each on the same path.
-    fn needs(self) -> impl Iterator<Item = Self> {
-        let (first, second) = match self {
-            Self::Link => (Self::Read, Some(Self::ModifyFile)),
-            other => (other, None),
-        };
-        std::iter::once(first).chain(second)
-    }
-
-    /// Whether a scope with `action` alone allows this on its path. None alone allows [`Operation::Link`].
-    ///
-    /// All but `storage.poll` include the metadata. `storage.modify` includes all of `storage.create`, and neither includes
-    /// reading. `storage.create` lets files be renamed where nothing is overwritten, so that an upload can have a
-    /// temporary name. `storage.stage` no longer includes reading, whatever version the token has.
-    ///
-    /// The profile has postponed a scope for listing. As in XRootD, `storage.read` includes it.
-    #[must_use]
-    pub fn is_allowed_by(self, action: StorageAction) -> bool {
-        use StorageAction::{Create, Modify, Poll, Read, Stage, Write};
-        match self {
-            Self::Read | Self::List => action == Read,
-            Self::Stat => matches!(action, Read | Create | Modify | Stage | Write),
-            // The locality is a part of the metadata.
-            Self::Poll => matches!(action, Read | Create | Modify | Stage | Poll | Write),
-            Self::Stage => action == Stage,
-            Self::CreateFile | Self::CreateDirectory | Self::RenameFile => matches!(action, Create | Modify | Write),
-            Self::ModifyFile | Self::ModifyDirectory => matches!(action, Modify | Write),
-            Self::Link => false,
+/// Whether a scope with `action` alone allows `operation` on its path. None alone allows [`PathOperation::Link`].
+///
+/// All but `storage.poll` include the metadata. `storage.modify` includes all of `storage.create`, and neither includes
+/// reading. `storage.create` lets files be renamed where nothing is overwritten, so that an upload can have a
+/// temporary name. `storage.stage` no longer includes reading, whatever version the token has.
+///
+/// The profile has postponed a scope for listing. As in XRootD, `storage.read` includes it.
+fn is_allowed_by(operation: PathOperation, action: StorageAction) -> bool {
+    use StorageAction::{Create, Modify, Poll, Read, Stage, Write};
+    match operation {
+        PathOperation::Read | PathOperation::List => action == Read,
+        PathOperation::Stat => matches!(action, Read | Create | Modify | Stage | Write),
+        // The locality is a part of the metadata.
+        PathOperation::Poll => matches!(action, Read | Create | Modify | Stage | Poll | Write),
+        PathOperation::Stage => action == Stage,
+        PathOperation::CreateFile | PathOperation::CreateDirectory | PathOperation::RenameFile => {
+            matches!(action, Create | Modify | Write)
         }
-    }
-
-    /// The scopes that would allow this.
-    fn wanted(self, profile: Profile) -> &'static str {
-        match (self, profile) {
-            (Self::Read | Self::List, Profile::Wlcg) => "storage.read",
-            (Self::Stat, Profile::Wlcg) => "storage.read, storage.create, storage.modify or storage.stage",
-            (Self::Poll, Profile::Wlcg) => "storage.poll or another storage scope",
-            (Self::Stage, Profile::Wlcg) => "storage.stage",
-            (Self::CreateFile | Self::CreateDirectory | Self::RenameFile, Profile::Wlcg) => {
-                "storage.create or storage.modify"
-            }
-            (Self::ModifyFile | Self::ModifyDirectory, Profile::Wlcg) => "storage.modify",
-            (Self::Link, Profile::Wlcg) => "storage.read and the scope storage.modify",
-            (Self::Read | Self::List, Profile::SciTokens) => "read",
-            (Self::Stat | Self::Poll, Profile::SciTokens) => "read or write",
-            (Self::Link, Profile::SciTokens) => "read and the scope write",
-            (Self::Stage, Profile::SciTokens) => "storage.stage, which only tokens by the WLCG profile can have",
-            (_, Profile::SciTokens) => "write",
-        }
-    }
-
-    /// Whether this can only be done to a file.
-    fn is_of_file(self) -> bool {
-        matches!(
-            self,
-            Self::Read | Self::Stage | Self::Poll | Self::CreateFile | Self::RenameFile | Self::Link | Self::ModifyFile
-        )
-    }
-
-    /// Whether this leaves everything as it is.
-    fn only_looks(self) -> bool {
-        matches!(self, Self::Read | Self::List | Self::Stat | Self::Poll | Self::Stage)
-    }
-
-    /// Whether a scope for a path also allows this on the directories above it. `storage.create:/foo/bar` must allow to make
-    /// `/foo` (section 2.2.1); and clients ask whether a directory exists before they make it, or anything in it.
-    fn reaches_up(self) -> bool {
-        matches!(self, Self::Stat | Self::CreateDirectory)
+        PathOperation::ModifyFile | PathOperation::ModifyDirectory => matches!(action, Modify | Write),
+        PathOperation::Link => false,
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::List => "list",
-            Self::Stat => "see the metadata of",
-            Self::Poll => "ask where the data is of",
-            Self::Stage => "stage",
-            Self::CreateFile => "create the file",
-            Self::CreateDirectory => "create the directory",
-            Self::RenameFile => "rename the file",
-            Self::Link => "give another name to the file",
-            Self::ModifyFile => "change or remove the file",
-            Self::ModifyDirectory => "change or remove the directory",
-        })
+/// The scopes that would allow `operation`.
+fn wanted(operation: PathOperation, profile: Profile) -> &'static str {
+    match (operation, profile) {
+        (PathOperation::Read | PathOperation::List, Profile::Wlcg) => "storage.read",
+        (PathOperation::Stat, Profile::Wlcg) => "storage.read, storage.create, storage.modify or storage.stage",
+        (PathOperation::Poll, Profile::Wlcg) => "storage.poll or another storage scope",
+        (PathOperation::Stage, Profile::Wlcg) => "storage.stage",
+        (PathOperation::CreateFile | PathOperation::CreateDirectory | PathOperation::RenameFile, Profile::Wlcg) => {
+            "storage.create or storage.modify"
+        }
+        (PathOperation::ModifyFile | PathOperation::ModifyDirectory, Profile::Wlcg) => "storage.modify",
+        (PathOperation::Link, Profile::Wlcg) => "storage.read and the scope storage.modify",
+        (PathOperation::Read | PathOperation::List, Profile::SciTokens) => "read",
+        (PathOperation::Stat | PathOperation::Poll, Profile::SciTokens) => "read or write",
+        (PathOperation::Link, Profile::SciTokens) => "read and the scope write",
+        (PathOperation::Stage, Profile::SciTokens) => "storage.stage, which only tokens by the WLCG profile can have",
+        (_, Profile::SciTokens) => "write",
     }
+}
+
+/// Whether `operation` can only be done to a file.
+fn is_of_file(operation: PathOperation) -> bool {
+    matches!(
+        operation,
+        PathOperation::Read
+            | PathOperation::Stage
+            | PathOperation::Poll
+            | PathOperation::CreateFile
+            | PathOperation::RenameFile
+            | PathOperation::Link
+            | PathOperation::ModifyFile
+    )
+}
+
+/// Whether `operation` leaves everything as it is.
+fn only_looks(operation: PathOperation) -> bool {
+    matches!(
+        operation,
+        PathOperation::Read | PathOperation::List | PathOperation::Stat | PathOperation::Poll | PathOperation::Stage
+    )
+}
+
+/// Whether a scope for a path also allows `operation` on the directories above it. `storage.create:/foo/bar` must allow to make
+/// `/foo` (section 2.2.1); and clients ask whether a directory exists before they make it, or anything in it.
+fn reaches_up(operation: PathOperation) -> bool {
+    matches!(operation, PathOperation::Stat | PathOperation::CreateDirectory)
 }
 
 /// Why a token does not allow an operation.
@@ -153,7 +98,7 @@ pub enum Denial {
     #[error("the token cannot be used to {operation} {path}: its issuer {issuer} decides only about {areas}")]
     OutsideArea {
         /// What was attempted.
-        operation: Operation,
+        operation: PathOperation,
         /// On which path.
         path: String,
         /// The issuer.
@@ -167,7 +112,7 @@ pub enum Denial {
     )]
     BasePath {
         /// What was attempted.
-        operation: Operation,
+        operation: PathOperation,
         /// On which path.
         path: String,
         /// The issuer.
@@ -180,7 +125,7 @@ pub enum Denial {
     )]
     Restricted {
         /// What was attempted.
-        operation: Operation,
+        operation: PathOperation,
         /// On which path.
         path: String,
         /// The issuer.
@@ -195,7 +140,7 @@ pub enum Denial {
     )]
     NoScope {
         /// What was attempted.
-        operation: Operation,
+        operation: PathOperation,
         /// On which path.
         path: String,
         /// The scopes that would allow it.
@@ -212,7 +157,7 @@ pub enum Denial {
     )]
     Nothing {
         /// What was attempted.
-        operation: Operation,
+        operation: PathOperation,
         /// On which path.
         path: String,
         /// The issuer.
@@ -256,7 +201,7 @@ impl TokenRights {
     /// # Errors
     ///
     /// [`Denial`], which says by what rule.
-    pub fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
+    pub fn allows(&self, operation: PathOperation, path: &NsPath) -> Result<(), Denial> {
         match self {
             Self::Identity(AreaRights { area }) => {
                 area.allows(operation, path, |_| true).map_err(|missing| area.denial(missing, operation, path))
@@ -276,19 +221,19 @@ impl ScopedRights {
         &self.scopes
     }
 
-    fn allows(&self, operation: Operation, path: &NsPath) -> Result<(), Denial> {
-        for part in operation.needs() {
+    fn allows(&self, operation: PathOperation, path: &NsPath) -> Result<(), Denial> {
+        for part in needs(operation) {
             let granted = |inner: Option<&NsPath>| {
                 self.scopes.iter().any(|scope| match inner {
                     Some(inner) => covers(scope, part, inner),
-                    None => part.is_allowed_by(scope.action),
+                    None => is_allowed_by(part, scope.action),
                 })
             };
             self.area.allows(part, path, granted).map_err(|missing| match missing {
                 Missing::Grant => Denial::NoScope {
                     operation,
                     path: shown(&path.to_string()),
-                    wanted: operation.wanted(self.profile),
+                    wanted: wanted(operation, self.profile),
                     areas: shown_paths(&self.area.bases),
                     found: self.list(),
                 },
@@ -326,21 +271,21 @@ fn below(base: &NsPath, path: &NsPath) -> Option<NsPath> {
 }
 
 /// Whether `scope` allows `operation` on `path`. Whole names are compared: `/foo` does not cover `/foobar`.
-fn covers(scope: &StorageScope, operation: Operation, path: &NsPath) -> bool {
-    if !operation.is_allowed_by(scope.action) {
+fn covers(scope: &StorageScope, operation: PathOperation, path: &NsPath) -> bool {
+    if !is_allowed_by(operation, scope.action) {
         return false;
     }
     if path.as_bytes() == scope.path.as_bytes() {
         // A path with a slash at its end names a directory, and so does the root.
-        return !(scope.path.must_be_directory() && operation.is_of_file());
+        return !(scope.path.must_be_directory() && is_of_file(operation));
     }
     path.is_at_or_below(&scope.path) || reaches(operation, path, &scope.path)
 }
 
 /// Whether `path` is a directory above `target` that `operation` is allowed on for the sake of `target`. An issuer
 /// does not get the root of its part made.
-fn reaches(operation: Operation, path: &NsPath, target: &NsPath) -> bool {
-    operation.reaches_up() && target.is_at_or_below(path) && (operation == Operation::Stat || !path.is_root())
+fn reaches(operation: PathOperation, path: &NsPath, target: &NsPath) -> bool {
+    reaches_up(operation) && target.is_at_or_below(path) && (operation == PathOperation::Stat || !path.is_root())
 }
 
 /// Why an area does not allow an operation. Of several base paths, the reason counts that came nearest to allowing it.
@@ -361,7 +306,7 @@ impl Area {
     /// a path below a base path, or on the directories above (`None`).
     fn allows(
         &self,
-        operation: Operation,
+        operation: PathOperation,
         path: &NsPath,
         granted: impl Fn(Option<&NsPath>) -> bool,
     ) -> Result<(), Missing> {
@@ -369,9 +314,9 @@ impl Area {
         for base in &self.bases {
             let found = match below(base, path) {
                 // A directory on the way to the issuer's part can be looked at.
-                None if operation == Operation::Stat && base.is_at_or_below(path) && granted(None) => return Ok(()),
+                None if operation == PathOperation::Stat && base.is_at_or_below(path) && granted(None) => return Ok(()),
                 None => Missing::Area,
-                Some(inner) if inner.is_root() && !operation.only_looks() => Missing::Base,
+                Some(inner) if inner.is_root() && !only_looks(operation) => Missing::Base,
                 Some(inner) if !granted(Some(&inner)) => Missing::Grant,
                 Some(inner) if !self.restriction_allows(operation, &inner) => Missing::Restriction,
                 Some(_) => return Ok(()),
@@ -381,7 +326,7 @@ impl Area {
         Err(missing)
     }
 
-    fn denial(&self, missing: Missing, operation: Operation, path: &NsPath) -> Denial {
+    fn denial(&self, missing: Missing, operation: PathOperation, path: &NsPath) -> Denial {
         let (path, issuer) = (shown(&path.to_string()), shown(self.issuer.as_str()));
         match missing {
             Missing::Area => Denial::OutsideArea { operation, path, issuer, areas: shown_paths(&self.bases) },
@@ -394,7 +339,7 @@ impl Area {
     }
 
     /// Whether `restricted_paths` lets any token do `operation` on `path`.
-    fn restriction_allows(&self, operation: Operation, path: &NsPath) -> bool {
+    fn restriction_allows(&self, operation: PathOperation, path: &NsPath) -> bool {
         self.restricted.is_empty()
             || self.restricted.iter().any(|part| path.is_at_or_below(part) || reaches(operation, path, part))
     }

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use types::{PrincipalKind, PrincipalName, PrincipalNameError};
 
 use crate::grid_map::{GridMap, GridMapEntry};
 use crate::issuer::{IssuerUrl, UrlProblem};
 use crate::shown::shown;
 use crate::template::{FillError, Placeholder, Template};
 use crate::{
-    Credential, CredentialError, DistinguishedName, DistinguishedNameError, Fqan, FqanError, FqanPattern, GroupName,
-    HostName, KerberosPrincipal, LoginName, NameError, PrincipalName, TemplateError, WlcgGroup,
+    Credential, CredentialError, DistinguishedName, DistinguishedNameError, Fqan, FqanError, FqanPattern, HostName,
+    KerberosPrincipal, LoginName, TemplateError, WlcgGroup,
 };
 
 /// Most groups of an identity.
@@ -185,7 +186,7 @@ pub(crate) enum Verdict {
     /// The line of the grid-mapfile, if that named the principal.
     Principal {
         name: PrincipalName,
-        groups: Vec<GroupName>,
+        groups: Vec<PrincipalName>,
         line: Option<usize>,
     },
 }
@@ -203,7 +204,8 @@ impl Rule {
                 let wrong = |why| RuleError::Result { setting: "principal", why };
                 let template = condition.template(principal, false).map_err(wrong)?;
                 if template.place().is_none() {
-                    PrincipalName::parse(principal).map_err(|why: NameError| wrong(why.into()))?;
+                    PrincipalName::parse(PrincipalKind::User, principal)
+                        .map_err(|why: PrincipalNameError| wrong(why.into()))?;
                 }
                 Outcome::Principal(template)
             }
@@ -215,7 +217,7 @@ impl Rule {
         let group = |text: &String| {
             let template = condition.template(text, true)?;
             if template.place().is_none() {
-                GroupName::parse(text)?;
+                PrincipalName::parse(PrincipalKind::Group, text)?;
             }
             Ok(template)
         };
@@ -252,9 +254,9 @@ impl Rule {
     }
 
     /// The groups that the rule gives, each once, in its order. Of too many it returns one more than an identity can have.
-    fn groups(&self, credential: &Credential) -> Result<Vec<GroupName>, FillError> {
-        let mut groups: Vec<GroupName> = Vec::new();
-        let mut seen: BTreeSet<GroupName> = BTreeSet::new();
+    fn groups(&self, credential: &Credential) -> Result<Vec<PrincipalName>, FillError> {
+        let mut groups: Vec<PrincipalName> = Vec::new();
+        let mut seen: BTreeSet<PrincipalName> = BTreeSet::new();
         for template in &self.groups {
             let values = match template.place() {
                 Some(Placeholder::Groups) => groups_of(credential).into_iter().map(Some).collect(),

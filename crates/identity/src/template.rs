@@ -1,7 +1,8 @@
 //! Names that rules make from credentials: `{user}`, `grid-{subject}`.
 
+use types::{PRINCIPAL_NAME_MAX, PrincipalKind, PrincipalName, PrincipalNameError};
+
 use crate::shown::shown;
-use crate::{GroupName, NAME_MAX, NameError, PrincipalName};
 
 /// What a template may contain beside text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +43,7 @@ impl Placeholder {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TemplateError {
     /// Longer than a name may be.
-    #[error("a template has 1 to {NAME_MAX} bytes, and this one has {0}")]
+    #[error("a template has 1 to {PRINCIPAL_NAME_MAX} bytes, and this one has {0}")]
     Length(usize),
     /// Braces around something else.
     #[error("`{0}` has braces around something other than subject, user, host or groups")]
@@ -52,7 +53,7 @@ pub enum TemplateError {
     Unavailable(&'static str),
     /// The text is not a name.
     #[error(transparent)]
-    Name(#[from] NameError),
+    Name(#[from] PrincipalNameError),
 }
 
 /// Names that only a rule without placeholders gives: a client must not get them by being called so elsewhere.
@@ -66,7 +67,7 @@ pub enum FillError {
     Absent(&'static str),
     /// The result is not a name.
     #[error("{0}; a rule for this credential alone can give it a name")]
-    Name(NameError),
+    Name(PrincipalNameError),
     /// The result is a name that is given by name only.
     #[error("`{0}` is reserved: only a rule with exactly this `principal` or group gives it")]
     Reserved(String),
@@ -82,7 +83,7 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) fn parse(text: &str) -> Result<Self, TemplateError> {
-        if text.is_empty() || text.len() > NAME_MAX {
+        if text.is_empty() || text.len() > PRINCIPAL_NAME_MAX {
             return Err(TemplateError::Length(text.len()));
         }
         let wrong = || TemplateError::Placeholder(shown(text));
@@ -117,11 +118,11 @@ impl Template {
 
     /// The principal that this gives with `value`.
     pub(crate) fn principal(&self, value: Option<&str>) -> Result<PrincipalName, FillError> {
-        PrincipalName::parse(&self.fill(value)?).map_err(FillError::Name)
+        PrincipalName::parse(PrincipalKind::User, &self.fill(value)?).map_err(FillError::Name)
     }
 
     /// The group that this gives with `value`.
-    pub(crate) fn group(&self, value: Option<&str>) -> Result<GroupName, FillError> {
-        GroupName::parse(&self.fill(value)?).map_err(FillError::Name)
+    pub(crate) fn group(&self, value: Option<&str>) -> Result<PrincipalName, FillError> {
+        PrincipalName::parse(PrincipalKind::Group, &self.fill(value)?).map_err(FillError::Name)
     }
 }

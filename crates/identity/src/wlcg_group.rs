@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::NAME_MAX;
+use types::PRINCIPAL_NAME_MAX;
 
 /// A group of the claim `wlcg.groups` (section 2.1.1): names of ASCII letters, digits, `_`, `.` and `-`, each after a
 /// slash, each beginning with a letter or a digit. Groups are compared as they are: a member of `/cms/uscms` is not
@@ -11,11 +11,11 @@ use crate::NAME_MAX;
 pub struct WlcgGroup(Box<str>);
 
 impl WlcgGroup {
-    /// Checks `text`; `None` if it is not a group's name, or longer than [`NAME_MAX`] bytes.
+    /// Checks `text`; `None` if it is not a group's name, or longer than [`PRINCIPAL_NAME_MAX`] bytes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let names = text.strip_prefix('/')?;
-        let proper = text.len() <= NAME_MAX
+        let proper = text.len() <= PRINCIPAL_NAME_MAX
             && names.split('/').all(|name| {
                 name.starts_with(|c: char| c.is_ascii_alphanumeric())
                     && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
@@ -48,6 +48,6 @@ mod tests {
         for wrong in ["", "/", "wlcg", "/wlcg/", "//wlcg", "/cms//a", "/-a", "/.a", "/a b", "/é", "/a\n"] {
             assert_eq!(WlcgGroup::parse(wrong), None, "{wrong}");
         }
-        assert_eq!(WlcgGroup::parse(&format!("/{}", "a".repeat(NAME_MAX))), None);
+        assert_eq!(WlcgGroup::parse(&format!("/{}", "a".repeat(PRINCIPAL_NAME_MAX))), None);
     }
 }

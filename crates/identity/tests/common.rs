@@ -2,9 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use identity::{
-    Algorithm, Issuer, IssuerSettings, IssuerUrl, KeySet, NAME_MAX, TokenCredential, TokenError, UnverifiedToken,
-};
+use identity::{Algorithm, Issuer, IssuerSettings, IssuerUrl, KeySet, TokenCredential, TokenError, UnverifiedToken};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
@@ -12,7 +10,7 @@ use ring::signature::{
     RsaKeyPair, RsaPublicKeyComponents,
 };
 use serde_json::{Value, json};
-use types::Timestamp;
+use types::{PRINCIPAL_NAME_MAX, Timestamp};
 
 pub const ISSUER: &str = "https://wlcg.example/";
 pub const AUDIENCE: &str = "https://se.example.org";
@@ -171,5 +169,5 @@ pub fn with(changes: Value) -> Value {
 
 /// Longest name, with one byte more.
 pub fn too_long_name() -> String {
-    "a".repeat(NAME_MAX + 1)
+    "a".repeat(PRINCIPAL_NAME_MAX + 1)
 }

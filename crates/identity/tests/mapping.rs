@@ -364,7 +364,10 @@ fn a_client_cannot_choose_a_reserved_name_or_one_that_is_none() {
     assert_eq!(principal(&rules, &local("root")), Err(2), "and the default does not take over");
     assert_eq!(principal(&rules, &secret("ot")), Err(3), "put together, it is the same name");
     let refused = rules.map(&token("a b", &["/wlcg"]), None).unwrap_err().to_string();
-    assert!(refused.contains("[[identity]] number 1") && refused.contains("`a b` is not a name"), "{refused}");
+    assert!(
+        refused.contains("[[identity]] number 1") && refused.contains("`a b` is not the name of a user"),
+        "{refused}"
+    );
 
     let none = token_of(&issuer(), json!({"wlcg.ver": null, "ver": "scitoken:2.0", "scope": "read:/", "sub": null}));
     assert_eq!(principal(&rules, &none), Err(1), "no subject, no name");

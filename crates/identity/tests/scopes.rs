@@ -1,13 +1,13 @@
 //! Scopes: which operations they allow on which paths.
 
-use identity::{Denial, Issuer, IssuerSettings, Operation, ScopeError, TokenError, TokenRights};
+use identity::{Denial, Issuer, IssuerSettings, ScopeError, TokenError, TokenRights};
 use proptest::prelude::*;
 use serde_json::json;
-use types::NsPath;
+use types::{NsPath, PathOperation};
 
 use crate::common::{Signer, issuer, settings, with};
 
-use Operation::{
+use PathOperation::{
     CreateDirectory, CreateFile, Link, List, ModifyDirectory, ModifyFile, Poll, Read, RenameFile, Stage, Stat,
 };
 
@@ -34,8 +34,8 @@ fn path(text: &str) -> NsPath {
     NsPath::parse(text.as_bytes()).unwrap()
 }
 
-fn allowed(rights: &TokenRights, at: &str) -> Vec<Operation> {
-    Operation::ALL.into_iter().filter(|operation| rights.allows(*operation, &path(at)).is_ok()).collect()
+fn allowed(rights: &TokenRights, at: &str) -> Vec<PathOperation> {
+    PathOperation::ALL.into_iter().filter(|operation| rights.allows(*operation, &path(at)).is_ok()).collect()
 }
 
 #[test]

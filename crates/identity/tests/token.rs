@@ -1,12 +1,12 @@
 //! Tokens: which are accepted, and by which rule the others are refused.
 
 use identity::{
-    Algorithm, GroupUse, Issuer, Issuers, Operation, Profile, TOKEN_BYTES_MAX, TokenError, TokenRights,
-    UnverifiedToken, WithoutScopes,
+    Algorithm, GroupUse, Issuer, Issuers, Profile, TOKEN_BYTES_MAX, TokenError, TokenRights, UnverifiedToken,
+    WithoutScopes,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use types::{NsPath, Timestamp};
+use types::{NsPath, PathOperation, Timestamp};
 
 use crate::common::{
     AUDIENCE, ISSUER, NOW, Signer, base64, issuer, key_set, key_set_of, now, settings, verify, with, wlcg_claims,
@@ -341,11 +341,11 @@ fn tokens_without_a_version_are_accepted_only_from_issuers_that_are_set_so() {
     assert_eq!(signer.verify(&issuer(), &claims(json!({}))), Err(TokenError::NoProfile));
     let credential = signer.verify(&unversioned, &claims(json!({}))).unwrap();
     assert_eq!((credential.profile, credential.groups.len()), (Profile::SciTokens, 0));
-    let allows = |operation: Operation, path: &str| {
+    let allows = |operation: PathOperation, path: &str| {
         credential.rights.allows(operation, &NsPath::parse(path.as_bytes()).unwrap()).is_ok()
     };
-    assert!(allows(Operation::Read, "/wlcg/a/f"));
-    assert!(!allows(Operation::Read, "/wlcg/b") && !allows(Operation::ModifyFile, "/wlcg/a/f"));
+    assert!(allows(PathOperation::Read, "/wlcg/a/f"));
+    assert!(!allows(PathOperation::Read, "/wlcg/b") && !allows(PathOperation::ModifyFile, "/wlcg/a/f"));
     let refused = |changes: Value| signer.verify(&unversioned, &claims(changes)).unwrap_err();
     for missing in ["aud", "iat", "exp", "scope"] {
         let refused = refused(json!({ missing: null }));
@@ -393,7 +393,7 @@ fn capabilities_limit_a_token_and_groups_count_only_without_them() {
             TokenRights::Scoped(_) => "scoped",
             TokenRights::Nothing { .. } => "nothing",
         };
-        let reads = credential.rights.allows(Operation::Read, &path).is_ok();
+        let reads = credential.rights.allows(PathOperation::Read, &path).is_ok();
         (kind, reads, groups.join(" "))
     };
     let default = issuer();
@@ -433,7 +433,7 @@ fn a_token_whose_groups_count_allows_nothing_outside_of_its_issuers_part() {
     let signer = Signer::new();
     let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
     let groups = json!({"scope": null, "wlcg.groups": ["/wlcg"]});
-    let allows = |issuer: &Issuer, changes: &Value, operation: Operation, at: &str| {
+    let allows = |issuer: &Issuer, changes: &Value, operation: PathOperation, at: &str| {
         let rights = signer.verify(issuer, &with(changes.clone())).unwrap().rights;
         rights.allows(operation, &path(at)).is_ok()
     };
@@ -442,7 +442,7 @@ fn a_token_whose_groups_count_allows_nothing_outside_of_its_issuers_part() {
     let whole = Issuer::new(identity::IssuerSettings { base_paths: vec!["/".into()], ..settings() }).unwrap();
     let subject = identity::IssuerSettings { without_scopes: WithoutScopes::Identity, ..settings() };
     let subject = Issuer::new(subject).unwrap();
-    for operation in Operation::ALL {
+    for operation in PathOperation::ALL {
         assert!(allows(&issuer(), &groups, operation, "/wlcg/data/f"), "{operation}");
         assert!(!allows(&issuer(), &groups, operation, "/cms/f"), "{operation}");
         assert!(!allows(&issuer(), &groups, operation, "/wlcgx"), "{operation}");
@@ -450,11 +450,11 @@ fn a_token_whose_groups_count_allows_nothing_outside_of_its_issuers_part() {
         assert!(allows(&restricted, &groups, operation, "/wlcg/data/f"), "{operation}");
         assert!(!allows(&restricted, &groups, operation, "/wlcg/other"), "{operation}");
         assert!(allows(&whole, &groups, operation, "/cms/f"), "{operation}");
-        assert_eq!(allows(&issuer(), &groups, operation, "/"), operation == Operation::Stat, "{operation}");
+        assert_eq!(allows(&issuer(), &groups, operation, "/"), operation == PathOperation::Stat, "{operation}");
     }
     let rights = signer.verify(&issuer(), &with(groups.clone())).unwrap().rights;
     assert_eq!(
-        rights.allows(Operation::Read, &path("/cms/f")).unwrap_err().to_string(),
+        rights.allows(PathOperation::Read, &path("/cms/f")).unwrap_err().to_string(),
         "the token cannot be used to read /cms/f: its issuer https://wlcg.example/ decides only about /wlcg"
     );
 }
@@ -468,7 +468,7 @@ fn groups_of_scitokens_authorize_nothing() {
         let settings = identity::IssuerSettings { scopes, groups: GroupUse::Always, ..settings() };
         let credential = signer.verify(&Issuer::new(settings).unwrap(), &claims).unwrap();
         assert!(credential.groups.is_empty());
-        assert!(credential.rights.allows(Operation::Stat, &NsPath::parse(b"/wlcg").unwrap()).is_err());
+        assert!(credential.rights.allows(PathOperation::Stat, &NsPath::parse(b"/wlcg").unwrap()).is_err());
     }
 }
 
@@ -480,7 +480,7 @@ fn scitokens_are_limited_by_their_scopes_even_if_none_is_about_storage() {
     for scope in ["", "openid", "queue"] {
         let claims = with(json!({"wlcg.ver": null, "ver": "scitoken:2.0", "scope": scope}));
         let rights = signer.verify(&issuer, &claims).unwrap().rights;
-        assert!(rights.allows(Operation::Read, &NsPath::parse(b"/wlcg/a").unwrap()).is_err(), "{scope}");
+        assert!(rights.allows(PathOperation::Read, &NsPath::parse(b"/wlcg/a").unwrap()).is_err(), "{scope}");
     }
 }
 

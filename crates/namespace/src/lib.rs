@@ -104,7 +104,7 @@ pub use tree::list::{ListEntry, ListPage, list, list_visit, permit_list};
 pub use tree::lookup::{lookup, lookup_for, open_list, open_read, stat, stat_ino, stat_no_follow};
 pub use tree::mkdir::{Mkdir, MkdirResult};
 pub use tree::new_access::USUAL_MODE;
-pub use tree::path_limits::{PathLimits, PathOperation};
+pub use tree::path_limits::PathLimits;
 pub use tree::path_of::path_of;
 pub use tree::permission::{Access, AccessKind, Actor, allows, permit, permit_client};
 pub use tree::remove::{Remove, Removed};
@@ -122,6 +122,7 @@ pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, po
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};
 pub use trees::tree::{MakeTree, TreeRecord};
+pub use types::PathOperation;
 pub use types::{RequestNumber, WriterToken};
 pub use writers::abandon::Abandon;
 pub use writers::commit::{Commit, CommitReply, Completion};

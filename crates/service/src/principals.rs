@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use identity::{GroupName, TokenRights};
+use identity::TokenRights;
 use namespace::{Durability, NamePrincipals, NsError, PathLimits, PathOperation, RenamePrincipal};
 use parking_lot::Mutex;
 use types::{NsPath, PrincipalId, PrincipalKind, PrincipalName};
@@ -60,23 +60,7 @@ struct TokenLimits(TokenRights);
 
 impl PathLimits for TokenLimits {
     fn permit(&self, operation: PathOperation, path: &NsPath) -> Result<(), String> {
-        self.0.allows(operation_of(operation), path).map_err(|denial| denial.to_string())
-    }
-}
-
-fn operation_of(operation: PathOperation) -> identity::Operation {
-    use identity::Operation as To;
-    match operation {
-        PathOperation::Read => To::Read,
-        PathOperation::List => To::List,
-        PathOperation::Stat => To::Stat,
-        PathOperation::Poll => To::Poll,
-        PathOperation::Stage => To::Stage,
-        PathOperation::CreateFile => To::CreateFile,
-        PathOperation::CreateDirectory => To::CreateDirectory,
-        PathOperation::RenameFile => To::RenameFile,
-        PathOperation::ModifyFile => To::ModifyFile,
-        PathOperation::ModifyDirectory => To::ModifyDirectory,
+        self.0.allows(operation, path).map_err(|denial| denial.to_string())
     }
 }
 
@@ -88,13 +72,12 @@ impl Service {
     /// This node has no namespace, or it cannot be read or changed.
     pub fn principal(
         &self,
-        name: &identity::PrincipalName,
-        groups: &[GroupName],
+        name: &PrincipalName,
+        groups: &[PrincipalName],
         rights: Option<TokenRights>,
     ) -> Result<Principal, Error> {
-        let user = parsed(PrincipalKind::User, name.as_str());
-        let groups = groups.iter().map(|group| parsed(PrincipalKind::Group, group.as_str()));
-        let names = std::iter::once(user).chain(groups).collect::<Result<Vec<_>, Error>>()?;
+        let groups = groups.iter().map(|group| (PrincipalKind::Group, group.clone()));
+        let names: Vec<_> = std::iter::once((PrincipalKind::User, name.clone())).chain(groups).collect();
         let failed = |error: NsError| Error::of_namespace(&format_args!("let {name} in"), &error);
         let known = self.names.read(|read| namespace::numbers_of(read, &names)).map_err(failed)?;
         let numbers = match known {

@@ -21,6 +21,7 @@ mod layout;
 mod location;
 mod location_ranges;
 mod name;
+mod path_operation;
 mod policy;
 mod principal;
 mod request_number;
@@ -47,6 +48,7 @@ pub use layout::{
 pub use location::{LOCATION_NAME_MAX, Location, LocationError, LocationPrefix, Shared};
 pub use location_ranges::{LocationRangeError, LocationRanges};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
+pub use path_operation::PathOperation;
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
 pub use principal::{PRINCIPAL_NAME_MAX, PrincipalKind, PrincipalName, PrincipalNameError};
 pub use request_number::{REQUEST_KEY, RequestNumber};

@@ -61,8 +61,6 @@ pub enum PrincipalNameError {
 
 /// The name of a user or a group. Both consist of ASCII letters, digits, and `._-@+`. The name of a group may have `/`
 /// between its parts, as the groups of tokens have. A name is never a number, so nobody confuses it with one.
-///
-/// The rule is the one of `identity`, which derives these names from credentials.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PrincipalName(Box<str>);
 
@@ -118,7 +116,6 @@ mod tests {
     use super::*;
     use PrincipalKind::{Group, User};
 
-    /// The texts are those of the test in `identity`: both rules must stay the same.
     #[test]
     fn names_are_plain_and_no_numbers() {
         for right in ["ana", "e1eb758b-b73c-4761-bfff-adc793da409c", "ana@example.org", "_svc", "7of9", "a.b+c"] {

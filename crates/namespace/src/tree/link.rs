@@ -22,13 +22,8 @@ pub(crate) const LINK_VALUE: &[u8] = &[crate::codec::VERSION];
 
 /// See [`Link`].
 pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsError> {
-    // The new name may give its own rights to the file, as a rename would. So the old one needs the right to take it away.
-    let (of_existing, of_new) = (PathOperation::ModifyFile, PathOperation::CreateFile);
+    let (of_existing, of_new) = (PathOperation::Link, PathOperation::CreateFile);
     ctx.actor.permit_path(&[of_new], &request.new, &request.new)?;
-    // And the right to read it: the credential may read more around the new name than around the old one.
-    if ctx.actor.limits.is_some() {
-        resolve_existing(txn, &ctx.actor, &request.existing, Last::Keep, PathOperation::Read)?;
-    }
     let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, &request.existing, Last::Keep, of_existing)?;
     if matches!(entry, Dentry::Directory(_)) {
         return Err(NsError::IsDirectory(request.existing.to_string()));

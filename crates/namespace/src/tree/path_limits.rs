@@ -2,48 +2,7 @@
 
 use std::fmt::Debug;
 
-use types::NsPath;
-
-/// What a request does at a path. A request about two paths does something at each.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PathOperation {
-    /// Read the data of a file.
-    Read,
-    /// List a directory, also with the metadata of its entries.
-    List,
-    /// Read the metadata of a file or directory: size, times, checksum, attributes, ACL, the target of a link.
-    Stat,
-    /// Ask whether a file is on tape or on disk.
-    Poll,
-    /// Bring a file back from tape; also cancel that, release the file, or pin it.
-    Stage,
-    /// Make a file or a link where there is none, and write it.
-    CreateFile,
-    /// Make a directory.
-    CreateDirectory,
-    /// Move a file or a link to or from this path, where nothing is replaced.
-    RenameFile,
-    /// Overwrite, truncate, replace or remove a file or a link, change its attributes, or give it another name.
-    ModifyFile,
-    /// Move, replace or remove a directory, or change its attributes.
-    ModifyDirectory,
-}
-
-impl PathOperation {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Read,
-        Self::List,
-        Self::Stat,
-        Self::Poll,
-        Self::Stage,
-        Self::CreateFile,
-        Self::CreateDirectory,
-        Self::RenameFile,
-        Self::ModifyFile,
-        Self::ModifyDirectory,
-    ];
-}
+use types::{NsPath, PathOperation};
 
 /// What the bearer of a credential may do at most, whoever it is.
 ///

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use types::{ClientIdentity, NsPath, PrincipalId};
 
 use crate::NsError;
+use crate::PathOperation;
 use crate::planted::{self, Bug};
 use crate::tree::acl::{AclEntry, AclTag, ExtendedAcl, Named, NamedEntry, Permissions};
-use crate::tree::path_limits::{PathLimits, PathOperation};
+use crate::tree::path_limits::PathLimits;
 
 /// The principal that makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]

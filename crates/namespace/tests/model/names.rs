@@ -159,10 +159,7 @@ impl Model {
 
     pub fn link(&mut self, who: &Who, existing: &[u8], new: &[u8], links_max: usize) -> Res<u64> {
         self.allowed(who, &[Op::CreateFile], &split_path(new))?;
-        if who.limits.is_some() {
-            self.existing(who, existing, false, Op::Read)?;
-        }
-        let (src, ino) = self.existing(who, existing, false, Op::ModifyFile)?;
+        let (src, ino) = self.existing(who, existing, false, Op::Link)?;
         if self.is_dir(ino) {
             return Err(ErrorCode::IsDirectory);
         }
