@@ -13,6 +13,12 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 
 use crate::ChannelError;
 
+/// The most data in a record (RFC 8446, section 5.1).
+const RECORD_BYTES: usize = 16 << 10;
+/// What a record has beside its data: the header, the type and the tag (RFC 8446, section 5.2), or in TLS 1.2 the header,
+/// the nonce and the tag.
+const RECORD_OVERHEAD_BYTES: usize = 29;
+
 /// What has been received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
@@ -20,6 +26,14 @@ pub enum Opened {
     Bytes(usize),
     /// The other side has ended the connection, and has said so.
     Ended,
+}
+
+/// Appends to `out` all that is to be sent; after an error, what tells the other side why.
+fn take(connection: &mut Connection, out: &mut Vec<u8>) -> Result<(), ChannelError> {
+    while connection.wants_write() {
+        connection.write_tls(out)?;
+    }
+    Ok(())
 }
 
 /// The encryption of one connection. See the module.
@@ -111,15 +125,15 @@ impl Channel {
     /// The connection cannot go on.
     pub fn seal(&self, parts: &[IoSlice<'_>], out: &mut Vec<u8>) -> Result<(), ChannelError> {
         let mut connection = self.connection.lock();
-        let mut written = Ok(());
-        for part in parts {
-            written = written.and_then(|()| connection.writer().write_all(part));
+        let pieces = || parts.iter().flat_map(|part| part.chunks(RECORD_BYTES));
+        out.reserve(pieces().map(|piece| piece.len() + RECORD_OVERHEAD_BYTES).sum());
+        for piece in pieces() {
+            let written = connection.writer().write_all(piece);
+            // Each record is copied while it is in the processor's nearest cache.
+            take(&mut connection, out)?;
+            written?;
         }
-        // After an error too: it tells the other side why.
-        while connection.wants_write() {
-            connection.write_tls(out)?;
-        }
-        Ok(written?)
+        take(&mut connection, out)
     }
 
     /// Says that this side ends the connection. Appends to `out` what must be sent.

@@ -26,7 +26,7 @@ use service::TransferSlot;
 use tls::Channel;
 
 /// So much is encrypted at a time: it stays in the cache until it is sent.
-const SEALED_AT_ONCE: usize = 256 << 10;
+const SEALED_AT_ONCE: usize = 128 << 10;
 
 /// The connection is broken, so its thread must end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -301,11 +301,10 @@ impl Outgoing {
             if let Some(channel) = self.channel.get() {
                 parts.append_to(&mut slices);
                 let mut sealed = pending.to_vec();
-                let result = channel.seal(&slices, &mut sealed);
+                let sent = seal_and_send_at_once(&self.socket, channel, &slices, &mut sealed)?;
                 drop(slices);
                 drop(parts);
-                result.map_err(|_| Unsent::Gone)?;
-                return send_all(&self.socket, &sealed, &mut [], turn);
+                return send_all(&self.socket, &sealed[sent..], &mut [], turn);
             }
             if !pending.is_empty() {
                 slices.push(IoSlice::new(pending));
@@ -526,6 +525,29 @@ fn send_at_once<'a, 'b>(socket: &TcpStream, slices: &'b mut [IoSlice<'a>]) -> Re
         }
     }
     Ok(rest)
+}
+
+/// Encrypts `parts` behind what is in `sealed`, and writes some at a time, as long as the socket takes it without waiting.
+/// Returns how much of `sealed` is sent.
+fn seal_and_send_at_once(
+    socket: &TcpStream,
+    channel: &Channel,
+    parts: &[IoSlice<'_>],
+    sealed: &mut Vec<u8>,
+) -> Result<usize, Unsent> {
+    let mut sent = 0;
+    for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
+        channel.seal(&[IoSlice::new(piece)], sealed).map_err(|_| Unsent::Gone)?;
+        if sent == 0 && sealed.len() >= SEALED_AT_ONCE {
+            let left: usize = send_at_once(socket, &mut [IoSlice::new(sealed)])?.iter().map(|part| part.len()).sum();
+            sent = sealed.len() - left;
+            if left == 0 {
+                sealed.clear();
+                sent = 0;
+            }
+        }
+    }
+    Ok(sent)
 }
 
 /// Encrypts `parts` and writes them, some at a time.

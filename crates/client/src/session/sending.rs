@@ -8,7 +8,7 @@ use crate::ClientError;
 use crate::watch::WaitReason;
 
 /// So much is encrypted at a time: it stays in the cache until it is sent.
-const SEALED_AT_ONCE: usize = 256 << 10;
+const SEALED_AT_ONCE: usize = 128 << 10;
 
 impl Session {
     pub(super) fn write_all(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), ClientError> {
