@@ -88,6 +88,25 @@ def audit(cluster: Cluster, *parts: str) -> str:
     return until(found, 5, lambda: f"no audit line of {parts}:\n{cluster.manager.log_text()[-3000:]}")
 
 
+def test_a_new_cluster_invites_its_first_administrator(base, machine):
+    home = base / "first_administrator"
+    with Cluster(home, 1) as cluster:
+        file = cluster.manager.data / "cluster/first-invitation"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and str(file) in cluster.manager.log_text()
+        assert file.read_text().strip() not in cluster.logs()
+        first = machine()
+        assert "you are admin there, admin" in first.join(file.read_text(), "lab")
+        assert "online" in first.done("status")
+        first.done("admin", "invite", "alice", "--role", "viewer")
+        # Later starts invite nobody.
+        file.unlink()
+        cluster.weir("admin", "revoke", "admin", "--data", cluster.data)
+        cluster.manager.stop()
+        cluster.manager.start()
+        assert not file.exists() and administrators(cluster)["admin"] == "revoked"
+    remove(home)
+
+
 def test_commands_work_from_another_machine(cluster, machine):
     alice = machine()
     said = alice.join(invite(cluster, "alice", "admin"), "lab")

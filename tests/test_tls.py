@@ -3,6 +3,7 @@
 import os
 import socket
 import ssl
+import struct
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from authority import Authority
 from clients import run
 from content import MIB, write
 from harness import weir
+from raw import LOGIN, OK, PING, PROTOCOL, READ, READV, Raw
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +99,6 @@ def test_nothing_is_in_the_clear(served, trusting, tmp_path):
 
 def shown(node) -> bytes:
     """The certificate that the node shows."""
-    import struct
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", node.port), timeout=20) as plain:
@@ -130,8 +130,6 @@ def test_a_replaced_certificate_is_used_without_a_restart(served, authority, tmp
 
 def test_half_a_handshake_and_silence_harm_nobody(served, trusting, tmp_path):
     node = served('["login"]')
-    import struct
-
     idle = []
     for sent in (b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.0\r\n\r\n", bytes(1000)):
         plain = socket.create_connection(("127.0.0.1", node.port), timeout=20)
@@ -166,3 +164,32 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(authority, tmp_p
     key.chmod(0o644)
     assert "mode 0644" in refused(f'tls.certificate = "{certificate}"\ntls.key = "{key}"\n')
     assert "login, session and data" in refused('tls.required = ["all"]\n')
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_slow_client_gets_all_of_a_large_answer(served, trusting, tmp_path, vector):
+    """The socket takes only a part of the encrypted answer at once."""
+    node, size = served('["login", "data"]'), 8 * MIB + 4711
+    source = write(tmp_path / "source", "slow", size)
+    run(["xrdcp", "-f", str(source), f"{secure(node)}//file"]).ok()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with Raw(node.port, login=False) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        client.handshake()
+        client.socket.sendall(struct.pack(">2sHiBB10xi", b"\0\1", PROTOCOL, 0x511, 0x06, 3, 0))
+        assert client.receive().status == OK
+        client.socket = context.wrap_socket(client.socket)
+        client.request(LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0))
+        handle, part = client.open("/file"), 1 * MIB
+        if vector:
+            pieces = [handle + struct.pack(">iq", part, at) for at in range(0, 8 * MIB, part)]
+            number = client.send(READV, data=b"".join(pieces))
+        else:
+            number = client.send(READ, handle + struct.pack(">qi", 0, size))
+        time.sleep(1)
+        got = client.answer(number)
+        assert got.status == OK, got.body[:100]
+        body = got.body if not vector else b"".join(got.body[at + 16 : at + 16 + part] for at in range(0, len(got.body), 16 + part))
+        assert body == source.read_bytes()[: len(body)] and len(body) == (8 * MIB if vector else size)
+        assert client.request(PING).status == OK

@@ -21,6 +21,7 @@ mod drop_caches;
 mod end;
 mod fetch;
 pub mod files;
+mod first_administrator;
 mod free_addresses;
 mod generate;
 mod health;

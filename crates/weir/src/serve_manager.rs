@@ -38,7 +38,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, identities, maintain, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, first_administrator, identities, maintain, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
+    let (authority, identity, is_new) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -127,6 +127,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
     let renewal = renew(identity, &data, credentials, &authority)?;
     let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
+    if is_new {
+        first_administrator::invite(&data, &administrators, &told, &authority, now());
+    }
     let admin_api = Arc::new(AdminApi {
         tokens: tokens.clone(),
         administrators: Arc::clone(&administrators),
@@ -201,7 +204,7 @@ fn no_identity(error: link::IdentityError) -> Failure {
 }
 
 /// The authority and the manager's own identity: made with the cluster, then read.
-fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
+fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity, bool), Failure> {
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     };
@@ -253,7 +256,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
         Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
     })?;
-    Ok((Arc::new(authority), identity))
+    Ok((Arc::new(authority), identity, !is_founded))
 }
 
 fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
