@@ -22,7 +22,7 @@ pub use error::AuditError;
 pub use filter::Filter;
 pub use log::{Counts, Log};
 pub use reader::Reader;
-pub use record::{Event, LINE_MAX, Outcome, Record};
+pub use record::{Event, LINE_MAX, Outcome, Record, time_in_line};
 pub use sink::{Destination, FileSettings, Settings};
 
 /// Sockets of systemd-journald, where it listens for lines (systemd's "Native Journal Protocol").

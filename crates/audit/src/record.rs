@@ -141,7 +141,7 @@ impl Record {
     /// The line, with its end. It is never longer than [`LINE_MAX`], and has no line end in its middle.
     #[must_use]
     pub fn line(mut self, now: Timestamp) -> Vec<u8> {
-        self.time = shown(now);
+        self.time = time_in_line(now);
         cut(&mut self.operation, TEXT_MAX);
         for path in [&mut self.path, &mut self.to].into_iter().flatten() {
             cut(path, PATH_MAX);
@@ -175,8 +175,9 @@ impl Record {
     }
 }
 
-/// A time to the millisecond.
-fn shown(time: Timestamp) -> String {
+/// A time as lines have it, to the millisecond. Their order is that of their text.
+#[must_use]
+pub fn time_in_line(time: Timestamp) -> String {
     let seconds = show_time(u64::try_from(time.secs()).unwrap_or(0));
     let millis = time.0.rem_euclid(1_000_000_000) / 1_000_000;
     format!("{}.{millis:03}Z", seconds.trim_end_matches('Z').replace(' ', "T"))

@@ -64,6 +64,11 @@ impl PathLimits for TokenLimits {
     }
 }
 
+/// What a token allows, as the namespace asks for it.
+pub(crate) fn limits_of(rights: TokenRights) -> Arc<dyn PathLimits> {
+    Arc::new(TokenLimits(rights))
+}
+
 fn operation_of(operation: PathOperation) -> identity::Operation {
     use identity::Operation as To;
     match operation {
@@ -107,7 +112,7 @@ impl Service {
         let Some((id, groups)) = numbers.split_first() else {
             return Err(Error::new(types::ErrorCode::Internal, format!("Cannot let {name} in: no number was given")));
         };
-        let limits = rights.map(|rights| Arc::new(TokenLimits(rights)) as Arc<dyn PathLimits>);
+        let limits = rights.map(limits_of);
         Ok(Principal { id: *id, groups: groups.into(), rights: Rights::Full, limits, name: Some(name.as_str().into()) })
     }
 
