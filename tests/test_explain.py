@@ -12,8 +12,6 @@ from issuer import AUDIENCE, Issuer
 
 ALL = "storage.read:/ storage.modify:/"
 USERS = {"keeper": [], "ana": [], "mia": ["atlas"], "nils": [], "gus": ["cms"], "otto": []}
-# What explain calls it, and what the stock client does. Without changes: a permitted one is never carried out here.
-OPERATIONS = ("stat", "read", "list", "chmod", "rmdir-closed", "create-closed")
 
 
 @pytest.fixture(scope="module")
