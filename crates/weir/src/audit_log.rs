@@ -114,7 +114,8 @@ fn filter_of(args: &AuditArgs) -> Result<Filter, Failure> {
     };
     Ok(Filter {
         principals: args.principals.clone(),
-        paths: args.paths.clone(),
+        // As lines have them.
+        paths: args.paths.iter().map(|path| path.as_bytes().escape_ascii().to_string()).collect(),
         operations: args.operations.clone(),
         events: args.events.clone(),
         results: args.results.clone(),
