@@ -64,3 +64,6 @@ if target == "grid_map":
     keep(b'# accounts\n"/DC=ch/CN=Ana Lee" ana,other # why\n/CN=b b\n"/CN=say \\"hi\\" \\x41" c\n')
     keep(b"/atlas/us/Role=production/Capability=NULL")
     keep(b"host/a.example.org@EXAMPLE.ORG")
+if target == "audit_line":
+    keep(b'{"time":"2026-11-21T09:45:00.123Z","event":"change","operation":"rename","result":"denied","path":"/a","to":"/b","number":7}')
+    keep(b'{"event":"lost","operation":"audit","result":"failed","lines":3,"reason":"x","session":1,"code":"Denied"}')

@@ -9,7 +9,7 @@ use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
-use super::{ClusterRole, Config, StoreTable, authentication_keys};
+use super::{AuditTo, ClusterRole, Config, StoreTable, authentication_keys};
 
 /// A value as the file gives it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -367,6 +367,49 @@ pub const KEYS: &[Key] = &[
         set: |c, v| authentication_keys::principal(text(v)?).map(|v| c.mapping.identity_default = Some(v)),
         same: |a, b| a.mapping.identity_default == b.mapping.identity_default,
         live: true,
+    },
+    Key {
+        name: "audit.to",
+        default: Some(Given::Text("nowhere")),
+        set: |c, v| {
+            c.audit_to = match text(v)? {
+                "nowhere" => AuditTo::Nowhere,
+                "files" => AuditTo::Files,
+                "journald" => AuditTo::Journald,
+                other => return Err(format!("is `{other}`; it is \"nowhere\", \"files\" or \"journald\"")),
+            };
+            Ok(())
+        },
+        same: |a, b| a.audit_to == b.audit_to,
+        live: false,
+    },
+    Key {
+        name: "audit.directory",
+        default: None,
+        set: |c, v| text(v).map(|v| c.audit_directory = Some(PathBuf::from(v))),
+        same: |a, b| a.audit_directory == b.audit_directory,
+        live: false,
+    },
+    Key {
+        name: "audit.file_size",
+        default: Some(Given::Text("64MiB")),
+        set: |c, v| size(v, 1 << 20, 1 << 34).map(|v| c.audit_file_size = v),
+        same: |a, b| a.audit_file_size == b.audit_file_size,
+        live: false,
+    },
+    Key {
+        name: "audit.files",
+        default: Some(Given::Number(16)),
+        set: |c, v| number(v, 2, 10_000).map(|v| c.audit_files = u32::try_from(v).unwrap_or(u32::MAX)),
+        same: |a, b| a.audit_files == b.audit_files,
+        live: false,
+    },
+    Key {
+        name: "audit.reads",
+        default: Some(Given::Switch(false)),
+        set: |c, v| switch(v).map(|v| c.audit_reads = v),
+        same: |a, b| a.audit_reads == b.audit_reads,
+        live: false,
     },
     Key {
         name: "space.ballast",

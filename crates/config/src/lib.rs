@@ -21,6 +21,9 @@ pub use store_table::StoreTable;
 use tls::TlsRequired;
 use types::{DigestKind, IpNetwork, Location, LocationRanges, StoreClass};
 
+/// The directory of the audit log in a data directory, if the configuration names no other.
+pub const AUDIT_DIR: &str = "audit";
+
 /// What a node of a cluster is for.
 #[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
@@ -29,6 +32,18 @@ pub enum ClusterRole {
     Manager,
     /// It has stores, which hold the bytes of files.
     Disk,
+}
+
+/// Where the lines of the audit log go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AuditTo {
+    /// There is none.
+    #[default]
+    Nowhere,
+    /// To files.
+    Files,
+    /// To systemd-journald.
+    Journald,
 }
 
 /// Everything that can be set. Sizes are in bytes. `docs/reference/configuration.md` explains the keys.
@@ -79,6 +94,11 @@ pub struct Config {
     pub key_cache: Option<PathBuf>,
     pub issuers: Vec<IssuerSettings>,
     pub mapping: MappingSettings,
+    pub audit_to: AuditTo,
+    pub audit_directory: Option<PathBuf>,
+    pub audit_file_size: u64,
+    pub audit_files: u32,
+    pub audit_reads: bool,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
     pub repair_rate: u64,
@@ -105,6 +125,27 @@ impl Config {
     #[must_use]
     pub fn foundation_to_serve(&self) -> foundation::Settings {
         self.foundation().with_recent(self.recent.unwrap_or_else(|| memory::usable() / 8))
+    }
+
+    /// The directory of the audit log, if it has files.
+    #[must_use]
+    pub fn audit_files_at(&self) -> Option<PathBuf> {
+        self.audit_directory.clone().or_else(|| self.data.as_ref().map(|data| data.join(AUDIT_DIR)))
+    }
+
+    /// The settings of the audit log; `None`: there is none.
+    #[must_use]
+    pub fn audit(&self) -> Option<audit::Settings> {
+        let to = match self.audit_to {
+            AuditTo::Nowhere => return None,
+            AuditTo::Journald => audit::Destination::Journald(audit::JOURNALD_SOCKET.into()),
+            AuditTo::Files => audit::Destination::Files(audit::FileSettings {
+                directory: self.audit_files_at()?,
+                file_bytes: self.audit_file_size,
+                files_max: self.audit_files,
+            }),
+        };
+        Some(audit::Settings { to, reads: self.audit_reads })
     }
 
     /// The default configuration: each key's default, read by the same code that reads the file.
@@ -155,6 +196,11 @@ impl Config {
             key_cache: None,
             issuers: Vec::new(),
             mapping: MappingSettings::default(),
+            audit_to: AuditTo::Nowhere,
+            audit_directory: None,
+            audit_file_size: 0,
+            audit_files: 0,
+            audit_reads: false,
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
             repair_rate: 0,
@@ -223,7 +269,7 @@ mod tests {
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
+            audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -3,6 +3,8 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
+use audit::{Event, Log, Outcome, Record};
+
 use super::rules::{Rule, rule};
 use super::{Answerer, Caller, ControlRequest, LINE_MAX, Reply};
 
@@ -19,6 +21,7 @@ pub fn serve(
     mut to: impl Write,
     caller: impl FnOnce() -> Result<Caller, String>,
     answer: &Answerer,
+    log: &Log,
 ) -> io::Result<()> {
     // Whoever may make no request learns nothing about requests.
     let caller = match caller() {
@@ -38,9 +41,10 @@ pub fn serve(
         }
     };
     let Rule { least, change } = rule(&ask);
-    let audit = |outcome: &str| {
-        if let Some(what) = &change {
-            write_audit(&caller, what, outcome);
+    let changes = change.map(|words| Change::of(&ask, words));
+    let audit = |outcome: Outcome, why: &str| {
+        if let Some(change) = &changes {
+            change.write(log, &caller, outcome, why);
         }
     };
     if let (Caller::Remote { .. }, ControlRequest::Backup { .. }) = (&caller, &ask) {
@@ -50,7 +54,7 @@ pub fn serve(
     }
     if caller.role() < least {
         let why = format!("{} is {}, and this needs the role {least}", caller.name(), caller.role());
-        audit(&format!("denied: {why}"));
+        audit(Outcome::Denied, &why);
         return say(&mut to, &Reply::Denied(why));
     }
     let reply = answer(&caller, ask);
@@ -61,14 +65,16 @@ pub fn serve(
             // The work notices that nobody reads its answer any more. What it did is logged before its answer is sent: that may fail.
             let worked = began.and_then(|()| work(&mut out));
             match &worked {
-                Ok(Ok(())) => audit("done"),
-                Ok(Err(why)) => audit(&format!("failed: {why}")),
-                Err(error) => audit(&format!("the command's connection ended before the answer: {error}")),
+                Ok(Ok(())) => audit(Outcome::Ok, ""),
+                Ok(Err(why)) => audit(Outcome::Failed, why),
+                Err(error) => {
+                    audit(Outcome::Failed, &format!("the command's connection ended before the answer: {error}"));
+                }
             }
             worked.map(drop).and_then(|()| out.flush())
         }
         Reply::Stream(value, following) => {
-            audit("done");
+            audit(Outcome::Ok, "");
             say(&mut to, &Reply::Done(value))?;
             let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
             following(&mut out)?;
@@ -76,8 +82,9 @@ pub fn serve(
         }
         reply => {
             match &reply {
-                Reply::Refused(why) | Reply::Absent(why) | Reply::Denied(why) => audit(&format!("failed: {why}")),
-                _ => audit("done"),
+                Reply::Refused(why) | Reply::Absent(why) => audit(Outcome::Failed, why),
+                Reply::Denied(why) => audit(Outcome::Denied, why),
+                _ => audit(Outcome::Ok, ""),
             }
             say(&mut to, &reply)
         }
@@ -92,12 +99,54 @@ const BUFFER: usize = 256 << 10;
 /// Bytes of a change's words and of its outcome in an audit line. What is longer is cut.
 const AUDITED_MAX: usize = 2048;
 
-/// Writes the audit line of a change.
-pub fn write_audit(caller: &Caller, what: &str, outcome: &str) {
-    let (what, outcome) = (cut(what), cut(outcome));
-    // Values of other people stand in quotes: they cannot look like another line.
-    let (by, role, peer) = (caller.name(), caller.role(), caller.peer());
-    tracing::info!(target: "audit", by, %role, peer, what, outcome, "change");
+/// A change, for the audit log.
+struct Change {
+    /// The request, as in `policy-set`.
+    operation: String,
+    /// The path that it is about.
+    path: Option<String>,
+    /// What it changes, in words.
+    words: String,
+}
+
+impl Change {
+    fn of(ask: &ControlRequest, words: String) -> Self {
+        let fields = serde_json::to_value(ask).unwrap_or_default();
+        let field = |name: &str| fields.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+        Self { operation: field("ask").unwrap_or_default(), path: field("path"), words }
+    }
+
+    /// Writes the line, and one to the log of the node.
+    fn write(&self, log: &Log, caller: &Caller, result: Outcome, why: &str) {
+        let outcome = match result {
+            Outcome::Ok => "done".to_owned(),
+            other => format!("{}: {why}", other.name()),
+        };
+        // Values of other people stand in quotes: they cannot look like another line.
+        let (by, role, peer, what, outcome) =
+            (caller.name(), caller.role(), caller.peer(), cut(&self.words), cut(&outcome));
+        tracing::info!(target: "audit", by, %role, peer, what, outcome, "change");
+        if !log.is_on() {
+            return;
+        }
+        let mechanism = match caller {
+            Caller::Local { .. } => "control socket",
+            Caller::Remote { .. } => "administrator's certificate",
+        };
+        log.write(Record {
+            event: Event::Admin,
+            operation: self.operation.clone().into(),
+            path: self.path.clone().map(Into::into),
+            detail: Some(self.words.clone().into()),
+            result,
+            reason: (!why.is_empty()).then(|| why.to_owned().into()),
+            principal: Some(by.into()),
+            mechanism: Some(mechanism.into()),
+            credential: Some(role.to_string().into()),
+            address: Some(peer.into()),
+            ..Record::default()
+        });
+    }
 }
 
 fn cut(text: &str) -> &str {
@@ -120,6 +169,7 @@ pub fn say(to: &mut impl Write, reply: &Reply) -> io::Result<()> {
 mod tests {
     use std::sync::Arc;
 
+    use audit::{Destination, FileSettings, Filter, Reader, Settings};
     use link::admin::{AdminId, AdminRole};
     use tracing_subscriber::fmt;
     use tracing_subscriber::prelude::*;
@@ -142,7 +192,7 @@ mod tests {
     /// The answer to `ask`, and the log.
     fn served(ask: &str, caller: Result<Caller, String>, answer: &Answerer) -> (String, String) {
         let mut out = Vec::new();
-        let (_, log) = logged(|| serve(ask.as_bytes(), &mut out, || caller, answer));
+        let (_, log) = logged(|| serve(ask.as_bytes(), &mut out, || caller, answer, &Log::off()));
         (String::from_utf8(out).unwrap(), log)
     }
 
@@ -192,7 +242,8 @@ mod tests {
         }
         let late: &Answerer =
             &|_, _| Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Ok(()))));
-        let (ended, log) = logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late));
+        let (ended, log) =
+            logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late, &Log::off()));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(log.contains("what=\"drain store 7\" outcome=\"done\""), "{log}");
     }
@@ -209,6 +260,32 @@ mod tests {
         assert!(nonsense.0.contains("does not understand"), "{}", nonsense.0);
         let revoked = served("{\"ask\":\"dance\"}\n", Err("it was revoked".into()), nobody);
         assert!(revoked.0.contains("it was revoked"), "{}", revoked.0);
+    }
+
+    #[test]
+    fn a_change_and_a_denial_are_lines_of_the_audit_log() {
+        let temp = tempfile::tempdir().unwrap();
+        let files = FileSettings { directory: temp.path().to_owned(), file_bytes: 1 << 20, files_max: 2 };
+        let log = Log::start(&Settings { to: Destination::Files(files), reads: false }).unwrap();
+        let set = r#"{"ask":"policy-set","path":"/d","words":"two"}"#;
+        for (ask, role) in
+            [(set, AdminRole::Admin), (DRAIN, AdminRole::Viewer), (r#"{"ask":"stores"}"#, AdminRole::Admin)]
+        {
+            serve(ask.as_bytes(), &mut Vec::new(), || Ok(caller(role)), &|_, _| Reply::long(&1), &log).unwrap();
+        }
+        log.stop();
+        let mut lines = Vec::new();
+        let mut each = |record: Record, _: &[u8]| {
+            lines.push(record);
+            true
+        };
+        Reader::open(temp.path()).unwrap().read(&Filter::default(), &mut each).unwrap();
+        let [set, drain] = lines.try_into().unwrap();
+        assert_eq!((set.event, &*set.operation, set.path.as_deref()), (Event::Admin, "policy-set", Some("/d")));
+        assert_eq!((set.result, set.principal.as_deref(), set.reason), (Outcome::Ok, Some("alice"), None));
+        assert_eq!((set.address.as_deref(), set.credential.as_deref()), (Some("127.0.0.1:9"), Some("admin")));
+        assert_eq!((&*drain.operation, drain.result), ("drain", Outcome::Denied));
+        assert!(drain.reason.unwrap().contains("needs the role operator"));
     }
 
     #[test]

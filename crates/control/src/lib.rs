@@ -213,6 +213,21 @@ pub enum ControlRequest {
         /// Its new name.
         to: String,
     },
+    /// Explain whether somebody may do something, by which rule.
+    Explain {
+        /// The path.
+        path: String,
+        /// The new name, if there are two.
+        to: Option<String>,
+        /// The operation.
+        operation: String,
+        /// The user, by name or number.
+        who: String,
+        /// The groups of the user.
+        groups: Vec<String>,
+        /// The scopes of a token, separated by spaces.
+        scopes: Option<String>,
+    },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
         /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.

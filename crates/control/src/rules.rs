@@ -53,8 +53,8 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         | ControlRequest::FsckCluster { .. }
         | ControlRequest::PolicyApply { dry_run: true, .. }
         | ControlRequest::Restored { accept: false, .. } => read(Operator),
-        // It hands out everything that the namespace holds.
-        ControlRequest::Backup { .. } => read(Admin),
+        // They hand out what the namespace holds, also what permissions hide.
+        ControlRequest::Backup { .. } | ControlRequest::Explain { .. } => read(Admin),
 
         ControlRequest::ScrubNow { rate: None } => change(Operator, "begin a scrub pass"),
         ControlRequest::ScrubNow { rate: Some(rate) } => {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use audit::Log;
 use disk::Directory;
 
 use super::{Answerer, Caller, Reply, SOCKET, gate};
@@ -41,13 +42,15 @@ pub struct Control {
 
 struct Shared {
     answer: Box<Answerer>,
+    log: Log,
     stopping: AtomicBool,
     connections: AtomicUsize,
 }
 
 impl Control {
     /// Listens in the data directory `data`, whose lock the caller holds. Replaces the socket of an earlier run.
-    pub fn start(data: &Arc<Directory>, answer: Box<Answerer>) -> Result<Self, ControlError> {
+    /// `log`: takes the lines about changes.
+    pub fn start(data: &Arc<Directory>, answer: Box<Answerer>, log: Log) -> Result<Self, ControlError> {
         let (held, path) = (data.held(), data.held().join(SOCKET));
         let failed = |what| {
             let path = data.shown().join(SOCKET);
@@ -66,7 +69,8 @@ impl Control {
             });
         forget(&folder);
         let listener = made?;
-        let shared = Arc::new(Shared { answer, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
+        let shared =
+            Arc::new(Shared { answer, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;
@@ -161,7 +165,7 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let caller = Caller::of_socket(&stream)?;
     let line = gate::read(&stream)?;
-    gate::serve(&line, &stream, || Ok(caller), &*shared.answer)
+    gate::serve(&line, &stream, || Ok(caller), &*shared.answer, &shared.log)
 }
 
 #[cfg(test)]
@@ -180,7 +184,7 @@ mod tests {
     }
 
     fn start(data: &Path) -> Control {
-        Control::start(&Arc::new(Directory::open(data).unwrap()), answering()).unwrap()
+        Control::start(&Arc::new(Directory::open(data).unwrap()), answering(), Log::off()).unwrap()
     }
 
     /// Another user tries to connect all the time.

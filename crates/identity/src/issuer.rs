@@ -115,6 +115,11 @@ pub(crate) fn check_https(url: &str) -> Result<(), UrlProblem> {
 pub struct IssuerUrl(Arc<str>);
 
 impl IssuerUrl {
+    /// Stands for an issuer where there is none.
+    pub(crate) fn unnamed() -> Self {
+        Self("https://unnamed.invalid/".into())
+    }
+
     /// Checks `url`: `https`, without query and fragment.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use types::{NsPath, PathOperation};
 
 use crate::claims;
-use crate::issuer::Area;
+use crate::issuer::{Area, IssuerUrl};
 use crate::jws::Object;
 use crate::scope::Scopes;
 use crate::shown::{shown, shown_list};
@@ -195,6 +195,18 @@ pub struct ScopedRights {
 }
 
 impl TokenRights {
+    /// What the scopes of a token in `claim` would allow, of an issuer whose base path is `/`. To explain decisions without a
+    /// token: whoever has none gets no rights from this.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`]: a scope is malformed.
+    pub fn of_scopes(claim: &str) -> Result<Self, TokenError> {
+        let Scopes { storage, .. } = Scopes::parse(Profile::Wlcg, claim)?;
+        let area = Arc::new(Area { issuer: IssuerUrl::unnamed(), bases: vec![NsPath::root()], restricted: Vec::new() });
+        Ok(Self::Scoped(ScopedRights { profile: Profile::Wlcg, area, scopes: storage.into() }))
+    }
+
     /// Whether the token allows `operation` on `path`, a path in weir's namespace. Check the path as the client gave it, and
     /// again after symbolic links.
     ///

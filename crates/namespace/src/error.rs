@@ -3,7 +3,8 @@
 use kv::KvError;
 use types::{ClientIdentity, Crc32c, ErrorCode, NameError, NodeId, ObjectId, StoreId, UploadId};
 
-use crate::WriterToken;
+use crate::tree::rule::{named, numbered};
+use crate::{Read, WriterToken};
 
 /// A refused request, or a failure of the engine. `code()` maps it to the code that crosses crate and protocol borders.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,11 +55,11 @@ pub enum NsError {
         bound: u64,
     },
     /// The permission check failed.
-    #[error("{path}: denied: {rule}")]
+    #[error("{path}: denied: {}", numbered(rule))]
     Denied {
         /// The path.
         path: String,
-        /// The rule that denies it.
+        /// The rule that denies it. [`NsError::with_names`] gives the principals in it their names.
         rule: String,
     },
     /// The operation would cross the border between two trees.
@@ -267,6 +268,15 @@ impl NsError {
             NsError::StoreElsewhere { .. } => ErrorCode::Exists,
             NsError::StillNeeded { .. } => ErrorCode::Busy,
             NsError::Kv(error) => error.code(),
+        }
+    }
+
+    /// The same error, for people: a denial has the names of principals instead of their numbers.
+    #[must_use]
+    pub fn with_names(self, read: &dyn Read) -> Self {
+        match self {
+            NsError::Denied { path, rule } => NsError::Denied { path, rule: named(read, &rule) },
+            other => other,
         }
     }
 

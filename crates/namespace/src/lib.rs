@@ -111,6 +111,7 @@ pub use tree::remove::{Remove, Removed};
 pub use tree::remove_any::RemoveAny;
 pub use tree::rename::{Rename, Renamed};
 pub use tree::rmdir::Rmdir;
+pub use tree::rule::{Step, Witness, named};
 pub use tree::set_acl::SetAcl;
 pub use tree::symlink::{Symlink, readlink};
 pub use tree::xattr::{

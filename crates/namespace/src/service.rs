@@ -132,7 +132,7 @@ impl Namespace {
     /// Reads on a consistent view of committed state.
     pub fn read<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
         let snapshot = self.kv.snapshot();
-        reading(&*snapshot)
+        reading(&*snapshot).map_err(|error| error.with_names(&*snapshot))
     }
 
     /// A store reports an object with this number. Returns whether the report shows that this namespace is older than the stored objects, as after a
@@ -207,7 +207,7 @@ impl Namespace {
         let counters = Arc::clone(&self.counters);
         let op: kv::Op = Box::new(move |txn| {
             let (outcome, result) = perform(txn, &ctx, &op);
-            *inner.lock() = Some(result);
+            *inner.lock() = Some(result.map_err(|error| error.with_names(txn)));
             outcome
         });
         let done: kv::OpDone = Box::new(move |committed| {
@@ -246,6 +246,20 @@ impl Namespace {
         op: O,
     ) -> Result<O::Reply, NsError> {
         wait_for(|done| self.change_urgent(durability, ctx, op, done))
+    }
+
+    /// Runs a change on the present state and takes it back: what it would answer. To explain decisions, give the actor of
+    /// `ctx` a witness.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub fn rehearse<O: Operation + Send + 'static>(&self, ctx: Context, op: O) -> Result<(), NsError> {
+        // The operation may take numbers.
+        self.take_numbers();
+        transact(&*self.kv, Durability::Written, move |txn| {
+            let result = op.run(txn, &ctx).map(drop).map_err(|error| error.with_names(txn));
+            (OpOutcome::Abort, result)
+        })?
     }
 
     /// The counters since the start.

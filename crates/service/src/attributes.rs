@@ -130,9 +130,10 @@ impl Service {
         if let Some(elsewhere) = self.names_elsewhere() {
             return Err(elsewhere);
         }
-        self.names
-            .read(|read| namespace::stat(read, &caller.actor(), path))
-            .map_err(|error| Error::of_namespace(verb, &error))
+        let found = self.names.read(|read| namespace::stat(read, &caller.actor(), path));
+        let found = found.map_err(|error| Error::of_namespace(verb, &error));
+        self.audit_read(caller, verb, path, &found);
+        found
     }
 
     /// The attributes of an inode. An open write has the length of its durable prefix. So a client that follows the

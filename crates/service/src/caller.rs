@@ -54,6 +54,15 @@ impl Principal {
     }
 }
 
+/// How a client has shown who it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Login {
+    /// The name of the mechanism, as in `ztn`.
+    pub mechanism: &'static str,
+    /// The credential, in words that let nobody in.
+    pub credential: String,
+}
+
 /// The identity and origin of a request. Every call to the service is on behalf of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
@@ -67,6 +76,10 @@ pub struct Caller {
     pub limits: Option<Arc<dyn PathLimits>>,
     /// The name of the principal, if it has shown one.
     pub name: Option<Arc<str>>,
+    /// How it has shown who it is, if it had to.
+    pub login: Option<Arc<Login>>,
+    /// The number of its session, if it has one.
+    pub session: Option<u64>,
     /// The address from which the caller connects.
     pub peer: SocketAddr,
     /// What the client says about itself. The service recognises a returning writer by this *and* its principal.
@@ -80,13 +93,21 @@ impl Caller {
     #[must_use]
     pub fn new(principal: &Principal, peer: SocketAddr, protocol: &'static str) -> Self {
         let Principal { id, groups, rights, limits, name } = principal.clone();
-        Self { principal: id, groups, rights, limits, name, peer, client: ClientIdentity::default(), protocol }
+        let client = ClientIdentity::default();
+        Self { principal: id, groups, rights, limits, name, login: None, session: None, peer, client, protocol }
     }
 
     /// The same caller as `principal`, which its credential stands for.
     #[must_use]
     pub fn with_principal(&self, principal: &Principal) -> Self {
-        Self { client: self.client.clone(), ..Self::new(principal, self.peer, self.protocol) }
+        let (client, session) = (self.client.clone(), self.session);
+        Self { client, session, ..Self::new(principal, self.peer, self.protocol) }
+    }
+
+    /// The same caller, which has shown in this way who it is.
+    #[must_use]
+    pub fn with_login(self, login: Login) -> Self {
+        Self { login: Some(Arc::new(login)), ..self }
     }
 
     /// The same caller, identified as `client`.

@@ -11,6 +11,7 @@ use types::striping::StripedOpenWrite;
 use types::{BootId, Crc32c, ErrorCode, NsPath, ObjectId, PrincipalId, RequestNumber, Timestamp};
 
 use crate::answer::Answer;
+use crate::audit::{About, Audited};
 use crate::caller::{Caller, Rights};
 use crate::conflicts::{Claim, Conflict};
 use crate::endings::Endings;
@@ -120,6 +121,7 @@ impl Service {
         if let Some(elsewhere) = self.names_elsewhere() {
             return answer.give(Err(elsewhere));
         }
+        let answer = self.audited(caller, || self.about_change(&change), answer);
         if let Err(error) = caller.may_change(&change.verb()) {
             return answer.give(Err(error));
         }
@@ -171,6 +173,11 @@ impl Service {
         answer: impl Answer<()>,
     ) {
         let caller = session.caller();
+        // On a disk server only the capability says who the caller is.
+        let answer = match &self.role {
+            Role::Disk(_) => Audited::without_line(answer),
+            Role::Alone { .. } | Role::Manager(_) => self.audited(&caller, || About::truncation(&path, len), answer),
+        };
         if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
             return answer.give(Err(error));
         }

@@ -403,7 +403,11 @@ impl Service {
         }
         match self.names.read(|read| permit_handle(caller, file, namespace::stat_ino(read, file.ino)?)) {
             Ok(inode) => self.checksums_of(caller, &file.path, &inode, answer),
-            Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
+            Err(error) => {
+                let denied = Err(Error::of_namespace(&"checksum", &error));
+                self.audit_read(caller, &"checksum", &file.path, &denied);
+                answer.give(denied);
+            }
         }
     }
 

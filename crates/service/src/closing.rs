@@ -46,6 +46,18 @@ impl Service {
         request: Option<RequestNumber>,
         answer: impl Answer<()>,
     ) -> Option<LongWork> {
+        let answer = self.audited_close(session, "close", handle, answer);
+        self.close_numbered(session, handle, request, answer)
+    }
+
+    /// A close whose line somebody else writes.
+    pub(crate) fn close_numbered(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        handle: Handle,
+        request: Option<RequestNumber>,
+        answer: impl Answer<()>,
+    ) -> Option<LongWork> {
         let Some(number) = request else { return self.close_once(session, handle, None, answer) };
         match self.numbers.begin(number) {
             Some(under_way) => self.close_once(session, handle, request, Numbered::new(answer, under_way)),

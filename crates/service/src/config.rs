@@ -28,6 +28,8 @@ pub struct Config {
     pub digests: Vec<DigestKind>,
     /// What readers get that open a file while it is written.
     pub unfinished: UnfinishedPolicy,
+    /// Takes the lines about logins, denials and changes.
+    pub audit: audit::Log,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<PlantedBug>,
@@ -120,6 +122,7 @@ impl Config {
             striper: None,
             digests: Vec::new(),
             unfinished: UnfinishedPolicy::default(),
+            audit: audit::Log::off(),
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }

@@ -25,6 +25,7 @@ impl Service {
         handle: Handle,
         answer: impl Answer<()>,
     ) -> Option<LongWork> {
+        let answer = self.audited_close(session, "discard", handle, answer);
         let file = match self.file(session, handle) {
             Ok(file) => file,
             Err(error) => {
@@ -39,7 +40,7 @@ impl Service {
         };
         let lease = Arc::clone(&access.lease);
         if !lease.fresh && lease.is_untouched() && !lease.is_committed() {
-            return self.close(session, handle, None, answer);
+            return self.close_numbered(session, handle, None, answer);
         }
         if !lease.fresh {
             let text = format!(

@@ -20,6 +20,7 @@ use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
 use types::{ErrorCode, NsPath, ObjectId, ReplicaId, RequestNumber};
 
 use crate::answer::Answer;
+use crate::audit;
 use crate::caller::Caller;
 use crate::config::PlantedBug;
 use crate::error::Error;
@@ -333,7 +334,10 @@ impl Endings {
         let by = By::caller(&lease.caller).urgently();
         // A mark frees more space than it takes, so it is allowed on a full disk.
         self.names.change(by, Durability::Written, op, move |result| match result {
-            Ok(_) => inner.writes.lock().forget(lease.object),
+            Ok(_) => {
+                audit::ended_without_client(&inner.settings.config.audit, &lease, "interrupt");
+                inner.writes.lock().forget(lease.object);
+            }
             Err(NsError::Stale { .. }) => {
                 let node = Arc::clone(&inner);
                 inner.workers.submit_duty(Box::new(move || {
@@ -353,7 +357,7 @@ impl Endings {
     pub(crate) fn end_of_grace(self: &Arc<Self>, due: &Due<Arc<Lease>>) {
         let lease = &due.lease;
         if lease.is_discarded() {
-            return self.discard(lease, log_end(lease));
+            return self.discard(lease, self.log_end(lease, "discard"));
         }
         lease.fence();
         lease.end_checkpoint();
@@ -367,7 +371,7 @@ impl Endings {
                     // The client's close got as far as the store's record; only the namespace's record is missing.
                     ReplicaState::Complete { adler32, crc32c } if !spoiled => {
                         let found = (status.len, Sums { adler32, crc32c });
-                        return self.commit_or_leave(lease, found, ClosedBy::GraceEnd, log_end(lease));
+                        return self.commit_or_leave(lease, found, ClosedBy::GraceEnd, self.log_end(lease, "complete"));
                     }
                     ReplicaState::Complete { .. } => return self.mark_interrupted(lease, status.len),
                     ReplicaState::Interrupted => return self.mark_interrupted(lease, status.len),
@@ -390,13 +394,26 @@ impl Endings {
         };
         match namespace::at_grace_end(&facts) {
             GraceEnd::Interrupt if self.settings.has(PlantedBug::CompleteEverything) => {
-                self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
+                self.complete(lease, ClosedBy::GraceEnd, self.log_end(lease, "complete"));
             }
             GraceEnd::Complete if !spoiled && lease.fresh => {
                 tracing::info!(path = %lease.path, len, client = %lease.caller, "completed: all announced bytes are here, its close never came");
-                self.complete(lease, ClosedBy::GraceEnd, log_end(lease));
+                self.complete(lease, ClosedBy::GraceEnd, self.log_end(lease, "complete"));
             }
             _ => self.interrupt(lease),
+        }
+    }
+
+    /// Tells how the service has ended an open write.
+    fn log_end(
+        &self,
+        lease: &Arc<Lease>,
+        operation: &'static str,
+    ) -> impl FnOnce(Result<(), Error>) + Send + use<> + 'static {
+        let (lease, log) = (Arc::clone(lease), self.settings.config.audit.clone());
+        move |result| match result {
+            Ok(()) => audit::ended_without_client(&log, &lease, operation),
+            Err(reason) => tracing::warn!(path = %lease.path, ?reason, "the end of a grace period"),
         }
     }
 
@@ -517,14 +534,5 @@ fn completion_of(closed: ClosedBy) -> (Completion, Option<RequestNumber>) {
     match closed {
         ClosedBy::Client { request } => (Completion::ByClient, request),
         ClosedBy::GraceEnd => (Completion::AtGraceEnd, None),
-    }
-}
-
-fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Error>) + Send + 'static {
-    let path = lease.path.clone();
-    move |result| {
-        if let Err(reason) = result {
-            tracing::warn!(%path, ?reason, "the end of a grace period");
-        }
     }
 }

@@ -38,14 +38,16 @@
 //! 5. **Fairness.** Take a slot of [`Service::transfers`] for each part above [`SMALL_TRANSFER_BYTES`], and give it back
 //!    while you wait for the client. Take memory for data from [`Service::buffers`] alone. Bound your connections with
 //!    [`Shares`].
-//! 6. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
+//! 6. **Audit.** Tell with [`Service::logged_in`] and [`Service::login_refused`] who has logged in and who was not let in. The
+//!    service writes the other lines itself.
+//! 7. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
 //!    [`Service::alarms`]. Report the ranges of each answered read to [`OpenFile::was_read`], so that the service can read
 //!    ahead. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
 //!    take, so that it never completes the file.
-//! 7. **Aborted uploads.** When a client aborts, or its data breaks off and your protocol has no way to continue, call
+//! 8. **Aborted uploads.** When a client aborts, or its data breaks off and your protocol has no way to continue, call
 //!    [`Service::discard`]. Otherwise what was written waits for the client during the grace period, and is then kept as
 //!    interrupted.
-//! 8. **Stopping.** When [`Service::is_stopping`], take no new requests. `weir` stops the front ends before the service.
+//! 9. **Stopping.** When [`Service::is_stopping`], take no new requests. `weir` stops the front ends before the service.
 //!
 //! # Request numbers
 //!
@@ -87,6 +89,7 @@
 mod acls;
 mod answer;
 mod attributes;
+mod audit;
 mod behind;
 mod buffers;
 mod caller;
@@ -102,6 +105,7 @@ mod creates;
 mod discarding;
 mod endings;
 mod error;
+mod explain;
 mod fair;
 mod figures;
 mod handles;
@@ -143,11 +147,12 @@ mod xattrs;
 pub use acls::AclChange;
 pub use answer::Answer;
 pub use attributes::{FileKind, Stat};
-pub use caller::{Caller, Principal, Rights};
+pub use caller::{Caller, Login, Principal, Rights};
 pub use changes::Change;
 pub use checksums::FileSums;
 pub use closing::LongWork;
 pub use error::{Error, FOLLOW_KEY, RETURNS_KEY, Redirect, SAME_OBJECT_KEY};
+pub use explain::{Doing, Explained, Question};
 pub use handles::Handle;
 pub use listing::{ListEntry, Listing};
 pub use open_file::{OpenFile, SUM_LEN};

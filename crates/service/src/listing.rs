@@ -55,7 +55,9 @@ impl Service {
         }
         let actor = caller.actor();
         let opened = self.names.read(|read| namespace::open_list(read, &actor, &path, with_stat));
-        let directory = opened.map_err(|error| Error::of_namespace(&"list", &error))?.ino;
+        let opened = opened.map_err(|error| Error::of_namespace(&"list", &error));
+        self.audit_read(caller, &"list", &path, &opened);
+        let directory = opened?.ino;
         Ok(Listing { path, directory, with_stat, digest: None, after: None })
     }
 

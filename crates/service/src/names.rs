@@ -72,6 +72,12 @@ impl Names {
         self.here()?.has_room_for_session(now, client)
     }
 
+    /// See [`Namespace::rehearse`].
+    pub(crate) fn rehearse<O: Operation + Send + 'static>(&self, actor: &Actor, op: O) -> Result<(), NsError> {
+        let namespace = self.here()?;
+        namespace.rehearse(namespace.context(wall_clock(), actor, None), op)
+    }
+
     /// See [`Namespace::change`] and [`Namespace::change_urgent`].
     pub(crate) fn change<O: Operation + Send + 'static>(
         &self,

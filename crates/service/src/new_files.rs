@@ -16,6 +16,7 @@ use namespace::{OpenWrite, WriteMode};
 use types::{Crc32c, ErrorCode, NsPath, Timestamp};
 
 use crate::answer::Answer;
+use crate::audit::{About, Audited};
 use crate::caller::Caller;
 use crate::creates::{Create, Creates, ReplicatedCreate};
 use crate::error::Error;
@@ -45,9 +46,9 @@ pub struct NewFile {
 /// New files that are created together. Nothing happens before [`NewFiles::begin`].
 pub struct NewFiles<A> {
     service: Arc<Service>,
-    creates: Arc<Creates<A>>,
-    wanted: Vec<Create<A>>,
-    replicated: Vec<ReplicatedCreate<A>>,
+    creates: Arc<Creates<Audited<A, ()>>>,
+    wanted: Vec<Create<Audited<A, ()>>>,
+    replicated: Vec<ReplicatedCreate<Audited<A, ()>>>,
 }
 
 /// A new file whose data the client sends to another server.
@@ -100,6 +101,7 @@ impl Service {
                 .unwrap_or_else(|| Error::unsupported("An open in a batch, without the file's data,"));
             return answer.give(Err(error));
         };
+        let answer = self.audited(caller, || About::creation(&path, replace, len), answer);
         if let Err(error) = caller.may_change(&format_args!("make {path}")) {
             return answer.give(Err(error));
         }
@@ -160,12 +162,32 @@ impl<A: Answer<()>> NewFiles<A> {
 
     /// Adds a file. `answer` receives the result of its close: on success its object and its name are on the disk.
     pub fn add(&mut self, file: NewFile, answer: A) {
-        if let Err((error, answer)) = self.take(file, answer) {
+        let (service, caller) = (Arc::clone(&self.service), self.creates.caller());
+        let (path, len) = (file.path.clone(), file.data.len() as u64);
+        let about = || About::creation(&path, file.replace, len);
+        let grant = match &service.role {
+            Role::Disk(disk) => match service.grant_of(disk, &path, file.capability.as_deref()) {
+                Ok(grant) => Some(grant),
+                Err(error) => return service.audited(caller, about, answer).give(Err(error)),
+            },
+            Role::Alone { .. } | Role::Manager(_) => None,
+        };
+        let answer = match &grant {
+            // Only the capability says who the caller is.
+            Some(grant) => service.audited(&caller.with_capability_of(grant.principal()), about, answer),
+            None => service.audited(caller, about, answer),
+        };
+        if let Err((error, answer)) = self.take(file, grant, answer) {
             answer.give(Err(error));
         }
     }
 
-    fn take(&mut self, file: NewFile, answer: A) -> Result<(), (Error, A)> {
+    fn take(
+        &mut self,
+        file: NewFile,
+        grant: Option<WriteGrant>,
+        answer: Audited<A, ()>,
+    ) -> Result<(), (Error, Audited<A, ()>)> {
         let service = Arc::clone(&self.service);
         let caller = self.creates.caller();
         let content = self.creates.behind().get(file.data.clone()).unwrap_or_default();
@@ -173,9 +195,10 @@ impl<A: Answer<()>> NewFiles<A> {
         if let Err(error) = may.and_then(|()| service.refused_content(&file, content)) {
             return Err((error, answer));
         }
-        let NewFile { path, replace, mode, mtime, data, capability, .. } = file;
-        match &service.role {
-            Role::Alone { .. } => {
+        let NewFile { path, replace, mode, mtime, data, .. } = file;
+        match (&service.role, grant) {
+            (_, Some(grant)) => self.replicated.push(ReplicatedCreate { path, grant, mtime, data, answer }),
+            (Role::Alone { .. }, None) => {
                 let op = OpenWrite {
                     mkpath: true,
                     mode: mode_asked(mode),
@@ -184,14 +207,10 @@ impl<A: Answer<()>> NewFiles<A> {
                 };
                 self.wanted.push(Create { op, mtime, data, answer, has_settled: false });
             }
-            Role::Manager(_) => {
+            (Role::Manager(_) | Role::Disk(_), None) => {
                 let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
                 return Err((Error::new(ErrorCode::Unsupported, text), answer));
             }
-            Role::Disk(disk) => match service.grant_of(disk, &path, capability.as_deref()) {
-                Ok(grant) => self.replicated.push(ReplicatedCreate { path, grant, mtime, data, answer }),
-                Err(error) => return Err((error, answer)),
-            },
         }
         Ok(())
     }

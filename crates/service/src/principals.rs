@@ -64,6 +64,11 @@ impl PathLimits for TokenLimits {
     }
 }
 
+/// What a token allows, as the namespace asks for it.
+pub(crate) fn limits_of(rights: TokenRights) -> Arc<dyn PathLimits> {
+    Arc::new(TokenLimits(rights))
+}
+
 impl Service {
     /// The principal of a client that has shown to be the user `name` in `groups`. A user or a group that is new here gets a
     /// number, which it keeps. The client may do no more than `rights`.
@@ -90,7 +95,7 @@ impl Service {
         let Some((id, groups)) = numbers.split_first() else {
             return Err(Error::new(types::ErrorCode::Internal, format!("Cannot let {name} in: no number was given")));
         };
-        let limits = rights.map(|rights| Arc::new(TokenLimits(rights)) as Arc<dyn PathLimits>);
+        let limits = rights.map(limits_of);
         Ok(Principal { id: *id, groups: groups.into(), rights: Rights::Full, limits, name: Some(name.as_str().into()) })
     }
 

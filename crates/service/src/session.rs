@@ -45,6 +45,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(number: u64, caller: Caller, handles: Handles) -> Arc<Self> {
+        let caller = Caller { session: Some(number), ..caller };
         Arc::new(Self { number, caller: Mutex::new(Arc::new(caller)), process: Mutex::new(None), handles })
     }
 
@@ -72,7 +73,7 @@ impl Session {
 
     /// Sets the caller for later requests. Files that are already open are not affected.
     pub fn set_caller(&self, caller: Caller) {
-        *self.caller.lock() = Arc::new(caller);
+        *self.caller.lock() = Arc::new(Caller { session: Some(self.number), ..caller });
     }
 
     /// Sets the client process, as the client describes it.

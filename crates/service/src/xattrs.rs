@@ -25,7 +25,13 @@ const VERB: &str = "reach the attributes of";
 
 /// An existing file or directory with attributes.
 #[derive(Clone)]
-pub struct Attributed(Place);
+pub struct Attributed {
+    place: Place,
+    /// The name in the request, or at the open of the file.
+    path: NsPath,
+    /// Whose open write it is, on a disk server.
+    writer: Option<Arc<Caller>>,
+}
 
 /// Where the attributes are.
 #[derive(Clone)]
@@ -95,7 +101,7 @@ impl Service {
     /// The path does not exist.
     pub fn attributes_of(&self, caller: &Caller, path: NsPath) -> Result<Attributed, Error> {
         self.inode_at(caller, &VERB, &path)?;
-        Ok(Attributed(Place::Local(path.into())))
+        Ok(Attributed { place: Place::Local(path.clone().into()), path, writer: None })
     }
 
     /// The attributes of an open file, whatever its names are now. `changes` says whether the caller wants to change
@@ -106,6 +112,7 @@ impl Service {
     pub fn attributes_of_file(&self, file: &OpenFile, changes: bool) -> Result<Attributed, Error> {
         let refuse = |error: NsError| Error::of_namespace(&VERB, &error);
         let mut writer = None;
+        let mut of_whom = None;
         match &file.access {
             Access::Read(_) if changes => {
                 let text = format!(
@@ -120,18 +127,24 @@ impl Service {
                 drop(access.hold()?);
                 let token = access.lease.token();
                 writer = Some(token);
+                of_whom = (!self.has_names()).then(|| Arc::clone(&access.lease.caller));
                 if self.has_names()
                     && self.names.read(|read| namespace::is_hidden_upload(read, &token)).map_err(refuse)?
                 {
-                    return Ok(Attributed(Place::Local(XattrOf::Upload(token))));
+                    return Ok(Attributed {
+                        place: Place::Local(XattrOf::Upload(token)),
+                        path: file.path.clone(),
+                        writer: None,
+                    });
                 }
             }
         }
         if let Role::Disk(disk) = &self.role {
-            return Ok(Attributed(Place::AtManager(Arc::clone(disk), OpenedFile { ino: file.ino, writer })));
+            let place = Place::AtManager(Arc::clone(disk), OpenedFile { ino: file.ino, writer });
+            return Ok(Attributed { place, path: file.path.clone(), writer: of_whom });
         }
         self.names.read(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
-        Ok(Attributed(Place::Local(XattrOf::Inode(file.ino))))
+        Ok(Attributed { place: Place::Local(XattrOf::Inode(file.ino)), path: file.path.clone(), writer: None })
     }
 
     /// The values of the attributes called `names`. On a disk server it may wait for the manager.
@@ -144,7 +157,18 @@ impl Service {
         of: &Attributed,
         names: Vec<Vec<u8>>,
     ) -> Result<EachAttribute<Vec<u8>>, Error> {
-        let of = match &of.0 {
+        let found = self.found_attributes(caller, of, names);
+        self.audit_read_of_attributes(caller, &of.path, &found);
+        found
+    }
+
+    fn found_attributes(
+        &self,
+        caller: &Caller,
+        of: &Attributed,
+        names: Vec<Vec<u8>>,
+    ) -> Result<EachAttribute<Vec<u8>>, Error> {
+        let of = match &of.place {
             Place::Local(of) => of,
             Place::AtManager(disk, file) => {
                 let gets = names.iter().map(|name| AttributeAction::Get(inner_name(name))).collect();
@@ -174,12 +198,14 @@ impl Service {
     /// # Errors
     /// The attributes cannot be read.
     pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<NamedValues, Error> {
-        let of = match &of.0 {
+        let place = match &of.place {
             Place::Local(of) => of,
             Place::AtManager(disk, file) => return list_at_manager(disk, *file),
         };
-        let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), of));
-        let listed = listed.map_err(|error| Error::of_namespace(&"list the attributes of", &error))?;
+        let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), place));
+        let listed = listed.map_err(|error| Error::of_namespace(&"list the attributes of", &error));
+        self.audit_read(caller, &"list-attributes", &of.path, &listed);
+        let listed = listed?;
         let own = listed.into_iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_vec(), value)));
         Ok(own.collect())
     }
@@ -195,6 +221,8 @@ impl Service {
         request: Option<RequestNumber>,
         answer: impl Answer<EachAttribute<()>>,
     ) {
+        let whose = of.writer.as_deref().unwrap_or(caller);
+        let answer = self.audited_attributes(whose, (&of.path, &change), answer);
         if let Err(error) = caller.may_change(&"change attributes") {
             return answer.give(Err(error));
         }
@@ -206,7 +234,7 @@ impl Service {
             let text = "A numbered request changes one attribute; give each its own number";
             return answer.give(Err(Error::new(ErrorCode::Invalid, text)));
         }
-        let of = match &of.0 {
+        let of = match &of.place {
             Place::Local(of) => of,
             // The disk server's own request to the manager has no number.
             Place::AtManager(disk, file) => return answer.give(change_at_manager(disk, *file, change)),

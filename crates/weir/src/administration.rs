@@ -77,6 +77,8 @@ pub(crate) struct Administration {
     pub(crate) administrators: Arc<Administrators>,
     pub(crate) open: Arc<OpenConnections>,
     pub(crate) answer: Box<Answerer>,
+    /// Takes the lines about changes, and about those that are not let in.
+    pub(crate) log: audit::Log,
 }
 
 impl AdminHandler for Administration {
@@ -85,6 +87,16 @@ impl AdminHandler for Administration {
         let admitted = || self.administrators.admit(who.id, now());
         let refused = |error: &AdminError, held_back: u64| {
             tracing::warn!(id = %who.id, %peer, %error, held_back, "somebody with an administrator's certificate was refused");
+            self.log.write(audit::Record {
+                event: audit::Event::Login,
+                operation: "login".into(),
+                result: audit::Outcome::Denied,
+                reason: Some(error.to_string().into()),
+                mechanism: Some("administrator's certificate".into()),
+                credential: Some(format!("certificate of {}", who.id).into()),
+                address: Some(peer.to_string().into()),
+                ..audit::Record::default()
+            });
         };
         // Asked first, so that somebody whose access has ended takes nobody's place. Such a connection stays a stranger's until it has ended, and
         // shares the lines of strangers in the log: the certificate alone lets its holder come as often as they like.
@@ -112,7 +124,8 @@ impl AdminHandler for Administration {
                 Err(error.to_string())
             }
         };
-        let served = gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer));
+        let served =
+            gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer, &self.log));
         match served {
             Ok(()) => stream.end(),
             Err(error) => tracing::debug!(%peer, "an administrator's connection ended: {error}"),
@@ -186,6 +199,7 @@ mod tests {
                 administrators: Arc::clone(&administrators),
                 open: Arc::clone(&open),
                 answer: Box::new(|_, _| Reply::Done(serde_json::json!("done"))),
+                log: audit::Log::off(),
             };
             let service = AdminService {
                 authority: Arc::clone(&authority),

@@ -1,9 +1,11 @@
 //! The command line.
 
 mod admin;
+mod audit;
 mod bench;
 mod client;
 mod cluster_views;
+mod explain;
 mod filter;
 mod identity;
 mod init;
@@ -23,9 +25,11 @@ use types::{Location, StoreClass};
 use crate::exit::Exit;
 
 pub use admin::*;
+pub use audit::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use explain::*;
 pub use identity::*;
 pub use init::*;
 pub use local::args::*;
@@ -71,6 +75,16 @@ pub enum Command {
     Token(JoinTokenArgs),
     /// List, add and rename users and groups, and find out who the bearer of a token would be.
     Identity(IdentityArgs),
+    /// Explain by which rule somebody may do something, or may not.
+    ///
+    /// The node runs the operation as that user on its present state, and takes back what it changed. So the answer is the
+    /// one that the user would get now.
+    Explain(ExplainArgs),
+    /// Show the audit log of a node: logins, denials and changes.
+    ///
+    /// Reads the files of the log on this machine, also while the node runs. In a cluster each node has its own: the
+    /// manager's has logins and changes of names, a disk server's has what happened to the data there.
+    Audit(AuditArgs),
     /// Invite administrators of a cluster, list and revoke them.
     ///
     /// An administrator runs the commands of a cluster from any machine, with a certificate of the cluster's own

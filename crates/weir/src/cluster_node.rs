@@ -134,10 +134,12 @@ impl RunningRole {
 
     /// Stops the role, before its stores and indexes close.
     pub(crate) fn stop(self) {
+        let audit = self.server.service().config().audit.clone();
         let left = self.server.stop(Instant::now() + SERVER_STOP);
         if left.connections_cut > 0 {
             tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
         }
+        audit.stop();
         (self.stop_node)();
     }
 

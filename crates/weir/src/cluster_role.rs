@@ -14,6 +14,7 @@ use types::BootId;
 use xrootd::{Server, ServerConfig};
 
 use crate::Failure;
+use crate::audit_log;
 use crate::cluster_node::RunningRole;
 use crate::exit::Exit;
 use crate::serve::{fetcher, not_served, set_bounds};
@@ -25,12 +26,13 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure
     Failure::new(Exit::Failed, error).while_doing("cannot start the cluster role of this node")
 }
 
-fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {
+fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> Result<ServerConfig, Failure> {
     let mut server_config = ServerConfig::new(listen, boot);
     set_bounds(config, &mut server_config);
     // The manager only permits a third-party copy; the disk servers carry it out.
     server_config.service.pull = fetcher(config);
-    server_config
+    server_config.service.audit = audit_log::open(config)?;
+    Ok(server_config)
 }
 
 /// Starts the manager.
@@ -41,7 +43,7 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
     let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
     foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
-    let mut server_config = server_config(config, *listen, *boot);
+    let mut server_config = server_config(config, *listen, *boot)?;
     security.give_to(&mut server_config, false);
     let server = Server::start(server_config, role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
@@ -66,7 +68,7 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<Disk
     let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
     let role = service::Role::Disk(Arc::clone(node.server()));
-    let mut server_config = server_config(config, *listen, boot);
+    let mut server_config = server_config(config, *listen, boot)?;
     security.give_to(&mut server_config, true);
     server_config.service.striper = Some(service::PutsTogether(Arc::new(StripedFiles::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;

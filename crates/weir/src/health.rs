@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use audit::Log;
 use cluster::Presence;
 use cluster::placement::StoreState;
 use disk::Directory;
@@ -127,6 +128,7 @@ pub(crate) struct NodeHealth {
     judged: Judged,
     directory: Arc<Directory>,
     indexes: Vec<Arc<JournaledIndex>>,
+    audit: Log,
     trends: Mutex<BTreeMap<TrendOf, SpaceTrend>>,
     noted: Mutex<Option<Instant>>,
     recent: Mutex<Option<(Instant, Health)>>,
@@ -135,11 +137,16 @@ pub(crate) struct NodeHealth {
 }
 
 impl NodeHealth {
-    /// `directory`: the node's data directory. `indexes`: those whose troubles are told.
-    pub(crate) fn new(judged: Judged, directory: Arc<Directory>, indexes: Vec<Arc<JournaledIndex>>) -> Self {
+    /// `directory`: the node's data directory. `indexes`: those whose troubles are told, as those of `audit` are.
+    pub(crate) fn new(
+        judged: Judged,
+        directory: Arc<Directory>,
+        indexes: Vec<Arc<JournaledIndex>>,
+        audit: Log,
+    ) -> Self {
         let (trends, noted, recent, short_since) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Self { judged, directory, indexes, trends, noted, recent, short_since }
+        Self { judged, directory, indexes, audit, trends, noted, recent, short_since }
     }
 
     /// Notes the space for its history, once a minute. Call it about every second.
@@ -169,6 +176,7 @@ impl NodeHealth {
             disks,
             backup,
             has_index_trouble: self.has_index_trouble(),
+            loses_audit_lines: self.audit.counts().is_some_and(|counts| counts.has_lost_lately),
             ..Snapshot::default()
         };
         let last = self.last_backup();

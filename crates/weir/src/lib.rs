@@ -9,6 +9,7 @@ mod admin;
 mod admin_api;
 mod administration;
 mod ask_reload;
+mod audit_log;
 mod bench;
 pub mod cli;
 mod client_security;
@@ -19,6 +20,7 @@ mod context;
 mod copy;
 mod drop_caches;
 mod end;
+mod explain;
 mod fetch;
 pub mod files;
 mod first_administrator;
@@ -79,6 +81,8 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),
         cli::Command::Identity(args) => identities::run(&args),
+        cli::Command::Explain(args) => explain::run(&args),
+        cli::Command::Audit(args) => audit_log::run(&args),
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),

@@ -13,7 +13,7 @@ use store::Store;
 
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
-use crate::{Failure, admin_api, maintain};
+use crate::{Failure, admin_api, explain, maintain};
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
@@ -39,6 +39,7 @@ impl NodeServices {
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
         let service = Arc::clone(front.service());
+        let audit = service.config().audit.clone();
         let judged = Judged::Single {
             store: Arc::clone(&foundation.objects.store),
             namespace: Arc::clone(&foundation.names.namespace),
@@ -46,13 +47,13 @@ impl NodeServices {
             front,
         };
         let indexes = vec![Arc::clone(&foundation.names.index), Arc::clone(&foundation.objects.index)];
-        let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes));
+        let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes, audit.clone()));
         let namespace = Arc::clone(&foundation.names.index);
         let store = Arc::clone(&foundation.objects.store);
         let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store, service };
         let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
         let has_socket = config.data.is_some();
-        let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
+        let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer), audit));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
         Ok(Self { scrub, health, control })
     }
@@ -128,6 +129,9 @@ impl AdminApi {
             | ControlRequest::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
+            ask @ ControlRequest::Explain { .. } => explain::answer(&self.service, &ask).unwrap_or_else(|| {
+                Reply::Refused("this version of weir does not do that".into())
+            }),
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
             ask @ (ControlRequest::Principals { .. }
             | ControlRequest::Principal { .. }

@@ -21,7 +21,7 @@ use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Signal;
 use crate::space_watch::SpaceWatch;
-use crate::{free_addresses, logging, metrics, serve_disk, serve_manager, signals, supervisor};
+use crate::{audit_log, free_addresses, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -77,6 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let mut server_config = xrootd::ServerConfig::new(address, foundation.journal.boot(boot));
     server_config.service.keep_uploads = foundation.was_repaired;
     server_config.service.pull = fetcher(&config);
+    server_config.service.audit = audit_log::open(&config)?;
     security.start()?;
     security.give_to(&mut server_config, false);
     set_bounds(&config, &mut server_config);
@@ -153,7 +154,9 @@ pub fn serve_on(
     clock.start(end.late());
     supervisor::tell("STOPPING=1");
     node_services.stop();
+    let audit = server.service().config().audit.clone();
     let left = server.stop(Instant::now() + SERVER_STOP);
+    audit.stop();
     if left.connections_cut > 0 {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
     }

@@ -151,7 +151,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         front: started.server.watch(),
     };
     let indexes = stores.iter().map(|store| Arc::clone(&store.foundation.objects.index)).collect();
-    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
+    let audit = started.server.service().config().audit.clone();
+    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
     let first = stores.first().map(|store| Arc::clone(&store.foundation.objects.store));
@@ -160,7 +161,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         ask => asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask)),
     };
     let mut control =
-        Control::start(data.directory(), Box::new(answer)).map_err(|error| Failure::new(Exit::Failed, error))?;
+        Control::start(data.directory(), Box::new(answer), audit).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
     let is_ready = std::cell::Cell::new(false);

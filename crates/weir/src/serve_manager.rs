@@ -38,7 +38,9 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, first_administrator, identities, maintain, metrics, signals, supervisor};
+use crate::{
+    Failure, admin_api, cluster_role, explain, first_administrator, identities, maintain, metrics, signals, supervisor,
+};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -124,7 +126,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         made: foundation.made,
     };
     let indexes = vec![Arc::clone(&foundation.names.index)];
-    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes));
+    let audit = started.server.service().config().audit.clone();
+    let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
     let renewal = renew(identity, &data, credentials, &authority)?;
     let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
     if is_new {
@@ -146,6 +149,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         administrators: Arc::clone(&administrators),
         open: Arc::clone(&open),
         answer: Box::new(move |caller, ask| remote.answer(caller, &ask)),
+        log: audit.clone(),
     };
     let others = OtherServices {
         join: Some(Arc::new(JoinService {
@@ -160,8 +164,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         })),
     };
     start_links(&links, &listener, others, &authority, &foundation, &started)?;
-    let mut control = Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    let mut control =
+        Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)), audit)
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
     let url = started.url_for_clients(config);
@@ -459,6 +464,7 @@ impl AdminApi {
                 Err(error) => Reply::Refused(error.to_string()),
             },
             ask => identities::answer(&self.service, ask)
+                .or_else(|| explain::answer(&self.service, ask))
                 .or_else(|| admin_api::answer(&self.manager, ask))
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
         }

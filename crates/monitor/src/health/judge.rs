@@ -245,6 +245,10 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
         let text = "changes cannot be moved to the index on disk, or checkpoints fail; the log says why";
         out.warn(Reason::IndexTrouble, text);
     }
+    if snapshot.loses_audit_lines {
+        let text = "lines of the audit log were lost within the last hour; the log of the node says why";
+        out.warn(Reason::AuditLost, text);
+    }
 }
 
 /// The space that matters for the node or cluster as a whole.
@@ -561,6 +565,10 @@ mod tests {
         assert_eq!(
             found(single(), |snapshot| snapshot.has_index_trouble = true),
             [(Reason::IndexTrouble, Verdict::Warning)]
+        );
+        assert_eq!(
+            found(single(), |snapshot| snapshot.loses_audit_lines = true),
+            [(Reason::AuditLost, Verdict::Warning)]
         );
         assert_eq!(in_cluster(|cluster| cluster.failed_repairs = 2), [(Reason::RepairsFail, Verdict::Warning)]);
         assert_eq!(

@@ -86,13 +86,15 @@ pub enum Reason {
     ScrubFails,
     /// Moving changes to the index on disk, or making checkpoints, fails.
     IndexTrouble,
+    /// Lines of the audit log were lost.
+    AuditLost,
     /// The namespace is older than the objects on the stores.
     OldNamespace,
 }
 
 impl Reason {
     /// All of them, the most serious first.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Self::UnreadableFiles,
         Self::DamagedObjects,
         Self::NoLease,
@@ -110,6 +112,7 @@ impl Reason {
         Self::NoBackup,
         Self::ScrubFails,
         Self::IndexTrouble,
+        Self::AuditLost,
         Self::OldNamespace,
     ];
 
@@ -134,6 +137,7 @@ impl Reason {
             Self::NoBackup => "no-backup",
             Self::ScrubFails => "scrub-fails",
             Self::IndexTrouble => "index-trouble",
+            Self::AuditLost => "audit-lost",
             Self::OldNamespace => "old-namespace",
         }
     }
@@ -327,6 +331,8 @@ pub struct Snapshot {
     pub interrupted: Count,
     /// Moving changes to disk or making checkpoints fails.
     pub has_index_trouble: bool,
+    /// Lines of the audit log were lost within the last hour.
+    pub loses_audit_lines: bool,
 }
 
 #[cfg(test)]

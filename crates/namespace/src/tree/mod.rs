@@ -18,6 +18,7 @@ pub(crate) mod remove;
 pub(crate) mod remove_any;
 pub(crate) mod rename;
 pub(crate) mod rmdir;
+pub(crate) mod rule;
 pub(crate) mod set_acl;
 pub(crate) mod symlink;
 pub(crate) mod trail;

@@ -1,7 +1,6 @@
 //! The only permission check: owner, group, mode and ACL, as in acl(5), and the limits of the credential. The administrator (principal 0) passes all but
 //! the limits.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use types::{ClientIdentity, NsPath, PrincipalId};
@@ -9,8 +8,9 @@ use types::{ClientIdentity, NsPath, PrincipalId};
 use crate::NsError;
 use crate::PathOperation;
 use crate::planted::{self, Bug};
-use crate::tree::acl::{AclEntry, AclTag, ExtendedAcl, Named, NamedEntry, Permissions};
+use crate::tree::acl::{AclEntry, AclTag, ExtendedAcl, Named, Permissions};
 use crate::tree::path_limits::PathLimits;
+use crate::tree::rule::{By, Marked, Step, Witness, rule_of, rule_of_sticky};
 
 /// The principal that makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,13 +21,15 @@ pub struct Actor {
     pub groups: Arc<[PrincipalId]>,
     /// What its credential permits at most, by path. It holds for the administrator too. `None`: everything.
     pub limits: Option<Arc<dyn PathLimits>>,
+    /// Is told each decision about this actor, to explain them.
+    pub witness: Option<Arc<Witness>>,
 }
 
 impl Actor {
     /// A principal whose credential sets no limits.
     #[must_use]
     pub fn new(principal: PrincipalId, groups: Arc<[PrincipalId]>) -> Self {
-        Self { principal, groups, limits: None }
+        Self { principal, groups, limits: None, witness: None }
     }
 
     /// The same principal, with the limits of its credential.
@@ -64,13 +66,22 @@ impl Actor {
     ) -> Result<(), NsError> {
         let Some(limits) = &self.limits else { return Ok(()) };
         let mut denied = None;
+        let mut allowed = false;
         for operation in operations {
             match limits.permit(*operation, path) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    allowed = true;
+                    break;
+                }
                 Err(rule) => denied = denied.or(Some(rule)),
             }
         }
-        Err(NsError::Denied { path: asked.to_string(), rule: denied.unwrap_or_default() })
+        let rule = denied.unwrap_or_default();
+        if let Some(witness) = &self.witness {
+            let rule = if allowed { "the limits of the credential permit it".into() } else { rule.clone() };
+            witness.saw(Step { place: path.to_string(), needs: "a credential for it", allowed, rule });
+        }
+        if allowed { Ok(()) } else { Err(NsError::Denied { path: asked.to_string(), rule }) }
     }
 }
 
@@ -129,8 +140,18 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
+    /// What it needs, in words.
+    const fn needs(self) -> &'static str {
+        match self {
+            Self::Read => "r",
+            Self::Write => "w",
+            Self::Pass => "x",
+            Self::Own => "to own it",
+        }
+    }
+
     /// The permission that it needs. `None`: none gives it.
-    const fn permission(self) -> Option<Permissions> {
+    pub(crate) const fn permission(self) -> Option<Permissions> {
         match self {
             Self::Read => Some(Permissions::READ),
             Self::Write => Some(Permissions::WRITE),
@@ -150,7 +171,8 @@ pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> 
     if client.principal == actor.principal || (actor.is_admin() && actor.limits.is_none()) {
         return Ok(());
     }
-    let rule = format!("it belongs to a client of principal {}, you are {}", client.principal, actor.principal);
+    let (theirs, yours) = (Marked(client.principal), Marked(actor.principal));
+    let rule = format!("it belongs to a client of principal {theirs}, you are {yours}");
     Err(NsError::Denied { path: what(), rule })
 }
 
@@ -167,118 +189,99 @@ pub(crate) fn permit_administrator(actor: &Actor, what: &dyn Fn() -> String) -> 
 
 /// Denies the request, and names the rule, unless `actor` may do `want` to an inode with `access`. `what` is for the message.
 pub fn permit(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> Result<(), NsError> {
+    permit_at(actor, access, want, what, what)
+}
+
+/// The same. `place` names the inode, for a witness: a walk tells a client no more than the whole path.
+pub(crate) fn permit_at(
+    actor: &Actor,
+    access: &Access,
+    want: AccessKind,
+    what: &dyn Fn() -> String,
+    place: &dyn Fn() -> String,
+) -> Result<(), NsError> {
+    if let Some(witness) = &actor.witness {
+        let (allowed, rule) = rule_of(actor, access, want);
+        witness.saw(Step { place: place(), needs: want.needs(), allowed, rule });
+    }
     if allows(actor, access, want) { Ok(()) } else { Err(denied(actor, access, want, what)) }
 }
 
 /// Whether `actor` may do `want` to an inode with `access`. For decisions that deny nothing: [`permit`] also says why not.
 #[must_use]
 pub fn allows(actor: &Actor, access: &Access, want: AccessKind) -> bool {
+    decide(actor, access, want, &mut |_| ()).0
+}
+
+/// The error for a request that [`allows`] refuses.
+#[cold]
+fn denied(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> NsError {
+    NsError::Denied { path: what(), rule: rule_of(actor, access, want).1 }
+}
+
+/// The decision, and what decided. `consulted` gets the entries of an ACL that were looked at. If the entry of a named user
+/// decides, it is the last one.
+pub(crate) fn decide(
+    actor: &Actor,
+    access: &Access,
+    want: AccessKind,
+    consulted: &mut impl FnMut(AclEntry),
+) -> (bool, By) {
     let is_owner = actor.principal == access.owner;
-    let Some(wanted) = want.permission() else { return is_owner || actor.is_admin() };
-    if actor.is_admin() {
-        return true;
-    }
-    let shift = match &access.extended {
-        _ if is_owner => 6,
-        Some(extended) => return acl_allows(actor, access, extended, wanted),
-        None if actor.groups.contains(&access.group) => 3,
-        None => 0,
+    let Some(wanted) = want.permission() else {
+        let by = if actor.is_admin() && !is_owner { By::Administrator } else { By::Owner };
+        return (is_owner || actor.is_admin(), by);
     };
-    Permissions::of_mode(access.mode, shift).has(wanted)
+    if actor.is_admin() {
+        return (true, By::Administrator);
+    }
+    let (shift, by) = match &access.extended {
+        _ if is_owner => (6, By::Owner),
+        Some(extended) => return decide_by_acl(actor, access, extended, wanted, consulted),
+        None if actor.groups.contains(&access.group) => (3, By::Groups),
+        None => (0, By::Others),
+    };
+    (Permissions::of_mode(access.mode, shift).has(wanted), by)
 }
 
 /// The algorithm of acl(5) for an actor that is not the owner: the entry of its name decides, or those of its groups, or that of others. One group
 /// that grants is enough. The mask limits all but the last.
-fn acl_allows(actor: &Actor, access: &Access, extended: &ExtendedAcl, wanted: Permissions) -> bool {
+fn decide_by_acl(
+    actor: &Actor,
+    access: &Access,
+    extended: &ExtendedAcl,
+    wanted: Permissions,
+    consulted: &mut impl FnMut(AclEntry),
+) -> (bool, By) {
     let mask =
         if planted::is(Bug::MaskIsIgnored) { Permissions::from_bits(7) } else { Permissions::of_mode(access.mode, 3) };
     let mut in_group = actor.groups.contains(&access.group);
     let mut grants = in_group && extended.group.has(wanted);
+    if in_group {
+        consulted(AclEntry { tag: AclTag::OwningGroup, permissions: extended.group });
+    }
     for entry in extended.named.iter() {
         match entry.who {
-            Named::User(user) if user == actor.principal => return entry.permissions.and(mask).has(wanted),
+            Named::User(user) if user == actor.principal => {
+                consulted(entry.into());
+                return (entry.permissions.and(mask).has(wanted), By::NamedUser);
+            }
             Named::User(_) => {}
             Named::Group(group) => {
                 if actor.groups.contains(&group) && !(planted::is(Bug::FirstGroupDecides) && in_group) {
+                    consulted(entry.into());
                     in_group = true;
                     grants |= entry.permissions.has(wanted);
                 }
             }
         }
     }
-    if in_group { grants && mask.has(wanted) } else { Permissions::of_mode(access.mode, 0).has(wanted) }
-}
-
-/// The error for a request that [`allows`] refuses.
-#[cold]
-fn denied(actor: &Actor, access: &Access, want: AccessKind, what: &dyn Fn() -> String) -> NsError {
-    let rule = match (want.permission(), &access.extended) {
-        (None, _) => format!("only its owner ({}) may, you are {}", access.owner, actor.principal),
-        (Some(wanted), Some(extended)) if actor.principal != access.owner => {
-            rule_of_acl(actor, access, &deciding(actor, access, extended), wanted)
-        }
-        (Some(wanted), _) => {
-            let class = if actor.principal == access.owner {
-                "owner"
-            } else if actor.groups.contains(&access.group) {
-                "group"
-            } else {
-                "others"
-            };
-            format!(
-                "mode {:04o} of owner {} group {} gives {class} no {}, and you are {}",
-                access.mode,
-                access.owner,
-                access.group,
-                letter(wanted),
-                actor.principal
-            )
-        }
-    };
-    NsError::Denied { path: what(), rule }
-}
-
-/// The entries that decide about an actor that is not the owner: that of its name, those of its groups, or that of others.
-fn deciding(actor: &Actor, access: &Access, extended: &ExtendedAcl) -> Vec<AclEntry> {
-    if let Some(own) = extended.named.iter().find(|entry| entry.who == Named::User(actor.principal)) {
-        return vec![own.into()];
+    if in_group {
+        return (grants && mask.has(wanted), By::Groups);
     }
-    let owning = AclEntry { tag: AclTag::OwningGroup, permissions: extended.group };
-    let is_of = |entry: &NamedEntry| matches!(entry.who, Named::Group(group) if actor.groups.contains(&group));
-    let named = extended.named.iter().filter(is_of).map(AclEntry::from);
-    let groups: Vec<_> = actor.groups.contains(&access.group).then_some(owning).into_iter().chain(named).collect();
-    if !groups.is_empty() {
-        return groups;
-    }
-    vec![AclEntry { tag: AclTag::Other, permissions: Permissions::of_mode(access.mode, 0) }]
-}
-
-/// Names the entries that decided, and the mask where it counts.
-fn rule_of_acl(actor: &Actor, access: &Access, entries: &[AclEntry], wanted: Permissions) -> String {
-    /// Most entries that the message shows.
-    const SHOWN_MAX: usize = 4;
-    let mut rule = String::from(if entries.len() == 1 { "the ACL's entry " } else { "the ACL's entries " });
-    for (number, entry) in entries.iter().take(SHOWN_MAX).enumerate() {
-        let _ = write!(rule, "{}{entry}", if number == 0 { "" } else { ", " });
-    }
-    if entries.len() > SHOWN_MAX {
-        let _ = write!(rule, " and {} more", entries.len() - SHOWN_MAX);
-    }
-    let is_masked = entries.iter().any(|entry| entry.tag != AclTag::Other && entry.permissions.has(wanted));
-    if is_masked {
-        let _ = write!(rule, " and the mask {}", Permissions::of_mode(access.mode, 3));
-    }
-    let verb = if entries.len() == 1 && !is_masked { "gives" } else { "give" };
-    let _ = write!(rule, " {verb} no {}, and you are {}", letter(wanted), actor.principal);
-    rule
-}
-
-fn letter(wanted: Permissions) -> &'static str {
-    match wanted {
-        Permissions::READ => "r",
-        Permissions::WRITE => "w",
-        _ => "x",
-    }
+    let others = Permissions::of_mode(access.mode, 0);
+    consulted(AclEntry { tag: AclTag::Other, permissions: others });
+    (others.has(wanted), By::Others)
 }
 
 /// Whether `actor` may create a file in a directory with this access.
@@ -293,12 +296,15 @@ pub(crate) fn permit_unlink(
     entry_owner: PrincipalId,
     what: &dyn Fn() -> String,
 ) -> Result<(), NsError> {
-    let sticky = dir.mode & 0o1000 != 0;
-    if !sticky || actor.is_admin() || actor.principal == dir.owner || actor.principal == entry_owner {
+    if dir.mode & 0o1000 == 0 {
         return Ok(());
     }
-    let rule = format!("the directory is sticky, and neither it nor the entry (owner {entry_owner}) is yours");
-    Err(NsError::Denied { path: what(), rule })
+    let allowed = actor.is_admin() || actor.principal == dir.owner || actor.principal == entry_owner;
+    let rule = || rule_of_sticky(actor, dir.owner, entry_owner);
+    if let Some(witness) = &actor.witness {
+        witness.saw(Step { place: what(), needs: "to own it or its directory", allowed, rule: rule() });
+    }
+    if allowed { Ok(()) } else { Err(NsError::Denied { path: what(), rule: rule() }) }
 }
 
 #[cfg(test)]

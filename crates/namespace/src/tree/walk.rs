@@ -6,8 +6,9 @@ use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_dir, get_directory, get_record};
 use crate::tree::path_limits::ByKind;
+use crate::tree::permission::permit_at;
 use crate::tree::trail::{Place, Trail};
-use crate::{AccessKind, Actor, Inode, Kind, NsError, PathOperation, permit};
+use crate::{AccessKind, Actor, Inode, Kind, NsError, PathOperation};
 
 /// The most symbolic links on one path.
 const LINKS_MAX: u32 = 40;
@@ -138,7 +139,7 @@ pub(crate) fn walk(
         let is_last = from_links.is_empty() && from_path.peek().is_none();
         if name == b".." {
             // Only the target of a link can contain `..`.
-            permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
+            pass(actor, &dir, path, (trail.as_ref(), taken))?;
             let (_, record) = get_directory(read, dir.ino)?;
             dir = get_dir(read, record.parent)?;
             if let Some(trail) = &mut trail {
@@ -147,7 +148,7 @@ pub(crate) fn walk(
             }
             continue;
         }
-        permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
+        pass(actor, &dir, path, (trail.as_ref(), taken))?;
         let entry = match get_dentry(read, dir.ino, name)? {
             Some(Dentry::Directory(next)) if !is_last => {
                 let before = std::mem::replace(&mut dir, next);
@@ -193,7 +194,7 @@ pub(crate) fn walk(
         only_directory |= is_last && (target.ends_with(b"/") || target.ends_with(b"/."));
         push_target(&mut from_links, &target)?;
         let from_root = target.first() == Some(&b'/');
-        if actor.limits.is_some() {
+        if actor.limits.is_some() || actor.witness.is_some() {
             // The first link is a name of the path.
             let trail = trail.get_or_insert_with(|| Trail::of(path.components().take(taken.saturating_sub(1))));
             if from_root {
@@ -205,6 +206,15 @@ pub(crate) fn walk(
             dir = left_root.take().map_or_else(|| root(read), Ok)?;
         }
     }
+}
+
+/// Denies the walk unless the actor may pass the directory, which is behind so many names of the path, or at the trail.
+fn pass(actor: &Actor, dir: &Dir, path: &NsPath, (trail, taken): (Option<&Trail>, usize)) -> Result<(), NsError> {
+    let place = || {
+        let before = || Trail::of(path.components().take(taken.saturating_sub(1)));
+        trail.cloned().unwrap_or_else(before).path().map_or_else(|_| shown(path), |at| at.to_string())
+    };
+    permit_at(actor, &dir.access, AccessKind::Pass, &|| shown(path), &place)
 }
 
 /// The names that a walk has before it.

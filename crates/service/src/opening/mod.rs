@@ -188,6 +188,7 @@ impl Service {
             Intent::Unsaid if self.writes.writes(&self.names, &caller, &open.path) => Some(WriteMode::Update),
             Intent::Unsaid | Intent::Read => None,
         };
+        let answer = self.audited_open(&caller, &open, how, answer);
         let outcome = match how {
             Some(how) => match self.source_to_write(&caller, &open, how) {
                 Ok(source) => return self.open_to_write(session, caller, open, how, source, answer),

@@ -137,6 +137,12 @@ impl Service {
     /// # Errors
     /// The path does not exist, no server can serve it at the moment, or none has an address for the protocol.
     pub fn locate(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<ClientAddress>, Error> {
+        let located = self.located(caller, path, hints);
+        self.audit_read(caller, &"locate", path, &located);
+        located
+    }
+
+    fn located(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<ClientAddress>, Error> {
         if let Role::Manager(manager) = &self.role {
             let found = manager.locate(&hints.open_request(caller, path), path);
             let found = found.map_err(|error| Error::of_opening(path, &error))?;

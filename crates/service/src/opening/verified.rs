@@ -12,6 +12,7 @@ use super::redirects::{to_manager, to_manager_without};
 use super::{Hints, Intent, Open, Opened, WriteMode, mode_or_usual, no_new_target, origin_of, source_to_write};
 use crate::answer::Answer;
 use crate::attributes::Stat;
+use crate::audit::About;
 use crate::caller::Caller;
 use crate::error::{Error, Redirect};
 use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
@@ -64,14 +65,24 @@ impl Service {
     ) {
         if let Part::Fetch { key, origin } = &open.copy {
             let (key, origin) = (key.clone(), origin.clone());
+            let answer = self.audited_open(caller, &open, None, answer);
             return self.fetch_of_granted(session, caller, open, (&key, origin), answer);
         }
+        let how = match open.intent {
+            Intent::Write(how) => Some(how),
+            Intent::Read | Intent::Unsaid => None,
+        };
         let capability = open.hints.capability.take().unwrap_or_default();
         let verified = match disk.verify(&capability, &open.path, None) {
             Ok(verified) => verified,
-            Err(error) => return answer.give(Err(Error::of_disk_server(&format_args!("open {}", open.path), &error))),
+            Err(error) => {
+                let answer = self.audited_open(caller, &open, how, answer);
+                return answer.give(Err(Error::of_disk_server(&format_args!("open {}", open.path), &error)));
+            }
         };
         let caller = &Arc::new(caller.with_capability_of(verified.principal()));
+        let how = verified.is_to_write().then(|| how.unwrap_or(WriteMode::Update));
+        let answer = self.audited_open(caller, &open, how, answer);
         if verified.is_to_write()
             && let Err(error) = caller.may_change(&format_args!("open {} for writing", open.path))
         {
@@ -187,12 +198,17 @@ impl Service {
                 return answer.give(Err(Error::unsupported("To cut a striped file by its name")));
             }
             Ok(_) => return answer.give(Err(Error::read_only(&path))),
-            Err(error) => return answer.give(Err(Error::of_disk_server(&format_args!("truncate {path}"), &error))),
+            Err(error) => {
+                let answer = self.audited(&session.caller(), || About::truncation(&path, len), answer);
+                return answer.give(Err(Error::of_disk_server(&format_args!("truncate {path}"), &error)));
+            }
         };
+        let caller = Arc::new(session.caller().with_capability_of(writing.principal()));
+        let answer = self.audited(&caller, || About::truncation(&path, len), answer);
         let opening = AtDisk {
             service: Arc::clone(self),
             session: Arc::clone(session),
-            caller: Arc::new(session.caller().with_capability_of(writing.principal())),
+            caller,
             path,
             mode: 0,
             with_stat: false,

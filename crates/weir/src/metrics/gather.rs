@@ -71,6 +71,7 @@ pub fn page(sources: &Sources) -> String {
         figures.space = cluster.own_space(figures.space);
     }
     of_server(&mut out, &figures);
+    of_audit(&mut out, sources.server.service().config().audit.counts());
     if sources.store.is_some() {
         of_read_ahead(&mut out, figures.read_ahead);
     }
@@ -191,6 +192,17 @@ fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
         out.family("weir_space_floor_bytes", Gauge, "Free bytes below which new data is refused").sample(space.floor);
         out.family("weir_space_refusing", Gauge, "1 while new data is refused for want of space")
             .sample(u8::from(space.floor_reached));
+    }
+}
+
+fn of_audit(out: &mut Exposition, counts: Option<audit::Counts>) {
+    out.family("weir_audit_lines_total", Kind::Counter, "Lines written to the audit log");
+    if let Some(counts) = counts {
+        out.labelled(&[], counts.written);
+    }
+    out.family("weir_audit_lines_lost_total", Kind::Counter, "Lines of the audit log that could not be written");
+    if let Some(counts) = counts {
+        out.labelled(&[], counts.lost);
     }
 }
 

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism};
-use types::{ClientIdentity, Timestamp};
+use service::{Caller, Login};
+use types::{ClientIdentity, ErrorCode, Timestamp};
 use wire::request::{Auth, Request};
 use wire::{ErrorNumber, StreamId};
 
@@ -129,10 +130,16 @@ impl Connection {
 
     /// From now on the session acts as its principal.
     fn admit(&mut self, authenticated: Authenticated, client: ClientIdentity) -> Result<(), RequestError> {
-        let Authenticated { name, groups, rights, credential, by, expires, .. } = authenticated;
-        let principal = self.front.service.principal(&name, &groups, rights)?;
+        let Authenticated { name, groups, rights, credential, mechanism, by, expires } = authenticated;
+        let caller = self.session.open.caller();
+        let principal = self.front.service.principal(&name, &groups, rights).inspect_err(|error| {
+            let caller = caller.with_client(client.clone());
+            let why = (error.code(), error.text().to_owned());
+            self.front.service.login_refused(&caller, Some(mechanism.name().into()), why);
+        })?;
         tracing::debug!(client = %self.session, principal = %name, credential, %by, "authenticated");
-        let caller = self.session.open.caller().with_principal(&principal);
+        let login = Login { mechanism: mechanism.name(), credential };
+        let caller = caller.with_principal(&principal).with_login(login);
         self.pending = None;
         self.expires = expires;
         self.enter(caller, client);
@@ -151,7 +158,11 @@ impl Connection {
         };
         let name = r.method.escape_ascii().to_string();
         self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {why}"));
-        tracing::debug!(client = %self.session, mechanism = name, reason = %why, "credential refused");
+        tracing::debug!(client = %self.session, mechanism = %name, reason = %why, "credential refused");
+        let caller = self.session.open.caller();
+        let caller = self.pending.clone().map_or_else(|| Caller::clone(&caller), |client| caller.with_client(client));
+        let code = if number == ErrorNumber::AUTH_FAILED { ErrorCode::Denied } else { ErrorCode::Unavailable };
+        self.front.service.login_refused(&caller, Some(name), (code, why.to_string()));
         self.refuse(stream, &RequestError::new(number, format!("Not let in: {why}")));
         self.refused += 1;
         if self.refused >= REFUSALS_MAX { Err(Stop::BadCredentials(self.refused)) } else { Ok(Ok(())) }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use service::{Caller, Role};
-use types::{ClientAddress, ClientIdentity};
+use types::{ClientAddress, ClientIdentity, ErrorCode};
 use wire::request::{Endsess, Expect, Locate, LocateOptions, Login, Protocol, ProtocolFlags, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
 use wire::{ErrorNumber, SessionId, StreamId};
@@ -67,14 +67,20 @@ impl Connection {
         {
             return Ok(Err(tls_required("This server takes logins")));
         }
-        let methods = match self.offered() {
-            Ok(methods) => methods,
-            Err(request_error) => return Ok(Err(request_error)),
-        };
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
         let caller = self.session.open.caller();
         let client = ClientIdentity { principal: caller.principal, user, pid: r.pid, host };
+        let methods = match self.offered() {
+            Ok(methods) => methods,
+            Err(request_error) => {
+                if let RequestError::Error { text, .. } = &request_error {
+                    let why = (ErrorCode::Denied, text.clone());
+                    self.front.service.login_refused(&caller.with_client(client), None, why);
+                }
+                return Ok(Err(request_error));
+            }
+        };
         self.session.open.set_process(process_of(r));
         if methods.is_empty() {
             self.enter(Caller::clone(&caller), client);
@@ -106,6 +112,7 @@ impl Connection {
             self.logged_in = true;
             self.input.logged_in();
             self.front.service.enrol(open);
+            self.front.service.logged_in(open);
             self.front.sessions.lock().insert(open.number(), self.session.clone());
             tracing::debug!(client = %self.session, "logged in");
         }

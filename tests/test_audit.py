@@ -1,0 +1,310 @@
+"""The audit log: a line for each login, denial and change, with stock clients, on a node and on a cluster. Nothing in it is a secret."""
+
+import json
+import os
+import time
+
+import pytest
+from authority import Authority
+from clients import run
+from cluster import Cluster
+from content import write
+from harness import WEIR_BIN, Weir, remove, until, weir
+from issuer import AUDIENCE, Issuer
+from loopfs import loop_file_system, why_not
+
+ALL = "storage.read:/ storage.modify:/"
+CANARY = "CANARY-7d1f9e2b"
+
+
+@pytest.fixture(scope="module")
+def authority(base):
+    home = base / "audit-authority"
+    home.mkdir()
+    return Authority(home)
+
+
+@pytest.fixture(scope="module")
+def issuer(authority, base):
+    home = base / "audit-issuer"
+    home.mkdir()
+    issuer = Issuer(home, authority.issue("audit-issuer"))
+    yield issuer
+    issuer.stop()
+
+
+@pytest.fixture(scope="module")
+def config(authority, issuer, base):
+    hosts = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 4) for kind in ("DNS", "IP"))])
+    certificate, key = authority.issue("audit", hosts)
+    path = base / "audit.toml"
+    path.write_text(
+        f"""
+audit.to = "files"
+tls.certificate = "{certificate}"
+tls.key = "{key}"
+authentication.mechanisms = ["ztn", "unix"]
+authentication.ca = "{authority.home / "ca.pem"}"
+[[issuer]]
+url = "{issuer.url}"
+base_paths = ["/"]
+audiences = ["{AUDIENCE}"]
+[[identity]]
+issuer = "{issuer.url}"
+subject = "keeper"
+principal = "admin"
+[[identity]]
+issuer = "{issuer.url}"
+principal = "{{subject}}"
+"""
+    )
+    return path
+
+
+class Site:
+    def __init__(self, url, nodes, issuer, tmp_path, trusted):
+        self.url, self.nodes, self.tmp_path, self.trusted, self.issuer = url, nodes, tmp_path, trusted, issuer
+        self.source = write(tmp_path / "source", "audit", 100_000)
+
+    def does(self, who, *command, token=None):
+        token = token or self.issuer.token(who, ALL)
+        plain = ["env", "XrdSecPROTOCOL=ztn", f"BEARER_TOKEN={token}", f"X509_CERT_DIR={self.trusted}"]
+        return run([*plain, *map(str, command)])
+
+    def fs(self, who, *arguments):
+        return self.does(who, "xrdfs", self.url, *arguments)
+
+    def put(self, who, path, *more):
+        return self.does(who, "xrdcp", "-f", *more, self.source, f"{self.url}/{path}")
+
+    def lines(self, *filters, of=0):
+        """The lines of a node, the manager's by default, after they had time to be written."""
+        time.sleep(0.3)
+        done = weir("audit", "--json", "--data", str(self.nodes[of]), *filters)
+        assert done.returncode == 0, done
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def all_files(self):
+        return b"".join(file.read_bytes() for data in self.nodes for file in sorted((data / "audit").iterdir()))
+
+
+@pytest.fixture(scope="module", params=["node", "cluster"])
+def served(request, base, config):
+    if request.param == "cluster":
+        with Cluster(base / "audit", 2, ("--config", str(config))) as cluster:
+            nodes = [cluster.manager.home / "data", *(disk.home / "data" for disk in cluster.disks)]
+            yield f"roots://127.0.0.1:{cluster.manager.port}", nodes
+        remove(base / "audit")
+        return
+    server = Weir(base / "audit-node", None, ("--config", str(config))).start()
+    yield f"roots://127.0.0.1:{server.port}", [server.data]
+    server.kill()
+    remove(server.home)
+
+
+@pytest.fixture
+def site(served, issuer, authority, tmp_path):
+    return Site(*served, issuer, tmp_path, authority.trusted)
+
+
+def test_logins_changes_and_denials_are_lines(site):
+    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/audit/d").ok()
+    for command in (
+        ["mkdir", "/audit/d/sub"],
+        ["mv", "/audit/d/sub", "/audit/d/moved"],
+        ["chmod", "/audit/d/moved", "rwx------"],
+        ["rmdir", "/audit/d/moved"],
+    ):
+        site.fs("ana", *command).ok()
+    site.put("ana", "/audit/d/f").ok()
+    site.fs("ana", "xattr", "/audit/d/f", "set", "colour=red").ok()
+    site.fs("ana", "truncate", "/audit/d/f", "10").ok()
+    assert site.fs("otto", "chmod", "/audit/d/f", "rwxrwxrwx").code != 0
+    assert site.fs("otto", "rm", "/audit").code != 0
+    site.fs("ana", "rm", "/audit/d/f").ok()
+
+    [login, *_] = site.lines("--event", "login", "--principal", "ana")
+    assert login["result"] == "ok" and login["mechanism"] == "ztn" and "ana" in login["credential"], login
+    assert login["address"].startswith("127.0.0.1:") or login["address"].startswith("[::ffff:127.0.0.1]:"), login
+
+    changes = site.lines("--event", "change", "--principal", "ana", "--path", "/audit/d")
+    found = [(line["operation"], line["path"], line.get("to"), line["result"]) for line in changes]
+    for expected in (
+        ("mkdir", "/audit/d/sub", None, "ok"),
+        ("rename", "/audit/d/sub", "/audit/d/moved", "ok"),
+        ("chmod", "/audit/d/moved", None, "ok"),
+        ("rmdir", "/audit/d/moved", None, "ok"),
+        ("set-attributes", "/audit/d/f", None, "ok"),
+        ("remove", "/audit/d/f", None, "ok"),
+    ):
+        assert expected in found, (expected, found)
+    assert all(line["session"] and line["mechanism"] == "ztn" and line["protocol"] == "root" for line in changes), changes
+    [chmod] = [line for line in changes if line["operation"] == "chmod"]
+    assert chmod["detail"] == "mode 0700"
+    [attribute] = [line for line in changes if line["operation"] == "set-attributes"]
+    assert attribute["detail"] == "colour" and "red" not in json.dumps(attribute)
+    if len(site.nodes) == 1:
+        assert ("replace", "/audit/d/f", None, "ok") in found and ("close", "/audit/d/f", None, "ok") in found, found
+        assert ("truncate", "/audit/d/f", None, "ok") in found, found
+    else:
+        assert ("replace", "/audit/d/f", None, "redirected") in found, found
+        number = str(next(line["number"] for line in changes))
+        there = [line for of in (1, 2) for line in site.lines("--event", "change", "--principal", number, of=of)]
+        there = [(line["operation"], line["path"], line["result"]) for line in there]
+        for operation in ("replace", "close", "truncate"):
+            assert (operation, "/audit/d/f", "ok") in there, there
+
+    [denied] = site.lines("--principal", "otto", "--path", "/audit/d/f", "--result", "denied")
+    assert denied["operation"] == "chmod" and denied["code"] == "Denied", denied
+    assert "only its owner (ana) may, you are otto" in denied["reason"], denied
+    assert site.lines("--principal", "otto", "--path", "/audit/d/f", "--result", "ok") == []
+
+
+def test_reads_are_lines_only_if_they_are_denied(site):
+    site.fs("keeper", "mkdir", "-p", "-mrwx------", "/closed").ok()
+    site.put("keeper", "/closed/f").ok()
+    site.does("keeper", "xrdcp", "-f", f"{site.url}//closed/f", site.tmp_path / "back").ok()
+    for command in (["stat", "/closed/f"], ["ls", "/closed"], ["cat", "/closed/f"], ["query", "checksum", "/closed/f"]):
+        assert site.fs("mia", *command).code != 0
+    reads = site.lines("--event", "read")
+    assert {line["principal"] for line in reads if line["path"].startswith("/closed")} == {"mia"}, reads
+    assert {line["result"] for line in reads} == {"denied"}, reads
+    operations = {line["operation"] for line in reads if line["principal"] == "mia"}
+    assert {"stat", "list", "open", "checksum"} <= operations, operations
+
+
+def test_refused_logins_are_lines(site):
+    stranger = site.issuer.token("ana", ALL, aud="https://other.example.org")
+    assert site.does("ana", "xrdfs", site.url, "ls", "/", token=stranger).code != 0
+    refused = site.lines("--event", "login", "--result", "denied")
+    assert any(line["mechanism"] == "ztn" and "audience" in line["reason"] for line in refused), refused
+
+
+def test_no_line_has_a_secret(site):
+    """A canary in each place where a client can put a token; and the real tokens and capabilities."""
+    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/secret").ok()
+    opaque = f"?authz=Bearer%20{CANARY}&xrd.wantprot=ztn"
+    url = f"{site.url}//secret/f{opaque}"
+    token = site.issuer.token("ana", ALL)
+    site.does("ana", "xrdcp", "-f", site.source, url, token=token).ok()
+    site.does("ana", "xrdcp", "-f", url, site.tmp_path / "back", token=token).ok()
+    for command in (
+        ["stat", f"/secret/f{opaque}"],
+        ["ls", f"/secret{opaque}"],
+        ["mkdir", f"/secret/sub{opaque}"],
+        ["rmdir", f"/secret/sub{opaque}"],
+        ["rmdir", f"/secret/gone{opaque}"],
+        ["chmod", f"/secret/f{opaque}", "rw-rw-rw-"],
+        ["truncate", f"/secret/f{opaque}", "5"],
+        ["mv", f"/secret/f{opaque}", f"/secret/g{opaque}"],
+        ["locate", f"/secret/g{opaque}"],
+        ["query", "checksum", f"/secret/g{opaque}"],
+        ["prepare", f"/secret/g{opaque}"],
+        ["xattr", f"/secret/g{opaque}", "set", f"name={CANARY}"],
+        ["rm", f"/secret/g{opaque}"],
+        ["rm", f"/secret/g{opaque}"],
+    ):
+        site.does("ana", "xrdfs", site.url, *command, token=token)
+    # Also where it is denied.
+    for command in (["mkdir", f"/no{opaque}"], ["rm", f"/secret{opaque}"], ["mv", f"/secret{opaque}", f"/x{opaque}"]):
+        assert site.does("ana", "xrdfs", site.url, *command, token=token).code != 0, command
+    site.does("ana", "xrdfs", site.url, "ls", "/", token=f"{CANARY}.{CANARY}.{CANARY}")
+    time.sleep(0.5)
+    written = site.all_files()
+    assert b"/secret/g" in written and b"/no" in written, "the requests are there"
+    for secret in (CANARY, token, token.split(".")[2], "weir.cap", "authz", "Bearer"):
+        assert secret.encode() not in written, secret
+
+
+def test_hostile_names_make_no_lines_and_move_no_cursor(site):
+    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/hostile").ok()
+    name = '/hostile/a"}\\n{"event":"login","operation":"login","result":"ok"}'
+    site.does("ana", WEIR_BIN, "mkdir", f"{site.url}/{name}\x1b[2J").ok()
+    lines = site.lines("--path", "/hostile", "--principal", "ana")
+    assert lines[-1]["operation"] == "mkdir" and "\\x1b" in lines[-1]["path"], lines
+    shown = weir("audit", "--data", str(site.nodes[0]), "--path", "/hostile")
+    assert "\x1b" not in shown.stdout and "mkdir" in shown.stdout, shown
+
+
+def test_administrators_changes_are_lines(site):
+    assert weir("identity", "add", "zoe", "--data", str(site.nodes[0])).returncode == 0
+    [added] = [line for line in site.lines("--event", "admin") if "zoe" in line["detail"]]
+    assert added["operation"] == "principal-add" and added["result"] == "ok" and added["mechanism"] == "control socket", added
+
+
+def test_filters_and_following(site, tmp_path):
+    import subprocess
+
+    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/follow").ok()
+    command = [WEIR_BIN, "audit", "--json", "-f", "--data", str(site.nodes[0]), "--path", "/follow", "--operation", "mkdir"]
+    out = tmp_path / "followed"
+    with out.open("wb") as sink, subprocess.Popen(command, stdout=sink) as following:
+        try:
+            for number in range(3):
+                site.fs("ana", "mkdir", f"/follow/{number}").ok()
+            site.fs("ana", "rmdir", "/follow/0").ok()
+            until(lambda: b"/follow/2" in out.read_bytes(), 20)
+        finally:
+            following.terminate()
+    followed = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {line["operation"] for line in followed} == {"mkdir"}, followed
+    between = ("--since", followed[-1]["time"][:19] + "Z")
+    assert site.lines("--until", "2020-01-01") == []
+    assert any(line["path"] == "/follow/2" for line in site.lines("--path", "/follow", *between))
+
+
+def test_a_killed_node_loses_little_and_a_torn_line_spoils_nothing(own_node, tmp_path):
+    config = tmp_path / "weir.toml"
+    config.write_text('audit.to = "files"\n')
+    server = own_node("--config", str(config))
+    for number in range(5):
+        run(["xrdfs", server.url, "mkdir", f"/killed{number}"]).ok()
+    time.sleep(0.5)
+    run(["xrdfs", server.url, "mkdir", "/last"]).ok()
+    server.kill()
+    [log] = (server.data / "audit").iterdir()
+    with log.open("ab") as file:
+        file.write(b'{"time":"half a li')
+    server.start()
+    run(["xrdfs", server.url, "mkdir", "/after"]).ok()
+    time.sleep(0.5)
+    done = weir("audit", "--json", "--operation", "mkdir", "--data", str(server.data))
+    paths = [json.loads(line)["path"] for line in done.stdout.splitlines()]
+    assert [path for path in paths if path != "/last"] == [*(f"/killed{number}" for number in range(5)), "/after"], done
+    assert "1 lines are none of an audit log" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_full_disk_loses_lines_and_fails_no_request(own_node, base, tmp_path):
+    with loop_file_system(base / "audit-full", "ext4", 40 << 20) as folder:
+        folder.chmod(0o777)
+        config = tmp_path / "weir.toml"
+        config.write_text(f'audit.to = "files"\naudit.directory = "{folder}/audit"\naudit.file_size = "1MiB"\n')
+        server = own_node("--config", str(config), "--metrics", "127.0.0.1:0")
+        run(["xrdfs", server.url, "mkdir", "/before"]).ok()
+        time.sleep(0.3)
+        filler = folder / "filler"
+        with filler.open("wb") as file:
+            try:
+                while True:
+                    os.write(file.fileno(), b"x" * 4096)
+            except OSError:
+                pass
+        # Enough to need another block of the file.
+        for number in range(40):
+            run(["xrdfs", server.url, "mkdir", f"/full{number}-{'x' * 200}"]).ok()
+        status = weir("status", "--data", str(server.data))
+        assert "lines of the audit log were lost" in " ".join(status.stdout.split()), status
+        assert server.log_text().count("the audit log loses lines") == 1
+        filler.unlink()
+        run(["xrdfs", server.url, "mkdir", "/after"]).ok()
+        time.sleep(0.5)
+        done = weir("audit", "--json", "--directory", str(folder / "audit"))
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        paths = [line.get("path") for line in lines]
+        assert "/before" in paths and "/after" in paths
+        lost = sum(line["lines"] for line in lines if line["event"] == "lost")
+        written = sum(1 for line in lines if line["event"] != "lost")
+        # A login and a mkdir for each client, and nothing else.
+        assert lost > 0 and lost + written == 2 * 42, (lost, written)
+        server.kill()
