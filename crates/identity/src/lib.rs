@@ -51,7 +51,7 @@ mod token_error;
 mod wlcg_group;
 
 pub use algorithm::Algorithm;
-pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName};
+pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName, SecretCredential};
 pub use discovery::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError};
 pub use distinguished_name::{DISTINGUISHED_NAME_MAX, DistinguishedName, DistinguishedNameError};
 pub use fqan::{FQAN_MAX, Fqan, FqanError, FqanPattern};

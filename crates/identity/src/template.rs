@@ -8,11 +8,11 @@ use crate::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub(crate) enum Placeholder {
     /// `{subject}`: the subject of a token.
     Subject,
-    /// `{user}`: the user of a Kerberos principal, a local user, or the name of a secret.
+    /// `{user}`: the user of a Kerberos principal or of a secret, or a local user.
     User,
     /// `{host}`: the name of a host.
     Host,
-    /// `{groups}`: each group of a token, a certificate or a local user in turn, without the slash before it.
+    /// `{groups}`: each group of a token, a certificate, a secret or a local user in turn, without the slash before it.
     Groups,
 }
 
