@@ -6,7 +6,8 @@
 //!   [`KeyCache`], a machine that says when keys must be fetched; [`Discovery`] says from where.
 //! - **Rights** ([`TokenRights`]): what the scopes of a token allow, on which paths.
 //! - **Mapping** ([`MappingRules`]): the first rule that matches a [`Credential`] gives the principal. [`GridMap`] is
-//!   the traditional list of certificate subjects.
+//!   the traditional list of certificate subjects. [`MappingQuestion`] and [`MappingReply`] are for an external service that
+//!   knows who a credential is, and [`MappingMemory`] keeps what it has said.
 //!
 //! Whoever reads the settings calls [`MappingRules::check_issuers`]. With a token, a front end takes these steps:
 //!
@@ -38,6 +39,8 @@ mod jws;
 mod key_cache;
 mod key_set;
 mod mapping;
+mod mapping_memory;
+mod mapping_service;
 mod member;
 mod name;
 mod public_key;
@@ -66,6 +69,8 @@ pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, Ski
 pub use mapping::{
     IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, VOMS_ATTRIBUTES_MAX,
 };
+pub use mapping_memory::{MAPPING_MEMORY_ENTRIES_MAX, MAPPING_REFUSAL_KEEP_MAX, MappingMemory};
+pub use mapping_service::{MAPPING_REPLY_BYTES_MAX, MappingQuestion, MappingReply, MappingReplyError};
 pub use name::{GroupName, NAME_MAX, NameError, PrincipalName};
 pub use public_key::{PublicKey, RsaKey};
 pub use rights::{AreaRights, Denial, Operation, ScopedRights, TokenRights};

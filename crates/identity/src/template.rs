@@ -58,6 +58,11 @@ pub enum TemplateError {
 /// Names that only a rule without placeholders gives: a client must not get them by being called so elsewhere.
 const RESERVED: [&str; 3] = ["root", "admin", "administrator"];
 
+/// Whether only a rule that names it gives `name`.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
+}
+
 /// Why a template gives no name for a credential.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FillError {
@@ -109,7 +114,7 @@ impl Template {
         let Some(place) = self.place else { return Ok(self.before.to_string()) };
         let value = value.ok_or(FillError::Absent(place.name()))?;
         let name = format!("{}{value}{}", self.before, self.after);
-        if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+        if is_reserved(&name) {
             return Err(FillError::Reserved(shown(&name)));
         }
         Ok(name)
