@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use identity::{
-    Credential, GroupName, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, PrincipalName,
-    Refusal, SecretCredential, TokenRights, UnverifiedToken,
+    Credential, GroupName, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy,
+    PrincipalName, Refusal, SecretCredential, TokenRights, UnverifiedToken,
 };
 use parking_lot::RwLock;
 use sss::{Keytab, read_keytab};

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use identity::{
-    MAPPING_REPLY_BYTES_MAX, Mapped, MappingMemory, MappingQuestion, MappingReply, MappingReplyError,
-};
+use identity::{MAPPING_REPLY_BYTES_MAX, Mapped, MappingMemory, MappingQuestion, MappingReply, MappingReplyError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tls::{TrustError, TrustSource};
 
@@ -241,13 +239,7 @@ impl MappingService {
         }
     }
 
-    fn complain(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        now: Duration,
-        question: &MappingQuestion,
-        failure: &Failure,
-    ) {
+    fn complain(&self, mut state: MutexGuard<'_, State>, now: Duration, question: &MappingQuestion, failure: &Failure) {
         if state.complained.is_none_or(|at| now.saturating_sub(at) >= COMPLAIN_EVERY) {
             state.complained = Some(now);
             drop(state);

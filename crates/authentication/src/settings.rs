@@ -89,10 +89,14 @@ pub enum SettingsError {
     #[error(transparent)]
     MappingService(#[from] MappingServiceSettingsError),
     /// Two answers for the same clients.
-    #[error("`identity_default` and `mapping_service` are both for clients that no [[identity]] matches: use one of them")]
+    #[error(
+        "`identity_default` and `mapping_service` are both for clients that no [[identity]] matches: use one of them"
+    )]
     DefaultAndService,
     /// There are no rules.
-    #[error("clients can authenticate, and nobody would be let in: add an [[identity]], or set `identity_default` or `mapping_service`")]
+    #[error(
+        "clients can authenticate, and nobody would be let in: add an [[identity]], or set `identity_default` or `mapping_service`"
+    )]
     NoRule,
     /// Too many networks.
     #[error("there are {0} trusted networks; {NETWORKS_MAX} is the limit")]

@@ -123,7 +123,10 @@ mod tests {
         for name in 0..MAPPING_MEMORY_ENTRIES_MAX + 5 {
             memory.put(&question(name), principal(0), SECOND);
         }
-        assert_eq!((memory.entries.len(), memory.order.len()), (MAPPING_MEMORY_ENTRIES_MAX, MAPPING_MEMORY_ENTRIES_MAX));
+        assert_eq!(
+            (memory.entries.len(), memory.order.len()),
+            (MAPPING_MEMORY_ENTRIES_MAX, MAPPING_MEMORY_ENTRIES_MAX)
+        );
         assert_eq!(memory.get(&question(4), SECOND), None);
         assert!(memory.get(&question(5), SECOND).is_some());
         // Answers that are replaced all the time, and long ones.

@@ -167,9 +167,7 @@ impl MappingReply {
     /// The reason.
     pub fn verdict(self) -> Result<Mapped, String> {
         match self {
-            Self::Principal { principal, groups } => {
-                Ok(Mapped { principal, groups, by: MatchedBy::MappingService })
-            }
+            Self::Principal { principal, groups } => Ok(Mapped { principal, groups, by: MatchedBy::MappingService }),
             Self::Refused(why) => Err(why),
         }
     }
@@ -203,7 +201,12 @@ mod tests {
 
     #[test]
     fn questions_are_as_documented() {
-        let secret = SecretCredential { name: login("fts"), user: Some(login("ana")), groups: vec![login("atlas")], expires: None };
+        let secret = SecretCredential {
+            name: login("fts"),
+            user: Some(login("ana")),
+            groups: vec![login("atlas")],
+            expires: None,
+        };
         assert_eq!(
             asked(&Credential::Secret(secret), Some("::ffff:192.0.2.7")),
             r#"{"version":1,"credential":"secret","subject":"ana","issuer":null,"secret":"fts","groups":["atlas"],"client":"192.0.2.7"}"#
@@ -224,8 +227,13 @@ mod tests {
         else {
             panic!("a principal")
         };
-        assert_eq!((principal.as_str(), groups.iter().map(GroupName::as_str).collect::<Vec<_>>()), ("ana", vec!["atlas/prod", "b"]));
-        assert!(matches!(parse(r#"{"principal": "ana"}"#), Ok(MappingReply::Principal { groups, .. }) if groups.is_empty()));
+        assert_eq!(
+            (principal.as_str(), groups.iter().map(GroupName::as_str).collect::<Vec<_>>()),
+            ("ana", vec!["atlas/prod", "b"])
+        );
+        assert!(
+            matches!(parse(r#"{"principal": "ana"}"#), Ok(MappingReply::Principal { groups, .. }) if groups.is_empty())
+        );
         assert_eq!(parse(r#"{"refused": "banned\n"}"#), Ok(MappingReply::Refused("banned\\n".into())));
         for (text, why) in [
             ("", "JSON"),

@@ -131,7 +131,14 @@ mod tests {
 
     #[test]
     fn a_client_says_who_it_is_and_where() {
-        let list = [(HOST, "[::127.0.0.1]:40000"), (HOST, "pc.example.org"), (NAME, "ana"), (GROUPS, "atlas cms"), (RANDOM, "\u{1}\u{ff}"), (0x08, "sss")];
+        let list = [
+            (HOST, "[::127.0.0.1]:40000"),
+            (HOST, "pc.example.org"),
+            (NAME, "ana"),
+            (GROUPS, "atlas cms"),
+            (RANDOM, "\u{1}\u{ff}"),
+            (0x08, "sss"),
+        ];
         let claims = Claims::parse(&items(&list)).unwrap();
         let groups = vec!["atlas".to_owned(), "cms".to_owned()];
         assert_eq!(claims, Claims { user: Some("ana".into()), groups, address: Some(Ipv4Addr::LOCALHOST.into()) });
@@ -144,7 +151,8 @@ mod tests {
 
     #[test]
     fn addresses_are_compared_in_one_form() {
-        let address = |text: &str| Claims::parse(&items(&[(HOST, text)])).map(|claims| claims.address.unwrap().to_string());
+        let address =
+            |text: &str| Claims::parse(&items(&[(HOST, text)])).map(|claims| claims.address.unwrap().to_string());
         for (text, one) in [
             ("[::192.0.2.1]", "192.0.2.1"),
             ("[::ffff:192.0.2.1]:1", "192.0.2.1"),

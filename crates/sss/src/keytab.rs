@@ -131,7 +131,9 @@ pub enum LineProblem {
     #[error("its `k:` is not a secret in hexadecimal digits")]
     Secret,
     /// The secret is too short or too long.
-    #[error("its secret has {0} bytes; {SECRET_MIN} to {SECRET_MAX} are accepted: `xrdsssadmin -l 32 add` makes a good one")]
+    #[error(
+        "its secret has {0} bytes; {SECRET_MIN} to {SECRET_MAX} are accepted: `xrdsssadmin -l 32 add` makes a good one"
+    )]
     SecretLength(usize),
     /// Another key has the number.
     #[error("another line has the same number `N:`")]
@@ -322,12 +324,18 @@ mod tests {
         );
         let keytab = keytab(&text);
         let key = keytab.get(KeyId(7713673796607016962)).unwrap();
-        assert_eq!((key.name.as_str(), &key.user, &key.group), ("fts", &KeyUser::Named("ana".into()), &KeyGroup::Named("atlas".into())));
+        assert_eq!(
+            (key.name.as_str(), &key.user, &key.group),
+            ("fts", &KeyUser::Named("ana".into()), &KeyGroup::Named("atlas".into()))
+        );
         assert_eq!(key.secret()[..3], [0, 0x11, 0x22]);
         assert!(!key.is_for_any_address());
         assert!(key.is_expired(Timestamp::from_secs(1795979700)) && !key.is_expired(Timestamp::from_secs(1795979699)));
         let key = keytab.get(KeyId(1)).unwrap();
-        assert_eq!((key.name.as_str(), &key.user, &key.group), ("nowhere", &KeyUser::Named("nobody".into()), &KeyGroup::Nothing));
+        assert_eq!(
+            (key.name.as_str(), &key.user, &key.group),
+            ("nowhere", &KeyUser::Named("nobody".into()), &KeyGroup::Nothing)
+        );
         assert!(!key.is_expired(Timestamp(i64::MAX)));
         let key = keytab.get(KeyId(2)).unwrap();
         assert!(key.is_for_any_address() && key.user == KeyUser::Any && key.group == KeyGroup::Any);
@@ -366,7 +374,10 @@ mod tests {
         assert_eq!(Keytab::parse(&vec![b'\n'; KEYTAB_BYTES_MAX + 1]), Err(KeytabError::TooLong));
         let many: String = (0..=KEYS_MAX).map(|id| format!("0 N:{id} k:{SECRET}\n")).collect();
         assert_eq!(Keytab::parse(many.as_bytes()), Err(KeytabError::TooMany));
-        assert!(matches!(Keytab::parse(format!("\n\n0 N:x k:{SECRET}").as_bytes()), Err(KeytabError::Line { line: 3, .. })));
+        assert!(matches!(
+            Keytab::parse(format!("\n\n0 N:x k:{SECRET}").as_bytes()),
+            Err(KeytabError::Line { line: 3, .. })
+        ));
     }
 
     #[test]

@@ -115,7 +115,9 @@ mod tests {
         ] {
             match write(name, mode) {
                 Ok(count) => assert!(is_used && count == 1, "{name} {mode:o}"),
-                Err(why) => assert!(!is_used && why.contains("chmod 600") && why.contains(&format!("{mode:04o}")), "{why}"),
+                Err(why) => {
+                    assert!(!is_used && why.contains("chmod 600") && why.contains(&format!("{mode:04o}")), "{why}")
+                }
             }
         }
         assert!(read_keytab(folder.path()).unwrap_err().to_string().contains("not a file"));

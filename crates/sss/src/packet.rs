@@ -156,7 +156,13 @@ mod tests {
 
     fn made(with_name: bool) -> Vec<u8> {
         let client = Client { user: "ana", groups: "atlas", address: [192, 0, 2, 1].into() };
-        credential(keytab().get(KeyId(258)).unwrap(), &client, with_name, Timestamp::from_secs(EPOCH + 77), &[9; RANDOM_LEN])
+        credential(
+            keytab().get(KeyId(258)).unwrap(),
+            &client,
+            with_name,
+            Timestamp::from_secs(EPOCH + 77),
+            &[9; RANDOM_LEN],
+        )
     }
 
     #[test]
@@ -168,7 +174,10 @@ mod tests {
             let opened = sealed.open(keytab().get(sealed.id).unwrap()).unwrap();
             assert_eq!((opened.nonce, opened.made, opened.option), ([9; 32], Timestamp::from_secs(EPOCH + 77), 0));
             let claims = Claims::parse(&opened.items).unwrap();
-            assert_eq!(claims, Claims { user: Some("ana".into()), groups: vec!["atlas".into()], address: Some([192, 0, 2, 1].into()) });
+            assert_eq!(
+                claims,
+                Claims { user: Some("ana".into()), groups: vec!["atlas".into()], address: Some([192, 0, 2, 1].into()) }
+            );
             assert!(opened.items.len() + DATA_HEADER_LEN >= DATA_LEN_MIN);
         }
     }

@@ -52,7 +52,9 @@ pub enum KeyProblem {
     #[error("the key number {0} has expired")]
     Expired(KeyId),
     /// It was encrypted with another key, or was changed.
-    #[error("the credential does not decrypt with the key number {0}: the client has another secret under this number, or the credential was changed")]
+    #[error(
+        "the credential does not decrypt with the key number {0}: the client has another secret under this number, or the credential was changed"
+    )]
     Other(KeyId),
 }
 
@@ -82,10 +84,14 @@ pub enum Refusal {
     #[error("too many clients log in with shared secrets at this time: try again in some seconds")]
     Busy,
     /// It does not say where its client is.
-    #[error("the credential does not say which address its client has; a key whose name ends with `+` does not need that")]
+    #[error(
+        "the credential does not say which address its client has; a key whose name ends with `+` does not need that"
+    )]
     NoAddress,
     /// It was made at another address.
-    #[error("the credential was made for a client at {said}, and this one is at {peer}; a key whose name ends with `+` is for all addresses")]
+    #[error(
+        "the credential was made for a client at {said}, and this one is at {peer}; a key whose name ends with `+` is for all addresses"
+    )]
     Address {
         /// What the credential says.
         said: IpAddr,
@@ -93,7 +99,9 @@ pub enum Refusal {
         peer: IpAddr,
     },
     /// The client wants the server to show who it is first.
-    #[error("the client asks the server to show first that it has the secret, which this server does not do: use TLS for that")]
+    #[error(
+        "the client asks the server to show first that it has the secret, which this server does not do: use TLS for that"
+    )]
     Mutual,
 }
 
@@ -250,7 +258,8 @@ mod tests {
         // Without a name, the number alone selects the key.
         let keytab = keytab();
         let client = Client { user: "x", groups: "", address: HERE.into() };
-        let bytes = credential(keytab.get(KeyId(1)).unwrap(), &client, false, Timestamp::from_secs(NOW), &[7; RANDOM_LEN]);
+        let bytes =
+            credential(keytab.get(KeyId(1)).unwrap(), &client, false, Timestamp::from_secs(NOW), &[7; RANDOM_LEN]);
         assert_eq!(verified(&bytes).unwrap().key, "daq");
     }
 
@@ -280,7 +289,9 @@ mod tests {
         let now = Now { wall: Timestamp::from_secs(NOW), steady: Duration::from_secs(100) };
         let mut replays = Replays::new(Now { wall: Timestamp::default(), steady: Duration::ZERO });
         let mut admitted = |bytes: &[u8]| {
-            verify(&keytab(), bytes, HERE.into(), now.wall).and_then(|verified| verified.admit(&mut replays, now)).map(drop)
+            verify(&keytab(), bytes, HERE.into(), now.wall)
+                .and_then(|verified| verified.admit(&mut replays, now))
+                .map(drop)
         };
         let bytes = of(1, HERE, NOW);
         assert_eq!(admitted(&bytes), Ok(()));

@@ -169,7 +169,14 @@ mod tests {
             let url = HttpsUrl::parse_private(text).unwrap();
             assert_eq!((url.to_string().as_str(), url.is_plain), (text, text.starts_with("http:")));
         }
-        for text in ["http://a.example/", "http://10.0.0.1/", "http://localhost.a.example/", "ftp://localhost/", "", "http://[::2]/"] {
+        for text in [
+            "http://a.example/",
+            "http://10.0.0.1/",
+            "http://localhost.a.example/",
+            "ftp://localhost/",
+            "",
+            "http://[::2]/",
+        ] {
             assert_eq!(HttpsUrl::parse_private(text), Err(UrlError::NotPrivate), "{text}");
         }
         assert_eq!(HttpsUrl::parse("http://localhost/"), Err(UrlError::NotHttps));

@@ -22,8 +22,7 @@ pub(super) fn bytes(parameters: &[u8], address: Option<IpAddr>) -> Result<Vec<u8
     let path = keytab_path(&|name| std::env::var_os(name))?;
     let keytab = read_keytab(&path).map_err(|error| error.to_string())?;
     let now = SystemTime::now().into();
-    let key =
-        keytab.of_client(now).ok_or_else(|| format!("all keys in the keytab {} have expired", path.display()))?;
+    let key = keytab.of_client(now).ok_or_else(|| format!("all keys in the keytab {} have expired", path.display()))?;
     let address = address.ok_or("the address of this machine is not known")?;
     let client = Client { user: USER, groups: GROUPS, address };
     Ok(credential(key, &client, is_second, now, &rand::random::<[u8; RANDOM_LEN]>()))

@@ -227,10 +227,7 @@ mod tests {
 
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {
-        assert_eq!(
-            offer(&[Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix]),
-            b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix"
-        );
+        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix]), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
         assert!(offer(&[]).is_empty());
     }
 
