@@ -60,6 +60,14 @@ if target == "token":
 if target == "scopes":
     for scope in (b"storage.read:/foo//bar/", b"storage.create:/a%20b/%2e storage.modify:/c", b"storage.stage:/ compute.create"):
         keep(b"/base/foo/bar\0" + scope)
+if target == "secret":
+    secret = b"00112233445566778899aabbccddeeff"
+    keep(b"0 u:ana g:atlas n:fts N:7713673796607016962 c:1795979635 e:1795979700 f:0 k:" + secret + b"\n1 N:1 e:0 k:" + secret)
+    keep(b"sss\0\0\0\x080" + (1).to_bytes(8, "big") + b"a".ljust(8, b"\0") + bytes(range(128)))
+    keep(b"ana\natlas cms")
+    keep(b"0.+13:/etc/keytab")
+    keep(b'{"principal": "ana", "groups": ["atlas/prod"]}')
+    keep(b'{"refused": "eve left the site"}')
 if target == "grid_map":
     keep(b'# accounts\n"/DC=ch/CN=Ana Lee" ana,other # why\n/CN=b b\n"/CN=say \\"hi\\" \\x41" c\n')
     keep(b"/atlas/us/Role=production/Capability=NULL")

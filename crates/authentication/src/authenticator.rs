@@ -6,15 +6,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use identity::{Credential, HostName, Issuers, LoginName, MappingRules, MatchedBy, TokenRights, UnverifiedToken};
+use identity::{
+    Credential, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
+    SecretCredential, TokenRights, UnverifiedToken,
+};
 use parking_lot::RwLock;
+use sss::{Keytab, read_keytab};
 use types::{IpNetwork, PrincipalName, Timestamp};
 
 use crate::counters::{Counters, Snapshot};
 use crate::grid_map_file::GridMapFile;
 use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::key_files::KeyFiles;
+use crate::mapping_service::{MappingCounters, MappingService};
 use crate::report::{self, Report, Trace};
+use crate::secrets::SeenSecrets;
 use crate::settings::Checked;
 use crate::{AuthenticationError, Clock, Mechanism, Mechanisms, Settings, SettingsError};
 
@@ -49,6 +55,8 @@ struct Current {
     issuers: Issuers,
     rules: MappingRules,
     grid_map: Option<GridMapFile>,
+    keytab: Option<Keytab>,
+    mapping_service: Option<MappingService>,
 }
 
 struct Shared {
@@ -56,6 +64,8 @@ struct Shared {
     current: RwLock<Arc<Current>>,
     keys: Arc<IssuerKeys>,
     counters: Counters,
+    seen_secrets: SeenSecrets,
+    mapping_counters: Arc<MappingCounters>,
 }
 
 /// Turns what clients present into principals. Clones are the same authenticator.
@@ -75,10 +85,20 @@ pub struct Refresher {
 }
 
 impl Current {
-    fn new(settings: Settings, Checked { issuers, rules }: Checked, now: Duration) -> Result<Self, SettingsError> {
-        let grid_map = settings.grid_map.map(|path| GridMapFile::open(&path, now)).transpose()?;
-        let Settings { mechanisms, trusted_networks, .. } = settings;
-        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map })
+    fn new(
+        settings: Settings,
+        Checked { issuers, rules }: Checked,
+        clock: &Arc<dyn Clock>,
+        counters: &Arc<MappingCounters>,
+    ) -> Result<Self, SettingsError> {
+        let Settings { mechanisms, trusted_networks, grid_map, keytab, mapping_service, trust, .. } = settings;
+        let grid_map = grid_map.map(|path| GridMapFile::open(&path, clock.steady())).transpose()?;
+        let keytab = keytab.filter(|_| mechanisms.contains(Mechanism::Sss));
+        let keytab = keytab.map(|path| read_keytab(&path)).transpose()?;
+        let service = mapping_service
+            .map(|service| MappingService::new(&service, &trust, Arc::clone(clock), Arc::clone(counters)))
+            .transpose()?;
+        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map, keytab, mapping_service: service })
     }
 
     fn check_offered(&self, mechanism: Mechanism) -> Result<(), AuthenticationError> {
@@ -104,10 +124,13 @@ impl Authenticator {
         let files = settings.key_cache.as_deref().map(KeyFiles::open).transpose()?;
         let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
         let (times, fetch) = (settings.times, settings.fetch);
-        let current = Current::new(settings, checked, clock.steady())?;
+        let mapping_counters = Arc::default();
+        let current = Current::new(settings, checked, &clock, &mapping_counters)?;
         let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities)?;
         let current = RwLock::new(Arc::new(current));
-        Ok(Self(Arc::new(Shared { clock, current, keys, counters: Counters::default() })))
+        let seen_secrets = SeenSecrets::new(&*clock);
+        let counters = Counters::default();
+        Ok(Self(Arc::new(Shared { clock, current, keys, counters, seen_secrets, mapping_counters })))
     }
 
     /// Takes over changed settings, all or none of them. The keys of issuers that stay are kept. `key_cache` and the times
@@ -119,7 +142,7 @@ impl Authenticator {
     pub fn reload(&self, settings: Settings) -> Result<(), SettingsError> {
         let checked = settings.check()?;
         let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
-        let new = Arc::new(Current::new(settings, checked, self.0.clock.steady())?);
+        let new = Arc::new(Current::new(settings, checked, &self.0.clock, &self.0.mapping_counters)?);
         // Both under one lock: of two reloads, one wins in both.
         let mut current = self.0.current.write();
         self.0.keys.set_issuers(&new.issuers, authorities);
@@ -168,22 +191,23 @@ impl Authenticator {
         if mechanism.is_proof() { Ok(()) } else { current.check_peer(mechanism, peer) }
     }
 
-    /// A client with a bearer token: its text, without `Bearer ` before it. The caller takes tokens over TLS only. If the issuer's key is not known yet, this waits
-    /// for it, up to [`FetchTimes::wait`](crate::FetchTimes::wait).
+    /// A client at `peer` with a bearer token: its text, without `Bearer ` before it. The caller takes tokens over TLS only. If
+    /// the issuer's key is not known yet, this waits for it, up to [`FetchTimes::wait`](crate::FetchTimes::wait).
     ///
     /// # Errors
     ///
     /// [`AuthenticationError`], which says by what rule.
-    pub fn token(&self, text: &[u8]) -> Result<Authenticated, AuthenticationError> {
-        let result = self.verify_token(text, Trace(None));
+    pub fn token(&self, text: &[u8], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        let result = self.verify_token(text, Some(peer), Trace(None));
         self.counted(Mechanism::Ztn, result)
     }
 
-    /// What [`Self::token`] does with a token, step by step. It does not count as a login.
+    /// What [`Self::token`] does with a token, step by step. It does not count as a login. A mapping service may want to know
+    /// where the client is.
     #[must_use]
-    pub fn explain_token(&self, text: &[u8]) -> Report {
+    pub fn explain_token(&self, text: &[u8], peer: Option<IpAddr>) -> Report {
         let mut steps = Vec::new();
-        let result = self.verify_token(text, Trace(Some(&mut steps)));
+        let result = self.verify_token(text, peer, Trace(Some(&mut steps)));
         Report { steps, result }
     }
 
@@ -203,9 +227,25 @@ impl Authenticator {
             }
             let groups = groups.iter().map(|group| LoginName::parse(group)).collect::<Result<_, _>>()?;
             let credential = Credential::LocalUser { name: LoginName::parse(login)?, groups };
-            self.admit(&current, Mechanism::Unix, &credential, &mut Trace(None))
+            self.admit(&current, Mechanism::Unix, &credential, Some(peer), &mut Trace(None))
         };
         self.counted(Mechanism::Unix, login())
+    }
+
+    /// A client at `peer` that shows by a credential of `sss` that it has a shared secret.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule. It does not say which secrets there are.
+    pub fn secret(&self, credential: &[u8], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        let login = || {
+            let current = self.current();
+            current.check_offered(Mechanism::Sss)?;
+            let keytab = current.keytab.as_ref().ok_or(AuthenticationError::NotOffered(Mechanism::Sss))?;
+            let credential = self.0.seen_secrets.credential(keytab, credential, peer, &*self.0.clock)?;
+            self.admit(&current, Mechanism::Sss, &credential, Some(peer), &mut Trace(None))
+        };
+        self.counted(Mechanism::Sss, login())
     }
 
     /// A client at `peer`, which must be on this machine or in a trusted network. `name` is the name of its host if the caller
@@ -221,7 +261,7 @@ impl Authenticator {
             current.check_peer(Mechanism::Host, peer)?;
             let address = peer.to_canonical().to_string();
             let credential = Credential::Host(HostName::parse(name.unwrap_or(&address))?);
-            self.admit(&current, Mechanism::Host, &credential, &mut Trace(None))
+            self.admit(&current, Mechanism::Host, &credential, Some(peer), &mut Trace(None))
         };
         self.counted(Mechanism::Host, login())
     }
@@ -229,7 +269,8 @@ impl Authenticator {
     /// What happened so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { logins: self.0.counters.logins(), issuers: self.0.keys.status() }
+        let mapping_service = self.current().mapping_service.is_some().then(|| self.0.mapping_counters.status());
+        Snapshot { logins: self.0.counters.logins(), issuers: self.0.keys.status(), mapping_service }
     }
 
     fn current(&self) -> Arc<Current> {
@@ -245,7 +286,12 @@ impl Authenticator {
         result
     }
 
-    fn verify_token(&self, text: &[u8], mut trace: Trace<'_>) -> Result<Authenticated, AuthenticationError> {
+    fn verify_token(
+        &self,
+        text: &[u8],
+        peer: Option<IpAddr>,
+        mut trace: Trace<'_>,
+    ) -> Result<Authenticated, AuthenticationError> {
         let current = self.current();
         trace.step("mechanism", current.check_offered(Mechanism::Ztn), |()| "tokens are accepted (ztn)".into())?;
         let token = trace.step("token", UnverifiedToken::parse(text), report::claims)?;
@@ -257,7 +303,7 @@ impl Authenticator {
         // After the wait for the keys: the token may have expired meanwhile.
         let verified = token.verify(issuer, &keys.keys, self.0.clock.wall());
         let credential = Credential::Token(Box::new(trace.verified(&token, verified)?));
-        self.admit(&current, Mechanism::Ztn, &credential, &mut trace)
+        self.admit(&current, Mechanism::Ztn, &credential, peer, &mut trace)
     }
 
     /// The principal of a client that has shown who it is.
@@ -266,12 +312,13 @@ impl Authenticator {
         current: &Current,
         mechanism: Mechanism,
         credential: &Credential,
+        peer: Option<IpAddr>,
         trace: &mut Trace<'_>,
     ) -> Result<Authenticated, AuthenticationError> {
-        let grid_map = current.grid_map.as_ref().map(|file| file.get(self.0.clock.steady()));
-        let mapped = trace.step("identity", current.rules.map(credential, grid_map.as_deref()), report::mapped)?;
+        let mapped = self.map(current, credential, peer, trace)?;
         let (rights, expires) = match credential {
             Credential::Token(token) => (Some(token.rights.clone()), Some(token.expires)),
+            Credential::Secret(SecretCredential { expires, .. }) => (None, *expires),
             _ => (None, None),
         };
         let rights = trace.step("rights", Ok::<_, AuthenticationError>(rights), report::rights)?;
@@ -284,5 +331,34 @@ impl Authenticator {
             by: mapped.by,
             expires,
         })
+    }
+
+    /// Who a credential stands for: the rules say it, and for what they do not know the mapping service. So what is in the rules
+    /// holds whatever the service says, and also while it is away.
+    fn map(
+        &self,
+        current: &Current,
+        credential: &Credential,
+        peer: Option<IpAddr>,
+        trace: &mut Trace<'_>,
+    ) -> Result<Mapped, AuthenticationError> {
+        let grid_map = current.grid_map.as_ref().map(|file| file.get(self.0.clock.steady()));
+        let by_rule = current.rules.map(credential, grid_map.as_deref());
+        let unknown = matches!(by_rule, Err(Refusal::NoRule { .. }));
+        let question = MappingQuestion::new(credential, peer).filter(|_| unknown);
+        let (Some(service), Some(question)) = (&current.mapping_service, question) else {
+            return trace.step("identity", by_rule, report::mapped);
+        };
+        trace.step("identity", Ok::<_, AuthenticationError>(()), |()| {
+            "no [[identity]] matches: the mapping service is asked".into()
+        })?;
+        let answer = match service.ask(&question) {
+            Ok(Ok(mapped)) => Ok(mapped),
+            Ok(Err(reason)) => {
+                Err(AuthenticationError::RefusedByService { credential: credential.to_string(), reason })
+            }
+            Err(error) => Err(error.into()),
+        };
+        trace.step("service", answer, report::mapped)
     }
 }

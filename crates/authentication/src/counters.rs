@@ -6,6 +6,7 @@ use std::time::Duration;
 use identity::IssuerUrl;
 
 use crate::Mechanism;
+use crate::mapping_service::MappingServiceStatus;
 
 /// The logins by one mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub logins: Vec<Logins>,
     /// The issuers, in the order of their URLs.
     pub issuers: Vec<IssuerStatus>,
+    /// The mapping service, if one is asked.
+    pub mapping_service: Option<MappingServiceStatus>,
 }
 
 /// Accepted and refused logins.

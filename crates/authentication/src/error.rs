@@ -6,6 +6,7 @@ use identity::{CredentialError, Refusal, TokenError};
 
 use crate::Mechanism;
 use crate::issuer_keys::KeysError;
+use crate::mapping_service::MappingServiceError;
 
 /// Why a client is not let in. The messages contain no token.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,6 +36,20 @@ pub enum AuthenticationError {
     /// The client names more groups than it can have.
     #[error("the client names {0} groups; {max} is the limit", max = crate::GROUPS_CLAIMED_MAX)]
     TooManyGroups(usize),
+    /// The shared secret is not accepted.
+    #[error(transparent)]
+    Secret(#[from] sss::Refusal),
+    /// The mapping service has said nothing about the client.
+    #[error(transparent)]
+    MappingService(#[from] MappingServiceError),
+    /// The mapping service does not let the client in.
+    #[error("the mapping service refuses {credential}: {reason}")]
+    RefusedByService {
+        /// The credential.
+        credential: String,
+        /// What the service says.
+        reason: String,
+    },
     /// The client is known, and no rule lets it in.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -52,16 +67,27 @@ pub enum ErrorKind {
 }
 
 impl AuthenticationError {
+    /// What the log says: more than the client learns, if the reason is about secrets that are not its own.
+    #[must_use]
+    pub fn for_log(&self) -> String {
+        match self {
+            Self::Secret(refusal) => refusal.detail().to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
             Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
-            Self::Refused(_) => ErrorKind::NotAllowed,
+            Self::MappingService(_) | Self::Secret(sss::Refusal::Busy) => ErrorKind::Unavailable,
+            Self::Refused(_) | Self::RefusedByService { .. } => ErrorKind::NotAllowed,
             Self::NotOffered(_)
             | Self::Peer { .. }
             | Self::Token(_)
+            | Self::Secret(_)
             | Self::Keys(KeysError::Refused(_))
             | Self::Credential(_)
             | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,

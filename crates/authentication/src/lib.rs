@@ -14,7 +14,13 @@
 //! What an issuer sends is bounded in length and in time, and is believed only over TLS. Proxies of the environment
 //! (`https_proxy`) are ignored.
 //!
-//! No error, log line or report contains a token.
+//! **Shared secrets** come from a keytab, which is read with the settings. Each credential counts once, also over a reload.
+//!
+//! **A mapping service** is asked about clients that no rule matches. It is asked over HTTPS as well, about at most
+//! [`MAPPING_QUESTIONS_MAX`] at once, for at most [`MAPPING_TIME_MAX`]. Its answers are kept for a time. Without an answer the
+//! client is refused.
+//!
+//! No error, log line or report contains a token or a secret.
 
 mod authenticator;
 mod clock;
@@ -25,8 +31,10 @@ mod grid_map_file;
 mod https;
 mod issuer_keys;
 mod key_files;
+mod mapping_service;
 mod mechanism;
 mod report;
+mod secrets;
 mod settings;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
@@ -38,6 +46,12 @@ pub use grid_map_file::GridMapFileError;
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use key_files::KeyFilesError;
+pub use mapping_service::{
+    MAPPING_QUESTIONS_MAX, MAPPING_TIME_MAX, MappingServiceError, MappingServiceSettings, MappingServiceSettingsError,
+    MappingServiceStatus,
+};
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};
 pub use settings::{NETWORKS_MAX, Settings, SettingsError};
+/// What the offer of `sss` says to clients, and the longest credential of it.
+pub use sss::{CREDENTIAL_BYTES_MAX as SSS_CREDENTIAL_BYTES_MAX, OFFER as SSS_OFFER};

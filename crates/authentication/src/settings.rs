@@ -13,6 +13,7 @@ use types::IpNetwork;
 use crate::fetch::FetchTimes;
 use crate::grid_map_file::GridMapFileError;
 use crate::key_files::KeyFilesError;
+use crate::mapping_service::{MappingServiceSettings, MappingServiceSettingsError};
 use crate::{Mechanism, Mechanisms};
 
 /// Most trusted networks.
@@ -31,7 +32,11 @@ pub struct Settings {
     pub mapping: MappingSettings,
     /// The grid-mapfile, for rules with `grid_map = true`.
     pub grid_map: Option<PathBuf>,
-    /// The authorities that issuers' certificates must be signed by.
+    /// The keytab with the shared secrets, for `sss`.
+    pub keytab: Option<PathBuf>,
+    /// The service that says who clients are that no rule matches.
+    pub mapping_service: Option<MappingServiceSettings>,
+    /// The authorities that the certificates of issuers and of the mapping service must be signed by.
     pub trust: TrustSource,
     /// A directory in which the keys of issuers are kept over a restart.
     pub key_cache: Option<PathBuf>,
@@ -74,8 +79,24 @@ pub enum SettingsError {
     /// Tokens are offered, and nobody may issue them.
     #[error("`mechanisms` has `ztn`, and no token would be accepted: add an [[issuer]]")]
     NoIssuer,
+    /// Secrets are offered, and there are none.
+    #[error("`mechanisms` has `sss`: `keytab` must say where the shared secrets are")]
+    NoKeytab,
+    /// The keytab cannot be used.
+    #[error(transparent)]
+    Keytab(#[from] sss::KeytabFileError),
+    /// The mapping service cannot be asked.
+    #[error(transparent)]
+    MappingService(#[from] MappingServiceSettingsError),
+    /// Two answers for the same clients.
+    #[error(
+        "`identity_default` and `mapping_service` are both for clients that no [[identity]] matches: use one of them"
+    )]
+    DefaultAndService,
     /// There are no rules.
-    #[error("clients can authenticate, and nobody would be let in: add an [[identity]], or set `identity_default`")]
+    #[error(
+        "clients can authenticate, and nobody would be let in: add an [[identity]], or set `identity_default` or `mapping_service`"
+    )]
     NoRule,
     /// Too many networks.
     #[error("there are {0} trusted networks; {NETWORKS_MAX} is the limit")]
@@ -116,7 +137,14 @@ impl Settings {
             return Err(SettingsError::NoIssuer);
         }
         let MappingSettings { identity, identity_default } = &self.mapping;
-        if !self.mechanisms.is_empty() && identity.is_empty() && identity_default.is_none() {
+        if self.mechanisms.contains(Mechanism::Sss) && self.keytab.is_none() {
+            return Err(SettingsError::NoKeytab);
+        }
+        if identity_default.is_some() && self.mapping_service.is_some() {
+            return Err(SettingsError::DefaultAndService);
+        }
+        let is_for_nobody = identity.is_empty() && identity_default.is_none() && self.mapping_service.is_none();
+        if !self.mechanisms.is_empty() && is_for_nobody {
             return Err(SettingsError::NoRule);
         }
         if self.trusted_networks.len() > NETWORKS_MAX {

@@ -3,10 +3,10 @@
 use authentication::{Authenticator, Mechanism, Report};
 use serde_json::json;
 
-use crate::world::{Key, World, logins};
+use crate::world::{HERE, Key, World, logins};
 
 fn report(authenticator: &Authenticator, token: &str) -> Report {
-    let report = authenticator.explain_token(token.as_bytes());
+    let report = authenticator.explain_token(token.as_bytes(), None);
     let text = format!("{report} {report:?}");
     for part in token.split('.').filter(|part| part.len() > 8) {
         assert!(!text.contains(part), "the report contains a part of the token: {text}");
@@ -40,7 +40,7 @@ ok    rights     storage.read:/, with paths below `base_paths`, where the permis
 "
     );
     assert_eq!(report.to_string(), expected);
-    assert_eq!(report.result, authenticator.token(world.token().as_bytes()));
+    assert_eq!(report.result, authenticator.token(world.token().as_bytes(), HERE));
     assert_eq!(logins(&authenticator, Mechanism::Ztn), (1, 0), "an explanation is not a login");
 }
 

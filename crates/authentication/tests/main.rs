@@ -8,5 +8,6 @@ mod issuer_server;
 mod local;
 mod reload;
 mod restart;
+mod secrets;
 mod tokens;
 mod world;

@@ -7,7 +7,7 @@ use identity::{KeyRefusal, TokenError, TokenRights};
 use serde_json::json;
 
 use crate::issuer_server::{DISCOVERY, KEYS, Page};
-use crate::world::{Key, World, logins, principal, refusal, status, wait_for};
+use crate::world::{HERE, Key, World, logins, principal, refusal, status, wait_for};
 
 #[test]
 fn a_token_becomes_a_principal_with_groups_and_rights() {
@@ -16,7 +16,7 @@ fn a_token_becomes_a_principal_with_groups_and_rights() {
     world.server.publish(&[world.key.public("first"), rsa.public("second")]);
     let authenticator = world.authenticator();
     for token in [world.token(), rsa.token("second", &world.claims(1))] {
-        let client = authenticator.token(token.as_bytes()).unwrap();
+        let client = authenticator.token(token.as_bytes(), HERE).unwrap();
         assert_eq!(client.name.as_str(), "wlcg-ana");
         assert_eq!(client.groups.iter().map(|group| group.as_str()).collect::<Vec<_>>(), ["wlcg"]);
         assert_eq!(client.mechanism, Mechanism::Ztn);

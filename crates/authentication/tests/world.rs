@@ -1,5 +1,6 @@
 //! A site: an issuer with its keys, the node's clock, and its settings.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use types::Timestamp;
 use crate::issuer_server::{Authority, IssuerServer};
 
 pub const AUDIENCE: &str = "https://se.example.org";
+/// Where clients are.
+pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// The time of day at which a test begins, in seconds since 1970.
 pub const NOW: i64 = 1_800_000_000;
 
@@ -184,12 +187,12 @@ pub fn mapping(text: &str) -> MappingSettings {
 
 /// The name of the principal that a token gets.
 pub fn principal(authenticator: &Authenticator, token: &str) -> Result<String, AuthenticationError> {
-    authenticator.token(token.as_bytes()).map(|Authenticated { name, .. }| name.to_string())
+    authenticator.token(token.as_bytes(), HERE).map(|Authenticated { name, .. }| name.to_string())
 }
 
 /// Why a token is refused. Neither the message nor the log may help anybody to use it.
 pub fn refusal(authenticator: &Authenticator, token: &str) -> AuthenticationError {
-    let error = authenticator.token(token.as_bytes()).unwrap_err();
+    let error = authenticator.token(token.as_bytes(), HERE).unwrap_err();
     let texts = format!("{error} {error:?}");
     for part in token.split('.').filter(|part| part.len() > 8) {
         assert!(!texts.contains(part), "the error contains a part of the token: {texts}");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use authentication::{Mechanisms, NETWORKS_MAX};
+use authentication::{MappingServiceSettings, Mechanisms, NETWORKS_MAX};
 use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, RuleSettings};
 use tls::TrustSource;
 use types::{IpNetwork, PrincipalKind, PrincipalName};
@@ -33,6 +33,7 @@ pub const IDENTITY_KEYS: &[&str] = &[
     "identity.grid_map",
     "identity.kerberos",
     "identity.secret",
+    "identity.user",
     "identity.local_user",
     "identity.host",
     "identity.anonymous",
@@ -92,6 +93,11 @@ impl Config {
             issuers: self.issuers.clone(),
             mapping: self.mapping.clone(),
             grid_map: self.grid_map.clone(),
+            keytab: self.keytab.clone(),
+            mapping_service: self
+                .mapping_service
+                .clone()
+                .map(|url| MappingServiceSettings { url, keep: self.mapping_service_keep }),
             trust: trust(self.authentication_ca.as_ref()),
             key_cache: self.key_cache.clone(),
             ..authentication::Settings::default()

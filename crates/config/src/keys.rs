@@ -334,6 +334,27 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
+        name: "authentication.keytab",
+        default: None,
+        set: |c, v| text(v).map(|v| c.keytab = Some(PathBuf::from(v))),
+        same: |a, b| a.keytab == b.keytab,
+        live: true,
+    },
+    Key {
+        name: "authentication.mapping_service",
+        default: None,
+        set: |c, v| text(v).map(|v| c.mapping_service = Some(v.to_owned())),
+        same: |a, b| a.mapping_service == b.mapping_service,
+        live: true,
+    },
+    Key {
+        name: "authentication.mapping_service_keep",
+        default: Some(Given::Text("300s")),
+        set: |c, v| time(v).map(|v| c.mapping_service_keep = v),
+        same: |a, b| a.mapping_service_keep == b.mapping_service_keep,
+        live: true,
+    },
+    Key {
         name: "authentication.ca",
         default: None,
         set: |c, v| text(v).map(|v| c.authentication_ca = Some(PathBuf::from(v))),

@@ -90,6 +90,9 @@ pub struct Config {
     pub mechanisms: Mechanisms,
     pub trusted_networks: Vec<IpNetwork>,
     pub grid_map: Option<PathBuf>,
+    pub keytab: Option<PathBuf>,
+    pub mapping_service: Option<String>,
+    pub mapping_service_keep: Duration,
     pub authentication_ca: Option<PathBuf>,
     pub key_cache: Option<PathBuf>,
     pub issuers: Vec<IssuerSettings>,
@@ -192,6 +195,9 @@ impl Config {
             mechanisms: Mechanisms::default(),
             trusted_networks: Vec::new(),
             grid_map: None,
+            keytab: None,
+            mapping_service: None,
+            mapping_service_keep: Duration::ZERO,
             authentication_ca: None,
             key_cache: None,
             issuers: Vec::new(),
@@ -231,6 +237,9 @@ impl Config {
             mechanisms: new.mechanisms.clone(),
             trusted_networks: new.trusted_networks.clone(),
             grid_map: new.grid_map.clone(),
+            keytab: new.keytab.clone(),
+            mapping_service: new.mapping_service.clone(),
+            mapping_service_keep: new.mapping_service_keep,
             authentication_ca: new.authentication_ca.clone(),
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
@@ -270,7 +279,7 @@ mod tests {
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
-            [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
+            [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();

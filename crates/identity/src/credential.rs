@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use types::Timestamp;
+
 use crate::shown::shown;
 use crate::{DistinguishedName, Fqan, TokenCredential};
 
@@ -43,8 +45,8 @@ pub enum Credential {
     },
     /// A Kerberos principal.
     Kerberos(KerberosPrincipal),
-    /// The holder of a shared secret of this name.
-    Secret(LoginName),
+    /// The holder of a shared secret.
+    Secret(SecretCredential),
     /// A user of the same machine, as the kernel says, or of a machine whose word counts.
     LocalUser {
         /// The user.
@@ -56,6 +58,19 @@ pub enum Credential {
     Host(HostName),
     /// Nothing.
     Anonymous,
+}
+
+/// The holder of a shared secret, which has proved that it has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SecretCredential {
+    /// The name of the secret.
+    pub name: LoginName,
+    /// The user: the one that the secret is for, or, if the secret is for any user, the one that its holder names.
+    pub user: Option<LoginName>,
+    /// The groups, in the same way.
+    pub groups: Vec<LoginName>,
+    /// From when on the secret does not count any more.
+    pub expires: Option<Timestamp>,
 }
 
 /// As in messages and the output of `weir identity test`.
@@ -75,7 +90,13 @@ impl fmt::Display for Credential {
                 attributes.iter().take(8).try_for_each(|attribute| write!(f, " {attribute}"))
             }
             Self::Kerberos(principal) => write!(f, "the Kerberos principal {principal}"),
-            Self::Secret(name) => write!(f, "the shared secret of `{name}`"),
+            Self::Secret(SecretCredential { name, user, groups, .. }) => {
+                write!(f, "the shared secret `{name}`")?;
+                if let Some(user) = user {
+                    write!(f, " for `{user}`")?;
+                }
+                groups.iter().take(8).try_for_each(|group| write!(f, " {group}"))
+            }
             Self::LocalUser { name, groups } => {
                 write!(f, "the local user `{name}`")?;
                 groups.iter().take(8).try_for_each(|group| write!(f, " {group}"))

@@ -6,7 +6,8 @@
 //!   [`KeyCache`], a machine that says when keys must be fetched; [`Discovery`] says from where.
 //! - **Rights** ([`TokenRights`]): what the scopes of a token allow, on which paths.
 //! - **Mapping** ([`MappingRules`]): the first rule that matches a [`Credential`] gives the principal. [`GridMap`] is
-//!   the traditional list of certificate subjects.
+//!   the traditional list of certificate subjects. [`MappingQuestion`] and [`MappingReply`] are for an external service that
+//!   knows who a credential is, and [`MappingMemory`] keeps what it has said.
 //!
 //! Whoever reads the settings calls [`MappingRules::check_issuers`]. With a token, a front end takes these steps:
 //!
@@ -38,6 +39,8 @@ mod jws;
 mod key_cache;
 mod key_set;
 mod mapping;
+mod mapping_memory;
+mod mapping_service;
 mod member;
 mod public_key;
 mod rights;
@@ -50,7 +53,7 @@ mod token_error;
 mod wlcg_group;
 
 pub use algorithm::Algorithm;
-pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName};
+pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName, SecretCredential};
 pub use discovery::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError};
 pub use distinguished_name::{DISTINGUISHED_NAME_MAX, DistinguishedName, DistinguishedNameError};
 pub use fqan::{FQAN_MAX, Fqan, FqanError, FqanPattern};
@@ -65,6 +68,8 @@ pub use key_set::{JWKS_BYTES_MAX, KEY_ID_MAX, KEYS_MAX, KeySet, KeySetError, Ski
 pub use mapping::{
     IDENTITY_RULES_MAX, Mapped, MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, VOMS_ATTRIBUTES_MAX,
 };
+pub use mapping_memory::{MAPPING_MEMORY_ENTRIES_MAX, MAPPING_REFUSAL_KEEP_MAX, MappingMemory};
+pub use mapping_service::{MAPPING_REPLY_BYTES_MAX, MappingQuestion, MappingReply, MappingReplyError};
 pub use public_key::{PublicKey, RsaKey};
 pub use rights::{AreaRights, Denial, ScopedRights, TokenRights};
 pub use rule::{RuleError, RuleSettings};

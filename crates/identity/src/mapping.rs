@@ -77,6 +77,8 @@ pub enum MatchedBy {
     },
     /// `identity_default`.
     Default,
+    /// The external mapping service.
+    MappingService,
 }
 
 impl fmt::Display for MatchedBy {
@@ -87,6 +89,7 @@ impl fmt::Display for MatchedBy {
                 write!(f, "line {line} of the grid-mapfile, by [[identity]] number {number}")
             }
             Self::Default => f.write_str("identity_default"),
+            Self::MappingService => f.write_str("the mapping service"),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::shown::shown;
 use crate::template::{FillError, Placeholder, Template};
 use crate::{
     Credential, CredentialError, DistinguishedName, DistinguishedNameError, Fqan, FqanError, FqanPattern, HostName,
-    KerberosPrincipal, LoginName, TemplateError, WlcgGroup,
+    KerberosPrincipal, LoginName, SecretCredential, TemplateError, WlcgGroup,
 };
 
 /// Most groups of an identity.
@@ -39,8 +39,10 @@ pub struct RuleSettings {
     pub grid_map: bool,
     /// This Kerberos principal, or with `*@EXAMPLE.ORG` each user of a realm.
     pub kerberos: Option<String>,
-    /// The holder of this shared secret.
+    /// The holder of the shared secret of this name.
     pub secret: Option<String>,
+    /// Only as this user: the one that the secret is for or, if it is for any user, the one that its holder names.
+    pub user: Option<String>,
     /// This local user.
     pub local_user: Option<String>,
     /// This host, or with `*.example.org` each host below a domain.
@@ -50,8 +52,8 @@ pub struct RuleSettings {
     /// The principal's name, which may contain `{subject}`, `{user}` or `{host}`. With such a placeholder alone, others
     /// choose the name, and it can be that of a principal whom another rule names: `grid-{subject}` prevents that.
     pub principal: Option<String>,
-    /// The names of its groups. `{groups}` stands for each group of the token, of the certificate's VOMS attributes, or that
-    /// a local user's client names.
+    /// The names of its groups. `{groups}` stands for each group of the token, of the certificate's VOMS attributes, of the
+    /// shared secret, or that a local user's client names.
     pub groups: Vec<String>,
     /// Refuses these credentials. With `group`, this looks at all groups that the issuer has signed into the token, also if
     /// scopes make them irrelevant otherwise.
@@ -76,6 +78,9 @@ pub enum RuleError {
     /// A subject or group without issuer.
     #[error("`{0}` needs `issuer` beside it: each issuer can use each subject and group")]
     NoIssuer(&'static str),
+    /// A user without secret.
+    #[error("`user` needs `secret` beside it: a local user is a `local_user`")]
+    NoSecret,
     /// Neither `principal` nor `refuse`.
     #[error("it says neither which `principal` matching credentials get nor `refuse = true`")]
     NoResult,
@@ -154,7 +159,10 @@ enum Condition {
     Kerberos(KerberosPrincipal),
     /// Each user of a realm.
     KerberosRealm(Box<str>),
-    Secret(Pattern),
+    Secret {
+        name: Pattern,
+        user: Option<Pattern>,
+    },
     LocalUser(Pattern),
     Host(HostName),
     /// Each host whose name ends so, with the dot.
@@ -281,16 +289,19 @@ fn value(credential: &Credential, place: Placeholder) -> Option<&str> {
     match (place, credential) {
         (Placeholder::Subject, Credential::Token(token)) => token.subject.as_deref(),
         (Placeholder::User, Credential::Kerberos(principal)) => principal.user(),
-        (Placeholder::User, Credential::Secret(name) | Credential::LocalUser { name, .. }) => Some(name.as_str()),
+        (Placeholder::User, Credential::Secret(secret)) => secret.user.as_ref().map(LoginName::as_str),
+        (Placeholder::User, Credential::LocalUser { name, .. }) => Some(name.as_str()),
         (Placeholder::Host, Credential::Host(name)) => Some(name.as_str()),
         _ => None,
     }
 }
 
 /// The groups of `credential`, without the slash before those of tokens and certificates.
-fn groups_of(credential: &Credential) -> Vec<&str> {
+pub(crate) fn groups_of(credential: &Credential) -> Vec<&str> {
     let groups: Vec<&WlcgGroup> = match credential {
-        Credential::LocalUser { groups, .. } => return groups.iter().map(LoginName::as_str).collect(),
+        Credential::LocalUser { groups, .. } | Credential::Secret(SecretCredential { groups, .. }) => {
+            return groups.iter().map(LoginName::as_str).collect();
+        }
         Credential::Token(token) => token.groups.iter().collect(),
         Credential::Certificate { attributes, .. } => attributes.iter().map(Fqan::group).collect(),
         _ => Vec::new(),
@@ -330,6 +341,9 @@ impl Condition {
                 }
             }
         }
+        if secret.is_none() && settings.user.is_some() {
+            return Err(RuleError::NoSecret);
+        }
         if given.len() > 1 {
             return Err(RuleError::TwoKinds(given.join(", ")));
         }
@@ -362,7 +376,8 @@ impl Condition {
             });
         }
         if let Some(text) = secret {
-            return login_pattern(text).map(Self::Secret).map_err(name("secret"));
+            let user = settings.user.as_deref().map(login_pattern).transpose().map_err(name("user"))?;
+            return Ok(Self::Secret { name: login_pattern(text).map_err(name("secret"))?, user });
         }
         if let Some(text) = local_user {
             return login_pattern(text).map(Self::LocalUser).map_err(name("local_user"));
@@ -403,8 +418,11 @@ impl Condition {
             (Self::KerberosRealm(realm), Credential::Kerberos(principal)) => {
                 **realm == *principal.realm() && principal.user().is_some()
             }
-            (Self::Secret(wanted), Credential::Secret(name))
-            | (Self::LocalUser(wanted), Credential::LocalUser { name, .. }) => wanted.matches(name.as_str()),
+            (Self::Secret { name, user }, Credential::Secret(secret)) => {
+                let is_user = |user: &Pattern| secret.user.as_ref().is_some_and(|name| user.matches(name.as_str()));
+                name.matches(secret.name.as_str()) && user.as_ref().is_none_or(is_user)
+            }
+            (Self::LocalUser(wanted), Credential::LocalUser { name, .. }) => wanted.matches(name.as_str()),
             (Self::Host(wanted), Credential::Host(name)) => wanted == name,
             (Self::HostsBelow(end), Credential::Host(name)) => {
                 name.as_str().strip_suffix(&**end).is_some_and(|host| !host.is_empty())
@@ -420,11 +438,18 @@ impl Condition {
         let Some(place) = template.place() else { return Ok(template) };
         let available = match (self, place) {
             (
-                Self::Token { .. } | Self::Certificate { .. } | Self::GridMap | Self::LocalUser(_),
+                Self::Token { .. }
+                | Self::Certificate { .. }
+                | Self::GridMap
+                | Self::Secret { .. }
+                | Self::LocalUser(_),
                 Placeholder::Groups,
             ) => of_group,
             (Self::Token { .. }, Placeholder::Subject)
-            | (Self::Kerberos(_) | Self::KerberosRealm(_) | Self::Secret(_) | Self::LocalUser(_), Placeholder::User)
+            | (
+                Self::Kerberos(_) | Self::KerberosRealm(_) | Self::Secret { .. } | Self::LocalUser(_),
+                Placeholder::User,
+            )
             | (Self::Host(_) | Self::HostsBelow(_) | Self::AnyHost, Placeholder::Host) => true,
             _ => false,
         };
@@ -455,6 +480,7 @@ impl fmt::Display for RuleSettings {
             ("voms", &self.voms),
             ("kerberos", &self.kerberos),
             ("secret", &self.secret),
+            ("user", &self.user),
             ("local_user", &self.local_user),
             ("host", &self.host),
         ];

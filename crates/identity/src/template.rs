@@ -9,11 +9,11 @@ use crate::shown::shown;
 pub(crate) enum Placeholder {
     /// `{subject}`: the subject of a token.
     Subject,
-    /// `{user}`: the user of a Kerberos principal, a local user, or the name of a secret.
+    /// `{user}`: the user of a Kerberos principal or of a secret, or a local user.
     User,
     /// `{host}`: the name of a host.
     Host,
-    /// `{groups}`: each group of a token, a certificate or a local user in turn, without the slash before it.
+    /// `{groups}`: each group of a token, a certificate, a secret or a local user in turn, without the slash before it.
     Groups,
 }
 
@@ -58,6 +58,11 @@ pub enum TemplateError {
 
 /// Names that only a rule without placeholders gives: a client must not get them by being called so elsewhere.
 const RESERVED: [&str; 3] = ["root", "admin", "administrator"];
+
+/// Whether only a rule that names it gives `name`.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
+}
 
 /// Why a template gives no name for a credential.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -110,7 +115,7 @@ impl Template {
         let Some(place) = self.place else { return Ok(self.before.to_string()) };
         let value = value.ok_or(FillError::Absent(place.name()))?;
         let name = format!("{}{value}{}", self.before, self.after);
-        if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+        if is_reserved(&name) {
             return Err(FillError::Reserved(shown(&name)));
         }
         Ok(name)

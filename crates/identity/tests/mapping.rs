@@ -2,7 +2,8 @@
 
 use identity::{
     Credential, DistinguishedName, Fqan, GridMap, HostName, Issuer, IssuerSettings, KerberosPrincipal, LoginName,
-    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, TemplateError, VOMS_ATTRIBUTES_MAX,
+    MappingError, MappingRules, MappingSettings, MatchedBy, Refusal, RuleError, SecretCredential, TemplateError,
+    VOMS_ATTRIBUTES_MAX,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,8 +36,18 @@ fn local(name: &str) -> Credential {
     Credential::LocalUser { name: LoginName::parse(name).unwrap(), groups: Vec::new() }
 }
 
+fn secret_of(name: &str, user: &str) -> Credential {
+    let login = |text: &str| LoginName::parse(text).unwrap();
+    Credential::Secret(SecretCredential {
+        name: login(name),
+        user: Some(login(user)),
+        groups: vec![login("online")],
+        expires: None,
+    })
+}
+
 fn secret(name: &str) -> Credential {
-    Credential::Secret(LoginName::parse(name).unwrap())
+    secret_of(name, name)
 }
 
 fn host(name: &str) -> Credential {
@@ -47,7 +58,7 @@ fn host(name: &str) -> Credential {
 fn mapped(rules: &MappingRules, credential: &Credential) -> Result<(String, String, usize), usize> {
     let number = |by: &MatchedBy| match by {
         MatchedBy::Rule { number, .. } | MatchedBy::GridMap { number, .. } => *number,
-        MatchedBy::Default => 0,
+        MatchedBy::Default | MatchedBy::MappingService => 0,
     };
     match rules.map(credential, None) {
         Ok(mapped) => {
@@ -341,6 +352,48 @@ fn groups_of_a_local_user_count_only_where_a_rule_takes_them() {
 }
 
 #[test]
+fn rules_tell_the_users_of_a_secret_apart() {
+    let rules = rules(
+        r#"
+        [[identity]]
+        secret = "fts"
+        user = "eve"
+        refuse = true
+        [[identity]]
+        secret = "fts"
+        user = "*"
+        principal = "grid-{user}"
+        groups = ["transfers", "{groups}"]
+        [[identity]]
+        secret = "*"
+        principal = "other"
+        "#,
+    );
+    let of = |name: &str, user: &str| mapped(&rules, &secret_of(name, user));
+    assert_eq!(of("fts", "ana"), Ok(("grid-ana".into(), "transfers online".into(), 2)));
+    assert_eq!(of("fts", "eve"), Err(1));
+    assert_eq!(of("ftsx", "eve").unwrap().2, 3);
+    let nobody = Credential::Secret(SecretCredential {
+        name: LoginName::parse("fts").unwrap(),
+        user: None,
+        groups: Vec::new(),
+        expires: None,
+    });
+    assert_eq!(mapped(&rules, &nobody).unwrap().2, 3, "`*` is any user, and this is none");
+    assert_eq!(secret_of("fts", "ana").to_string(), "the shared secret `fts` for `ana` online");
+    let why = |text: &str| {
+        let text = format!("[[identity]]\n{text}\nprincipal = 'x'");
+        match MappingRules::new(&toml::from_str(&text).unwrap()) {
+            Err(MappingError::Rule { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(why("user = 'ana'"), RuleError::NoSecret);
+    assert_eq!(why("user = 'ana'\nlocal_user = 'a'"), RuleError::NoSecret);
+    assert!(matches!(why("secret = 'a'\nuser = 'a b'"), RuleError::Name { setting: "user", .. }));
+}
+
+#[test]
 fn a_client_cannot_choose_a_reserved_name_or_one_that_is_none() {
     let rules = rules(&format!(
         r#"
@@ -543,7 +596,7 @@ proptest! {
     fn names_from_templates_are_proper_and_distinct(one in "[ -~]{1,12}", two in "[ -~]{1,12}") {
         let rules = rules("[[identity]]\nsecret = '*'\nprincipal = 'x-{user}'");
         let name = |login: &str| LoginName::parse(login).ok().and_then(|login| {
-            rules.map(&Credential::Secret(login), None).ok().map(|mapped| mapped.principal.to_string())
+            rules.map(&secret(login.as_str()), None).ok().map(|mapped| mapped.principal.to_string())
         });
         for login in [&one, &two] {
             if let Some(name) = name(login) {

@@ -115,7 +115,7 @@ fn test(args: &IdentityTestArgs) -> Result<Exit, Failure> {
         return Err(Failure::message(Exit::Usage, why));
     };
     let token = token_in(&args.token)?;
-    let report = authenticator.explain_token(token.trim_ascii());
+    let report = authenticator.explain_token(token.trim_ascii(), args.from);
     writeln!(std::io::stdout(), "{report}").map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(if report.result.is_ok() { Exit::Done } else { Exit::Denied })
 }

@@ -74,22 +74,39 @@ fn connect(url: &HttpsUrl, time: Duration, deadline: Instant) -> Result<TcpStrea
     Err(last)
 }
 
-struct Connection {
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'a> {
+    /// A document.
+    Get,
+    /// The answer to this JSON.
+    Post(&'a [u8]),
+}
+
+/// How the answer is bounded.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Longest body, in bytes.
+    pub(super) body_max: usize,
+    /// One attempt to connect.
+    pub(super) connect: Duration,
+    /// The end of all of it.
+    pub(super) deadline: Instant,
+}
+
+/// A socket that gives up at a time.
+struct Socket {
     stream: TcpStream,
-    channel: Channel,
     deadline: Instant,
 }
 
-impl Connection {
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<(), ConnectionError> {
-        let mut sealed = Vec::new();
-        self.channel.seal(parts, &mut sealed).map_err(|error| ConnectionError::Tls(error.to_string()))?;
-        let mut rest = &sealed[..];
-        while !rest.is_empty() {
+impl Socket {
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), ConnectionError> {
+        while !bytes.is_empty() {
             let time = Some(left(self.deadline)?);
-            let sent = self.stream.set_write_timeout(time).and_then(|()| self.stream.write(rest));
+            let sent = self.stream.set_write_timeout(time).and_then(|()| self.stream.write(bytes));
             match sent {
-                Ok(count) => rest = &rest[count..],
+                Ok(count) => bytes = &bytes[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(broken(&error)),
             }
@@ -109,6 +126,19 @@ impl Connection {
             }
         }
     }
+}
+
+struct Connection {
+    socket: Socket,
+    channel: Channel,
+}
+
+impl Connection {
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<(), ConnectionError> {
+        let mut sealed = Vec::new();
+        self.channel.seal(parts, &mut sealed).map_err(|error| ConnectionError::Tls(error.to_string()))?;
+        self.socket.send(&sealed)
+    }
 
     /// Decrypts what came. If that fails, tells the other side why.
     fn open(&mut self, received: &mut &[u8], into: &mut [u8]) -> Result<Opened, ConnectionError> {
@@ -121,28 +151,22 @@ impl Connection {
 
 /// Asks for `url` and reads the answer. An answer that ends with the connection is complete only if the server has said by
 /// TLS that it ends: otherwise somebody else may have cut it.
-pub(super) fn ask(
-    trust: &Trust,
-    url: &HttpsUrl,
-    body_max: usize,
-    connect_time: Duration,
-    deadline: Instant,
-) -> Result<Answer, HttpsError> {
-    let stream = connect(url, connect_time, deadline)?;
+pub(super) fn ask(trust: &Trust, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, HttpsError> {
+    let stream = connect(url, bounds.connect, bounds.deadline)?;
     let channel =
         Channel::client(trust.config(), &url.host).map_err(|error| ConnectionError::Tls(error.to_string()))?;
-    let mut connection = Connection { stream, channel, deadline };
+    let mut connection = Connection { socket: Socket { stream, deadline: bounds.deadline }, channel };
     let (mut buffer, mut opened) = (vec![0; RECEIVED_MAX], vec![0; RECEIVED_MAX]);
     connection.send(&[])?;
     // Bytes that belong to what follows the handshake are decrypted with the answer.
-    let mut reader = AnswerReader::new(body_max);
+    let mut reader = AnswerReader::new(bounds.body_max);
     let mut asked = false;
     loop {
         if !asked && !connection.channel.is_handshaking() {
-            connection.send(&[IoSlice::new(request(url).as_bytes())])?;
+            connection.send(&[IoSlice::new(&request(url, ask))])?;
             asked = true;
         }
-        let mut received = connection.receive(&mut buffer)?;
+        let mut received = connection.socket.receive(&mut buffer)?;
         let ended = received.is_empty();
         loop {
             match connection.open(&mut received, &mut opened)? {
@@ -164,11 +188,38 @@ pub(super) fn ask(
     }
 }
 
-fn request(url: &HttpsUrl) -> String {
-    format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir/{}\r\nAccept: application/json\r\nAccept-Encoding: identity\r\nConnection: close\r\n\r\n",
+/// The same without TLS, of a service on this machine.
+pub(super) fn ask_here(url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, HttpsError> {
+    let stream = connect(url, bounds.connect, bounds.deadline)?;
+    // A name could lead elsewhere.
+    if !stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()) {
+        let why = "it has an address of another machine".to_owned();
+        return Err(ConnectionError::Lookup { host: url.host.clone(), why }.into());
+    }
+    let mut socket = Socket { stream, deadline: bounds.deadline };
+    socket.send(&request(url, ask))?;
+    let mut reader = AnswerReader::new(bounds.body_max);
+    let mut buffer = vec![0; RECEIVED_MAX];
+    loop {
+        let received = socket.receive(&mut buffer)?;
+        if received.is_empty() || reader.take(received)? {
+            return Ok(reader.finish()?);
+        }
+    }
+}
+
+fn request(url: &HttpsUrl, ask: Ask<'_>) -> Vec<u8> {
+    let (method, about, body) = match ask {
+        Ask::Get => ("GET", String::new(), &[][..]),
+        Ask::Post(body) => {
+            ("POST", format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()), body)
+        }
+    };
+    let head = format!(
+        "{method} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir/{}\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n{about}Connection: close\r\n\r\n",
         url.target,
         url.authority(),
         env!("CARGO_PKG_VERSION")
-    )
+    );
+    [head.as_bytes(), body].concat()
 }

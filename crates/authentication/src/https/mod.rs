@@ -1,4 +1,4 @@
-//! A client that gets one document over HTTPS: no compression, no kept connections, no proxies. The variables
+//! A client that gets one document over HTTPS, or asks a service once: no compression, no kept connections, no proxies. The variables
 //! `https_proxy` and `no_proxy` are ignored.
 
 mod answer;
@@ -13,8 +13,9 @@ use tls::Trust;
 pub use url::UrlError;
 
 use answer::Answer;
+use connection::{Ask, Bounds};
 use identity::shown;
-use url::HttpsUrl;
+pub(crate) use url::HttpsUrl;
 
 /// Most redirects on the way to a document.
 pub const REDIRECTS_MAX: usize = 3;
@@ -83,8 +84,9 @@ pub(crate) fn get(
             0 => why,
             _ => HttpsError::Redirected { to: shown(&url.to_string()), why: Box::new(why) },
         };
+        let bounds = Bounds { body_max, connect: connect_time, deadline };
         let Answer { status, reason, location, body } =
-            connection::ask(trust, &url, body_max, connect_time, deadline).map_err(failed)?;
+            connection::ask(trust, &url, Ask::Get, bounds).map_err(failed)?;
         match (status, location) {
             (200, _) => return Ok(body),
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
@@ -95,4 +97,26 @@ pub(crate) fn get(
         }
     }
     Err(HttpsError::TooManyRedirects(shown(&url.to_string())))
+}
+
+/// Sends `body` to the service at `url`, and returns the body of its answer, with at most `answer_max` bytes. `trust` is not
+/// needed for a service on this machine. It is not redirected: what is sent is for this service alone.
+pub(crate) fn post(
+    trust: Option<&Trust>,
+    url: &HttpsUrl,
+    body: &[u8],
+    answer_max: usize,
+    connect_time: Duration,
+    deadline: Instant,
+) -> Result<Vec<u8>, HttpsError> {
+    let bounds = Bounds { body_max: answer_max, connect: connect_time, deadline };
+    let answer = match trust {
+        Some(trust) if !url.is_plain => connection::ask(trust, url, Ask::Post(body), bounds)?,
+        _ if url.is_plain => connection::ask_here(url, Ask::Post(body), bounds)?,
+        _ => return Err(HttpsError::Connection(ConnectionError::Tls("no authorities are known".into()))),
+    };
+    match answer {
+        Answer { status: 200, body, .. } => Ok(body),
+        Answer { status, reason, .. } => Err(HttpsError::Status { status, reason }),
+    }
 }

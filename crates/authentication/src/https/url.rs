@@ -1,6 +1,7 @@
-//! The URLs that are asked: `https` only.
+//! The URLs that are asked: `https` only, but for services on this machine.
 
 use std::fmt;
+use std::net::IpAddr;
 
 /// Longest URL, in bytes. (Issuers have shorter ones, redirects may not.)
 const URL_MAX: usize = 2048;
@@ -14,6 +15,9 @@ pub enum UrlError {
     /// Not HTTPS.
     #[error("it does not begin with `https://`")]
     NotHttps,
+    /// Neither HTTPS nor on this machine.
+    #[error("it does not begin with `https://`; `http://` is for `localhost`, 127.0.0.1 and [::1] only")]
+    NotPrivate,
     /// A relative path, or nothing.
     #[error("it is neither a whole URL nor a path from the root")]
     Relative,
@@ -31,6 +35,8 @@ pub enum UrlError {
 /// A URL that can be asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HttpsUrl {
+    /// Without TLS: the host is this machine.
+    pub(crate) is_plain: bool,
     /// A name or an address; that of IPv6 without its brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -41,16 +47,30 @@ pub(crate) struct HttpsUrl {
 impl HttpsUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         check_characters(url)?;
-        let rest = url.strip_prefix("https://").ok_or(UrlError::NotHttps)?;
+        Self::after_scheme(url.strip_prefix("https://").ok_or(UrlError::NotHttps)?, "443", false)
+    }
+
+    /// The URL of a service that may also be on this machine, without TLS.
+    pub(crate) fn parse_private(url: &str) -> Result<Self, UrlError> {
+        check_characters(url)?;
+        let Some(rest) = url.strip_prefix("http://") else {
+            return Self::parse(url).map_err(|why| if why == UrlError::NotHttps { UrlError::NotPrivate } else { why });
+        };
+        let url = Self::after_scheme(rest, "80", true)?;
+        let is_here = url.host == "localhost" || url.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        if is_here { Ok(url) } else { Err(UrlError::NotPrivate) }
+    }
+
+    fn after_scheme(rest: &str, usual_port: &str, is_plain: bool) -> Result<Self, UrlError> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
         let (host, port) = match authority.strip_prefix('[') {
             Some(inside) => {
                 let (host, port) = inside.split_once(']').ok_or(UrlError::Host)?;
                 host.parse::<std::net::Ipv6Addr>().map_err(|_| UrlError::Host)?;
-                (host, port.strip_prefix(':').or(port.is_empty().then_some("443")).ok_or(UrlError::Host)?)
+                (host, port.strip_prefix(':').or(port.is_empty().then_some(usual_port)).ok_or(UrlError::Host)?)
             }
-            None => authority.split_once(':').unwrap_or((authority, "443")),
+            None => authority.split_once(':').unwrap_or((authority, usual_port)),
         };
         let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
         if host.is_empty() || !host.bytes().all(proper) {
@@ -60,7 +80,7 @@ impl HttpsUrl {
         let port = port.parse().ok().filter(|port| digits && *port > 0).ok_or(UrlError::Port)?;
         let target = target.split('#').next().unwrap_or_default();
         let slash = if target.starts_with('/') { "" } else { "/" };
-        Ok(Self { host: host.to_owned(), port, target: format!("{slash}{target}") })
+        Ok(Self { is_plain, host: host.to_owned(), port, target: format!("{slash}{target}") })
     }
 
     /// The URL that this one redirects to.
@@ -82,9 +102,10 @@ impl HttpsUrl {
 
     /// The host and the port, as the request names them.
     pub(crate) fn authority(&self) -> String {
-        let Self { host, port, .. } = self;
+        let Self { is_plain, host, port, .. } = self;
+        let usual = if *is_plain { 80 } else { 443 };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        if *port == 443 { host } else { format!("{host}:{port}") }
+        if *port == usual { host } else { format!("{host}:{port}") }
     }
 }
 
@@ -98,7 +119,8 @@ fn check_characters(url: &str) -> Result<(), UrlError> {
 
 impl fmt::Display for HttpsUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "https://{}{}", self.authority(), self.target)
+        let scheme = if self.is_plain { "http" } else { "https" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.target)
     }
 }
 
@@ -139,6 +161,26 @@ mod tests {
             assert_eq!(HttpsUrl::parse(text), Err(why), "{text}");
         }
         assert_eq!(HttpsUrl::parse(&format!("https://a/{}", "x".repeat(URL_MAX))), Err(UrlError::TooLong));
+    }
+
+    #[test]
+    fn without_tls_a_service_is_on_this_machine() {
+        for text in ["http://localhost:8080/map", "http://127.0.0.2/map", "http://[::1]:81/", "https://a.example/map"] {
+            let url = HttpsUrl::parse_private(text).unwrap();
+            assert_eq!((url.to_string().as_str(), url.is_plain), (text, text.starts_with("http:")));
+        }
+        for text in [
+            "http://a.example/",
+            "http://10.0.0.1/",
+            "http://localhost.a.example/",
+            "ftp://localhost/",
+            "",
+            "http://[::2]/",
+        ] {
+            assert_eq!(HttpsUrl::parse_private(text), Err(UrlError::NotPrivate), "{text}");
+        }
+        assert_eq!(HttpsUrl::parse("http://localhost/"), Err(UrlError::NotHttps));
+        assert_eq!(HttpsUrl::parse_private("http://me@localhost/"), Err(UrlError::Host));
     }
 
     #[test]

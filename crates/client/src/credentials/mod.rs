@@ -2,9 +2,11 @@
 //! like the stock client, this one tries them in the server's order.
 
 mod local_user;
+mod shared_secret;
 mod token;
 
 use std::fmt;
+use std::net::IpAddr;
 
 pub use token::{Token, TokenSource};
 
@@ -22,6 +24,8 @@ const TOKEN_LEN: usize = 4096;
 pub enum Method {
     /// A bearer token, over TLS only.
     Ztn,
+    /// A secret that it shares with the server.
+    Sss,
     /// The names of the user and the group, which the server believes.
     Unix,
     /// The client's address.
@@ -30,13 +34,14 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ztn, Self::Unix, Self::Host];
+    pub const ALL: [Self; 4] = [Self::Ztn, Self::Sss, Self::Unix, Self::Host];
 
     /// Returns its name in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ztn => "ztn",
+            Self::Sss => "sss",
             Self::Unix => "unix",
             Self::Host => "host",
         }
@@ -72,11 +77,16 @@ impl Credentials {
         Self::only(&Method::ALL.into_iter().filter(is_named).collect::<Vec<_>>())
     }
 
-    /// Returns the credential for what the server offers.
+    /// Returns the credential for what the server offers. Some contain the address from which this client connects.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn for_offer(&self, offer: &Offer<'_>, channel: Channel) -> Result<Credential, String> {
+    pub(crate) fn for_offer(
+        &self,
+        offer: &Offer<'_>,
+        channel: Channel,
+        address: Option<IpAddr>,
+    ) -> Result<Credential, String> {
         let Some(method) = Method::ALL.into_iter().find(|method| method.name().as_bytes() == offer.name) else {
             return Err("weir's client does not speak it".to_owned());
         };
@@ -92,6 +102,7 @@ impl Credentials {
                 let token = self.token.find(&Places::usual(), len_max)?;
                 Ok(Credential(Secret::Token(token)))
             }
+            Method::Sss => Ok(Credential(Secret::Shared(shared_secret::bytes(offer.parameters, address)?))),
             Method::Unix => Ok(Credential(Secret::Names(local_user::names()))),
             Method::Host => Ok(Credential(Secret::Nothing)),
         }
@@ -167,6 +178,8 @@ pub(crate) struct Credential(Secret);
 
 enum Secret {
     Token(Token),
+    /// Encrypted with a shared secret.
+    Shared(Vec<u8>),
     /// `user group`
     Names(String),
     Nothing,
@@ -177,6 +190,7 @@ impl Credential {
     pub(crate) fn method(&self) -> [u8; 4] {
         match &self.0 {
             Secret::Token(_) => *b"ztn\0",
+            Secret::Shared(_) => *b"sss\0",
             Secret::Names(_) => *b"unix",
             Secret::Nothing => *b"host",
         }
@@ -195,6 +209,7 @@ impl Credential {
                 bytes.push(0);
                 bytes
             }
+            Secret::Shared(bytes) => bytes.clone(),
             Secret::Names(names) => [b"unix\0", names.as_bytes(), b"\0"].concat(),
             Secret::Nothing => b"host\0".to_vec(),
         }
@@ -255,23 +270,23 @@ mod tests {
         let source = TokenSource::from(|| Ok(Token::new("very.secret").unwrap()));
         let credentials = Credentials { token: source, ..Credentials::named_in(None) };
         let offer = Offer { name: b"ztn", parameters: b"0:4096:" };
-        let credential = credentials.for_offer(&offer, Channel::Encrypted).unwrap();
+        let credential = credentials.for_offer(&offer, Channel::Encrypted, None).unwrap();
         assert!(credential.first().ends_with(b"very.secret\0"));
         assert!(!format!("{credentials:?} {credential:?}").contains("secret"));
-        let why = credentials.for_offer(&offer, Channel::Clear).unwrap_err();
+        let why = credentials.for_offer(&offer, Channel::Clear, None).unwrap_err();
         assert!(why.contains("roots://") && !why.contains("secret"), "{why}");
         // One that does not fit is not sent either, and not shown.
         for (parameters, reason) in
             [("0:11:", "longer"), ("0:0:", "malformed"), ("x:12:", "malformed"), ("0", "malformed")]
         {
             let offer = Offer { name: b"ztn", parameters: parameters.as_bytes() };
-            let why = credentials.for_offer(&offer, Channel::Encrypted).unwrap_err();
+            let why = credentials.for_offer(&offer, Channel::Encrypted, None).unwrap_err();
             assert!(why.contains(reason) && !why.contains("secret"), "{parameters}: {why}");
         }
         let offer = Offer { name: b"ztn", parameters: b"0:12:" };
-        assert!(credentials.for_offer(&offer, Channel::Encrypted).is_ok());
+        assert!(credentials.for_offer(&offer, Channel::Encrypted, None).is_ok());
         let offer = Offer { name: b"ztn", parameters: b"" };
-        assert!(credentials.for_offer(&offer, Channel::Encrypted).is_ok());
+        assert!(credentials.for_offer(&offer, Channel::Encrypted, None).is_ok());
     }
 
     #[test]
@@ -281,10 +296,10 @@ mod tests {
         assert_eq!(methods(Some("unix, ztn,gsi")), [Method::Ztn, Method::Unix]);
         assert_eq!(methods(Some("")), []);
         let unix = Offer { name: b"unix", parameters: b"" };
-        let why = Credentials::named_in(Some("host")).for_offer(&unix, Channel::Clear).unwrap_err();
+        let why = Credentials::named_in(Some("host")).for_offer(&unix, Channel::Clear, None).unwrap_err();
         assert!(why.contains("XrdSecPROTOCOL"), "{why}");
         let gsi = Offer { name: b"gsi", parameters: b"" };
-        let why = Credentials::named_in(None).for_offer(&gsi, Channel::Encrypted).unwrap_err();
+        let why = Credentials::named_in(None).for_offer(&gsi, Channel::Encrypted, None).unwrap_err();
         assert!(why.contains("does not speak"), "{why}");
     }
 }

@@ -123,10 +123,11 @@ impl Session {
             ClientError::Unexpected { server: self.server().clone(), what }
         })?;
         let channel = if self.is_encrypted() { Channel::Encrypted } else { Channel::Clear };
+        let address = self.socket.local_addr().ok().map(|address| address.ip());
         let mut reasons: Vec<String> = Vec::new();
         let mut was_refused = false;
         for offer in offers {
-            let why = match settings.credentials.for_offer(&offer, channel) {
+            let why = match settings.credentials.for_offer(&offer, channel, address) {
                 Err(why) => why,
                 Ok(credential) => match self.show(&credential) {
                     Ok(None) => return Ok(()),

@@ -1,5 +1,6 @@
 //! The command line of `weir identity`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -30,7 +31,8 @@ pub enum IdentityCommand {
     Rename(IdentityRenameArgs),
     /// Say step by step who the bearer of a token would be, and what the token lets it do.
     ///
-    /// Reads the configuration of a node, not the node itself, and asks the token's issuer for its keys.
+    /// Reads the configuration of a node, not the node itself, and asks the token's issuer for its keys. If no [[identity]]
+    /// matches the token, it asks the mapping service as well.
     Test(IdentityTestArgs),
 }
 
@@ -82,4 +84,7 @@ pub struct IdentityTestArgs {
     /// The configuration of the node.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// The address of the client, for a mapping service that wants to know it.
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<IpAddr>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use authentication::MappingServiceStatus;
 use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, JournaledIndex};
 use monitor::Process;
@@ -119,10 +120,21 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
         }
     }
     out.family("weir_issuer_fetches_total", Counter, "Fetches of the keys of an issuer of tokens, by result");
-    for issuer in authentication.flat_map(|snapshot| &snapshot.issuers) {
+    for issuer in authentication.clone().flat_map(|snapshot| &snapshot.issuers) {
         let url = issuer.issuer.as_str();
         out.labelled(&[("issuer", url), ("result", "succeeded")], issuer.fetches_succeeded);
         out.labelled(&[("issuer", url), ("result", "failed")], issuer.fetches_failed);
+    }
+    out.family(
+        "weir_mapping_service_logins_total",
+        Counter,
+        "Logins that the mapping service decided about, or should have, by result; kept: an earlier answer was used",
+    );
+    for service in authentication.filter_map(|snapshot| snapshot.mapping_service) {
+        let MappingServiceStatus { mapped, refused, failed, kept } = service;
+        for (result, count) in [("mapped", mapped), ("refused", refused), ("failed", failed), ("kept", kept)] {
+            out.labelled(&[("result", result)], count);
+        }
     }
 }
 

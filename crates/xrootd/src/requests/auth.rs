@@ -1,12 +1,12 @@
 //! auth: the client shows who it is, by one of the mechanisms that the answer to its login has offered.
 //!
 //! The formats are those of the stock plug-ins: `TokenHdr` and `TokenResp` in `XrdSecProtocolztn.cc`, and
-//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`.
+//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`. That of `sss` is in the crate `sss`.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism};
+use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism, SSS_OFFER};
 use service::{Caller, Login};
 use types::{ClientIdentity, ErrorCode, Timestamp};
 use wire::request::{Auth, Request};
@@ -54,6 +54,10 @@ fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
         if mechanism == Mechanism::Ztn {
             // The version and the options, and the longest token.
             text.extend_from_slice(format!(",0:{TOKEN_BYTES_MAX}:").as_bytes());
+        }
+        if mechanism == Mechanism::Sss {
+            text.push(b',');
+            text.extend_from_slice(SSS_OFFER.as_bytes());
         }
     }
     text
@@ -118,13 +122,14 @@ impl Connection {
         let mut mechanisms = usable(authenticator, peer, self.out.is_encrypted()).into_iter();
         let mechanism = mechanisms.find(|mechanism| mechanism.name().as_bytes() == name).ok_or_else(not_offered)?;
         Ok(match mechanism {
-            Mechanism::Ztn => authenticator.token(token_of(&r.credentials)?)?,
+            Mechanism::Ztn => authenticator.token(token_of(&r.credentials)?, peer)?,
             Mechanism::Unix => {
                 let (user, group) = local_user_of(&r.credentials)?;
                 authenticator.unix(user, &group.into_iter().collect::<Vec<_>>(), peer)?
             }
             Mechanism::Host => authenticator.host(None, peer)?,
-            Mechanism::Gsi | Mechanism::Sss | Mechanism::Krb5 => return Err(not_offered()),
+            Mechanism::Sss => authenticator.secret(&r.credentials, peer)?,
+            Mechanism::Gsi | Mechanism::Krb5 => return Err(not_offered()),
         })
     }
 
@@ -156,13 +161,17 @@ impl Connection {
             Refused::Authentication(error) if error.kind() == ErrorKind::Unavailable => ErrorNumber::SERVER_ERROR,
             _ => ErrorNumber::AUTH_FAILED,
         };
-        let name = r.method.escape_ascii().to_string();
-        self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {why}"));
-        tracing::debug!(client = %self.session, mechanism = %name, reason = %why, "credential refused");
+        let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default().escape_ascii().to_string();
+        let reason = match &why {
+            Refused::Authentication(error) => error.for_log(),
+            why => why.to_string(),
+        };
+        self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {reason}"));
+        tracing::debug!(client = %self.session, mechanism = %name, reason, "credential refused");
         let caller = self.session.open.caller();
         let caller = self.pending.clone().map_or_else(|| Caller::clone(&caller), |client| caller.with_client(client));
         let code = if number == ErrorNumber::AUTH_FAILED { ErrorCode::Denied } else { ErrorCode::Unavailable };
-        self.front.service.login_refused(&caller, Some(name), (code, why.to_string()));
+        self.front.service.login_refused(&caller, Some(name), (code, reason));
         self.refuse(stream, &RequestError::new(number, format!("Not let in: {why}")));
         self.refused += 1;
         if self.refused >= REFUSALS_MAX { Err(Stop::BadCredentials(self.refused)) } else { Ok(Ok(())) }
@@ -229,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {
-        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Unix]), b"&P=ztn,0:4096:&P=unix");
+        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix]), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
         assert!(offer(&[]).is_empty());
     }
 

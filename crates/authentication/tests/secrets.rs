@@ -1,0 +1,115 @@
+//! Clients with shared secrets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use authentication::{Authenticated, AuthenticationError, Authenticator, Clock as _, ErrorKind, Mechanisms, Settings};
+use sss::{Client, KeyId, RANDOM_LEN, Refusal, credential, read_keytab};
+use tempfile::TempDir;
+use types::Timestamp;
+
+use crate::world::{HERE, NOW, World, mapping};
+
+const RULES: &str = "
+    [[identity]]
+    secret = 'fts'
+    principal = 'transfers-{user}'
+    groups = ['{groups}']
+";
+
+struct Site {
+    folder: TempDir,
+    world: World,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), world: World::new() }
+    }
+
+    fn keytab(&self) -> PathBuf {
+        self.folder.path().join("keytab")
+    }
+
+    /// Writes a keytab with this line.
+    fn write(&self, line: &str) {
+        fs::write(self.keytab(), format!("0 {line} k:{}\n", "5a".repeat(32))).unwrap();
+        fs::set_permissions(self.keytab(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            mechanisms: Mechanisms::parse(["sss"]).unwrap(),
+            mapping: mapping(RULES),
+            keytab: Some(self.keytab()),
+            ..Settings::default()
+        }
+    }
+
+    /// What a client shows now; `nonce` tells credentials apart.
+    fn shown(&self, nonce: u8) -> Vec<u8> {
+        let keytab = read_keytab(&self.keytab()).unwrap();
+        let client = Client { user: "ana", groups: "atlas", address: HERE };
+        let now = self.world.clock.wall();
+        credential(keytab.get(KeyId(1)).unwrap(), &client, true, now, &[nonce; RANDOM_LEN])
+    }
+}
+
+fn principal(authenticator: &Authenticator, shown: &[u8]) -> Result<String, AuthenticationError> {
+    authenticator.secret(shown, HERE).map(|Authenticated { name, .. }| name.to_string())
+}
+
+#[test]
+fn a_holder_is_who_its_key_says_and_until_it_ends() {
+    let site = Site::new();
+    site.write(&format!("N:1 n:fts u:anybody g:anygroup e:{}", NOW + 60));
+    let authenticator = site.world.with(site.settings());
+    let client = authenticator.secret(&site.shown(1), HERE).unwrap();
+    assert_eq!((client.name.as_str(), client.groups[0].as_str()), ("transfers-ana", "atlas"));
+    assert_eq!(client.credential, "the shared secret `fts` for `ana` atlas");
+    assert_eq!((client.rights, client.expires), (None, Some(Timestamp::from_secs(NOW + 60))));
+    site.world.clock.pass(Duration::from_secs(60));
+    assert!(matches!(principal(&authenticator, &site.shown(2)), Err(AuthenticationError::Secret(Refusal::Key(_)))));
+}
+
+#[test]
+fn a_reload_takes_over_the_keytab_and_forgets_no_credential() {
+    let site = Site::new();
+    site.write("N:1 n:fts u:fts");
+    let authenticator = site.world.with(site.settings());
+    let shown = site.shown(1);
+    assert_eq!(principal(&authenticator, &shown).unwrap(), "transfers-fts");
+    site.write("N:1 n:fts u:other");
+    authenticator.reload(site.settings()).unwrap();
+    assert_eq!(principal(&authenticator, &shown), Err(AuthenticationError::Secret(Refusal::Replayed)));
+    assert_eq!(principal(&authenticator, &site.shown(2)).unwrap(), "transfers-other");
+    // One that others may read changes nothing.
+    site.write("N:1 n:fts u:third");
+    fs::set_permissions(site.keytab(), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(authenticator.reload(site.settings()).unwrap_err().to_string().contains("chmod 600"));
+    fs::set_permissions(site.keytab(), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(principal(&authenticator, &site.shown(3)).unwrap(), "transfers-other");
+    // After its time, an old credential is late.
+    site.world.clock.pass(Duration::from_secs(23));
+    let error = authenticator.secret(&shown, HERE).unwrap_err();
+    assert_eq!(error, AuthenticationError::Secret(Refusal::Late(23)));
+    assert_eq!(error.kind(), ErrorKind::NotAuthenticated);
+}
+
+#[test]
+fn only_the_log_says_what_is_wrong_with_a_key() {
+    let site = Site::new();
+    site.write("N:1 n:fts u:fts");
+    let authenticator = site.world.with(site.settings());
+    let mut other = site.shown(1);
+    other[15] = 77;
+    let error = authenticator.secret(&other, HERE).unwrap_err();
+    assert_eq!(error.to_string(), "the shared secret is not accepted");
+    assert_eq!(error.for_log(), "no key in the keytab has the number 77");
+    // And without the mechanism, a keytab is not even read.
+    let settings = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..site.settings() };
+    fs::remove_file(site.keytab()).unwrap();
+    assert!(matches!(principal(&site.world.with(settings), &other), Err(AuthenticationError::NotOffered(_))));
+}
