@@ -45,6 +45,11 @@ pub(crate) fn snapshot_epoch(read: &dyn Read) -> Result<Option<SnapshotEpoch>, N
     Ok(get_mark(read)?.map(|mark| mark.epoch))
 }
 
+/// Whether the usage of trees is counted.
+pub(crate) fn is_usage_counted(read: &dyn Read) -> Result<bool, NsError> {
+    Ok(get_mark(read)?.is_some_and(|mark| mark.features & USAGE_IS_COUNTED != 0))
+}
+
 fn get_mark(txn: &dyn Read) -> Result<Option<Mark>, NsError> {
     let key = keys::mark(MARK);
     let decode = |value: &[u8]| -> Result<Mark, BadValue> {
@@ -105,8 +110,12 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
         TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
     }
     if new || mark.features & USAGE_IS_COUNTED == 0 {
-        set_counted(txn, now)?;
-        mark.features |= USAGE_IS_COUNTED;
+        match set_counted(txn, now) {
+            Ok(()) => mark.features |= USAGE_IS_COUNTED,
+            // The next start tries again. Until then nothing may be refused for it.
+            Err(NsError::Damaged { .. } | NsError::Newer { .. } | NsError::Older { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     mark.sessions += 1;
     put_mark(txn, mark);

@@ -104,6 +104,7 @@ mod endings;
 mod error;
 mod fair;
 mod figures;
+mod growth;
 mod handles;
 mod keeper;
 mod lease;

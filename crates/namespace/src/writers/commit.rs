@@ -108,6 +108,9 @@ fn has_grown(
     located: &Located,
     bytes: i64,
 ) -> Result<(), NsError> {
+    if bytes == 0 && writer.reservation.is_none() {
+        return Ok(());
+    }
     adjust_bytes(txn, ctx, located, bytes)?;
     let delta = Delta { bytes, ..Delta::default() };
     let charge = charge_of(txn, located)?;

@@ -37,6 +37,8 @@ struct AtDisk {
     mode: u16,
     with_stat: bool,
     expected_len: Option<u64>,
+    /// The length that its open write may reach before it must reserve more. `None`: any length.
+    may_reach: Option<u64>,
     mtime: Option<Timestamp>,
     /// Stale replicas that the client has met on other servers.
     absent_replicas: Vec<AbsentReplica>,
@@ -77,7 +79,7 @@ impl Service {
         {
             return answer.give(Err(error));
         }
-        let mut opening = self.at_disk(session, caller, &open);
+        let mut opening = AtDisk { may_reach: verified.may_reach(), ..self.at_disk(session, caller, &open) };
         match open.copy.clone() {
             Part::Source { key, dst } if !verified.is_to_write() => {
                 let origin = origin_of(caller);
@@ -140,6 +142,7 @@ impl Service {
             mode: mode_or_usual(open.mode),
             with_stat: open.with_stat,
             expected_len: open.hints.announced,
+            may_reach: None,
             mtime: open.mtime,
             absent_replicas: open.hints.absent_replicas.clone(),
             follows: self.follows(open),
@@ -197,6 +200,7 @@ impl Service {
             mode: 0,
             with_stat: false,
             expected_len: None,
+            may_reach: None,
             mtime: None,
             absent_replicas: Vec::new(),
             follows: false,
@@ -439,6 +443,7 @@ impl AtDisk {
         if let Some(entered) = before {
             let lease = &entered.lease;
             if lease.token() == writer {
+                lease.learn_reach(self.may_reach);
                 let handed =
                     lease.hand_over(entered.key, writer, || writes.is_in(&entered), || Ok(write_target.clone()));
                 let refused = match handed {
@@ -450,7 +455,10 @@ impl AtDisk {
                 return Err(refused);
             }
             match lease.go_on_with(entered.key, writer, &write_target) {
-                GoesOn::Yes => return Ok(entered),
+                GoesOn::Yes => {
+                    lease.learn_reach(self.may_reach);
+                    return Ok(entered);
+                }
                 GoesOn::HasLater => {
                     writes.take_back(&entered, Instant::now());
                     return Err(Error::fenced(&self.path));
@@ -474,6 +482,7 @@ impl AtDisk {
             boot: self.service.settings.config.boot,
             opened: wall_clock(),
             room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
+            may_reach: self.service.growth.from(self.may_reach),
         };
         let key = who.session;
         let joined = sharers.join(who);
