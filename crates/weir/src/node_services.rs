@@ -129,6 +129,11 @@ impl AdminApi {
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
+            ask @ (ControlRequest::TreeCreate { .. }
+            | ControlRequest::Trees { .. }
+            | ControlRequest::QuotaSet { .. }
+            | ControlRequest::Quotas { .. }) => crate::quotas::answer(&self.service, &ask)
+                .unwrap_or_else(|| Reply::Refused("this version of weir does not do that".into())),
             ask @ (ControlRequest::Principals { .. }
             | ControlRequest::Principal { .. }
             | ControlRequest::PrincipalAdd { .. }

@@ -289,9 +289,9 @@ impl World {
                 (Of::Group(id), ns::QuotaOf::Group(PrincipalId(id)))
             }
         };
-        let mut edit = |most: u64| match self.rng.random_range(0..6) {
+        let mut edit = |most: u64| match self.rng.random_range(0..8) {
             0 => None,
-            1..4 => Some(None),
+            1..6 => Some(None),
             _ => Some(Some(self.rng.random_range(0..most))),
         };
         let (bytes, files) = (edit(3_000), edit(40));
