@@ -159,8 +159,8 @@ fn clients_without_an_announced_length_share_what_is_left() {
     w.commit(opened[0].writer, 10);
     let next = w.open("/t/3").unwrap();
     // The room is gone with it, but for the rest of the step.
-    assert_eq!(w.change(ns::Reserve { writer: next.writer, len: MIB }).unwrap(), Some(MIB - 10));
-    assert_eq!(w.change(ns::Reserve { writer: next.writer, len: MIB + 1 }).unwrap_err().code(), ErrorCode::Quota);
+    assert_eq!(w.change(ns::Reserve { writer: next.writer, len: MIB - 10 }).unwrap(), Some(MIB - 10));
+    assert_eq!(w.change(ns::Reserve { writer: next.writer, len: MIB - 9 }).unwrap_err().code(), ErrorCode::Quota);
     // A client that is gone leaves nothing behind.
     for opened in opened.into_iter().skip(1).chain([next]) {
         w.change(ns::Interrupt { writer: opened.writer, kept_len: 0 }).unwrap();

@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 
 use disk_server::{DiskServer, NotAgreed};
 use namespace::{Durability, Reserve, WriterToken};
-use types::NsPath;
+use types::{ErrorCode, NsPath};
 
 use crate::error::Error;
 use crate::names::{By, Names};
@@ -46,8 +46,11 @@ impl Growth {
             // The receiver waits below; it is gone only if its thread panicked.
             let _ = sender.send(reserved);
         });
-        let reserved = receiver.recv().unwrap_or(Err(NotAgreed::NoAnswer));
-        reserved.map_err(|not_agreed| Error::of_manager(&doing, &not_agreed))
+        match receiver.recv().unwrap_or(Err(NotAgreed::NoAnswer)) {
+            // It goes on elsewhere, or has ended. The write itself finds out, and sends the client on.
+            Err(NotAgreed::Refused(refusal)) if refusal.code == ErrorCode::Stale => Ok(Some(0)),
+            reserved => reserved.map_err(|not_agreed| Error::of_manager(&doing, &not_agreed)),
+        }
     }
 }
 

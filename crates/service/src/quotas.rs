@@ -101,15 +101,18 @@ impl Service {
         listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))
     }
 
-    /// What quotas leave to the caller at `path`. `None`: no quota limits it there, or another node has the names.
+    /// What quotas leave to the caller at `path`. `None`: no quota limits it there, the caller may not look there, or another node has the names.
     ///
     /// # Errors
-    /// The caller may not look there, or the namespace cannot be read.
+    /// The namespace cannot be read.
     pub fn quota_space(&self, caller: &Caller, path: &NsPath) -> Result<Option<QuotaSpace>, Error> {
         match self.names.read(|read| namespace::space_at(read, &caller.actor(), path, wall_clock())) {
             Ok(space) => Ok(space),
-            Err(NsError::Elsewhere) => Ok(None),
-            Err(error) => Err(Error::of_namespace(&"query the space", &error)),
+            Err(error @ (NsError::Kv(_) | NsError::Damaged { .. } | NsError::Newer { .. } | NsError::Older { .. })) => {
+                Err(Error::of_namespace(&"query the space", &error))
+            }
+            // The space of the whole answers a path that leads nowhere, or that the caller may not see.
+            Err(_) => Ok(None),
         }
     }
 }

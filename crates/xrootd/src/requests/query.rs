@@ -104,7 +104,9 @@ impl Connection {
         let free = space.free.saturating_sub(space.floor);
         let (mut total, mut used) = (space.total, space.total.saturating_sub(space.free));
         let (mut least, mut limit) = (free, None);
-        if let Some(quota) = self.quota_space(&r.path().map_err(|error| RequestError::of_wire(&error))?.path)? {
+        if let Ok(target) = r.path()
+            && let Some(quota) = self.quota_space(&target.path)?
+        {
             (total, used, limit) = (quota.limit, quota.used, Some(quota.limit));
             least = free.min(quota.free);
         }
@@ -113,10 +115,11 @@ impl Connection {
         self.ok(stream, |out| reply.encode(out))
     }
 
-    /// What quotas leave to the client at a path. An empty path is the root.
+    /// What quotas leave to the client at a path. An empty path is the root. Clients name other things too, such as a space's name.
     pub(crate) fn quota_space(&self, path: &[u8]) -> Result<Option<QuotaSpace>, RequestError> {
-        let path = if path.is_empty() { b"/" } else { path };
-        Ok(self.front.service.quota_space(&self.session.open.caller(), &parse_path(path)?)?)
+        let path: &[u8] = if path.is_empty() { b"/" } else { path };
+        let Ok(path) = parse_path(path) else { return Ok(None) };
+        Ok(self.front.service.quota_space(&self.session.open.caller(), &path)?)
     }
 
     /// The few attributes that the stock server shows.
