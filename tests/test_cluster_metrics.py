@@ -35,6 +35,7 @@ LABELS = {
     "mechanism",
     "result",
     "issuer",
+    "tree",
 }
 CONFIG = 'log = "info"\n'
 

@@ -228,11 +228,71 @@ pub enum ControlRequest {
         /// The scopes of a token, separated by spaces.
         scopes: Option<String>,
     },
+    /// Make an empty directory the root of a tree.
+    TreeCreate {
+        /// Its path.
+        path: String,
+        /// Make the directory, with those above it, if it is not there.
+        #[serde(default)]
+        mkdir: bool,
+    },
+    /// List some of the trees, in the order of their numbers.
+    Trees {
+        /// Only those after this number.
+        after: Option<u64>,
+    },
+    /// Set limits of a tree, or of a user or group in it. A limit that is not named stays as it is.
+    QuotaSet {
+        /// The root of the tree.
+        path: String,
+        /// The name or number of the user.
+        user: Option<String>,
+        /// The name or number of the group.
+        group: Option<String>,
+        /// The hard limit of bytes.
+        hard_bytes: Option<LimitEdit>,
+        /// The soft limit of bytes.
+        soft_bytes: Option<LimitEdit>,
+        /// The hard limit of files.
+        hard_files: Option<LimitEdit>,
+        /// The soft limit of files.
+        soft_files: Option<LimitEdit>,
+        /// How long the usage may stay above a soft limit.
+        grace_secs: Option<u64>,
+    },
+    /// List some of the usage and limits, in the order of their trees.
+    Quotas {
+        /// Only of the tree with this root.
+        path: Option<String>,
+        /// Only those after this one.
+        after: Option<QuotaAfter>,
+    },
     /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
         /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.
         since: Option<(u64, u64)>,
     },
+}
+
+/// A change of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitEdit {
+    /// No limit.
+    None,
+    /// A limit.
+    At(u64),
+}
+
+/// Where a page of quotas ends.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct QuotaAfter {
+    /// The number of the tree.
+    pub tree: u64,
+    /// 0: the tree itself; 1: a user; 2: a group.
+    pub kind: u8,
+    /// The number of the user or group.
+    pub id: u32,
 }
 
 /// Writes the bytes that follow an answer.

@@ -46,6 +46,8 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         | ControlRequest::Admins
         | ControlRequest::Principals { .. }
         | ControlRequest::Principal { .. }
+        | ControlRequest::Trees { .. }
+        | ControlRequest::Quotas { .. }
         // It changes nothing but the certificate of the administrator who asks.
         | ControlRequest::AdminRenew { .. } => read(Viewer),
         // These search the whole namespace.
@@ -103,6 +105,25 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         ControlRequest::PrincipalAdd { group, name } => change(Admin, format!("add the {} {name}", kind(*group))),
         ControlRequest::PrincipalRename { group, from, to } => {
             change(Admin, format!("rename the {} {from} to {to}", kind(*group)))
+        }
+        ControlRequest::TreeCreate { path, mkdir } => {
+            let made = if *mkdir { ", and make the directory" } else { "" };
+            change(Admin, format!("make {path} the root of a tree{made}"))
+        }
+        ControlRequest::QuotaSet { path, user, group, hard_bytes, soft_bytes, hard_files, soft_files, grace_secs } => {
+            let whose = match (user, group) {
+                (Some(user), _) => format!("user {user} in tree {path}"),
+                (None, Some(group)) => format!("group {group} in tree {path}"),
+                (None, None) => format!("tree {path}"),
+            };
+            let edits = [("bytes", hard_bytes), ("soft bytes", soft_bytes), ("files", hard_files), ("soft files", soft_files)];
+            let edits = edits.iter().filter_map(|(name, edit)| match edit {
+                None => None,
+                Some(crate::LimitEdit::None) => Some(format!("{name} none")),
+                Some(crate::LimitEdit::At(limit)) => Some(format!("{name} {limit}")),
+            });
+            let edits: Vec<String> = edits.chain(grace_secs.map(|secs| format!("grace {secs} s"))).collect();
+            change(Admin, format!("set the quota of {whose}: {}", edits.join(", ")))
         }
         ControlRequest::RevokeToken { id } => change(Admin, format!("revoke token {id}")),
         ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {

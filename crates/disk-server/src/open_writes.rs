@@ -14,7 +14,7 @@ use super::attributes::MANAGER_ANSWERS_WITHIN;
 const WAITING_MAX: usize = 4096;
 
 /// Called once with the manager's answer.
-type Then = Box<dyn FnOnce(Result<(), NotAgreed>) + Send>;
+type Then = Box<dyn FnOnce(Result<Option<u64>, NotAgreed>) + Send>;
 
 /// The requests that the manager has not answered yet.
 pub(super) struct OpenWriteRequests(Mutex<Waiting>);
@@ -46,6 +46,10 @@ pub enum NotAgreed {
     TooMany,
 }
 
+fn done(then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static) -> Then {
+    Box::new(|answer| then(answer.map(drop)))
+}
+
 impl DiskServer {
     /// Tells the manager that a client closes the open write in a request with this number. Calls `then` once, perhaps in another thread; it must not
     /// wait. After an error the close must not begin.
@@ -55,7 +59,7 @@ impl DiskServer {
         request: RequestNumber,
         then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static,
     ) {
-        self.ask_about(writer, OpenWriteAction::Close(request), Box::new(then));
+        self.ask_about(writer, OpenWriteAction::Close(request), done(then));
     }
 
     /// Has the manager record that a client has closed one of several handles in a request with this number. Calls `then` once, perhaps in another
@@ -66,13 +70,24 @@ impl DiskServer {
         request: RequestNumber,
         then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static,
     ) {
-        self.ask_about(writer, OpenWriteAction::Leave(request), Box::new(then));
+        self.ask_about(writer, OpenWriteAction::Leave(request), done(then));
     }
 
     /// Has the manager discard the open write and everything that was written in it. The stores delete the bytes soon afterwards. Calls `then` once,
     /// perhaps in another thread; it must not wait.
     pub fn discard(&self, writer: WriterToken, then: impl FnOnce(Result<(), NotAgreed>) + Send + 'static) {
-        self.ask_about(writer, OpenWriteAction::Discard, Box::new(then));
+        self.ask_about(writer, OpenWriteAction::Discard, done(then));
+    }
+
+    /// Has the manager reserve what the open write needs to become `len` bytes long. Calls `then` once, perhaps in another thread, with the length that
+    /// it may reach now (`None`: any length); it must not wait.
+    pub fn reserve(
+        &self,
+        writer: WriterToken,
+        len: u64,
+        then: impl FnOnce(Result<Option<u64>, NotAgreed>) + Send + 'static,
+    ) {
+        self.ask_about(writer, OpenWriteAction::Reserve(len), Box::new(then));
     }
 
     fn ask_about(&self, writer: WriterToken, action: OpenWriteAction, then: Then) {

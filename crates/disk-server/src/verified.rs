@@ -40,6 +40,16 @@ impl VerifiedCapability {
         }
     }
 
+    /// The length that the open write may reach before it must reserve more. `None`: any length.
+    #[must_use]
+    pub fn may_reach(&self) -> Option<u64> {
+        match self {
+            Self::Read(_) => None,
+            Self::Write(writing) => writing.may_reach(),
+            Self::Striped(striped) => striped.may_reach,
+        }
+    }
+
     /// The principal that the manager gave it to.
     #[must_use]
     pub fn principal(&self) -> PrincipalId {
@@ -68,6 +78,8 @@ pub struct StripedGrant {
     pub stripe: Stripe,
     /// The rights of the client.
     pub rights: StripedRights,
+    /// The length that an open write may reach before it must reserve more. `None`: any length.
+    pub may_reach: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -93,6 +105,7 @@ pub struct WriteGrant {
     good: Good,
     writer: WriterToken,
     is_new: bool,
+    may_reach: Option<u64>,
 }
 
 impl DiskServer {
@@ -133,7 +146,8 @@ impl DiskServer {
             Some(_) => return Err(self.moved()),
             None => return Err(self.moved_or_early()),
         }
-        let Layout { to, shard, ino, mode, mtime } = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
+        let layout = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
+        let Layout { to, shard, ino, mode, mtime, may_reach } = layout;
         let grant = match to {
             To::Replica(grant) => grant,
             To::Striped(striped) => {
@@ -148,6 +162,7 @@ impl DiskServer {
                     mtime,
                     stripe,
                     rights,
+                    may_reach,
                 }));
             }
         };
@@ -156,7 +171,7 @@ impl DiskServer {
         let good = Good { server: Arc::clone(self), shell, replica, ino, mode, mtime, principal, grant };
         Ok(match good.grant.rights {
             GrantRights::Write { writer, may_make, .. } => {
-                VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, good })
+                VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, good, may_reach })
             }
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => {
                 VerifiedCapability::Read(ReadGrant(good))
@@ -276,6 +291,12 @@ impl WriteGrant {
         self.is_new
     }
 
+    /// The length that the open write may reach before it must reserve more. `None`: any length.
+    #[must_use]
+    pub fn may_reach(&self) -> Option<u64> {
+        self.may_reach
+    }
+
     /// The store of the replica.
     #[must_use]
     pub fn store(&self) -> StoreId {
@@ -309,7 +330,7 @@ impl WriteGrant {
         is_ending: bool,
         then: impl FnOnce(Result<Arc<ReplicatedWriter>, DiskServerError>) + Send + 'static,
     ) {
-        let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new } = self;
+        let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new, .. } = self;
         let state = shell.replica(replica);
         state.set_about(ReplicaOrigin { principal, path: path.to_vec(), expected_len });
         let is_shared = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() > 1);

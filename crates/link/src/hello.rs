@@ -60,6 +60,8 @@ pub enum Version {
     V8 = 8,
     /// An order to delete replicas says whether their objects exist elsewhere.
     V9 = 9,
+    /// A capability says how long an open write may become, and a disk server asks the manager to reserve more.
+    V10 = 10,
 }
 
 /// The range of versions that a node speaks.
@@ -73,7 +75,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V9 as u16, newest: Version::V9 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V10 as u16, newest: Version::V10 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

@@ -893,7 +893,7 @@ impl Cluster {
         self.sent(node);
         self.manager.receive(node, FromDisk::OpenWrite(OpenWriteRequest { number: 5, writer, action }));
         let answer = self.sent(node).into_iter().find_map(|message| match message {
-            FromManager::OpenWrite(OpenWriteAnswer { number: 5, result }) => Some(result),
+            FromManager::OpenWrite(OpenWriteAnswer { number: 5, result }) => Some(result.map(drop)),
             _ => None,
         });
         answer.unwrap().map_err(|refusal| refusal.code)

@@ -193,8 +193,20 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
     }
     let writer = WriterToken { key, object, epoch };
     let replica = ReplicaId::first(object);
-    // Who repeats a request returns to what the first one has opened.
-    Ok(OpenedWrite { writer, ino, object, replica, group, kind, len, dropped, in_sync, returns: true })
+    // Who repeats a request returns to what the first one has opened. Before its first write it asks how far it may go.
+    Ok(OpenedWrite {
+        writer,
+        ino,
+        object,
+        replica,
+        group,
+        kind,
+        len,
+        dropped,
+        in_sync,
+        returns: true,
+        may_reach: Some(0),
+    })
 }
 
 impl Answer for OpenedWrite {
@@ -310,6 +322,7 @@ mod tests {
                     usize::from(kind == OpenKind::Update)
                 ],
                 returns: true,
+                may_reach: Some(0),
             };
             for count in 0..4 {
                 let opened = opened((9..9 + count).map(ObjectId).collect());

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{GroupId, Ino, NodeId, ObjectId, PrincipalId, SessionId, SnapshotEpoch, StoreId, UploadId};
+use types::{GroupId, Ino, NodeId, ObjectId, PrincipalId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{UnusedNumbers, untaken};
+use crate::quota::count::UsageCount;
 use crate::tree::inode::{Content, FileState, Inode, Kind, WriterKey};
 use crate::tree::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
 };
 use crate::{
     EndedWriter, HiddenAttributes, NsError, ObjectRecord, TreeRecord, UploadRecord, UploadState, WriterKind,
-    WriterRecord, keys, object_record, principals, totals,
+    WriterRecord, keys, object_record, principals, quota, totals,
 };
 
 /// A broken rule.
@@ -26,6 +27,8 @@ pub struct Finding {
     pub what: String,
     /// The directory, if only its totals are wrong. [`crate::RecountTotals`] repairs them.
     pub totals_of: Option<Ino>,
+    /// Whether only the kept usage of a tree, user or group is wrong. [`crate::RecountUsage`] repairs it.
+    pub is_usage: bool,
 }
 
 /// Counts of the checked records.
@@ -65,6 +68,8 @@ struct Check<'a> {
     sums: Option<Sums>,
     /// Inode numbers that hold the attributes of invisible files. There is one for each kept upload with attributes.
     hidden: BTreeSet<Ino>,
+    /// The usage of trees, as far as it is counted.
+    usage: UsageCount,
 }
 
 struct Sums {
@@ -82,7 +87,8 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
     // Counts that cannot be read are reported at the end.
     let unnamed = principals::table::counts(read).map_or(PrincipalId(u32::MAX), |counts| counts.next);
     let counts = CheckCounts::default();
-    let mut check = Check { read, report, counts, untaken, unnamed, epoch, sums: None, hidden: BTreeSet::new() };
+    let (hidden, usage) = (BTreeSet::new(), UsageCount::default());
+    let mut check = Check { read, report, counts, untaken, unnamed, epoch, sums: None, hidden, usage };
     let mut start = Vec::new();
     loop {
         let mut page = Vec::with_capacity(PAGE);
@@ -108,6 +114,7 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
     }
     check.finish_sums()?;
     check.finish_principals()?;
+    check.finish_usage()?;
     if get_record(read, Ino::ROOT).is_err() {
         check.found(&keys::inode(Ino::ROOT), "the root directory is missing".into());
     }
@@ -116,11 +123,11 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
 
 impl Check<'_> {
     fn found(&mut self, key: &[u8], what: String) {
-        (self.report)(Finding { key: key.escape_ascii().to_string(), what, totals_of: None });
+        (self.report)(Finding { key: key.escape_ascii().to_string(), what, totals_of: None, is_usage: false });
     }
 
     fn found_totals(&mut self, key: &[u8], dir: Ino, what: String) {
-        (self.report)(Finding { key: key.escape_ascii().to_string(), what, totals_of: Some(dir) });
+        (self.report)(Finding { key: key.escape_ascii().to_string(), what, totals_of: Some(dir), is_usage: false });
     }
 
     fn must(&mut self, holds: bool, key: &[u8], what: &str) {
@@ -141,7 +148,11 @@ impl Check<'_> {
             Some(b'G') => {
                 crate::groups::group::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
-            Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
+            Some(b'H') => {
+                let held = locate(self.read, Ino(second()?))?.is_some_and(|located| located.inode.holders > 0);
+                self.must(held, key, "a hold of an inode that does not know of it");
+                Ok(())
+            }
             Some(b'I') => self.inode(key, Ino(first()?), value),
             Some(b'J') => {
                 let id = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(short)?;
@@ -157,6 +168,7 @@ impl Check<'_> {
             }
             Some(b'O') => self.missing(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'P') => self.policy(key, Ino(first()?), value),
+            Some(b'Q') => quota::record::decode_at(key, value).map(drop),
             Some(b'S') => {
                 crate::groups::stores::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
@@ -238,6 +250,15 @@ impl Check<'_> {
         Ok(())
     }
 
+    fn finish_usage(&mut self) -> Result<(), NsError> {
+        let (usage, report) = (std::mem::take(&mut self.usage), &mut *self.report);
+        let mut found = |key: &[u8], what| {
+            report(Finding { key: key.escape_ascii().to_string(), what, totals_of: None, is_usage: true });
+        };
+        let is_counted = crate::format::is_usage_counted(self.read).unwrap_or(true);
+        if is_counted { quota::recount::compare(self.read, usage, &mut found) } else { Ok(()) }
+    }
+
     fn dentry(&mut self, key: &[u8], dir: Ino, value: &[u8]) -> Result<(), NsError> {
         if self.sums.as_ref().is_none_or(|sums| sums.dir != dir) {
             self.finish_sums()?;
@@ -256,6 +277,7 @@ impl Check<'_> {
                 self.must(points_here, key, "the inode does not point back to this entry");
                 self.must(inode.nlink == 1, key, "a record in an entry must have one link");
                 len = inode.content().map_or(0, |content| content.len);
+                self.usage.entry(self.read, dir, &inode)?;
                 self.record(key, &inode)?;
             }
             Dentry::Pointer(ino) => {
@@ -309,6 +331,7 @@ impl Check<'_> {
                         self.must(inode.nlink > 0 || inode.holders > 0, key, "neither a name nor a holder");
                     }
                 }
+                self.usage.inode(self.read, &inode)?;
                 self.record(key, &inode)?;
             }
         }
@@ -384,6 +407,7 @@ impl Check<'_> {
     fn writer(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.writers += 1;
         let writer = WriterRecord::read(key, value)?;
+        self.usage.reserved(writer.reservation.as_ref());
         self.must(writer.object.0 < self.untaken.object, key, "an object number above those that were taken");
         if let WriterKind::Upload(upload) = writer.kind {
             let record = UploadRecord::get(self.read, upload)?;
@@ -410,6 +434,7 @@ impl Check<'_> {
     fn upload(&mut self, key: &[u8], upload: UploadId, value: &[u8]) -> Result<(), NsError> {
         self.counts.uploads += 1;
         let record = UploadRecord::decode(upload, value).map_err(|bad| bad.at(key))?;
+        self.usage.reserved(record.reservation.as_ref());
         let writer = WriterRecord::get(self.read, record.writer, record.object)?.is_some();
         let being_written = record.state == UploadState::BeingWritten;
         self.must(writer == being_written, key, "whether somebody writes it and its state do not agree");
@@ -471,12 +496,6 @@ impl Check<'_> {
         let listed = object_record(self.read, group, object)?.is_some();
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.is_some();
         self.must(listed || upload, key, "a missing replica of an object that no store has");
-        Ok(())
-    }
-
-    fn hold(&mut self, key: &[u8], _session: SessionId, ino: Ino) -> Result<(), NsError> {
-        let held = locate(self.read, ino)?.is_some_and(|located| located.inode.holders > 0);
-        self.must(held, key, "a hold of an inode that does not know of it");
         Ok(())
     }
 }

@@ -26,6 +26,9 @@ pub struct Limits {
     pub mkpath_mode: u16,
     /// Shards of a directory's totals: 1 where one committer makes all changes, more where several managers do.
     pub total_shards: u16,
+    /// Bytes that an open write without an announced length reserves from a quota: at least, and at most. Between them it is a small part of what is
+    /// free.
+    pub reserve_step: (u64, u64),
     /// Request numbers remembered per session.
     pub request_window: u16,
     /// Most sessions of numbered requests.
@@ -46,6 +49,7 @@ impl Default for Limits {
             tombstone_keep: Duration::from_secs(3_600),
             mkpath_mode: 0o755,
             total_shards: 1,
+            reserve_step: (1 << 20, 64 << 20),
             request_window: 64,
             sessions_max: 4_096,
             sessions_of_principal_max: 1_024,
@@ -174,6 +178,9 @@ op_tags! {
     SetAcl = 76,
     NamePrincipals = 77,
     RenamePrincipal = 78,
+    SetQuota = 79,
+    Reserve = 80,
+    RecountUsage = 81,
 }
 
 /// An answer that can be remembered.

@@ -65,6 +65,14 @@ pub enum NsError {
     /// The operation would cross the border between two trees.
     #[error("{0}: lies in another tree; copy it instead")]
     CrossTree(String),
+    /// A quota is used up.
+    #[error("{what}: over quota: {why}; remove files, or ask for more")]
+    OverQuota {
+        /// The subject of the request.
+        what: String,
+        /// The limit that decides.
+        why: String,
+    },
     /// Another writer has the file open.
     #[error("{path}: is being written by {user}.{pid}@{host}; try again when that has ended", user = .by.user, pid = .by.pid, host = .by.host)]
     Busy {
@@ -256,6 +264,7 @@ impl NsError {
             NsError::TooMany { .. } => ErrorCode::TooMany,
             NsError::Denied { .. } => ErrorCode::Denied,
             NsError::CrossTree(_) => ErrorCode::CrossTree,
+            NsError::OverQuota { .. } => ErrorCode::Quota,
             NsError::Busy { .. } | NsError::Ambiguous { .. } => ErrorCode::Busy,
             NsError::Interrupted { .. } | NsError::LostBytes { .. } => ErrorCode::Interrupted,
             NsError::Stale { .. } | NsError::WriteEnded { .. } => ErrorCode::Stale,

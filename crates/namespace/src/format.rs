@@ -6,13 +6,16 @@ use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, T
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
 use crate::principals::table::pass_over_principals;
+use crate::quota::recount::set_counted;
 use crate::tree::inode::{DirectoryRecord, Inode, Kind};
 use crate::tree::permission::permit_administrator;
 use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, keys};
 
 const MARK: &[u8] = b"namespace";
-/// Features that a reader must know. This version has none.
-const FEATURES: u64 = 0;
+/// The usage of trees is counted (`Q`). A version that does not know it would make changes without counting them.
+const USAGE_IS_COUNTED: u64 = 1;
+/// Features that a reader must know.
+const FEATURES: u64 = USAGE_IS_COUNTED;
 
 /// What [`format_or_open`] found or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,11 @@ struct Mark {
 /// The current snapshot epoch, 0 until the first snapshot. `None` if no namespace exists yet.
 pub(crate) fn snapshot_epoch(read: &dyn Read) -> Result<Option<SnapshotEpoch>, NsError> {
     Ok(get_mark(read)?.map(|mark| mark.epoch))
+}
+
+/// Whether the usage of trees is counted.
+pub(crate) fn is_usage_counted(read: &dyn Read) -> Result<bool, NsError> {
+    Ok(get_mark(read)?.is_some_and(|mark| mark.features & USAGE_IS_COUNTED != 0))
 }
 
 fn get_mark(txn: &dyn Read) -> Result<Option<Mark>, NsError> {
@@ -71,7 +79,8 @@ fn put_mark(txn: &mut dyn Txn, mark: Mark) {
     txn.put(&keys::mark(MARK), &out.0);
 }
 
-/// Makes the root directory and the default tree if the store of keys is empty. Refuses the records of a later version. Counts this run.
+/// Makes the root directory and the default tree if the store of keys is empty. Refuses the records of a later version. Counts this run. Counts the usage
+/// of trees once, if an earlier version has made the namespace: this reads all of it.
 pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, NsError> {
     let found = get_mark(txn)?;
     let new = found.is_none();
@@ -99,6 +108,14 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
         };
         txn.put(&keys::inode(Ino::ROOT), &crate::tree::node::encode_record(&root, mark.epoch));
         TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
+    }
+    if new || mark.features & USAGE_IS_COUNTED == 0 {
+        match set_counted(txn, now) {
+            Ok(()) => mark.features |= USAGE_IS_COUNTED,
+            // The next start tries again. Until then nothing may be refused for it.
+            Err(NsError::Damaged { .. } | NsError::Newer { .. } | NsError::Older { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     mark.sessions += 1;
     put_mark(txn, mark);

@@ -5,7 +5,7 @@ use types::{
     UploadId,
 };
 
-use crate::WriterKey;
+use crate::{QuotaOf, WriterKey};
 
 /// The longest key: a letter, two numbers and a name.
 const KEY_MAX: usize = 1 + 8 + 8 + 255;
@@ -118,6 +118,19 @@ pub(crate) fn answer(session: SessionId, slot: u16) -> Key {
 /// `T`: a tree.
 pub(crate) fn tree(tree: TreeId) -> Key {
     Key::new(b'T').number(tree.0)
+}
+/// `Q`: the usage and limits of a tree, or of a user or group in it.
+pub(crate) fn quota(tree: TreeId, of: QuotaOf) -> Key {
+    let (kind, id) = match of {
+        QuotaOf::Tree => (0, PrincipalId(0)),
+        QuotaOf::User(id) => (1, id),
+        QuotaOf::Group(id) => (2, id),
+    };
+    Key::new(b'Q').number(tree.0).with(&[kind]).with(&id.0.to_be_bytes())
+}
+/// All usage and limits of a tree.
+pub(crate) fn quotas(tree: TreeId) -> Key {
+    Key::new(b'Q').number(tree.0)
 }
 /// `G`: a group of stores.
 pub(crate) fn group(group: GroupId) -> Key {

@@ -19,6 +19,7 @@
 //! - `groups`: a cluster's nodes, stores and groups, missing replicas, deletions.
 //! - `trees`: totals and policies.
 //! - `principals`: the table of users' and groups' names and numbers.
+//! - `quota`: usage and limits of trees, and of users and groups in them.
 //!
 //! The parts that several folders need lie beside them: keys, the encoding, scans, numbers. No two files import each other, directly or in a circle.
 //!
@@ -50,6 +51,7 @@ mod ids;
 mod keys;
 pub mod planted;
 mod principals;
+mod quota;
 mod restored;
 mod scan;
 mod service;
@@ -89,6 +91,12 @@ pub use kv::{Durability, Read};
 pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
 pub use principals::rename::RenamePrincipal;
 pub use principals::table::{FIRST_NAMED_PRINCIPAL, PRINCIPALS_MAX, name_of, number_of, numbers_of, principals};
+pub use quota::charge::{Charge, Reservation};
+pub use quota::listed::{QuotaSpace, quota, quotas, space_at, tree_of_root, trees};
+pub use quota::record::{Amount, Limit, QuotaOf, QuotaRecord};
+pub use quota::recount::RecountUsage;
+pub use quota::reserve::Reserve;
+pub use quota::set::{LimitEdit, SetQuota};
 pub use restored::{
     AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,
 };

@@ -53,6 +53,18 @@ pub enum Bug {
     LimitsForgetWhereTheFileIs = 23,
     /// A path may make missing directories where its credential may make a file.
     LimitsForgetMissingDirectories = 24,
+    /// What goes away still counts in the usage.
+    UsageIsForgotten = 25,
+    /// The end of an open write does not end its reservation.
+    ReservationsStay = 26,
+    /// An open write may grow beyond a full quota.
+    GrowthIgnoresTheQuota = 27,
+    /// A file that moves to another tree counts in its old one.
+    MovedUsageStays = 28,
+    /// A file that gets another owner counts for the old one.
+    GivenUsageStays = 29,
+    /// A full quota does not refuse new files.
+    NewFilesIgnoreTheQuota = 30,
 }
 
 #[cfg(feature = "planted")]

@@ -14,6 +14,7 @@ mod placing;
 mod policies;
 mod principal_names;
 mod principals;
+mod quotas;
 mod random_model;
 mod restored;
 mod rules;

@@ -68,6 +68,12 @@ fn each_planted_bug_is_found() {
         Bug::CreatingReplaces,
         Bug::LimitsForgetWhereTheFileIs,
         Bug::LimitsForgetMissingDirectories,
+        Bug::UsageIsForgotten,
+        Bug::ReservationsStay,
+        Bug::GrowthIgnoresTheQuota,
+        Bug::MovedUsageStays,
+        Bug::GivenUsageStays,
+        Bug::NewFilesIgnoreTheQuota,
     ] {
         let (seed, how) = found(Some(bug), 80).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -24,6 +24,7 @@ fn every_step_matches_the_model() {
     let seeds = seeds(24);
     println!("seeds 0..{seeds}, 600 steps each");
     let (mut oks, mut refusals, mut repeats, mut lost, mut policies, mut acls, mut renamed) = (0, 0, 0, 0, 0, 0, 0);
+    let mut quotas = 0;
     let mut limited = (0, 0);
     for seed in 0..seeds {
         let mut world = world(seed);
@@ -36,15 +37,16 @@ fn every_step_matches_the_model() {
         lost += world.lost_answers;
         policies += world.policies;
         acls += world.acls;
+        quotas += world.quotas;
         renamed += world.renamed_principals;
         limited = (limited.0 + world.limited.0, limited.1 + world.limited.1);
     }
     println!(
-        "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies, {acls} ACLs, {renamed} principals renamed; with limits {} and {} refusals",
+        "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies, {acls} ACLs, {quotas} quotas, {renamed} principals renamed; with limits {} and {} refusals",
         limited.0, limited.1
     );
     // The cases that the test is for did happen.
     assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5);
-    assert!(policies > seeds && acls > seeds && renamed > seeds);
+    assert!(policies > seeds && acls > seeds && renamed > seeds && quotas > seeds * 5);
     assert!(limited.0 > seeds * 20 && limited.1 > seeds * 20);
 }

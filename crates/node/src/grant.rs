@@ -19,6 +19,8 @@ pub struct Layout {
     pub mode: u16,
     /// The time of its last change.
     pub mtime: Timestamp,
+    /// For an open write: the length that it may reach before it must reserve more. `None`: any length.
+    pub may_reach: Option<u64>,
 }
 
 /// The purpose of a capability.
@@ -115,6 +117,7 @@ mod tests {
                 ino: Ino(u64::MAX),
                 mode: u16::MAX,
                 mtime: Timestamp(i64::MIN),
+                may_reach: Some(u64::MAX),
             };
             let bytes = layout.encode();
             assert!(!bytes.is_empty() && bytes.len() <= LAYOUT_BYTES_MAX, "{} bytes", bytes.len());

@@ -198,6 +198,8 @@ pub enum OpenWriteAction {
     Discard,
     /// Records that a client has closed its handle in a request with this number. Others go on with the open write.
     Leave(RequestNumber),
+    /// Reserves what it needs from quotas to reach this length in bytes. The answer is the length that it may reach now.
+    Reserve(u64),
 }
 
 /// The answer to an [`OpenWriteRequest`].
@@ -205,8 +207,8 @@ pub enum OpenWriteAction {
 pub struct OpenWriteAnswer {
     /// The number of the request.
     pub number: u64,
-    /// The result.
-    pub result: Result<(), RequestError>,
+    /// The result. To [`OpenWriteAction::Reserve`]: the length that the open write may reach; `None`: any length. To others: `None`.
+    pub result: Result<Option<u64>, RequestError>,
 }
 
 /// Why a manager refuses a request.

@@ -16,6 +16,7 @@ use crate::caller::{Caller, Rights};
 use crate::conflicts::{Claim, Conflict};
 use crate::endings::Endings;
 use crate::error::Error;
+use crate::growth::MayReach;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::{By, Names, wall_clock};
 use crate::numbers::{self, Numbered};
@@ -268,6 +269,8 @@ impl Truncation {
                     boot,
                     opened: wall_clock(),
                     room: None,
+                    // It has reserved this very length.
+                    may_reach: MayReach::any(),
                 };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
                 let lease = Lease::new((opened.ino, opened.object), facts, state);

@@ -184,6 +184,7 @@ impl<A: Answer<()>> Creates<A> {
             opened: wall_clock(),
             // The batch has reserved the memory for all of its files.
             room: None,
+            may_reach: node.growth.from(opened.may_reach),
         };
         let state = LeaseState {
             owner: Some(self.owner),
@@ -201,9 +202,13 @@ impl<A: Answer<()>> Creates<A> {
             writers.begin_close(opened.object, self.owner);
         }
         // Nobody sees the file before it is complete.
-        let written = writer.write_ahead(0, &self.behind[data]);
+        let reserved = lease.reserve(data.len() as u64);
+        let written = reserved.is_ok().then(|| writer.write_ahead(0, &self.behind[data]));
         drop(writer);
-        match written {
+        if let Err(error) = reserved {
+            return node.endings.take_back(&lease, error, answer);
+        }
+        match written.unwrap_or(Ok(())) {
             Ok(()) => node.endings.close(&lease, None, None, answer),
             Err(error) => {
                 let error = Error::of_store(&format_args!("make {}", lease.path), &error);

@@ -308,6 +308,8 @@ fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
         boot: record.boot,
         opened: record.opened,
         room: Some(service.writer_memory.take_regardless(host, record.expected_len)),
+        // The open of a client that returns tells it.
+        may_reach: service.growth.from(Some(0)),
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };
     let lease = Lease::new((record.ino, record.object), facts, state);

@@ -9,6 +9,7 @@ use types::{BootId, Ino, NsPath, ObjectId, Timestamp};
 
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::growth::MayReach;
 use crate::missing::Missing;
 use crate::sharers::{ShareId, Sharers};
 use crate::write_target::{WriteTarget, WriteTargetError};
@@ -66,6 +67,8 @@ pub(crate) struct Lease {
     pub(crate) out_of_step: AtomicU32,
     /// The permission bits that the first handle has shown. A returning client does not request them again.
     pub(crate) mode: OnceLock<u16>,
+    /// How far it may go before it must reserve more.
+    may_reach: MayReach,
     /// Counts the memory that the open write may hold.
     _room: Option<Room>,
     /// Why the last close failed, until a client takes the file over.
@@ -105,6 +108,7 @@ pub(crate) struct LeaseFacts {
     pub(crate) opened: Timestamp,
     /// `None` if the server makes the change itself, at once.
     pub(crate) room: Option<Room>,
+    pub(crate) may_reach: MayReach,
 }
 
 /// The changing part of a lease.
@@ -119,7 +123,7 @@ pub(crate) struct LeaseState {
 
 impl Lease {
     pub(crate) fn new((ino, object): (Ino, ObjectId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
-        let LeaseFacts { path, caller, fresh, begun, expected_len, boot, opened, room } = about;
+        let LeaseFacts { path, caller, fresh, begun, expected_len, boot, opened, room, may_reach } = about;
         Arc::new(Self {
             ino,
             object,
@@ -137,6 +141,7 @@ impl Lease {
             missing_before: Mutex::new(None),
             out_of_step: AtomicU32::new(0),
             mode: OnceLock::new(),
+            may_reach,
             _room: room,
             failure: Failure::default(),
             committed: AtomicBool::new(false),
@@ -271,6 +276,22 @@ impl Lease {
     /// The error for the handles of a writer that has ended.
     pub(crate) fn ended(&self) -> Error {
         self.failure.lock().clone().unwrap_or_else(|| Error::closed_before(&self.path))
+    }
+
+    /// Learns from an open of the same open write how far it may go.
+    pub(crate) fn learn_reach(&self, len: Option<u64>) {
+        self.may_reach.learn(len);
+    }
+
+    /// Reserves what is needed to reach `end`, unless that is reserved already.
+    ///
+    /// # Errors
+    /// A quota is used up, or the open write has ended.
+    pub(crate) fn reserve(&self, end: u64) -> Result<(), Error> {
+        if self.may_reach.includes(end) {
+            return Ok(());
+        }
+        self.may_reach.reserve(self.token(), &self.path, end)
     }
 
     /// Fences all handles: after the return nobody can write.
@@ -438,6 +459,18 @@ impl WriteAccess {
             }
             _ => Err(self.why_not(&state)),
         }
+    }
+
+    /// Reserves what is needed to reach `end`. Call it before [`WriteAccess::hold`], so that nobody waits for this one. A fenced handle reserves nothing.
+    ///
+    /// # Errors
+    /// A quota is used up, or the handle may no longer write.
+    pub(crate) fn reserve(&self, end: u64) -> Result<(), Error> {
+        if self.lease.may_reach.includes(end) {
+            return Ok(());
+        }
+        drop(self.hold()?);
+        self.lease.reserve(end)
     }
 
     fn may_write(&self, state: &LeaseState) -> bool {

@@ -334,6 +334,7 @@ mod tests {
             boot: BootId(1),
             opened: Timestamp(0),
             room: None,
+            may_reach: crate::growth::MayReach::any(),
         };
         let (key, token) = (Owner(session), WriterToken { key: WriterKey(1), object: OBJECT, epoch: 1 });
         let lease = Lease::new((Ino(2), OBJECT), facts, LeaseState { owner: Some(key), token, writer: None });

@@ -174,10 +174,11 @@ pub(crate) fn store_bytes(
     data: &[u8],
     sums: Option<&[PageSum]>,
 ) -> Result<(), Error> {
+    let end = offset.saturating_add(data.len() as u64);
+    access.reserve(end).inspect_err(|error| access.refused(offset, data.len() as u64, error))?;
     let hold = access.hold()?;
     let writer = if data.is_empty() { hold.writer() } else { hold.writer_to_change() };
     let result = writer.write(offset, data, sums);
-    let end = offset.saturating_add(data.len() as u64);
     let mut missing = access.lease.missing.lock();
     match result {
         Ok(()) => {

@@ -16,6 +16,7 @@ use crate::complaints::Complaints;
 use crate::config::{Config, Limits, Times};
 use crate::endings::Endings;
 use crate::figures::Counters;
+use crate::growth::Growth;
 use crate::keeper::{self, Keeper};
 use crate::names::{Names, wall_clock};
 use crate::numbers::Numbers;
@@ -75,6 +76,8 @@ pub struct Service {
     pub(crate) writes: Arc<OpenWrites>,
     pub(crate) writer_memory: Arc<WriterMemory>,
     pub(crate) endings: Arc<Endings>,
+    /// Reserves what open writes need from quotas.
+    pub(crate) growth: Growth,
     /// Numbered requests that are under way.
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) workers: Arc<Workers>,
@@ -130,7 +133,9 @@ impl Service {
         let transfers = Arc::new(Transfers::new(limits.transfers_max));
         let counters = Arc::new(Counters::default());
         let third_party = ThirdParty::new(&settings, Arc::clone(&transfers), Arc::clone(&counters));
+        let growth = Growth::new(names.clone(), endings.disk.clone());
         let service = Arc::new(Self {
+            growth,
             sessions: Arc::new(Sessions::new()),
             handle_shares: Arc::new(Shares::new(limits.handles_max)),
             writer_memory: WriterMemory::new(limits.writers_memory_max),

@@ -46,6 +46,7 @@ impl OpenFile {
     pub fn truncate(&self, len: u64) -> Result<(), Error> {
         let access = write_access(self)?;
         self.must_not_be_fetched()?;
+        access.reserve(len)?;
         let hold = access.hold()?;
         let cut = hold.writer_to_change().truncate(len);
         if cut.is_ok() {

@@ -11,6 +11,7 @@ mod identity;
 mod init;
 mod machines;
 mod overview;
+mod quota;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -35,6 +36,7 @@ pub use init::*;
 pub use local::args::*;
 pub use machines::*;
 pub(crate) use overview::page_in_groups;
+pub use quota::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
 crash, and checks every page that it gives back.";
@@ -114,6 +116,10 @@ pub enum Command {
     Missing(MissingArgs),
     /// Show and change the policies of directories: how files are replicated, and where they go.
     Policy(PolicyArgs),
+    /// Create and list trees: directories that count and limit what is in them.
+    Tree(TreeArgs),
+    /// Set and list quotas: what trees, and users and groups in them, may use.
+    Quota(QuotaArgs),
     /// Show the progress of repair: which stores are being replaced, and how many replicas are still missing.
     ///
     /// Repair makes missing replicas in the background, at the rate that `repair.rate` sets. A store that is offline is

@@ -35,7 +35,8 @@ mod man_page;
 mod managers_file;
 pub mod metrics;
 mod node_services;
-pub mod reload;
+pub mod quotas;
+mod reload;
 mod scrub;
 pub mod serve;
 mod serve_disk;
@@ -83,6 +84,8 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Identity(args) => identities::run(&args),
         cli::Command::Explain(args) => explain::run(&args),
         cli::Command::Audit(args) => audit_log::run(&args),
+        cli::Command::Tree(args) => quotas::run_tree(&args),
+        cli::Command::Quota(args) => quotas::run_quota(&args),
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),

@@ -133,6 +133,11 @@ impl AdminApi {
                 Reply::Refused("this version of weir does not do that".into())
             }),
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
+            ask @ (ControlRequest::TreeCreate { .. }
+            | ControlRequest::Trees { .. }
+            | ControlRequest::QuotaSet { .. }
+            | ControlRequest::Quotas { .. }) => crate::quotas::answer(&self.service, &ask)
+                .unwrap_or_else(|| Reply::Refused("this version of weir does not do that".into())),
             ask @ (ControlRequest::Principals { .. }
             | ControlRequest::Principal { .. }
             | ControlRequest::PrincipalAdd { .. }

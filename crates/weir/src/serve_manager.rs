@@ -465,6 +465,7 @@ impl AdminApi {
             },
             ask => identities::answer(&self.service, ask)
                 .or_else(|| explain::answer(&self.service, ask))
+                .or_else(|| crate::quotas::answer(&self.service, ask))
                 .or_else(|| admin_api::answer(&self.manager, ask))
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
         }

@@ -73,6 +73,12 @@ impl Watch {
         &self.front.service
     }
 
+    /// The first trees of the namespace, at most `limit`, with what they use. None on a node without a namespace.
+    #[must_use]
+    pub fn trees(&self, limit: usize) -> Vec<service::ListedTree> {
+        self.front.service.trees(None, limit).unwrap_or_default()
+    }
+
     /// The figures at this moment. Reads the file systems' space and the deletion queue.
     #[must_use]
     pub fn figures(&self) -> Figures {

@@ -74,7 +74,12 @@ fn check(foundation: &ManagerFoundation, report: &mut Report) -> Result<Counts, 
     let check = |read: &dyn namespace::Read| {
         let found = namespace::check(read, &mut |found| {
             let path = found.totals_of.and_then(|dir| namespace::path_of(read, dir).ok());
-            let problem = Problem::Keys { key: found.key, what: found.what, totals_of: found.totals_of };
+            let problem = Problem::Keys {
+                key: found.key,
+                what: found.what,
+                totals_of: found.totals_of,
+                is_usage: found.is_usage,
+            };
             report.add(Finding { path, ..Finding::general(problem) });
         })?;
         Ok::<_, NsError>(Counts {

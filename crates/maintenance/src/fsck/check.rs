@@ -82,7 +82,8 @@ pub fn check(
     let mut counts = Counts::default();
     let keys = namespace::check(read, &mut |found| {
         let path = found.totals_of.and_then(|dir| namespace::path_of(read, dir).ok());
-        let problem = Problem::Keys { key: found.key, what: found.what, totals_of: found.totals_of };
+        let problem =
+            Problem::Keys { key: found.key, what: found.what, totals_of: found.totals_of, is_usage: found.is_usage };
         report(Finding { path, ..Finding::general(problem) });
     })?;
     counts.keys = keys.keys;

@@ -19,6 +19,8 @@ pub enum Problem {
         what: String,
         /// The directory, if only its totals are wrong. They can be recounted.
         totals_of: Option<Ino>,
+        /// Whether only the kept usage of a tree, user or group is wrong. It can be recounted.
+        is_usage: bool,
     },
     /// A file's object is not on the disk.
     ObjectMissing {
@@ -168,8 +170,11 @@ impl Problem {
         let sums = |sums: &Sums| format!("adler32 {:08x}, crc32c {:08x}", sums.adler32.0, sums.crc32c.0);
         match self {
             Self::Journal { what } => what.clone(),
-            Self::Keys { key, what, totals_of: None } => format!("the namespace's record {key}: {what}"),
-            Self::Keys { key, what, totals_of: Some(_) } => {
+            Self::Keys { key, what, is_usage: true, .. } => {
+                format!("the namespace's record {key}: {what}; --repair counts the usage of all trees again")
+            }
+            Self::Keys { key, what, totals_of: None, .. } => format!("the namespace's record {key}: {what}"),
+            Self::Keys { key, what, totals_of: Some(_), .. } => {
                 format!("the namespace's record {key}: {what}; --repair counts the directory's entries again")
             }
             Self::ObjectMissing { len } => {

@@ -7,7 +7,7 @@
 //! only copy of a file whose name was lost.
 
 use foundation::Foundation;
-use namespace::{Actor, RecountTotals};
+use namespace::{Actor, RecountTotals, RecountUsage};
 use types::{Ino, ObjectId, ReplicaId};
 
 use super::FsckOptions;
@@ -36,7 +36,7 @@ impl<'a> Repair<'a> {
 
     /// Keeps a finding for later if it can be repaired. Otherwise passes it on.
     pub fn take(&mut self, finding: Finding, report: &mut Report) {
-        if let Problem::Keys { totals_of: Some(_), .. } = finding.problem {
+        if let Problem::Keys { totals_of: Some(_), .. } | Problem::Keys { is_usage: true, .. } = finding.problem {
             self.hold_if(self.mark, finding, report);
             return;
         }
@@ -64,6 +64,7 @@ impl<'a> Repair<'a> {
     /// Repairs the kept findings.
     pub fn finish(self, report: &mut Report) -> Result<(), Error> {
         let mut changed = false;
+        let mut usage = None;
         for mut finding in self.waiting {
             let done = match (&finding.problem, &finding.path, finding.object) {
                 (Problem::Unreferenced { .. }, _, Some(object)) => self
@@ -74,6 +75,10 @@ impl<'a> Repair<'a> {
                     .map(|()| "removed".to_owned())
                     .map_err(|error| error.to_string()),
                 (Problem::Keys { totals_of: Some(dir), .. }, ..) => recount(self.foundation, *dir),
+                // Once for all of them.
+                (Problem::Keys { is_usage: true, .. }, ..) => {
+                    usage.get_or_insert_with(|| recount_usage(self.foundation)).clone()
+                }
                 (problem, Some(path), object) => mark(self.foundation, path, &problem.in_words(), object),
                 _ => Err("there is nothing to hold on to".to_owned()),
             };
@@ -96,6 +101,16 @@ impl<'a> Repair<'a> {
         }
         Ok(())
     }
+}
+
+/// Recounts the usage of all trees.
+fn recount_usage(foundation: &Foundation) -> Result<String, String> {
+    let namespace = &foundation.names.namespace;
+    let context = namespace.context(now(), &Actor::admin(), None);
+    namespace
+        .change_wait(kv::Durability::Synced, context, RecountUsage)
+        .map(|()| "counted again".to_owned())
+        .map_err(|error| error.to_string())
 }
 
 /// Recounts the directory's entries.

@@ -275,7 +275,18 @@ impl Graces {
         let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
         let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathHash::of(path));
         let principal = writer.client.principal;
-        let to = Permitted { principal, path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
+        let to = Permitted {
+            principal,
+            path: shown_with,
+            replica,
+            ino,
+            mode: 0,
+            mtime,
+            group,
+            epoch,
+            rights,
+            may_reach: None,
+        };
         match self.open.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have restarted: what was synced is kept");

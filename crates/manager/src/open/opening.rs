@@ -479,7 +479,8 @@ impl OpenService {
         let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
-        let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
+        let may_reach = opened.may_reach;
+        let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach };
         let (view, now) = (self.view.get(), self.world.now());
         if !view.is_up(&*self.world, primary.store) {
             return Err(OpeningError::wait(format!("{} has just gone away", view.servers.shown(primary.store))));
@@ -522,7 +523,7 @@ impl OpenService {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
         let session = view.node_of(store).and_then(|node| view.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights } = to;
+        let Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
@@ -532,7 +533,7 @@ impl OpenService {
             _ => self.capability_lifetime,
         };
         let to = To::Replica(Grant { store, session, group, rights });
-        let layout = Layout { to, shard: replica.index, ino, mode, mtime };
+        let layout = Layout { to, shard: replica.index, ino, mode, mtime, may_reach };
         let until = self.clock.time(now).plus(lifetime);
         seal(view, now, store, Sealed { principal, path, object: replica.object, rights: what, epoch, layout, until })
     }
@@ -606,6 +607,8 @@ pub(crate) struct Permitted {
     pub(crate) group: GroupId,
     pub(crate) epoch: u64,
     pub(crate) rights: GrantRights,
+    /// For an open write: the length that it may reach before it must reserve more.
+    pub(crate) may_reach: Option<u64>,
 }
 
 pub(super) fn unknown_server() -> OpeningError {

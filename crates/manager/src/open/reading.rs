@@ -140,7 +140,8 @@ impl OpenService {
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
         let (principal, path) = (open_request.actor.principal, PathHash::of(&open_request.path));
-        let permitted = |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
+        let permitted =
+            |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach: None };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if primary.boot_generation == DISTRUSTED {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use namespace::{Abandon, Actor, Durability, NoteSharer, NsError, OpTag, Read, WriterRecord};
+use namespace::{Abandon, Actor, Durability, NoteSharer, NsError, OpTag, Read, Reserve, WriterRecord};
 use node::{FromManager, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, RequestError};
 use types::{NodeId, NsPath, ObjectId, RequestNumber, StoreId, WriterToken};
 
@@ -117,6 +117,7 @@ impl OpenService {
             OpenWriteAction::Close(of_client) => self.tell(node, number, self.may_close(node, writer, of_client)),
             OpenWriteAction::Discard => self.discard(node, number, writer),
             OpenWriteAction::Leave(of_client) => self.leave(node, number, writer, of_client),
+            OpenWriteAction::Reserve(len) => self.reserve(node, number, writer, len),
         }
     }
 
@@ -228,7 +229,23 @@ impl OpenService {
         self.names.change(by, Durability::Synced, op, move |result| this.tell(node, number, result));
     }
 
+    /// Lets an open write grow.
+    fn reserve(self: &Arc<Self>, node: NodeId, number: u64, writer: WriterToken, len: u64) {
+        if let Err(error) = self.names.read(|read| self.led_by(read, node, &writer).map(drop)) {
+            return self.tell(node, number, Err(error));
+        }
+        let (this, by) = (Arc::clone(self), (self.world.wall(), &Actor::admin(), None));
+        // A power failure ends the open write, or its client asks again.
+        self.names.change(by, Durability::Written, Reserve { writer, len }, move |result| {
+            this.tell_reach(node, number, result);
+        });
+    }
+
     fn tell(&self, node: NodeId, number: u64, result: Result<(), NsError>) {
+        self.tell_reach(node, number, result.map(|()| None));
+    }
+
+    fn tell_reach(&self, node: NodeId, number: u64, result: Result<Option<u64>, NsError>) {
         let result = result.map_err(|error| RequestError { code: error.code(), text: error.to_string() });
         self.world.send(node, FromManager::OpenWrite(OpenWriteAnswer { number, result }));
     }

@@ -130,7 +130,8 @@ impl OpenService {
             return Err(NsError::WriteEnded { what: open_request.path.to_string(), why }.into());
         };
         let writing = StripedOpenWrite { writer: opened.writer, secret };
-        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino: opened.ino, mode, mtime: open_request.now };
+        let (mtime, may_reach) = (open_request.now, opened.may_reach);
+        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino: opened.ino, mode, mtime, may_reach };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
         self.redirect_striped((principal, opened.object), &units, open_request, what, layout)
     }
@@ -152,7 +153,7 @@ impl OpenService {
             FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
         };
         let (ino, mode, mtime) = (inode.ino, inode.access.mode, inode.mtime);
-        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino, mode, mtime };
+        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino, mode, mtime, may_reach: None };
         self.all_units_are_there(&units.stores)?;
         let to = self.redirect_striped(
             (open_request.actor.principal, content.object),
@@ -242,7 +243,10 @@ impl OpenService {
             // Only a server that polls all units knows how much of the file is complete.
             StripedRights::Follow => None,
         };
-        let Layout { ino, mode, mtime, .. } = layout;
+        let Layout { ino, mode, mtime, may_reach, .. } = layout;
+        // A client that writes the units itself asks for no more room. So it must have said beforehand how much it writes.
+        let may_be_direct = may_reach.is_none() || open_request.announced.is_some();
+        let rights_of_units = rights_of_units.filter(|_| may_be_direct);
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.clock.time(now).plus(lifetime);
         let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));

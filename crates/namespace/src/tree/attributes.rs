@@ -3,6 +3,8 @@
 use kv::Txn;
 use types::{NsPath, PrincipalId, Timestamp};
 
+use crate::planted::{self, Bug};
+use crate::quota::charge::{Charge, Delta, charge_of, move_usage};
 use crate::tree::node::{Located, locate_entry, put_directory};
 use crate::tree::path_limits::ByKind;
 use crate::tree::walk::{Last, resolve_by_kind};
@@ -88,6 +90,7 @@ pub fn chmod(txn: &mut dyn Txn, ctx: &Context, request: &Chmod) -> Result<(), Ns
 /// See [`Chown`].
 pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), NsError> {
     let mut located = find_own(txn, ctx, &request.path)?;
+    let from = charge_of(txn, &located)?;
     let actor = &ctx.actor;
     let denied = |rule: &str| NsError::Denied { path: request.path.to_string(), rule: rule.into() };
     if let Some(owner) = request.owner {
@@ -108,6 +111,11 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
         let access = &mut located.inode.access;
         access.drop_set_id();
         access.keep_setgid_for(actor);
+    }
+    if let Some(from) = from.filter(|_| !planted::is(Bug::GivenUsageStays)) {
+        let to = Charge::new(from.tree, &located.inode);
+        let delta = Delta::one_file(located.inode.content().map_or(0, |content| content.len));
+        move_usage(txn, ctx, (from, to), delta, &|| request.path.to_string())?;
     }
     store(txn, ctx, located);
     Ok(())

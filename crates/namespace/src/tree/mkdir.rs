@@ -4,6 +4,7 @@ use kv::Txn;
 use types::{Ino, NsPath};
 
 use crate::planted::{self, Bug};
+use crate::quota::charge::{Charge, Delta, add_if_room};
 use crate::tree::inode::{DirectoryRecord, Kind};
 use crate::tree::new_access::{USUAL_MODE, access_of_directory};
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
@@ -42,6 +43,8 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
     put_directory(txn, ctx, &inode, &record);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    let charge = Charge::new(record.tree, &inode);
+    add_if_room(txn, ctx, charge, Delta::one_file(0), &|| path.to_string())?;
     Ok(Dir::new(&inode, &record))
 }
 

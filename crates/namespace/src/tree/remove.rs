@@ -4,6 +4,7 @@ use kv::Txn;
 use types::{Ino, NsPath, ObjectId};
 
 use crate::groups::deletion::drop_inode;
+use crate::quota::charge::{Delta, add, charge_in};
 use crate::tree::node::{Dentry, Dir, Located, RecordLocation, get_record};
 use crate::tree::path_limits::ByKind;
 use crate::tree::walk::{Last, resolve_by_kind};
@@ -81,6 +82,11 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     let bytes = inode.content().map_or(0, |content| difference(0, content.len));
     adjust(txn, ctx, dir, inode.ino.0, -1, bytes, Touch::Entries)?;
     inode.nlink = inode.nlink.saturating_sub(1);
+    if inode.nlink == 0 {
+        let len = inode.content().map_or(0, |content| content.len);
+        let charge = charge_in(txn, dir, &inode)?;
+        add(txn, ctx, charge, Delta::one_file(len).taken())?;
+    }
     inode.ctime = ctx.now;
     let ino = inode.ino;
     if inode.nlink > 0 || inode.holders > 0 {

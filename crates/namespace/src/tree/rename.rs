@@ -4,6 +4,7 @@ use kv::{Read, Txn};
 use types::{Ino, NsPath};
 
 use crate::planted::{self, Bug};
+use crate::quota::charge::{Charge, Delta, move_usage};
 use crate::tree::link::LINK_VALUE;
 use crate::tree::node::{
     Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new,
@@ -98,7 +99,7 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
             Some(make_room(txn, ctx, &entry, &to, there, to_path)?)
         }
     };
-    move_entry(txn, ctx, (&from, &from_name), (&to.parent, &to.name), entry)?;
+    move_entry(txn, ctx, (&from, &from_name), (&to.parent, &to.name, to_path), entry)?;
     Ok(Renamed { ino, replaced })
 }
 
@@ -167,10 +168,23 @@ fn move_entry(
     txn: &mut dyn Txn,
     ctx: &Context,
     (from, from_name): (&Dir, &[u8]),
-    (to, to_name): (&Dir, &[u8]),
+    (to, to_name, to_path): (&Dir, &[u8], &NsPath),
     entry: Dentry,
 ) -> Result<(), NsError> {
     let ino = entry.ino();
+    if from.tree != to.tree && !planted::is(Bug::MovedUsageStays) {
+        let inode = match &entry {
+            Dentry::Record(inode) => Some(inode.clone()),
+            Dentry::Pointer(ino) => Some(get_record(txn, *ino)?),
+            // The root of a tree counts in its own.
+            Dentry::Directory(_) => None,
+        };
+        if let Some(inode) = inode {
+            let delta = Delta::one_file(inode.content().map_or(0, |content| content.len));
+            let charges = (Charge::new(from.tree, &inode), Charge::new(to.tree, &inode));
+            move_usage(txn, ctx, charges, delta, &|| to_path.to_string())?;
+        }
+    }
     txn.delete(&keys::dentry(from.ino, from_name));
     let bytes = match entry {
         Dentry::Record(mut inode) => {

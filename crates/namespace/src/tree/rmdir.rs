@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use kv::{Read, ScanOrder, Txn};
 use types::{Ino, NsPath};
 
+use crate::quota::charge::{Charge, Delta, add};
 use crate::tree::node::{Dentry, Dir, get_directory};
 use crate::tree::remove::permit_removal;
 use crate::tree::walk::{Last, resolve_existing};
@@ -58,6 +59,9 @@ pub(crate) fn drop_directory(
     let (inode, record) = get_directory(txn, dir.ino)?;
     if dir.tree != parent.tree {
         txn.delete(&keys::tree(record.tree));
+        crate::scan::delete_all(txn, &keys::quotas(record.tree))?;
+    } else {
+        add(txn, ctx, Charge::new(record.tree, &inode), Delta::one_file(0).taken())?;
     }
     txn.delete(&keys::dentry(parent.ino, name));
     txn.delete(&keys::inode(dir.ino));

@@ -3,6 +3,7 @@
 use kv::{Read, Txn};
 use types::{Ino, NsPath, PATH_MAX};
 
+use crate::quota::charge::{Charge, Delta, add_if_room};
 use crate::tree::new_access::access_of_symlink;
 use crate::tree::node::{locate_entry, new_inode, put_new};
 use crate::tree::walk::{Last, resolve, resolve_existing};
@@ -46,6 +47,8 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
     put_new(txn, ctx, at.parent.ino, &at.name, &inode);
     adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    let charge = Charge::new(at.parent.tree, &inode);
+    add_if_room(txn, ctx, charge, Delta::one_file(0), &|| path.to_string())?;
     Ok(ino)
 }
 

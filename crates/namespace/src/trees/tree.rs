@@ -4,6 +4,7 @@ use kv::{Read, Txn};
 use types::{Ino, NsPath, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
+use crate::quota::charge::{Charge, Delta, move_usage};
 use crate::tree::node::{Dentry, get_directory, put_directory};
 use crate::tree::rmdir::is_empty;
 use crate::tree::walk::{Last, resolve_existing};
@@ -73,6 +74,8 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     inode.ctime = ctx.now;
     inode.kind = Kind::Directory(record.clone());
     put_directory(txn, ctx, &inode, &record);
+    let charges = (Charge::new(parent.tree, &inode), Charge::new(tree, &inode));
+    move_usage(txn, ctx, charges, Delta::one_file(0), &|| path.to_string())?;
     TreeRecord { tree, root: dir.ino, made: ctx.now }.put(txn);
     Ok(tree)
 }

@@ -71,7 +71,7 @@ fn end_units(txn: &mut dyn Txn, ctx: &Context, writer: &WriterRecord) -> Result<
 
 fn end_unit(txn: &mut dyn Txn, by: crate::WriterKey, object: ObjectId) -> Result<(), NsError> {
     if let Some(unit) = WriterRecord::get(txn, by, object)? {
-        unit.delete(txn);
+        unit.delete(txn)?;
     }
     Ok(())
 }

@@ -34,6 +34,7 @@ pub(crate) fn begin_writer(
         sums_before: None,
         placement: request.placement.clone(),
         is_ending: false,
+        reservation: None,
     }
 }
 
@@ -53,6 +54,7 @@ pub(crate) fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedW
         dropped: Vec::new(),
         in_sync: writer.placement.in_sync.clone(),
         returns: false,
+        may_reach: writer.may_reach(len),
     }
 }
 

@@ -6,6 +6,7 @@ use types::{ErrorCode, Ino, ObjectId, UploadId};
 use crate::groups::deletion::{queue, release_object};
 use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
+use crate::quota::charge::{Delta, charge_in, charge_of, settle};
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
 use crate::tree::permission::may_create;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
@@ -59,19 +60,20 @@ pub enum CommitReply {
 /// See [`Commit`]. [`NsError::Stale`] if the writer was fenced or has ended; [`NsError::UploadKept`] if an upload
 /// cannot take effect.
 pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<CommitReply, NsError> {
-    let writer = current_writer(txn, &request.writer)?;
+    let mut writer = current_writer(txn, &request.writer)?;
     let request = &Commit { content: crate::groups::stripe::committed(txn, &writer, request.content)?, ..*request };
     let reply = match writer.kind {
         WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
-            Some((located, content)) => commit_visible(txn, ctx, request, &writer, located, content)?,
+            Some((located, content)) => commit_visible(txn, ctx, request, &mut writer, located, content)?,
             None => {
+                settle(txn, ctx, None, writer.reservation.take())?;
                 queue(txn, ctx, writer.placement.group, writer.object)?;
                 CommitReply::Unlinked
             }
         },
-        WriterKind::Upload(upload) => commit_upload(txn, ctx, request, &writer, upload)?,
+        WriterKind::Upload(upload) => commit_upload(txn, ctx, request, &mut writer, upload)?,
     };
-    writer.delete(txn);
+    writer.delete(txn)?;
     if request.completion == Completion::AtGraceEnd {
         writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }
@@ -82,7 +84,7 @@ fn commit_visible(
     txn: &mut dyn Txn,
     ctx: &Context,
     request: &Commit,
-    writer: &WriterRecord,
+    writer: &mut WriterRecord,
     mut located: Located,
     old: Content,
 ) -> Result<CommitReply, NsError> {
@@ -94,8 +96,25 @@ fn commit_visible(
         ..old
     };
     set_content(txn, ctx, request, &mut located, content, writer)?;
-    adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+    has_grown(txn, ctx, writer, &located, difference(content.len, old.len))?;
     Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
+}
+
+/// Counts the new length of a file, in place of what its open write has reserved.
+fn has_grown(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    writer: &mut WriterRecord,
+    located: &Located,
+    bytes: i64,
+) -> Result<(), NsError> {
+    if bytes == 0 && writer.reservation.is_none() {
+        return Ok(());
+    }
+    adjust_bytes(txn, ctx, located, bytes)?;
+    let delta = Delta { bytes, ..Delta::default() };
+    let charge = charge_of(txn, located)?;
+    settle(txn, ctx, charge.map(|charge| (charge, delta)), writer.reservation.take())
 }
 
 fn set_content(
@@ -120,7 +139,7 @@ fn commit_upload(
     txn: &mut dyn Txn,
     ctx: &Context,
     request: &Commit,
-    writer: &WriterRecord,
+    writer: &mut WriterRecord,
     id: UploadId,
 ) -> Result<CommitReply, NsError> {
     let missing = || NsError::Damaged {
@@ -139,7 +158,7 @@ fn commit_upload(
     };
     let place = match find_place(txn, ctx, &upload, request.completion)? {
         Ok(place) => place,
-        Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)),
+        Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)?),
     };
     // Deletes only the record: its attributes now belong to the file.
     txn.delete(&keys::upload(id));
@@ -148,7 +167,7 @@ fn commit_upload(
             let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
             set_content(txn, ctx, request, &mut located, content, writer)?;
-            adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+            has_grown(txn, ctx, writer, &located, difference(content.len, old.len))?;
             (located.inode.ino, replaced)
         }
         NamePosition::Free => {
@@ -162,6 +181,9 @@ fn commit_upload(
             object_of(ino, &content, writer.epoch).put(txn);
             let bytes = difference(content.len, 0);
             adjust(txn, ctx, upload.parent, ino.0, 1, bytes, Touch::Entries)?;
+            let charge = charge_in(txn, upload.parent, &inode)?;
+            let delta = Delta::one_file(content.len);
+            settle(txn, ctx, Some((charge, delta)), writer.reservation.take())?;
             (ino, None)
         }
     };
@@ -240,25 +262,28 @@ fn keep(
     txn: &mut dyn Txn,
     ctx: &Context,
     request: &Commit,
-    writer: &WriterRecord,
+    writer: &mut WriterRecord,
     mut upload: UploadRecord,
     refusal: &CommitRefused,
-) -> NsError {
+) -> Result<NsError, NsError> {
     upload.state = UploadState::Refused(refusal.code);
     upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
     upload.epoch = writer.epoch;
     upload.kept_len = request.content.len;
     upload.sums = request.content.sums;
+    if let Some(reservation) = writer.reservation.take() {
+        upload.take_reservation(txn, &reservation)?;
+    }
     upload.put(txn);
-    writer.delete(txn);
+    writer.delete(txn)?;
     writer.entomb(txn, WriterEnd::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
-    NsError::UploadKept {
+    Ok(NsError::UploadKept {
         path: upload.path.escape_ascii().to_string(),
         reason: refusal.why,
         code: refusal.code,
         upload: upload.upload,
         kept_secs: ctx.limits.upload_keep.as_secs(),
-    }
+    })
 }
 
 impl Operation for Commit {

@@ -44,7 +44,7 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
         }
         None => queue(txn, ctx, writer.placement.group, writer.object)?,
     }
-    writer.delete(txn);
+    writer.delete(txn)?;
     if request.completion == Completion::AtGraceEnd {
         writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }

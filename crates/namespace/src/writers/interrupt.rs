@@ -4,6 +4,7 @@ use kv::Txn;
 
 use crate::groups::deletion::queue;
 use crate::groups::objects::object_of;
+use crate::quota::charge::{Delta, charge_of, settle};
 use crate::tree::inode::{Content, FileState, Kind};
 use crate::trees::totals::{adjust_bytes, difference};
 use crate::writers::located::located_writing;
@@ -47,7 +48,8 @@ pub(crate) fn interrupt_writer(
     kept_len: u64,
 ) -> Result<InterruptReply, NsError> {
     let kept_len = crate::groups::stripe::kept(txn, writer, kept_len)?;
-    writer.delete(txn);
+    // What it has reserved goes to what stays of it.
+    WriterRecord { reservation: None, ..writer.clone() }.delete(txn)?;
     writer.entomb(txn, WriterEnd::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
     if let WriterKind::Upload(upload) = writer.kind {
         let missing = || NsError::Damaged {
@@ -57,6 +59,7 @@ pub(crate) fn interrupt_writer(
         let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
         // An empty upload cannot be resumed. And on a full disk, each failed overwrite would leave a record.
         if kept_len == 0 {
+            settle(txn, ctx, None, writer.reservation)?;
             upload.delete(txn)?;
             queue(txn, ctx, writer.placement.group, writer.object)?;
             return Ok(InterruptReply::Unlinked);
@@ -65,10 +68,14 @@ pub(crate) fn interrupt_writer(
         upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
         upload.epoch = writer.epoch;
         upload.kept_len = kept_len;
+        if let Some(reservation) = &writer.reservation {
+            upload.take_reservation(txn, reservation)?;
+        }
         upload.put(txn);
         return Ok(InterruptReply::UploadKept);
     }
     let Some((mut located, old)) = located_writing(txn, writer)? else {
+        settle(txn, ctx, None, writer.reservation)?;
         queue(txn, ctx, writer.placement.group, writer.object)?;
         return Ok(InterruptReply::Unlinked);
     };
@@ -83,7 +90,11 @@ pub(crate) fn interrupt_writer(
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, writer.epoch).put(txn);
-    adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+    let bytes = difference(content.len, old.len);
+    adjust_bytes(txn, ctx, &located, bytes)?;
+    let delta = Delta { bytes, ..Delta::default() };
+    let charge = charge_of(txn, &located)?;
+    settle(txn, ctx, charge.map(|charge| (charge, delta)), writer.reservation)?;
     Ok(InterruptReply::Marked)
 }
 

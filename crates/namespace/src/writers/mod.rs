@@ -16,6 +16,7 @@ pub(crate) mod open_write;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod request;
+pub(crate) mod reserving;
 pub(crate) mod returning;
 pub(crate) mod scan;
 pub(crate) mod session;

@@ -5,6 +5,8 @@ use types::{Ino, NsPath, ObjectId, Policy, UploadId};
 
 use crate::groups::deletion::release_object;
 use crate::planted::{self, Bug};
+use crate::quota::charge::{Charge, Delta, charge_of};
+use crate::quota::reserve::{Wanted, reserve_for_open};
 use crate::tree::mkdir::resolve_making;
 use crate::tree::new_access::access_of_file;
 use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
@@ -165,6 +167,10 @@ fn new_file(
     put_new(txn, ctx, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     let mut writer = begin_writer(ctx, request, key, WriterKind::New, ino, object);
+    let wanted = Wanted { announced: request.expected_len, is_new: true, ..Wanted::default() };
+    let made = (&wanted, Delta::one_file(0), None);
+    let charge = Charge::new(parent.tree, &inode);
+    writer.reservation = reserve_for_open(txn, ctx, charge, made, &|| request.path.to_string())?;
     if request.path.as_bytes().ends_with(name) {
         writer.parent = parent.ino;
     }
@@ -198,12 +204,24 @@ fn new_upload(
         Some((ino, _)) => ino,
         None => ctx.ids.next_ino()?,
     };
+    // Whom the file will count for.
+    let charged = target.access.as_ref().map(|access| (access.owner, access.group));
     let access = match target.access {
         // If the file is gone at the close, it is made again as the writer's own.
         Some(access) if access.owner != ctx.actor.principal => Access { mode: access.mode & !0o6000, ..access },
         Some(access) => access,
         None => access_of_file(txn, &ctx.actor, target.parent, request.mode)?,
     };
+    let wanted = Wanted {
+        announced: request.expected_len,
+        files: u64::from(target.replaces.is_none()),
+        is_new: true,
+        ..Wanted::default()
+    };
+    let (owner, group) = charged.unwrap_or((access.owner, access.group));
+    let charge = Charge { tree: target.parent.tree, owner, group };
+    let made = (&wanted, Delta::default(), None);
+    let reservation = reserve_for_open(txn, ctx, charge, made, &|| request.path.to_string())?;
     UploadRecord {
         upload,
         object,
@@ -227,9 +245,11 @@ fn new_upload(
         sums: None,
         attributes: None,
         placed: request.placement.group,
+        reservation: None,
     }
     .put(txn);
-    let writer = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, object);
+    let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, object);
+    let writer = WriterRecord { reservation, ..begun };
     writer.put(txn);
     make_units(txn, ctx, request, &writer, access)?;
     Ok(opened(&writer, OpenKind::Upload(upload), 0))
@@ -246,7 +266,9 @@ fn restart(
 ) -> Result<OpenedWrite, NsError> {
     let object = ctx.ids.next_object()?;
     if matches!(old.state, FileState::Open(_)) {
-        txn.delete(&keys::writer(key, old.object));
+        if let Some(before) = WriterRecord::get(txn, key, old.object)? {
+            before.delete(txn)?;
+        }
         crate::groups::deletion::queue(txn, ctx, old.group, old.object)?;
     } else {
         release_object(txn, ctx, &old)?;
@@ -256,8 +278,14 @@ fn restart(
     located.inode.mtime = ctx.now;
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
-    adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
-    let writer = begin_writer(ctx, request, key, WriterKind::New, located.inode.ino, object);
+    let shorter = difference(0, old.len);
+    adjust_bytes(txn, ctx, &located, shorter)?;
+    let mut writer = begin_writer(ctx, request, key, WriterKind::New, located.inode.ino, object);
+    if let Some(charge) = charge_of(txn, &located)? {
+        let wanted = Wanted { announced: request.expected_len, is_new: false, ..Wanted::default() };
+        let made = Delta { bytes: shorter, ..Delta::default() };
+        writer.reservation = reserve_for_open(txn, ctx, charge, (&wanted, made, None), &|| request.path.to_string())?;
+    }
     writer.put(txn);
     make_units(txn, ctx, request, &writer, located.inode.access)?;
     Ok(OpenedWrite { dropped: vec![old.object], ..opened(&writer, OpenKind::New, 0) })
@@ -272,7 +300,7 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
             crate::writers::uploads::permit_own(ctx, &record)?;
             record.delete(txn)?;
         }
-        writer.delete(txn);
+        writer.delete(txn)?;
         crate::groups::deletion::queue(txn, ctx, writer.placement.group, writer.object)?;
         dropped.push(writer.object);
     }

@@ -8,6 +8,7 @@ use types::{
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u64};
 use crate::planted::{self, Bug};
+use crate::quota::charge::{Reservation, release};
 use crate::{NsError, Read, Sums, WriterKey, WriterToken, keys};
 
 /// The kind of an open write.
@@ -55,6 +56,8 @@ pub struct WriterRecord {
     /// In a cluster: the client has gone, and the replicas are being ended without it. They keep only the bytes up to the first gap, so the client
     /// cannot return any more.
     pub is_ending: bool,
+    /// What it has reserved from quotas.
+    pub reservation: Option<Reservation>,
 }
 
 impl WriterRecord {
@@ -68,6 +71,14 @@ impl WriterRecord {
     #[must_use]
     pub fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
         self.client == *client && path.is_of_file(&self.path)
+    }
+
+    /// The length that it may reach before it must reserve more ([`crate::Reserve`]). `base` is the file's committed length. `None`: any length.
+    #[must_use]
+    pub fn may_reach(&self, base: u64) -> Option<u64> {
+        let bytes = self.reservation?.bytes?;
+        // Of an upload, all bytes are reserved.
+        Some(if matches!(self.kind, WriterKind::Upload(_)) { bytes } else { base.saturating_add(bytes) })
     }
 
     /// The replica on a single store.
@@ -134,6 +145,9 @@ const TAG_PLACEMENT: u8 = 0x80;
 /// A reader that does not know it could let the client go on.
 const TAG_ENDING: u8 = 0x81;
 
+/// A reader that does not know it would leave the reservation behind.
+const TAG_RESERVATION: u8 = 0x82;
+
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(128 + self.path.len());
@@ -164,6 +178,9 @@ impl WriterRecord {
         if self.is_ending {
             out.tag(TAG_ENDING, &[]);
         }
+        if let Some(reservation) = &self.reservation {
+            out.tag(TAG_RESERVATION, &reservation.encode());
+        }
         out.0
     }
 
@@ -185,11 +202,12 @@ impl WriterRecord {
         let client = from.client()?;
         let path = from.path()?.to_vec();
         let (mut expected_len, mut sums_before, mut placement) = (None, None, Placement::single_node());
-        let mut is_ending = false;
+        let (mut is_ending, mut reservation) = (false, None);
         from.tags(|tag, field| match tag {
             TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
             TAG_SUMS_BEFORE => field_sums(field).map(|sums| sums_before = Some(sums)).map(|()| true),
             TAG_PLACEMENT => decode_placement(field).map(|placed| placement = placed).map(|()| true),
+            TAG_RESERVATION => Reservation::decode(field).map(|found| reservation = Some(found)).map(|()| true),
             TAG_ENDING if field.is_empty() => {
                 is_ending = true;
                 Ok(true)
@@ -212,6 +230,7 @@ impl WriterRecord {
             sums_before,
             placement,
             is_ending,
+            reservation,
         })
     }
 
@@ -238,8 +257,10 @@ impl WriterRecord {
         txn.put(&keys::writer(self.key, self.object), &self.encode());
     }
 
-    pub(crate) fn delete(&self, txn: &mut dyn Txn) {
+    /// Deletes the record, and ends what it has reserved.
+    pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
         txn.delete(&keys::writer(self.key, self.object));
+        self.reservation.map_or(Ok(()), |reservation| release(txn, &reservation))
     }
 
     /// Remembers that this writer ended in a way that its client may not know.

@@ -12,6 +12,7 @@ use crate::tree::walk::{Last, Resolved, resolve};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
 use crate::writers::record::named_open_write;
+use crate::writers::reserving::{reserve_for_update, reserve_for_upload};
 use crate::writers::returning::{makes, permit_return, permit_upload};
 use crate::writers::sharing::{note_away, note_back};
 use crate::writers::uploads::permit_own;
@@ -407,9 +408,15 @@ pub(crate) fn begin_update(
     let (object, len) = (content.object, content.len);
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
+    let reservation = reserve_for_update(txn, ctx, request, &located)?;
     located.store(txn, ctx);
-    let mut writer =
-        WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
+    let mut writer = WriterRecord {
+        epoch,
+        sums_before,
+        placement,
+        reservation,
+        ..begin_writer(ctx, request, key, kind, ino, object)
+    };
     // All units may be whole although the file is not: its writer found other bytes than it had sent. So only a client that closes it, or an announced
     // length, completes it.
     if writer.placement.group == GroupId::STRIPED {
@@ -455,7 +462,9 @@ fn resume_upload(
     };
     let placement = take_part(txn, request, record.placed, record.object)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
-    let writer = WriterRecord { epoch: ctx.next_epoch(record.epoch), placement, ..begun };
+    let reservation = reserve_for_upload(txn, ctx, request, &mut record)?;
+    let epoch = ctx.next_epoch(record.epoch);
+    let writer = WriterRecord { epoch, placement, reservation, ..begun };
     record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.may_create = match get_inode_value(txn, record.parent)? {

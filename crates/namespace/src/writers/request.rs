@@ -175,4 +175,6 @@ pub struct OpenedWrite {
     pub in_sync: Vec<InSyncReplica>,
     /// The client returns to an open write that was there before. So the store must not have ended it.
     pub returns: bool,
+    /// The length that it may reach before more must be reserved ([`crate::Reserve`]). `None`: any length.
+    pub may_reach: Option<u64>,
 }

@@ -4,6 +4,7 @@ use kv::Txn;
 use types::{ClientIdentity, ErrorCode, GroupId, Ino, ObjectId, PrincipalId, Timestamp, UploadId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
+use crate::quota::charge::{Reservation, change_reservation, release};
 use crate::tree::acl::ExtendedAcl;
 use crate::tree::acl_codec;
 use crate::tree::node::{decode_sums, encode_sums};
@@ -69,6 +70,8 @@ pub struct UploadRecord {
     pub attributes: Option<HiddenAttributes>,
     /// The group of stores that holds the object.
     pub placed: GroupId,
+    /// What it has reserved from quotas, once it has no writer.
+    pub reservation: Option<Reservation>,
 }
 
 /// Attributes of a file that is not visible yet.
@@ -95,6 +98,9 @@ const TAG_ACL: u8 = 0x82;
 
 /// A reader that does not know it would let the writer create the file.
 const TAG_NOT_CREATE: u8 = 0x83;
+
+/// A reader that does not know it would leave the reservation behind.
+const TAG_RESERVATION: u8 = 0x84;
 
 /// Codes of a refused upload. They are part of the format.
 const REFUSALS: [(u8, ErrorCode); 5] = [
@@ -155,6 +161,9 @@ impl UploadRecord {
         if !self.may_create {
             out.tag(TAG_NOT_CREATE, &[]);
         }
+        if let Some(reservation) = &self.reservation {
+            out.tag(TAG_RESERVATION, &reservation.encode());
+        }
         out.0
     }
 
@@ -187,7 +196,7 @@ impl UploadRecord {
         let mut replaces_content = None;
         let mut attributes = None;
         let mut placed = GroupId::DEFAULT;
-        let (mut extended, mut may_create) = (None, true);
+        let (mut extended, mut may_create, mut reservation) = (None, true, None);
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
@@ -209,6 +218,10 @@ impl UploadRecord {
             }
             TAG_ACL => {
                 extended = Some(acl_codec::extended(field)?);
+                Ok(true)
+            }
+            TAG_RESERVATION => {
+                reservation = Some(Reservation::decode(field)?);
                 Ok(true)
             }
             TAG_NOT_CREATE if field.is_empty() => {
@@ -240,6 +253,7 @@ impl UploadRecord {
             sums,
             attributes,
             placed,
+            reservation,
         })
     }
 
@@ -257,9 +271,19 @@ impl UploadRecord {
         txn.put(&keys::upload(self.upload), &self.encode());
     }
 
-    /// Deletes the record and its attributes for good.
+    /// Takes over what its writer has reserved, as far as bytes are kept. Call it when these are known.
+    pub(crate) fn take_reservation(&mut self, txn: &mut dyn Txn, of: &Reservation) -> Result<(), NsError> {
+        let kept = Reservation { bytes: of.bytes.map(|_| self.kept_len), ..*of };
+        self.reservation = Some(kept);
+        change_reservation(txn, of, Some(&kept))
+    }
+
+    /// Deletes the record and its attributes for good, and ends what it has reserved.
     pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
         txn.delete(&keys::upload(self.upload));
+        if let Some(reservation) = &self.reservation {
+            release(txn, reservation)?;
+        }
         self.attributes.map_or(Ok(()), |attributes| crate::scan::delete_all(txn, &keys::xattr(attributes.at, b"")))
     }
 }

@@ -75,7 +75,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
     if upload.state == UploadState::BeingWritten
         && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.object)?
     {
-        writer.delete(txn);
+        writer.delete(txn)?;
         writer.entomb(txn, WriterEnd::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     upload.delete(txn)?;

@@ -56,6 +56,8 @@ pub struct World {
     pub policies: u64,
     /// ACLs changed.
     pub acls: u64,
+    /// Quotas set.
+    pub quotas: u64,
     /// Users and groups renamed.
     pub renamed_principals: u64,
     /// What actors with limits did, and what was refused to them.
@@ -70,6 +72,7 @@ pub fn test_config() -> NamespaceConfig {
     config.limits.xattrs_max = 3;
     config.limits.total_shards = 3;
     config.limits.request_window = 4;
+    config.limits.reserve_step = super::quota::STEP;
     config
 }
 
@@ -109,6 +112,7 @@ impl World {
             lost_answers: 0,
             policies: 0,
             acls: 0,
+            quotas: 0,
             renamed_principals: 0,
             limited: (0, 0),
             log: Vec::new(),
@@ -180,7 +184,10 @@ impl World {
                 }
             };
             // Who repeats an open returns to what it has opened.
-            let shown = |reply: &O::Reply| format!("{reply:?}").replace("returns: false", "returns: true");
+            let shown = |reply: &O::Reply| {
+                let text = format!("{reply:?}").replace("returns: false", "returns: true");
+                text.split("may_reach").next().unwrap_or_default().to_owned()
+            };
             let first = answer.as_ref().map(shown).map_err(NsError::code);
             let second = again.as_ref().map(shown).map_err(NsError::code);
             if first != second {
@@ -309,6 +316,9 @@ impl World {
         }
         if self.rng.random_ratio(1, 16) {
             return self.change_principals();
+        }
+        if self.rng.random_ratio(1, 16) {
+            return self.change_quotas();
         }
         let kind = self.rng.random_range(0..100);
         let before = self.log.len();
@@ -520,6 +530,10 @@ impl World {
         };
         same("kind", kind, model.kind)?;
         same("len", real.len, model.len)?;
+        // The answer to a repeated request does not say how far it may go.
+        if real.may_reach != Some(0) {
+            same("may reach", real.may_reach, self.model.may_reach(model.handle.object))?;
+        }
         same("epoch", real.writer.epoch, model.handle.epoch)?;
         let real_dropped: BTreeSet<u64> = real.dropped.iter().map(|object| object.0 | OBJECT).collect();
         let known = |object: &u64| self.pairs.real(*object | OBJECT);
@@ -609,7 +623,7 @@ impl World {
         Ok(())
     }
 
-    fn any_handle(&mut self) -> Option<Both> {
+    pub(super) fn any_handle(&mut self) -> Option<Both> {
         if self.handles.is_empty() {
             return None;
         }

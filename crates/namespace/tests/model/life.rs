@@ -6,6 +6,7 @@ use namespace::PathOperation as Op;
 use types::{ClientIdentity, ErrorCode};
 
 use super::limits::{MAKES, split_path};
+use super::quota::{Charge, Wants};
 use super::{Doing, Ended, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,9 +140,12 @@ impl Model {
             self.may(user, at.dir, 1).map_err(no)?;
             if open.posc {
                 let access = self.access_of_new(user, at.dir, open.mode);
-                return Ok(self.start_upload(user, who, open, at.dir, at.name, None, access, dropped));
+                let charge = (self.tree(at.dir), access.0, access.1);
+                return self.start_upload(user, who, open, at.dir, at.name, None, access, dropped, charge).map_err(no);
             }
             let object = self.fresh();
+            let wants = Wants { announced: open.expected, files_now: 1, is_new: true, ..Wants::default() };
+            self.reserve(object, self.charge_of_new(user, at.dir), wants).map_err(no)?;
             let file = File { object, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
             let ino = self.new_node(user, at.dir, open.mode, Kind::File(file));
             self.entries_mut(at.dir).insert(at.name, ino);
@@ -166,6 +170,11 @@ impl Model {
             self.writers.remove(&file.object);
             self.queue.insert(file.object);
             let object = self.fresh();
+            if let Some((dir, _)) = self.names_of(ino).first() {
+                let charge = (self.tree(*dir), self.node(ino).owner, self.node(ino).group);
+                let wants = Wants { announced: open.expected, ..Wants::default() };
+                self.reserve(object, charge, wants).map_err(no)?;
+            }
             let now = self.now;
             let node = self.node_mut(ino);
             (node.mtime, node.ctime) = (now, now);
@@ -188,7 +197,8 @@ impl Model {
         // If the file is gone at the close, the new one is the writer's.
         let mode = if node.owner == user.id { node.mode } else { node.mode & !0o6000 };
         let access = (user.id, node.group, mode, node.further.clone());
-        Ok(self.start_upload(user, who, open, at.dir, at.name, Some(ino), access, dropped))
+        let charge = (self.tree(at.dir), node.owner, node.group);
+        self.start_upload(user, who, open, at.dir, at.name, Some(ino), access, dropped, charge).map_err(no)
     }
 
     fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> NewAccess {
@@ -218,8 +228,12 @@ impl Model {
         replaces: Option<u64>,
         (owner, group, mode, further): NewAccess,
         dropped: Vec<u64>,
-    ) -> OpenReply {
+        charge: Charge,
+    ) -> Res<OpenReply> {
         let object = self.fresh();
+        let files_later = u64::from(replaces.is_none());
+        let wants = Wants { announced: open.expected, files_later, is_new: true, ..Wants::default() };
+        self.reserve(object, charge, wants)?;
         let ino = replaces.unwrap_or_else(|| self.fresh());
         let handle = self.start(who, object, 1, Doing::Upload, ino, open);
         let replaces_content = replaces.and_then(|ino| self.file(ino)).map(|file| (file.object, file.generation));
@@ -244,7 +258,7 @@ impl Model {
             attributes_at: None,
         };
         self.uploads.insert(object, upload);
-        OpenReply { handle, ino: Some(ino), kind: Opened::Upload, len: 0, dropped }
+        Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Upload, len: 0, dropped })
     }
 
     fn open_update(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
@@ -297,6 +311,12 @@ impl Model {
             State::Interrupted(_) => (Doing::New, Opened::Resumed, State::Open(who)),
             State::Complete => (Doing::Update, Opened::Update, State::Updating(who)),
         };
+        if let Some((dir, _)) = self.names_of(ino).first() {
+            let charge = (self.tree(*dir), self.node(ino).owner, self.node(ino).group);
+            self.quotas.held.remove(&file.object);
+            let wants = Wants { base: file.len, announced: open.expected, ..Wants::default() };
+            self.reserve(file.object, charge, wants)?;
+        }
         if resume {
             self.ended.remove(&who);
         }
@@ -414,6 +434,13 @@ impl Model {
             self.fence_ended(upload.who, object);
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
+        let has_held = self.quotas.held.contains_key(&object);
+        if self.nodes.contains_key(&upload.parent) || has_held {
+            let tree = if self.nodes.contains_key(&upload.parent) { self.tree(upload.parent) } else { 0 };
+            let files_later = u64::from(upload.replaces.is_none());
+            let wants = Wants { announced: open.expected, kept: upload.kept, files_later, ..Wants::default() };
+            self.reserve(object, (tree, upload.owner, upload.group), wants)?;
+        }
         let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
         let may_create = self.nodes.contains_key(&upload.parent)
             && self.may_create(user, upload.parent)
@@ -463,7 +490,7 @@ impl Model {
         self.begin_update(user, &open, who, ino, false).map(Some)
     }
 
-    fn current(&self, handle: &Handle) -> Res<Writer> {
+    pub(super) fn current(&self, handle: &Handle) -> Res<Writer> {
         let found = self.writers.get(&handle.object).filter(|w| w.who == handle.who && w.epoch == handle.epoch);
         found.cloned().ok_or(ErrorCode::Stale)
     }
@@ -502,6 +529,7 @@ impl Model {
                     upload.deadline = Some(now + KEEP);
                     upload.kept = len;
                     upload.epoch = writer.epoch;
+                    self.keeps(handle.object, len);
                     self.entomb(&writer);
                     return Err(code);
                 }
@@ -656,6 +684,7 @@ impl Model {
             upload.deadline = Some(now + KEEP);
             upload.kept = kept;
             upload.epoch = writer.epoch;
+            self.keeps(object, kept);
             return;
         }
         if self.file(writer.ino).is_none_or(|file| file.object != object) {

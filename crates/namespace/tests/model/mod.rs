@@ -16,6 +16,7 @@ pub mod life;
 pub mod limits;
 pub mod names;
 pub mod principals;
+pub mod quota;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -154,6 +155,7 @@ pub struct Model {
     pub next: u64,
     pub now: i64,
     pub principals: principals::Principals,
+    pub quotas: quota::Quotas,
 }
 
 pub const ROOT: u64 = 1;
@@ -201,6 +203,7 @@ impl Model {
             next: 100,
             now,
             principals: principals::Principals::default(),
+            quotas: quota::Quotas::default(),
         }
     }
 

@@ -42,6 +42,7 @@ impl Model {
         }
         self.may(who, dir, 2)?;
         self.may(who, dir, 1)?;
+        self.room_for_one(self.charge_of_new(who, dir))?;
         let tree = self.tree(dir);
         let ino = self.new_node(who, dir, mode, Kind::Dir { entries: Default::default(), parent: dir, tree });
         self.entries_mut(dir).insert(name, ino);
@@ -78,6 +79,7 @@ impl Model {
         }
         self.entries_mut(at.dir).remove(&at.name);
         self.nodes.remove(&ino);
+        self.quotas.limits.retain(|(tree, _), _| *tree != ino);
         Ok(ino)
     }
 
@@ -117,6 +119,7 @@ impl Model {
         if !same_tree && (moves_dir || self.names_of(ino).len() > 1) {
             return Err(ErrorCode::CrossTree);
         }
+        let before = self.clone();
         let mut replaced = None;
         if dst.there.is_none() {
             self.permits_at(who, &[free], to, &dst)?;
@@ -141,10 +144,22 @@ impl Model {
                 }
                 self.entries_mut(dst.dir).remove(&dst.name);
                 self.nodes.remove(&there);
+                self.quotas.limits.retain(|(tree, _), _| *tree != there);
             } else {
                 self.unlink(dst.dir, &dst.name);
             }
             replaced = Some(there);
+        }
+        if !same_tree {
+            let node = self.node(ino);
+            let charge = |dir| (self.tree(dir), node.owner, node.group);
+            let bytes = self.file(ino).map_or(0, |file| file.len);
+            if let Err(full) = self.room_for_move(charge(src.dir), charge(dst.dir), bytes) {
+                let next = self.next;
+                *self = before;
+                self.next = next;
+                return Err(full);
+            }
         }
         self.entries_mut(src.dir).remove(&src.name);
         self.entries_mut(dst.dir).insert(dst.name, ino);
@@ -189,6 +204,7 @@ impl Model {
             return Err(ErrorCode::Exists);
         }
         self.may(who, at.dir, 2)?;
+        self.room_for_one(self.charge_of_new(who, at.dir))?;
         let ino = self.new_node(who, at.dir, 0o777, Kind::Link(target.to_vec()));
         self.entries_mut(at.dir).insert(at.name, ino);
         Ok(ino)
@@ -210,13 +226,21 @@ impl Model {
         self.owns(who, ino)?;
         let now = self.now;
         let admin = who.id == 0;
-        let node = self.node_mut(ino);
+        let node = self.node(ino);
         if owner.is_some_and(|owner| owner != node.owner) && !admin {
             return Err(ErrorCode::Denied);
         }
         if group.is_some_and(|group| group != node.group && !who.groups.contains(&group)) && !admin {
             return Err(ErrorCode::Denied);
         }
+        let tree = match &node.kind {
+            Kind::Dir { tree, .. } => *tree,
+            _ => self.tree(self.names_of(ino)[0].0),
+        };
+        let to = (tree, owner.unwrap_or(node.owner), group.unwrap_or(node.group));
+        let bytes = self.file(ino).map_or(0, |file| file.len);
+        self.room_for_move((tree, node.owner, node.group), to, bytes)?;
+        let node = self.node_mut(ino);
         node.owner = owner.unwrap_or(node.owner);
         node.group = group.unwrap_or(node.group);
         if (owner.is_some() || group.is_some()) && !matches!(node.kind, Kind::Dir { .. }) {

@@ -51,6 +51,8 @@ pub struct View {
     pub principals: Vec<(PrincipalKind, String, u32)>,
     /// Numbers in a fixed order, for pairing.
     pub numbers: Vec<u64>,
+    /// Usage and limits, by the path of the tree.
+    pub quotas: BTreeMap<(Vec<u8>, super::quota::Of), ([u64; 4], (Option<u64>, Option<u64>))>,
 }
 
 fn show(client: &types::ClientIdentity) -> String {
@@ -188,6 +190,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
     }
     view.queue = namespace::due_deletions(read, None, 100_000).unwrap().len();
     view.principals = super::principals::listed(read, page);
+    view.quotas = super::quota::real_quotas(read, page);
     view
 }
 
@@ -240,11 +243,14 @@ impl Model {
 
     /// The visible state of the model.
     pub fn view(&self) -> View {
-        let mut view = View::default();
+        let (mut view, mut trees) = (View::default(), BTreeMap::new());
         let mut stack = vec![(Vec::new(), ROOT)];
         while let Some((path, ino)) = stack.pop() {
             let shown: Vec<u8> = if path.is_empty() { b"/".to_vec() } else { path.clone() };
             let seen = self.seen(ino, &mut view.numbers);
+            if ino == ROOT || matches!(self.node(ino).kind, Kind::Dir { tree, .. } if tree == ino) {
+                trees.insert(ino, shown.clone());
+            }
             view.names.insert(shown, seen);
             if let Kind::Dir { entries, .. } = &self.node(ino).kind {
                 stack.extend(entries.iter().map(|(name, child)| ([path.as_slice(), b"/", name].concat(), *child)));
@@ -282,6 +288,7 @@ impl Model {
         }
         view.queue = self.queue.len();
         view.principals = self.principals.listed();
+        view.quotas = self.quotas_by_path(&trees);
         view
     }
 }
@@ -326,6 +333,7 @@ pub fn compare(real: &View, model: &View, pairs: &mut Pairs) -> Result<(), Strin
         }
     }
     super::harness::same("principals", &real.principals, &model.principals)?;
+    super::harness::same("quotas", &real.quotas, &model.quotas)?;
     if real.queue != model.queue {
         return Err(format!("deletion queue: {} real, {} in the model", real.queue, model.queue));
     }

@@ -82,6 +82,7 @@ fn name_of_disks(message: &FromDisk) -> String {
             OpenWriteAction::Close(_) => "open-write-close",
             OpenWriteAction::Discard => "open-write-discard",
             OpenWriteAction::Leave(_) => "open-write-leave",
+            OpenWriteAction::Reserve(_) => "open-write-reserve",
         },
         FromDisk::Claimed { found: ClaimResult::Ending, .. } => "claimed-ending",
         FromDisk::Claimed { found: ClaimResult::Stays(_), .. } => "claimed-stays",
@@ -125,7 +126,7 @@ fn name_of_managers(message: &FromManager) -> String {
             Ok(AttributeResult::Done) => "attribute-done",
             Err(_) => "attribute-refused",
         },
-        FromManager::OpenWrite(OpenWriteAnswer { result: Ok(()), .. }) => "open-write-done",
+        FromManager::OpenWrite(OpenWriteAnswer { result: Ok(_), .. }) => "open-write-done",
         FromManager::OpenWrite(_) => "open-write-refused",
         FromManager::Claim(_) => "claim",
         FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
@@ -258,6 +259,7 @@ fn from_disks() -> Vec<FromDisk> {
         of_write(OpenWriteAction::Close(RequestNumber { session: SESSION, number: 7 })),
         of_write(OpenWriteAction::Discard),
         of_write(OpenWriteAction::Leave(RequestNumber { session: SESSION, number: 7 })),
+        of_write(OpenWriteAction::Reserve(8)),
         FromDisk::Claimed { number: 9, found: ClaimResult::Ending },
         FromDisk::Claimed { number: 9, found: ClaimResult::Stays("it is being written".to_owned()) },
         FromDisk::Claimed { number: 9, found: ClaimResult::Unknown },
@@ -327,7 +329,8 @@ fn from_managers() -> Vec<FromManager> {
         attribute(Ok(AttributeResult::Value(b"b".to_vec()))),
         attribute(Ok(AttributeResult::Done)),
         attribute(Err(ErrorCode::NoAttribute)),
-        FromManager::OpenWrite(OpenWriteAnswer { number: 9, result: Ok(()) }),
+        FromManager::OpenWrite(OpenWriteAnswer { number: 9, result: Ok(None) }),
+        FromManager::OpenWrite(OpenWriteAnswer { number: 9, result: Ok(Some(10)) }),
         FromManager::OpenWrite(OpenWriteAnswer {
             number: 9,
             result: Err(RequestError { code: ErrorCode::Stale, text: "old".into() }),
@@ -392,7 +395,8 @@ fn layouts() -> Vec<Layout> {
         striped(StripedRights::Read { len: 4096, is_partial: false }),
         striped(StripedRights::Follow),
     ];
-    all.map(|to| Layout { to, shard: ReplicaIndex(0), ino: Ino(99), mode: 0o644, mtime: WALL }).into()
+    all.map(|to| Layout { to, shard: ReplicaIndex(0), ino: Ino(99), mode: 0o644, mtime: WALL, may_reach: Some(10) })
+        .into()
 }
 
 fn hex(bytes: &[u8]) -> String {

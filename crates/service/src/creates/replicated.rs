@@ -82,7 +82,7 @@ impl<A: Answer<()>> Creates<A> {
         let ReplicatedCreate { path, grant, mtime, data, answer } = create;
         let node = &self.node;
         let doing = format!("make {path}");
-        let (len, principal) = (data.len() as u64, grant.principal());
+        let (len, principal, may_reach) = (data.len() as u64, grant.principal(), grant.may_reach());
         let replicated = match grant.attach(path.as_bytes(), Some(len)) {
             Ok(replicated) => replicated,
             Err(error) => {
@@ -100,6 +100,7 @@ impl<A: Answer<()>> Creates<A> {
             opened: wall_clock(),
             // The batch has reserved the memory for all of its files.
             room: None,
+            may_reach: node.growth.from(may_reach),
         };
         let write_target = Some(WriteTarget::Replicated(Arc::clone(&replicated)));
         let state = LeaseState { owner: Some(self.owner), token: replicated.writer(), writer: write_target };
@@ -120,9 +121,10 @@ impl<A: Answer<()>> Creates<A> {
             writers.attach(object, self.owner, Arc::clone(&lease));
             writers.begin_close(object, self.owner);
         }
-        let (writing, doubt) = match replicated.write_whole(&self.behind[data]) {
-            Ok(writing) => (writing, None),
-            Err(error) => (None, Some(self.elsewhere(&doing, &error))),
+        let (writing, doubt) = match lease.reserve(len).map(|()| replicated.write_whole(&self.behind[data])) {
+            Ok(Ok(writing)) => (writing, None),
+            Ok(Err(error)) => (None, Some(self.elsewhere(&doing, &error))),
+            Err(error) => (None, Some(error)),
         };
         drop(replicated);
         node.endings.close(&lease, doubt, None, answer);

@@ -38,6 +38,8 @@ struct AtDisk {
     mode: u16,
     with_stat: bool,
     expected_len: Option<u64>,
+    /// The length that its open write may reach before it must reserve more. `None`: any length.
+    may_reach: Option<u64>,
     mtime: Option<Timestamp>,
     /// Stale replicas that the client has met on other servers.
     absent_replicas: Vec<AbsentReplica>,
@@ -88,7 +90,7 @@ impl Service {
         {
             return answer.give(Err(error));
         }
-        let mut opening = self.at_disk(session, caller, &open);
+        let mut opening = AtDisk { may_reach: verified.may_reach(), ..self.at_disk(session, caller, &open) };
         match open.copy.clone() {
             Part::Source { key, dst } if !verified.is_to_write() => {
                 let origin = origin_of(caller);
@@ -151,6 +153,7 @@ impl Service {
             mode: mode_or_usual(open.mode),
             with_stat: open.with_stat,
             expected_len: open.hints.announced,
+            may_reach: None,
             mtime: open.mtime,
             absent_replicas: open.hints.absent_replicas.clone(),
             follows: self.follows(open),
@@ -213,6 +216,7 @@ impl Service {
             mode: 0,
             with_stat: false,
             expected_len: None,
+            may_reach: None,
             mtime: None,
             absent_replicas: Vec::new(),
             follows: false,
@@ -455,6 +459,7 @@ impl AtDisk {
         if let Some(entered) = before {
             let lease = &entered.lease;
             if lease.token() == writer {
+                lease.learn_reach(self.may_reach);
                 let handed =
                     lease.hand_over(entered.key, writer, || writes.is_in(&entered), || Ok(write_target.clone()));
                 let refused = match handed {
@@ -466,7 +471,10 @@ impl AtDisk {
                 return Err(refused);
             }
             match lease.go_on_with(entered.key, writer, &write_target) {
-                GoesOn::Yes => return Ok(entered),
+                GoesOn::Yes => {
+                    lease.learn_reach(self.may_reach);
+                    return Ok(entered);
+                }
                 GoesOn::HasLater => {
                     writes.take_back(&entered, Instant::now());
                     return Err(Error::fenced(&self.path));
@@ -490,6 +498,7 @@ impl AtDisk {
             boot: self.service.settings.config.boot,
             opened: wall_clock(),
             room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
+            may_reach: self.service.growth.from(self.may_reach),
         };
         let key = who.session;
         let joined = sharers.join(who);

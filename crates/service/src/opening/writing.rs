@@ -278,6 +278,7 @@ impl<A: Answer<Opened>> Opening<A> {
             boot: self.service.settings.config.boot,
             opened: wall_clock(),
             room: Some(room),
+            may_reach: self.service.growth.from(opened.may_reach),
         };
         let owner = writer.is_some().then(|| self.owner());
         let lease = Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer });
@@ -295,6 +296,7 @@ impl<A: Answer<Opened>> Opening<A> {
     /// Takes the file over or joins it, on a worker: waits for the writes of handles that were taken away, and opens the store's writer.
     fn take_over(self, opened: &OpenedWrite, entered: Entered, answer: A) {
         let lease = &entered.lease;
+        lease.learn_reach(opened.may_reach);
         let still = || self.service.writes.is_in(&entered);
         let open = || {
             let store = self.service.stores.of_replica(opened.replica)?;

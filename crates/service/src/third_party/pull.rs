@@ -217,6 +217,10 @@ impl PullSink for Sink<'_> {
         if self.job.is_cancelled() {
             return Err("it was stopped".to_owned());
         }
+        self.access.reserve(offset.saturating_add(data.len() as u64)).map_err(|error| {
+            self.refused = (error.code() == ErrorCode::Quota).then_some(ErrorCode::Quota);
+            error.text().to_owned()
+        })?;
         let hold = self.access.hold().map_err(|error| error.text().to_owned())?;
         self.copies.counters.written(data.len() as u64);
         hold.writer_to_change().write(offset, data, None).map_err(|error| {

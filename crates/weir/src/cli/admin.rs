@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use link::admin::AdminRole;
 
 use super::{
-    Cli, Command, IdentityCommand, ManagerArgs, NodeCommand, PolicyCommand, StoreCommand, TargetArgs, TokenCommand,
+    Cli, Command, IdentityCommand, ManagerArgs, NodeCommand, PolicyCommand, QuotaCommand, StoreCommand, TargetArgs,
+    TokenCommand, TreeCommand,
 };
 
 /// Arguments of `weir admin`.
@@ -188,6 +189,14 @@ impl Command {
                 PolicyCommand::Apply(args) => &mut args.manager.data,
                 PolicyCommand::Get(args) | PolicyCommand::Remove(args) => &mut args.manager.data,
                 PolicyCommand::List(args) => &mut args.data,
+            },
+            Self::Tree(args) => match &mut args.command {
+                TreeCommand::Create(args) => &mut args.node.data,
+                TreeCommand::List(args) => &mut args.data,
+            },
+            Self::Quota(args) => match &mut args.command {
+                QuotaCommand::Set(args) => &mut args.node.data,
+                QuotaCommand::List(args) => &mut args.node.data,
             },
             Self::Repair(args) => &mut args.manager.data,
             Self::Drain(args) => &mut args.manager.data,

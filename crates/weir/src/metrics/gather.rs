@@ -7,13 +7,17 @@ use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, JournaledIndex};
 use monitor::Process;
 use monitor::exposition::{Exposition, Kind, Scale};
-use service::ReadAheadFigures;
+use namespace::QuotaRecord;
+use service::{ListedTree, ReadAheadFigures};
 use store::{RecentStats, Store};
 use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
 use super::scrub::ScrubSource;
 use crate::health::NodeHealth;
+
+/// The most trees with metrics of their own.
+const TREES_MAX: usize = 100;
 
 /// The parts that have metrics.
 pub struct Sources {
@@ -82,6 +86,9 @@ pub fn page(sources: &Sources) -> String {
     of_journals(&mut out, &sources.logs);
     if let Some(embedded) = &sources.embedded {
         of_committer(&mut out, embedded);
+    }
+    if sources.embedded.is_some() {
+        of_trees(&mut out, &sources.server.trees(TREES_MAX));
     }
     of_indexes(&mut out, &sources.logs);
     sources.scrub.tell(&mut out);
@@ -305,6 +312,23 @@ fn of_committer(out: &mut Exposition, embedded: &Embedded) {
     for (outcome, count) in outcomes {
         out.labelled(&[("outcome", outcome)], count);
     }
+}
+
+fn of_trees(out: &mut Exposition, trees: &[ListedTree]) {
+    let mut each = |name, help, value: &dyn Fn(&QuotaRecord) -> Option<u64>| {
+        out.family(name, Kind::Gauge, help);
+        for tree in trees {
+            if let Some(value) = value(&tree.quota) {
+                out.labelled(&[("tree", tree.path.as_str())], value);
+            }
+        }
+    };
+    each("weir_tree_bytes", "Bytes of the files in a tree", &|quota| Some(quota.used.bytes));
+    each("weir_tree_files", "Files, links and directories in a tree", &|quota| Some(quota.used.files));
+    let reserved = "Bytes that open writes have reserved in a tree";
+    each("weir_tree_reserved_bytes", reserved, &|quota| Some(quota.reserved.bytes));
+    each("weir_tree_limit_bytes", "Hard limit of bytes of a tree that has one", &|quota| quota.bytes.hard);
+    each("weir_tree_limit_files", "Hard limit of files of a tree that has one", &|quota| quota.files.hard);
 }
 
 fn of_indexes(out: &mut Exposition, logs: &[JournalSource]) {

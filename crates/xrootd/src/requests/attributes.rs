@@ -17,11 +17,18 @@ impl Connection {
         let (service, session) = (&self.front.service, &self.session.open);
         if r.options.has(StatOptions::VFS) {
             let space = service.space(&"stat the file system")?;
-            let used = space.total.saturating_sub(space.free).saturating_mul(100).checked_div(space.total).unwrap_or(0);
+            let (mut used, mut total) = (space.total.saturating_sub(space.free), space.total);
+            let mut free = space.free.saturating_sub(space.floor);
+            if let Target::Path(target) = &r.target
+                && let Some(quota) = self.quota_space(&target.path)?
+            {
+                (used, total, free) = (quota.used, quota.limit, free.min(quota.free));
+            }
+            let percent = u128::from(used).saturating_mul(100).checked_div(u128::from(total)).unwrap_or(0);
             let reply = VfsReply {
                 write_nodes: 1,
-                write_free_mib: space.free.saturating_sub(space.floor) / MIB,
-                write_used_percent: used,
+                write_free_mib: free / MIB,
+                write_used_percent: u64::try_from(percent.min(100)).unwrap_or(100),
                 ..VfsReply::default()
             };
             return self.ok(stream, |out| reply.encode(out));

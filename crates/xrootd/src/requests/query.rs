@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use service::{FileKind, FileSums, Role};
+use service::{FileKind, FileSums, QuotaSpace, Role};
 use types::DigestKind;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
@@ -98,18 +98,28 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), RequestError> {
+    /// The space of the node or cluster. Where a quota leaves less, that of the quota.
+    fn query_space(&mut self, stream: StreamId, r: &Query) -> Result<(), RequestError> {
         let space = self.front.service.space(&"query the space")?;
         let free = space.free.saturating_sub(space.floor);
-        let reply = SpaceReply {
-            name: "public".into(),
-            total: space.total,
-            free,
-            largest_free: free,
-            used: space.total.saturating_sub(space.free),
-            quota: None,
-        };
+        let (mut total, mut used) = (space.total, space.total.saturating_sub(space.free));
+        let (mut least, mut limit) = (free, None);
+        if let Ok(target) = r.path()
+            && let Some(quota) = self.quota_space(&target.path)?
+        {
+            (total, used, limit) = (quota.limit, quota.used, Some(quota.limit));
+            least = free.min(quota.free);
+        }
+        let name = "public".into();
+        let reply = SpaceReply { name, total, free: least, largest_free: least, used, quota: limit };
         self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// What quotas leave to the client at a path. An empty path is the root. Clients name other things too, such as a space's name.
+    pub(crate) fn quota_space(&self, path: &[u8]) -> Result<Option<QuotaSpace>, RequestError> {
+        let path: &[u8] = if path.is_empty() { b"/" } else { path };
+        let Ok(path) = parse_path(path) else { return Ok(None) };
+        Ok(self.front.service.quota_space(&self.session.open.caller(), &path)?)
     }
 
     /// The few attributes that the stock server shows.

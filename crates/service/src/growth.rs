@@ -1,0 +1,83 @@
+//! How far an open write may go before more must be reserved from the quotas. The bytes are acknowledged only after that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use disk_server::{DiskServer, NotAgreed};
+use namespace::{Durability, Reserve, WriterToken};
+use types::{ErrorCode, NsPath};
+
+use crate::error::Error;
+use crate::names::{By, Names};
+
+/// Reserves more: in the namespace of this node, or at the manager.
+#[derive(Clone)]
+pub(crate) struct Growth {
+    names: Names,
+    disk: Option<Arc<DiskServer>>,
+}
+
+/// How far an open write may go.
+pub(crate) struct MayReach {
+    len: AtomicU64,
+    growth: Option<Growth>,
+}
+
+impl Growth {
+    pub(crate) fn new(names: Names, disk: Option<Arc<DiskServer>>) -> Self {
+        Self { names, disk }
+    }
+
+    /// For an open write that may reach `len` so far. `None`: any length.
+    pub(crate) fn from(&self, len: Option<u64>) -> MayReach {
+        MayReach { len: AtomicU64::new(len.unwrap_or(u64::MAX)), growth: Some(self.clone()) }
+    }
+
+    /// Waits for the namespace or the manager.
+    fn reserve(&self, writer: WriterToken, path: &NsPath, len: u64) -> Result<Option<u64>, Error> {
+        let doing = format_args!("write {path}");
+        let Some(disk) = &self.disk else {
+            let reserved = self.names.change_wait(By::service(), Durability::Written, Reserve { writer, len });
+            return reserved.map_err(|error| Error::of_namespace(&doing, &error));
+        };
+        let (sender, receiver) = sync_channel(1);
+        disk.reserve(writer, len, move |reserved| {
+            // The receiver waits below; it is gone only if its thread panicked.
+            let _ = sender.send(reserved);
+        });
+        match receiver.recv().unwrap_or(Err(NotAgreed::NoAnswer)) {
+            // It goes on elsewhere, or has ended. The write itself finds out, and sends the client on.
+            Err(NotAgreed::Refused(refusal)) if refusal.code == ErrorCode::Stale => Ok(Some(0)),
+            reserved => reserved.map_err(|not_agreed| Error::of_manager(&doing, &not_agreed)),
+        }
+    }
+}
+
+impl MayReach {
+    /// The server itself sets the length, and it was reserved.
+    pub(crate) fn any() -> Self {
+        Self { len: AtomicU64::new(u64::MAX), growth: None }
+    }
+
+    /// A later open has said more.
+    pub(crate) fn learn(&self, len: Option<u64>) {
+        self.len.fetch_max(len.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether `end` is within what is reserved.
+    pub(crate) fn includes(&self, end: u64) -> bool {
+        end <= self.len.load(Ordering::Relaxed)
+    }
+
+    /// Reserves more, up to `end` at least.
+    ///
+    /// # Errors
+    /// A quota is used up, or the open write has ended.
+    pub(crate) fn reserve(&self, writer: WriterToken, path: &NsPath, end: u64) -> Result<(), Error> {
+        match &self.growth {
+            Some(growth) => growth.reserve(writer, path, end).map(|reached| self.learn(reached)),
+            None => Ok(()),
+        }
+    }
+}
