@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     // A client's words, which the key makes a proper credential.
     let text = String::from_utf8_lossy(bytes);
     let (user, groups) = text.split_once('\n').unwrap_or((&text, ""));
-    let client = Client { user, groups, address: peer };
+    let client = Client { user, groups, address: (peer, 4000).into() };
     let made = credential(KEYTAB.get(KeyId(1)).unwrap(), &client, true, NOW, &[7; RANDOM_LEN]);
     let now = Now { wall: NOW, steady: Duration::from_secs(100) };
     let mut replays = Replays::new(Now { wall: Timestamp(0), steady: Duration::ZERO });

@@ -67,11 +67,15 @@ pub enum ErrorKind {
 }
 
 impl AuthenticationError {
-    /// What the log says: more than the client learns, if the reason is about secrets that are not its own.
+    /// What the log and `weir identity test` say: more than the client learns, if the reason is about others' secrets or about
+    /// services of the site.
     #[must_use]
     pub fn for_log(&self) -> String {
         match self {
             Self::Secret(refusal) => refusal.detail().to_string(),
+            Self::MappingService(MappingServiceError::Away(why)) => {
+                format!("the mapping service gives no answer: {why}")
+            }
             other => other.to_string(),
         }
     }

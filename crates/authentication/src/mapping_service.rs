@@ -45,12 +45,12 @@ pub enum MappingServiceSettingsError {
     Authorities(#[from] TrustError),
 }
 
-/// Why the service has said nothing. Clients learn the first line only; the log has the rest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+/// Why the service has said nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MappingServiceError {
-    /// It cannot be reached, or its answer is none.
+    /// It cannot be reached, or its answer is none. The reason is for the log, not for clients.
     #[error("the mapping service gives no answer at this time: try again later")]
-    Away,
+    Away(String),
     /// Too many clients are being asked about.
     #[error("the mapping service is asked about too many clients at this time: try again in some seconds")]
     Busy,
@@ -96,6 +96,8 @@ struct State {
     waiting: usize,
     /// Until when it is not asked.
     down_until: Duration,
+    /// The reason.
+    down_why: String,
     /// When the log said that it does not answer, until it says that it does.
     complained: Option<Duration>,
 }
@@ -148,6 +150,7 @@ impl MappingService {
             asking: 0,
             waiting: 0,
             down_until: Duration::ZERO,
+            down_why: String::new(),
             complained: None,
         };
         Ok(Self { url, authorities, clock, counters, state: Mutex::new(state), freed: Condvar::new() })
@@ -187,7 +190,8 @@ impl MappingService {
                 return Ok(Some(reply.clone()));
             }
             if now < state.down_until {
-                return Err(MappingServiceError::Away);
+                let why = format!("it could not be reached a moment ago: {}", state.down_why);
+                return Err(MappingServiceError::Away(why));
             }
             if state.asking < MAPPING_QUESTIONS_MAX {
                 state.asking += 1;
@@ -230,21 +234,23 @@ impl MappingService {
                 Ok(reply)
             }
             Err(failure) => {
+                let why = failure.to_string();
                 if failure.is_of_all() {
                     state.down_until = now + AFTER_FAILURE;
+                    state.down_why.clone_from(&why);
                 }
-                self.complain(state, now, question, &failure);
-                Err(MappingServiceError::Away)
+                self.complain(state, now, question, &why);
+                Err(MappingServiceError::Away(why))
             }
         }
     }
 
-    fn complain(&self, mut state: MutexGuard<'_, State>, now: Duration, question: &MappingQuestion, failure: &Failure) {
+    fn complain(&self, mut state: MutexGuard<'_, State>, now: Duration, question: &MappingQuestion, why: &str) {
         if state.complained.is_none_or(|at| now.saturating_sub(at) >= COMPLAIN_EVERY) {
             state.complained = Some(now);
             drop(state);
             tracing::error!(
-                url = %self.url, credential = %question, reason = %failure,
+                url = %self.url, credential = %question, reason = why,
                 "the mapping service gives no answer; clients that no [[identity]] matches are refused"
             );
         }

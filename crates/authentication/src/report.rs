@@ -53,7 +53,7 @@ impl Trace<'_> {
     ) -> Result<T, AuthenticationError> {
         let result = result.map_err(Into::into);
         if let Some(steps) = &mut self.0 {
-            let outcome = result.as_ref().map(found).map_err(ToString::to_string);
+            let outcome = result.as_ref().map(found).map_err(AuthenticationError::for_log);
             steps.push(ReportStep { name, outcome });
         }
         result

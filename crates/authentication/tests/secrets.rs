@@ -51,7 +51,7 @@ impl Site {
     /// What a client shows now; `nonce` tells credentials apart.
     fn shown(&self, nonce: u8) -> Vec<u8> {
         let keytab = read_keytab(&self.keytab()).unwrap();
-        let client = Client { user: "ana", groups: "atlas", address: HERE };
+        let client = Client { user: "ana", groups: "atlas", address: (HERE, 4000).into() };
         let now = self.world.clock.wall();
         credential(keytab.get(KeyId(1)).unwrap(), &client, true, now, &[nonce; RANDOM_LEN])
     }

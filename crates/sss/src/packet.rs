@@ -1,6 +1,6 @@
 //! The message: a header in the clear, and what is encrypted (`XrdSecsssRR.hh`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use types::Timestamp;
 
@@ -94,8 +94,8 @@ pub struct Client<'a> {
     pub user: &'a str,
     /// Its groups, separated by blanks.
     pub groups: &'a str,
-    /// The address from which it connects, as its socket has it.
-    pub address: IpAddr,
+    /// The address and the port from which it connects, as its socket has them.
+    pub address: SocketAddr,
 }
 
 /// The credential that `client` sends. The name of the key is for servers of the second version of the protocol.
@@ -134,11 +134,12 @@ fn padded(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// An address as the stock server writes that of a client.
-fn written(address: IpAddr) -> String {
-    match one_form(address) {
-        IpAddr::V4(address) => format!("[::ffff:{address}]"),
-        IpAddr::V6(address) => format!("[{address}]"),
+/// An address as the stock server writes that of a client, which it compares as a text.
+fn written(address: SocketAddr) -> String {
+    let port = address.port();
+    match one_form(address.ip()) {
+        IpAddr::V4(address) => format!("[::ffff:{address}]:{port}"),
+        IpAddr::V6(address) => format!("[{address}]:{port}"),
     }
 }
 
@@ -155,7 +156,7 @@ mod tests {
     }
 
     fn made(with_name: bool) -> Vec<u8> {
-        let client = Client { user: "ana", groups: "atlas", address: [192, 0, 2, 1].into() };
+        let client = Client { user: "ana", groups: "atlas", address: ([192, 0, 2, 1], 4000).into() };
         credential(
             keytab().get(KeyId(258)).unwrap(),
             &client,
@@ -188,8 +189,8 @@ mod tests {
         assert_eq!(bytes[..24], *b"sss\0\0\0\x080\0\0\0\0\0\0\x01\x02seven77\0");
         assert_eq!(padded("eight888").len(), 16);
         assert_eq!(padded("").len(), 8);
-        assert_eq!(written("::1".parse().unwrap()), "[::1]");
-        assert_eq!(written([127, 0, 0, 1].into()), "[::ffff:127.0.0.1]");
+        assert_eq!(written("[::1]:5".parse().unwrap()), "[::1]:5");
+        assert_eq!(written(([127, 0, 0, 1], 6).into()), "[::ffff:127.0.0.1]:6");
     }
 
     #[test]

@@ -210,7 +210,7 @@ mod tests {
 
     fn of(id: i64, address: [u8; 4], made: i64) -> Vec<u8> {
         let keytab = keytab();
-        let client = Client { user: "ana", groups: "atlas cms", address: address.into() };
+        let client = Client { user: "ana", groups: "atlas cms", address: (address, 4000).into() };
         credential(keytab.get(KeyId(id)).unwrap(), &client, true, Timestamp::from_secs(made), &[7; RANDOM_LEN])
     }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(texts, ["the shared secret is not accepted"]);
         // Without a name, the number alone selects the key.
         let keytab = keytab();
-        let client = Client { user: "x", groups: "", address: HERE.into() };
+        let client = Client { user: "x", groups: "", address: (HERE, 4000).into() };
         let bytes =
             credential(keytab.get(KeyId(1)).unwrap(), &client, false, Timestamp::from_secs(NOW), &[7; RANDOM_LEN]);
         assert_eq!(verified(&bytes).unwrap().key, "daq");

@@ -6,7 +6,7 @@ mod shared_secret;
 mod token;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 pub use token::{Token, TokenSource};
 
@@ -85,7 +85,7 @@ impl Credentials {
         &self,
         offer: &Offer<'_>,
         channel: Channel,
-        address: Option<IpAddr>,
+        address: Option<SocketAddr>,
     ) -> Result<Credential, String> {
         let Some(method) = Method::ALL.into_iter().find(|method| method.name().as_bytes() == offer.name) else {
             return Err("weir's client does not speak it".to_owned());

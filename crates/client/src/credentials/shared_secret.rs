@@ -3,7 +3,7 @@
 //! does not exist is an error, and a server cannot name one.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ const GROUPS: &str = "nogroup";
 ///
 /// # Errors
 /// Why there are none.
-pub(super) fn bytes(parameters: &[u8], address: Option<IpAddr>) -> Result<Vec<u8>, String> {
+pub(super) fn bytes(parameters: &[u8], address: Option<SocketAddr>) -> Result<Vec<u8>, String> {
     let is_second = check_offer(parameters).map_err(|error| error.to_string())?;
     let path = keytab_path(&|name| std::env::var_os(name))?;
     let keytab = read_keytab(&path).map_err(|error| error.to_string())?;

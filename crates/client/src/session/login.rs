@@ -123,7 +123,7 @@ impl Session {
             ClientError::Unexpected { server: self.server().clone(), what }
         })?;
         let channel = if self.is_encrypted() { Channel::Encrypted } else { Channel::Clear };
-        let address = self.socket.local_addr().ok().map(|address| address.ip());
+        let address = self.socket.local_addr().ok();
         let mut reasons: Vec<String> = Vec::new();
         let mut was_refused = false;
         for offer in offers {
