@@ -1,0 +1,3 @@
+//! The tests of this crate, as one program.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
