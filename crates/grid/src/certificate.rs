@@ -7,6 +7,7 @@ use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, KeyUsage, NameConst
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name, X509Version};
 
+use crate::der::{self, Malformed};
 use crate::error::{GridError, Problem, Unreadable};
 use crate::name::{NameKey, dotted, for_message, one_line};
 use crate::proxy::{PROXY_INFO, ProxyInfo, ProxyInfoProblem};
@@ -56,7 +57,7 @@ impl<'a> Certificate<'a> {
         if !rest.is_empty() {
             return Err(Unreadable::Behind(rest.len()));
         }
-        if x509.signature_algorithm != x509.tbs_certificate.signature {
+        if !has_one_algorithm(der).map_err(|Malformed| Unreadable::NotX509)? {
             return Err(Unreadable::TwoAlgorithms);
         }
         if without_leading_zeros(x509.raw_serial()).len() > SERIAL_MAX {
@@ -154,6 +155,19 @@ impl<'a> Certificate<'a> {
 pub(crate) fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|&&byte| byte == 0).count();
     &number[zeros..]
+}
+
+/// Whether the certificate names one signature algorithm, byte by byte, in its signed part and outside of it.
+fn has_one_algorithm(der: &[u8]) -> Result<bool, Malformed> {
+    let mut parts = der::only(der, der::SEQUENCE)?.inside();
+    let mut signed = parts.expect(der::SEQUENCE)?.inside();
+    signed.optional(0xa0)?; // the version
+    signed.expect(der::INTEGER)?; // the serial number
+    let inner = signed.expect(der::SEQUENCE)?;
+    let outer = parts.expect(der::SEQUENCE)?;
+    parts.expect(der::BIT_STRING)?;
+    parts.end()?;
+    Ok(inner.raw == outer.raw)
 }
 
 fn extensions<'a>(x509: &X509Certificate<'a>) -> Result<Extensions<'a>, Unreadable> {

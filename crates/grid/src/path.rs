@@ -163,7 +163,7 @@ fn find_issuer<'a>(
         }
     }
     for (candidate, issuer) in chain.iter().enumerate() {
-        if used[candidate] || issuer.subject != certificate.issuer || issuer.is_self_issued() {
+        if used[candidate] || issuer.subject != certificate.issuer {
             continue;
         }
         budget.spend()?;
