@@ -1,23 +1,17 @@
 //! The authorities that a client trusts.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::authority_files::{Kind, certificates, read_bounded, read_directory, revocation_list};
 use crate::{TrustError, provider};
 
 /// Where grid sites keep the certificates of authorities and their revocation lists.
 pub const GRID_AUTHORITIES: &str = "/etc/grid-security/certificates";
-/// A directory of authorities has at most so many files. (The grid's has about 600.)
-const FILES_MAX: usize = 20_000;
-/// The longest of these files. (Revocation lists of large authorities have some MB.)
-const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the authorities come from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -109,48 +103,23 @@ impl Found {
     }
 
     fn add_certificates(&mut self, pem: &[u8]) {
-        for certificate in CertificateDer::pem_slice_iter(pem).map_while(Result::ok) {
+        for certificate in certificates(pem) {
             self.add(certificate);
         }
     }
 
     fn add_directory(&mut self, directory: &Path) -> Result<(), TrustError> {
-        let unreadable = |source| TrustError::Unreadable { path: directory.to_owned(), source };
-        // Old and new hashes, and names, are links to one file.
-        let mut seen = std::collections::HashSet::new();
-        for (number, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
-            if number == FILES_MAX {
-                // What is left out may be a revocation list.
-                return Err(TrustError::TooMany { path: directory.to_owned() });
-            }
-            let entry = entry.map_err(unreadable)?;
-            let name = entry.file_name();
-            let Some((_, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let is_list = ending.strip_prefix('r').is_some_and(is_number);
-            if !is_list && !is_number(ending) {
-                continue;
-            }
-            // A link to a file that is gone is no authority, and does not make others unusable.
-            let Ok(file) = entry.path().canonicalize() else { continue };
-            if !seen.insert(file.clone()) {
-                continue;
-            }
-            match read_bounded(&file) {
-                Ok(bytes) if is_list => self.add_list(&file, &bytes),
-                Ok(bytes) => self.add_certificates(&bytes),
-                Err(error) => tracing::warn!(file = %file.display(), %error, "an authority's file cannot be read"),
+        for file in read_directory(directory, &[Kind::Certificates, Kind::RevocationList])? {
+            match file.kind {
+                Kind::RevocationList => self.add_list(&file.path, &file.bytes),
+                _ => self.add_certificates(&file.bytes),
             }
         }
         Ok(())
     }
 
     fn add_list(&mut self, file: &Path, bytes: &[u8]) {
-        let list = match CertificateRevocationListDer::from_pem_slice(bytes) {
-            Ok(list) => list,
-            // Lists are also kept in DER.
-            Err(_) => CertificateRevocationListDer::from(bytes.to_vec()),
-        };
+        let list = revocation_list(bytes);
         // One list that cannot be used must not take the others with it.
         match webpki::OwnedCertRevocationList::from_der(&list) {
             Ok(_) => self.lists.push(list),
@@ -172,11 +141,4 @@ impl Found {
             .with_no_client_auth();
         Ok(Trust { config: Arc::new(config) })
     }
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
-    }
-    fs::read(path)
 }
