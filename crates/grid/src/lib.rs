@@ -4,6 +4,7 @@
 //! - [`Trust`]: authorities with their revocation lists and signing policies, and VOMS servers.
 //! - [`verify_user`]: the user of a chain, or which rule refuses it.
 //! - [`verify_host`]: the same for a server.
+//! - [`UserCredential`]: what a client presents, from a proxy file.
 //!
 //! What this crate promises: it does no I/O and reads no clock, so every decision can be replayed. It does not panic on
 //! outside bytes. Length of chains, length of certificates, and the number of signatures that are checked are bounded.
@@ -25,6 +26,7 @@ mod signature;
 mod signing_policy;
 mod trust;
 mod user;
+mod user_credential;
 
 pub use error::{GridError, Problem, Unreadable};
 pub use host::{GridHost, verify_host};
@@ -32,3 +34,4 @@ pub use limits::{CERTIFICATE_BYTES_MAX, CHAIN_MAX};
 pub use lsc::VomsServer;
 pub use trust::{Trust, TrustFile, TrustMaterial};
 pub use user::{GridUser, verify_user};
+pub use user_credential::{PEM_BYTES_MAX, PemError, UserCredential, certificates_from_pem};
