@@ -35,6 +35,15 @@ pub enum AuthenticationError {
     /// The client names more groups than it can have.
     #[error("the client names {0} groups; {max} is the limit", max = crate::GROUPS_CLAIMED_MAX)]
     TooManyGroups(usize),
+    /// The handshake of `gsi` fails.
+    #[error(transparent)]
+    Handshake(#[from] gsi::HandshakeError),
+    /// The handshake of `gsi` took too long.
+    #[error("the client has taken {0} s for the handshake of gsi; {max} s is the limit", max = crate::HANDSHAKE_TIME_MAX.as_secs())]
+    Late(u64),
+    /// The certificates are not accepted.
+    #[error(transparent)]
+    Certificate(#[from] grid::GridError),
     /// The client is known, and no rule lets it in.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -64,6 +73,9 @@ impl AuthenticationError {
             | Self::Token(_)
             | Self::Keys(KeysError::Refused(_))
             | Self::Credential(_)
+            | Self::Handshake(_)
+            | Self::Late(_)
+            | Self::Certificate(_)
             | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,
         }
     }

@@ -77,6 +77,10 @@ pub struct Config {
     pub grid_map: Option<PathBuf>,
     pub authentication_ca: Option<PathBuf>,
     pub key_cache: Option<PathBuf>,
+    pub gsi_certificate: Option<PathBuf>,
+    pub gsi_key: Option<PathBuf>,
+    pub gsi_authorities: PathBuf,
+    pub voms_servers: PathBuf,
     pub issuers: Vec<IssuerSettings>,
     pub mapping: MappingSettings,
     pub scrub_rate: u64,
@@ -153,6 +157,10 @@ impl Config {
             grid_map: None,
             authentication_ca: None,
             key_cache: None,
+            gsi_certificate: None,
+            gsi_key: None,
+            gsi_authorities: PathBuf::new(),
+            voms_servers: PathBuf::new(),
             issuers: Vec::new(),
             mapping: MappingSettings::default(),
             scrub_rate: 0,
@@ -186,6 +194,10 @@ impl Config {
             trusted_networks: new.trusted_networks.clone(),
             grid_map: new.grid_map.clone(),
             authentication_ca: new.authentication_ca.clone(),
+            gsi_certificate: new.gsi_certificate.clone(),
+            gsi_key: new.gsi_key.clone(),
+            gsi_authorities: new.gsi_authorities.clone(),
+            voms_servers: new.voms_servers.clone(),
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
             repair_rate: new.repair_rate,
@@ -225,6 +237,7 @@ mod tests {
             index.cache = \"1MiB\"\n\
             third_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
+            gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\nvoms_servers = \"/v\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();

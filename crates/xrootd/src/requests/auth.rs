@@ -1,15 +1,15 @@
 //! auth: the client shows who it is, by one of the mechanisms that the answer to its login has offered.
 //!
 //! The formats are those of the stock plug-ins: `TokenHdr` and `TokenResp` in `XrdSecProtocolztn.cc`, and
-//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`.
+//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`. Those of `gsi` are in the crate `gsi`.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism};
+use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism};
 use types::{ClientIdentity, Timestamp};
 use wire::request::{Auth, Request};
-use wire::{ErrorNumber, StreamId};
+use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::requests::session::tls_required;
@@ -45,7 +45,7 @@ fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Ve
 }
 
 /// The offer of `mechanisms` in the answer to a login.
-fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
+fn offer(mechanisms: &[Mechanism], gsi_parameters: Option<&str>) -> Vec<u8> {
     let mut text = Vec::new();
     for &mechanism in mechanisms {
         text.extend_from_slice(b"&P=");
@@ -53,6 +53,9 @@ fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
         if mechanism == Mechanism::Ztn {
             // The version and the options, and the longest token.
             text.extend_from_slice(format!(",0:{TOKEN_BYTES_MAX}:").as_bytes());
+        }
+        if let Some(parameters) = gsi_parameters.filter(|_| mechanism == Mechanism::Gsi) {
+            text.extend_from_slice(format!(",{parameters}").as_bytes());
         }
     }
     text
@@ -67,7 +70,7 @@ impl Connection {
         let peer = self.session.peer.ip();
         let mechanisms = usable(authenticator, peer, self.out.is_encrypted());
         if !mechanisms.is_empty() {
-            return Ok(offer(&mechanisms));
+            return Ok(offer(&mechanisms, authenticator.gsi_parameters().as_deref()));
         }
         if !usable(authenticator, peer, true).is_empty() {
             return Err(tls_required("This server takes credentials"));
@@ -96,7 +99,11 @@ impl Connection {
         let authenticated = self.authenticate(r);
         self.out.back();
         match authenticated {
-            Ok(authenticated) => {
+            Ok(LoginStep::More(reply)) => {
+                self.send_frame(stream, ResponseStatus::AuthMore, &reply, None)?;
+                Ok(Ok(()))
+            }
+            Ok(LoginStep::Done(authenticated)) => {
                 // If the namespace cannot be changed at present, the client may try again.
                 if let Err(request_error) = self.admit(authenticated, client) {
                     return Ok(Err(request_error));
@@ -109,22 +116,35 @@ impl Connection {
         }
     }
 
-    fn authenticate(&self, r: &Auth) -> Result<Authenticated, Refused> {
+    fn authenticate(&mut self, r: &Auth) -> Result<LoginStep, Refused> {
+        // Another mechanism, or an error, ends a login that has begun.
+        let begun = self.login.take();
         let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default();
         let not_offered = || Refused::NotOffered(name.escape_ascii().to_string());
-        let authenticator = self.front.config.authenticator.as_ref().ok_or_else(not_offered)?;
+        let authenticator = self.front.config.authenticator.clone().ok_or_else(not_offered)?;
         let peer = self.session.peer.ip();
-        let mut mechanisms = usable(authenticator, peer, self.out.is_encrypted()).into_iter();
+        let mut mechanisms = usable(&authenticator, peer, self.out.is_encrypted()).into_iter();
         let mechanism = mechanisms.find(|mechanism| mechanism.name().as_bytes() == name).ok_or_else(not_offered)?;
-        Ok(match mechanism {
+        Ok(LoginStep::Done(match mechanism {
+            Mechanism::Gsi => {
+                let mut login = match begun {
+                    Some(login) => login,
+                    None => Box::new(authenticator.gsi()?),
+                };
+                let step = login.step(&r.credentials)?;
+                if matches!(step, LoginStep::More(_)) {
+                    self.login = Some(login);
+                }
+                return Ok(step);
+            }
             Mechanism::Ztn => authenticator.token(token_of(&r.credentials)?)?,
             Mechanism::Unix => {
                 let (user, group) = local_user_of(&r.credentials)?;
                 authenticator.unix(user, &group.into_iter().collect::<Vec<_>>(), peer)?
             }
             Mechanism::Host => authenticator.host(None, peer)?,
-            Mechanism::Gsi | Mechanism::Sss | Mechanism::Krb5 => return Err(not_offered()),
-        })
+            Mechanism::Sss | Mechanism::Krb5 => return Err(not_offered()),
+        }))
     }
 
     /// From now on the session acts as its principal.
@@ -218,8 +238,10 @@ mod tests {
 
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {
-        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Unix]), b"&P=ztn,0:4096:&P=unix");
-        assert!(offer(&[]).is_empty());
+        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Unix], None), b"&P=ztn,0:4096:&P=unix");
+        let gsi = offer(&[Mechanism::Gsi, Mechanism::Host], Some("v:10600,c:ssl,ca:5168735f.0"));
+        assert_eq!(gsi, b"&P=gsi,v:10600,c:ssl,ca:5168735f.0&P=host");
+        assert!(offer(&[], None).is_empty());
     }
 
     #[test]
