@@ -25,7 +25,7 @@ pub use channel::{Channel, Opened};
 pub use error::{CertificateError, ChannelError, Problem, TrustError};
 pub use grid_trust::{VOMS_DIRECTORY, load_grid_trust};
 pub use required::TlsRequired;
-pub use trust::{GRID_AUTHORITIES, Trust, TrustSource};
+pub use trust::{GRID_AUTHORITIES, ServerError, Trust, TrustSource};
 
 /// The cryptography of all connections: `ring`.
 fn provider() -> Arc<CryptoProvider> {

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::authority_files::{Kind, certificates, read_bounded, read_directory, revocation_list};
@@ -30,6 +32,7 @@ pub enum TrustSource {
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
+    verifier: Arc<WebPkiServerVerifier>,
 }
 
 struct Found {
@@ -66,6 +69,30 @@ impl Trust {
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
+
+    /// Checks the certificate of a server that has shown it outside TLS, as `gsi` does: it is in DER form, and must be from a
+    /// trusted authority and for `host` at `now`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_server(&self, certificate: &[u8], host: &str, now: SystemTime) -> Result<(), ServerError> {
+        let name = ServerName::try_from(host).map_err(|_| ServerError::Host(host.to_owned()))?;
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let certificate = CertificateDer::from(certificate);
+        self.verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::since_unix_epoch(now))?;
+        Ok(())
+    }
+}
+
+/// Why a server's certificate is not good.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The name of the server cannot be in a certificate.
+    #[error("`{0}` is not the name or the address of a host")]
+    Host(String),
+    /// The certificate is not good.
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
 }
 
 impl Found {
@@ -137,8 +164,8 @@ impl Found {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(|error| unusable(&error))?
-            .with_webpki_verifier(verifier)
+            .with_webpki_verifier(Arc::clone(&verifier))
             .with_no_client_auth();
-        Ok(Trust { config: Arc::new(config) })
+        Ok(Trust { config: Arc::new(config), verifier })
     }
 }
