@@ -16,6 +16,8 @@ use types::{IpNetwork, PrincipalName, Timestamp};
 
 use crate::counters::{Counters, Snapshot};
 use crate::grid_map_file::GridMapFile;
+use crate::gsi_files::GsiFiles;
+use crate::gsi_login::GsiLogin;
 use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::key_files::KeyFiles;
 use crate::mapping_service::{MappingCounters, MappingService};
@@ -57,6 +59,7 @@ struct Current {
     grid_map: Option<GridMapFile>,
     keytab: Option<Keytab>,
     mapping_service: Option<MappingService>,
+    gsi: Option<Arc<GsiFiles>>,
 }
 
 struct Shared {
@@ -91,14 +94,17 @@ impl Current {
         clock: &Arc<dyn Clock>,
         counters: &Arc<MappingCounters>,
     ) -> Result<Self, SettingsError> {
-        let Settings { mechanisms, trusted_networks, grid_map, keytab, mapping_service, trust, .. } = settings;
+        let Settings { mechanisms, trusted_networks, grid_map, keytab, mapping_service, gsi, trust, .. } = settings;
         let grid_map = grid_map.map(|path| GridMapFile::open(&path, clock.steady())).transpose()?;
+        // The files of a mechanism that is not offered need not be there.
         let keytab = keytab.filter(|_| mechanisms.contains(Mechanism::Sss));
         let keytab = keytab.map(|path| read_keytab(&path)).transpose()?;
+        let gsi = gsi.filter(|_| mechanisms.contains(Mechanism::Gsi));
+        let gsi = gsi.map(|gsi| GsiFiles::open(gsi, clock.steady()).map(Arc::new)).transpose()?;
         let service = mapping_service
             .map(|service| MappingService::new(&service, &trust, Arc::clone(clock), Arc::clone(counters)))
             .transpose()?;
-        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map, keytab, mapping_service: service })
+        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map, keytab, mapping_service: service, gsi })
     }
 
     fn check_offered(&self, mechanism: Mechanism) -> Result<(), AuthenticationError> {
@@ -151,16 +157,20 @@ impl Authenticator {
     }
 
     /// Fetches the keys of all issuers, and again before they are too old, on a thread that ends when the result is dropped.
-    /// Without this, the first token of an issuer waits for its keys, and each refresh begins with a token.
+    /// Without this, the first token of an issuer waits for its keys, and each refresh begins with a token. The thread also reads
+    /// the files of `gsi` again.
     ///
     /// # Errors
     ///
     /// The system gives no thread.
     pub fn keep_keys_fresh(&self) -> io::Result<Refresher> {
         let (stop, stopped) = mpsc::channel();
-        let keys = Arc::clone(&self.0.keys);
+        let authenticator = self.clone();
         let look = move || loop {
-            keys.fetch_due();
+            authenticator.fetch_due_keys();
+            if let Some(gsi) = &authenticator.current().gsi {
+                gsi.refresh(authenticator.steady());
+            }
             if stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
@@ -266,6 +276,75 @@ impl Authenticator {
         self.counted(Mechanism::Host, login())
     }
 
+    /// What the offer of `gsi` to a client says, behind `&P=gsi,`; `None`: it is not offered.
+    #[must_use]
+    pub fn gsi_parameters(&self) -> Option<String> {
+        let current = self.current();
+        Some(current.gsi.as_ref()?.get().secret.parameters())
+    }
+
+    /// The login of a client at `peer` with a certificate, which takes several rounds.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError::NotOffered`].
+    pub fn gsi(&self, peer: IpAddr) -> Result<GsiLogin, AuthenticationError> {
+        let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi))?;
+        Ok(GsiLogin::new(self.clone(), gsi.get(), self.steady(), peer))
+    }
+
+    /// The end of a [`GsiLogin`]: the client holds the key of the first certificate.
+    pub(crate) fn certificates(
+        &self,
+        certificates: &[Vec<u8>],
+        trust: &grid::Trust,
+        peer: IpAddr,
+    ) -> Result<Authenticated, AuthenticationError> {
+        self.verify_certificates(certificates, trust, Some(peer), Trace(None))
+    }
+
+    /// What a login with these certificates does (in PEM form, as in the file of a proxy), step by step. Whether the client
+    /// holds the key is not looked at. It does not count as a login. `peer`: where from, if that is known.
+    #[must_use]
+    pub fn explain_certificates(&self, text: &[u8], peer: Option<IpAddr>) -> Report {
+        let mut steps = Vec::new();
+        let mut trace = Trace(Some(&mut steps));
+        let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi));
+        let gsi = trace.step("mechanism", gsi, |_| "certificates are accepted (gsi)".into());
+        let result = gsi.and_then(|gsi| {
+            let files = gsi.get();
+            self.verify_certificates(&gsi::certificates_in(text), &files.trust, peer, trace)
+        });
+        Report { steps, result }
+    }
+
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.0.clock.wall()
+    }
+
+    pub(crate) fn steady(&self) -> Duration {
+        self.0.clock.steady()
+    }
+
+    fn verify_certificates(
+        &self,
+        certificates: &[Vec<u8>],
+        trust: &grid::Trust,
+        peer: Option<IpAddr>,
+        mut trace: Trace<'_>,
+    ) -> Result<Authenticated, AuthenticationError> {
+        let current = self.current();
+        let user = trace.step("chain", grid::verify_user(certificates, trust, self.wall()), report::grid_user)?;
+        for problem in &user.refused_attributes {
+            tracing::warn!(subject = %user.subject, "a VOMS attribute does not count: {problem}");
+        }
+        let expires = user.not_after;
+        let credential = Credential::Certificate { subject: user.subject, attributes: user.fqans };
+        let mut authenticated = self.admit(&current, Mechanism::Gsi, &credential, peer, &mut trace)?;
+        authenticated.expires = Some(expires);
+        Ok(authenticated)
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -277,7 +356,7 @@ impl Authenticator {
         Arc::clone(&self.0.current.read())
     }
 
-    fn counted(
+    pub(crate) fn counted(
         &self,
         mechanism: Mechanism,
         result: Result<Authenticated, AuthenticationError>,

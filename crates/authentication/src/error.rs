@@ -50,6 +50,15 @@ pub enum AuthenticationError {
         /// What the service says.
         reason: String,
     },
+    /// The handshake of `gsi` fails.
+    #[error(transparent)]
+    Handshake(#[from] gsi::HandshakeError),
+    /// The handshake of `gsi` took too long.
+    #[error("the client has taken {0} s for the handshake of gsi; {max} s is the limit", max = crate::HANDSHAKE_TIME_MAX.as_secs())]
+    Late(u64),
+    /// The certificates are not accepted.
+    #[error(transparent)]
+    Certificate(#[from] grid::GridError),
     /// The client is known, and no rule lets it in.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -94,6 +103,9 @@ impl AuthenticationError {
             | Self::Secret(_)
             | Self::Keys(KeysError::Refused(_))
             | Self::Credential(_)
+            | Self::Handshake(_)
+            | Self::Late(_)
+            | Self::Certificate(_)
             | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,
         }
     }

@@ -3,6 +3,7 @@
 //!
 //! - [`Authenticator`]: a login by each mechanism, and what a front end offers to whom.
 //! - [`Settings`]: what it is told. All of it is checked before it is used, also by [`Authenticator::reload`].
+//! - [`GsiLogin`]: a login that takes several rounds.
 //! - [`Report`]: the same decisions, step by step, for somebody who asks why.
 //!
 //! **Keys of issuers** come over HTTPS, and are refreshed before they are old. Each issuer is asked at most once at a time and
@@ -28,6 +29,8 @@ mod counters;
 mod error;
 mod fetch;
 mod grid_map_file;
+mod gsi_files;
+mod gsi_login;
 mod https;
 mod issuer_keys;
 mod key_files;
@@ -43,6 +46,8 @@ pub use counters::{IssuerStatus, Logins, Snapshot};
 pub use error::{AuthenticationError, ErrorKind};
 pub use fetch::{FailedStep, FetchError, FetchProblem, FetchStep, FetchTimes};
 pub use grid_map_file::GridMapFileError;
+pub use gsi_files::{FilesProblem, GsiError};
+pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep};
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use key_files::KeyFilesError;
@@ -52,6 +57,6 @@ pub use mapping_service::{
 };
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};
-pub use settings::{NETWORKS_MAX, Settings, SettingsError};
+pub use settings::{GsiSettings, NETWORKS_MAX, Settings, SettingsError};
 /// What the offer of `sss` says to clients, and the longest credential of it.
 pub use sss::{CREDENTIAL_BYTES_MAX as SSS_CREDENTIAL_BYTES_MAX, OFFER as SSS_OFFER};

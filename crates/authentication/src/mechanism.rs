@@ -41,7 +41,7 @@ impl Mechanism {
     /// Whether this version of weir can do it.
     #[must_use]
     pub fn is_implemented(self) -> bool {
-        matches!(self, Self::Ztn | Self::Sss | Self::Unix | Self::Host)
+        matches!(self, Self::Ztn | Self::Gsi | Self::Sss | Self::Unix | Self::Host)
     }
 
     /// Whether a client proves who it is. The others take its word, or that of the network.
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn errors_say_what_there_is() {
         let why = |names: &[&str]| Mechanisms::parse(names.iter().copied()).unwrap_err().to_string();
-        assert_eq!(why(&["ztn", "ZTN"]), "`ZTN` is not a mechanism; there are ztn, sss, unix, host");
+        assert_eq!(why(&["ztn", "ZTN"]), "`ZTN` is not a mechanism; there are ztn, gsi, sss, unix, host");
         assert_eq!(
-            why(&["gsi"]),
-            "this version of weir cannot authenticate clients by `gsi` yet; it can by ztn, sss, unix, host"
+            why(&["krb5"]),
+            "this version of weir cannot authenticate clients by `krb5` yet; it can by ztn, gsi, sss, unix, host"
         );
         assert_eq!(why(&["unix", "ztn", "unix"]), "`unix` is in the list twice");
         assert!(why(&[&"\u{1b}".repeat(100_000)]).len() < 2000);

@@ -80,6 +80,14 @@ impl Trace<'_> {
     }
 }
 
+/// Whose certificates they are.
+pub(crate) fn grid_user(user: &grid::GridUser) -> String {
+    let limited = if user.limited { "\na proxy is limited: it cannot start jobs, and may use storage" } else { "" };
+    let attributes: String = user.fqans.iter().map(|fqan| format!("\nVOMS attribute: {fqan}")).collect();
+    let subject = shown(user.subject.as_str());
+    format!("{subject}, trusted until {}{limited}{attributes}", user.not_after)
+}
+
 /// What a token says.
 pub(crate) fn claims(token: &UnverifiedToken<'_>) -> String {
     let header = format!("signed with {} and the key `{}`", token.algorithm(), shown(token.key_id()));

@@ -12,6 +12,7 @@ use types::IpNetwork;
 
 use crate::fetch::FetchTimes;
 use crate::grid_map_file::GridMapFileError;
+use crate::gsi_files::GsiError;
 use crate::key_files::KeyFilesError;
 use crate::mapping_service::{MappingServiceSettings, MappingServiceSettingsError};
 use crate::{Mechanism, Mechanisms};
@@ -36,6 +37,8 @@ pub struct Settings {
     pub keytab: Option<PathBuf>,
     /// The service that says who clients are that no rule matches.
     pub mapping_service: Option<MappingServiceSettings>,
+    /// What clients of `gsi` are shown, and whose certificates count.
+    pub gsi: Option<GsiSettings>,
     /// The authorities that the certificates of issuers and of the mapping service must be signed by.
     pub trust: TrustSource,
     /// A directory in which the keys of issuers are kept over a restart.
@@ -44,6 +47,21 @@ pub struct Settings {
     pub times: CacheTimes,
     /// How long a fetch may take. A reload does not change this.
     pub fetch: FetchTimes,
+}
+
+/// What `gsi` needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GsiSettings {
+    /// The node's certificate in PEM form.
+    pub certificate: PathBuf,
+    /// Its key. Only its owner may have access to it.
+    pub key: PathBuf,
+    /// The directory of authorities, with revocation lists and signing policies.
+    pub authorities: PathBuf,
+    /// The directory that names the VOMS servers of each virtual organization (`.lsc` files). It may be missing.
+    pub voms_servers: PathBuf,
+    /// The names of this node, for VOMS attributes that are meant for some services only.
+    pub own_hosts: Vec<String>,
 }
 
 /// Why settings are refused.
@@ -93,6 +111,15 @@ pub enum SettingsError {
         "`identity_default` and `mapping_service` are both for clients that no [[identity]] matches: use one of them"
     )]
     DefaultAndService,
+    /// Certificates are offered, and there is none to show.
+    #[error(
+        "`mechanisms` has `gsi`, and the node has no certificate for it: set `tls.certificate` and `tls.key`, or `gsi_certificate` \
+         and `gsi_key`"
+    )]
+    NoGsi,
+    /// What `gsi` needs cannot be used.
+    #[error(transparent)]
+    Gsi(#[from] GsiError),
     /// There are no rules.
     #[error(
         "clients can authenticate, and nobody would be let in: add an [[identity]], or set `identity_default` or `mapping_service`"
@@ -135,6 +162,9 @@ impl Settings {
         }
         if self.mechanisms.contains(Mechanism::Ztn) && self.issuers.is_empty() {
             return Err(SettingsError::NoIssuer);
+        }
+        if self.mechanisms.contains(Mechanism::Gsi) && self.gsi.is_none() {
+            return Err(SettingsError::NoGsi);
         }
         let MappingSettings { identity, identity_default } = &self.mapping;
         if self.mechanisms.contains(Mechanism::Sss) && self.keytab.is_none() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use authentication::{MappingServiceSettings, Mechanisms, NETWORKS_MAX};
+use authentication::{GsiSettings, MappingServiceSettings, Mechanisms, NETWORKS_MAX};
 use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, RuleSettings};
 use tls::TrustSource;
 use types::{IpNetwork, PrincipalKind, PrincipalName};
@@ -84,6 +84,24 @@ fn trust(path: Option<&PathBuf>) -> TrustSource {
 }
 
 impl Config {
+    /// What `gsi` needs: the certificate of its own, or the one for TLS; `None`: there is neither.
+    fn gsi(&self) -> Option<GsiSettings> {
+        let (certificate, key) = match &self.gsi_certificate {
+            Some(certificate) => (certificate, &self.gsi_key),
+            None => (self.tls_certificate.as_ref()?, &self.tls_key),
+        };
+        // The host under which other machines know this one.
+        let host = self.advertise.as_deref().map(|address| address.rsplit_once(':').map_or(address, |(host, _)| host));
+        Some(GsiSettings {
+            certificate: certificate.clone(),
+            // Both may be in one file.
+            key: key.as_ref().unwrap_or(certificate).clone(),
+            authorities: self.gsi_authorities.clone(),
+            voms_servers: self.voms_servers.clone(),
+            own_hosts: host.map(str::to_owned).into_iter().collect(),
+        })
+    }
+
     /// The settings for authentication. They are checked by whoever uses them, because only together they make sense.
     #[must_use]
     pub fn authentication(&self) -> authentication::Settings {
@@ -100,6 +118,7 @@ impl Config {
                 .map(|url| MappingServiceSettings { url, keep: self.mapping_service_keep }),
             trust: trust(self.authentication_ca.as_ref()),
             key_cache: self.key_cache.clone(),
+            gsi: self.gsi(),
             ..authentication::Settings::default()
         }
     }

@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(directory.trust, tls::TrustSource::Directory("/".into()));
         for (wrong, words) in [
             (
-                "authentication.mechanisms = [\"gsi\"]\n",
+                "authentication.mechanisms = [\"krb5\"]\n",
                 "weir.toml:1:29: `authentication.mechanisms` cannot be used: this version",
             ),
             ("authentication.mechanisms = [\"zttn\"]\n", "`zttn` is not a mechanism"),

@@ -95,6 +95,10 @@ pub struct Config {
     pub mapping_service_keep: Duration,
     pub authentication_ca: Option<PathBuf>,
     pub key_cache: Option<PathBuf>,
+    pub gsi_certificate: Option<PathBuf>,
+    pub gsi_key: Option<PathBuf>,
+    pub gsi_authorities: PathBuf,
+    pub voms_servers: PathBuf,
     pub issuers: Vec<IssuerSettings>,
     pub mapping: MappingSettings,
     pub audit_to: AuditTo,
@@ -200,6 +204,10 @@ impl Config {
             mapping_service_keep: Duration::ZERO,
             authentication_ca: None,
             key_cache: None,
+            gsi_certificate: None,
+            gsi_key: None,
+            gsi_authorities: PathBuf::new(),
+            voms_servers: PathBuf::new(),
             issuers: Vec::new(),
             mapping: MappingSettings::default(),
             audit_to: AuditTo::Nowhere,
@@ -241,6 +249,10 @@ impl Config {
             mapping_service: new.mapping_service.clone(),
             mapping_service_keep: new.mapping_service_keep,
             authentication_ca: new.authentication_ca.clone(),
+            gsi_certificate: new.gsi_certificate.clone(),
+            gsi_key: new.gsi_key.clone(),
+            gsi_authorities: new.gsi_authorities.clone(),
+            voms_servers: new.voms_servers.clone(),
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
             repair_rate: new.repair_rate,
@@ -280,6 +292,7 @@ mod tests {
             index.cache = \"1MiB\"\n\
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
+            gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\nvoms_servers = \"/v\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();

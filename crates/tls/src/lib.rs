@@ -3,13 +3,16 @@
 //!
 //! - [`ServerCertificate`]: certificate and key from files. They are read again when they change, without a restart.
 //! - [`Trust`]: the authorities of the system, or a directory as grid sites keep it: hashed names, with revocation lists.
+//! - [`load_grid_trust`]: the same directory, for the certificates of grid users, which `grid` judges.
 //! - [`Channel`]: one connection's encryption. It has no socket: its owner moves the bytes.
 //!
 //! Nodes of a cluster know each other by certificates of their own (`link`). Who a client is, is decided elsewhere.
 
+mod authority_files;
 mod certificate;
 mod channel;
 mod error;
+mod grid_trust;
 mod required;
 mod trust;
 
@@ -20,8 +23,9 @@ use rustls::crypto::CryptoProvider;
 pub use certificate::{CertificateFiles, ServerCertificate};
 pub use channel::{Channel, Opened};
 pub use error::{CertificateError, ChannelError, Problem, TrustError};
+pub use grid_trust::{VOMS_DIRECTORY, load_grid_trust};
 pub use required::TlsRequired;
-pub use trust::{GRID_AUTHORITIES, Trust, TrustSource};
+pub use trust::{GRID_AUTHORITIES, ServerError, Trust, TrustSource};
 
 /// The cryptography of all connections: `ring`.
 fn provider() -> Arc<CryptoProvider> {

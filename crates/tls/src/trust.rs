@@ -1,23 +1,19 @@
 //! The authorities that a client trusts.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::authority_files::{Kind, certificates, read_bounded, read_directory, revocation_list};
 use crate::{TrustError, provider};
 
 /// Where grid sites keep the certificates of authorities and their revocation lists.
 pub const GRID_AUTHORITIES: &str = "/etc/grid-security/certificates";
-/// A directory of authorities has at most so many files. (The grid's has about 600.)
-const FILES_MAX: usize = 20_000;
-/// The longest of these files. (Revocation lists of large authorities have some MB.)
-const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the authorities come from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +32,7 @@ pub enum TrustSource {
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
+    verifier: Arc<WebPkiServerVerifier>,
 }
 
 struct Found {
@@ -72,6 +69,30 @@ impl Trust {
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
+
+    /// Checks the certificate of a server that has shown it outside TLS, as `gsi` does: it is in DER form, and must be from a
+    /// trusted authority and for `host` at `now`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_server(&self, certificate: &[u8], host: &str, now: SystemTime) -> Result<(), ServerError> {
+        let name = ServerName::try_from(host).map_err(|_| ServerError::Host(host.to_owned()))?;
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let certificate = CertificateDer::from(certificate);
+        self.verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::since_unix_epoch(now))?;
+        Ok(())
+    }
+}
+
+/// Why a server's certificate is not good.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The name of the server cannot be in a certificate.
+    #[error("`{0}` is not the name or the address of a host")]
+    Host(String),
+    /// The certificate is not good.
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
 }
 
 impl Found {
@@ -109,48 +130,23 @@ impl Found {
     }
 
     fn add_certificates(&mut self, pem: &[u8]) {
-        for certificate in CertificateDer::pem_slice_iter(pem).map_while(Result::ok) {
+        for certificate in certificates(pem) {
             self.add(certificate);
         }
     }
 
     fn add_directory(&mut self, directory: &Path) -> Result<(), TrustError> {
-        let unreadable = |source| TrustError::Unreadable { path: directory.to_owned(), source };
-        // Old and new hashes, and names, are links to one file.
-        let mut seen = std::collections::HashSet::new();
-        for (number, entry) in fs::read_dir(directory).map_err(unreadable)?.enumerate() {
-            if number == FILES_MAX {
-                // What is left out may be a revocation list.
-                return Err(TrustError::TooMany { path: directory.to_owned() });
-            }
-            let entry = entry.map_err(unreadable)?;
-            let name = entry.file_name();
-            let Some((_, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let is_list = ending.strip_prefix('r').is_some_and(is_number);
-            if !is_list && !is_number(ending) {
-                continue;
-            }
-            // A link to a file that is gone is no authority, and does not make others unusable.
-            let Ok(file) = entry.path().canonicalize() else { continue };
-            if !seen.insert(file.clone()) {
-                continue;
-            }
-            match read_bounded(&file) {
-                Ok(bytes) if is_list => self.add_list(&file, &bytes),
-                Ok(bytes) => self.add_certificates(&bytes),
-                Err(error) => tracing::warn!(file = %file.display(), %error, "an authority's file cannot be read"),
+        for file in read_directory(directory, &[Kind::Certificates, Kind::RevocationList])? {
+            match file.kind {
+                Kind::RevocationList => self.add_list(&file.path, &file.bytes),
+                _ => self.add_certificates(&file.bytes),
             }
         }
         Ok(())
     }
 
     fn add_list(&mut self, file: &Path, bytes: &[u8]) {
-        let list = match CertificateRevocationListDer::from_pem_slice(bytes) {
-            Ok(list) => list,
-            // Lists are also kept in DER.
-            Err(_) => CertificateRevocationListDer::from(bytes.to_vec()),
-        };
+        let list = revocation_list(bytes);
         // One list that cannot be used must not take the others with it.
         match webpki::OwnedCertRevocationList::from_der(&list) {
             Ok(_) => self.lists.push(list),
@@ -168,15 +164,8 @@ impl Found {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(|error| unusable(&error))?
-            .with_webpki_verifier(verifier)
+            .with_webpki_verifier(Arc::clone(&verifier))
             .with_no_client_auth();
-        Ok(Trust { config: Arc::new(config) })
+        Ok(Trust { config: Arc::new(config), verifier })
     }
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
-    }
-    fs::read(path)
 }

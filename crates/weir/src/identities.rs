@@ -1,4 +1,4 @@
-//! `weir identity`: the users and groups that a node knows, and who the bearer of a token would be.
+//! `weir identity`: the users and groups that a node knows, and who the bearer of a token or a certificate would be.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::table::table_lines;
 
 /// Names in one answer.
 const PAGE: usize = 1000;
-/// A longer file is no token.
+/// A longer file is neither a token nor a proxy.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
 
 /// A user or a group, as the commands show it.
@@ -115,14 +115,20 @@ fn test(args: &IdentityTestArgs) -> Result<Exit, Failure> {
         return Err(Failure::message(Exit::Usage, why));
     };
     let token = token_in(&args.token)?;
-    let report = authenticator.explain_token(token.trim_ascii(), args.from);
+    // The file of a proxy begins with its certificate, and no token with a hyphen.
+    let report = if token.trim_ascii_start().starts_with(b"-----BEGIN ") {
+        authenticator.explain_certificates(&token, args.from)
+    } else {
+        authenticator.explain_token(token.trim_ascii(), args.from)
+    };
     writeln!(std::io::stdout(), "{report}").map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(if report.result.is_ok() { Exit::Done } else { Exit::Denied })
 }
 
 fn token_in(path: &Path) -> Result<Vec<u8>, Failure> {
-    let unreadable =
-        |error| Failure::new(Exit::Failed, error).while_doing(format!("cannot read the token in {}", path.display()));
+    let unreadable = |error| {
+        Failure::new(Exit::Failed, error).while_doing(format!("cannot read the credential in {}", path.display()))
+    };
     let mut token = Vec::new();
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(TOKEN_FILE_MAX).read_to_end(&mut token)

@@ -81,6 +81,8 @@ pub(crate) struct Connection {
     pub(crate) is_tls_able: bool,
     /// What a client says about itself that has logged in, and has not yet shown who it is.
     pub(crate) pending: Option<ClientIdentity>,
+    /// A login that takes several rounds, between two of them.
+    pub(crate) login: Option<Box<authentication::GsiLogin>>,
     /// The number of credentials that were not good.
     pub(crate) refused: u32,
     /// When its credential ends. Then it can begin nothing any more.
@@ -124,6 +126,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         client_version: 0,
         is_tls_able: false,
         pending: None,
+        login: None,
         refused: 0,
         expires: None,
         began: None,

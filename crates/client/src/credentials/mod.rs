@@ -1,6 +1,7 @@
 //! What the client shows to a server that wants to know who it is. The server lists the methods that it takes (`offers`);
 //! like the stock client, this one tries them in the server's order.
 
+mod certificate;
 mod local_user;
 mod shared_secret;
 mod token;
@@ -8,9 +9,13 @@ mod token;
 use std::fmt;
 use std::net::SocketAddr;
 
+pub use certificate::CertificateSource;
 pub use token::{Token, TokenSource};
 
+use certificate::GsiLogin;
 use token::Places;
+
+use crate::Authorities;
 
 /// The longest list of methods. (The stock client reads 4 KiB of it.)
 const METHODS_LEN_MAX: usize = 16 << 10;
@@ -26,6 +31,8 @@ pub enum Method {
     Ztn,
     /// A secret that it shares with the server.
     Sss,
+    /// A certificate, or a proxy of it.
+    Gsi,
     /// The names of the user and the group, which the server believes.
     Unix,
     /// The client's address.
@@ -34,7 +41,7 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ztn, Self::Sss, Self::Unix, Self::Host];
+    pub const ALL: [Self; 5] = [Self::Ztn, Self::Sss, Self::Gsi, Self::Unix, Self::Host];
 
     /// Returns its name in the protocol.
     #[must_use]
@@ -42,6 +49,7 @@ impl Method {
         match self {
             Self::Ztn => "ztn",
             Self::Sss => "sss",
+            Self::Gsi => "gsi",
             Self::Unix => "unix",
             Self::Host => "host",
         }
@@ -55,13 +63,26 @@ pub struct Credentials {
     pub methods: Vec<Method>,
     /// Where its bearer token comes from.
     pub token: TokenSource,
+    /// Where its certificate comes from.
+    pub certificate: CertificateSource,
+}
+
+/// The server that wants to know who the client is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server<'a> {
+    /// Its name, as the client was told to find it.
+    pub(crate) host: &'a str,
+    /// Who may have issued its certificate.
+    pub(crate) authorities: &'a Authorities,
+    /// The client's own address on the connection.
+    pub(crate) from: Option<SocketAddr>,
 }
 
 impl Credentials {
     /// Uses only these methods.
     #[must_use]
     pub fn only(methods: &[Method]) -> Self {
-        Self { methods: methods.to_vec(), token: TokenSource::default() }
+        Self { methods: methods.to_vec(), token: TokenSource::default(), certificate: CertificateSource::default() }
     }
 
     /// Uses the methods that `XrdSecPROTOCOL` names, like the stock client; without it all of them.
@@ -85,7 +106,7 @@ impl Credentials {
         &self,
         offer: &Offer<'_>,
         channel: Channel,
-        address: Option<SocketAddr>,
+        server: Server<'_>,
     ) -> Result<Credential, String> {
         let Some(method) = Method::ALL.into_iter().find(|method| method.name().as_bytes() == offer.name) else {
             return Err("weir's client does not speak it".to_owned());
@@ -102,7 +123,11 @@ impl Credentials {
                 let token = self.token.find(&Places::usual(), len_max)?;
                 Ok(Credential(Secret::Token(token)))
             }
-            Method::Sss => Ok(Credential(Secret::Shared(shared_secret::bytes(offer.parameters, address)?))),
+            Method::Sss => Ok(Credential(Secret::Shared(shared_secret::bytes(offer.parameters, server.from)?))),
+            Method::Gsi => {
+                let login = GsiLogin::begin(&self.certificate, offer.parameters, server)?;
+                Ok(Credential(Secret::Certificate(Box::new(login))))
+            }
             Method::Unix => Ok(Credential(Secret::Names(local_user::names()))),
             Method::Host => Ok(Credential(Secret::Nothing)),
         }
@@ -180,6 +205,7 @@ enum Secret {
     Token(Token),
     /// Encrypted with a shared secret.
     Shared(Vec<u8>),
+    Certificate(Box<GsiLogin>),
     /// `user group`
     Names(String),
     Nothing,
@@ -191,6 +217,7 @@ impl Credential {
         match &self.0 {
             Secret::Token(_) => *b"ztn\0",
             Secret::Shared(_) => *b"sss\0",
+            Secret::Certificate(_) => *b"gsi\0",
             Secret::Names(_) => *b"unix",
             Secret::Nothing => *b"host",
         }
@@ -210,6 +237,7 @@ impl Credential {
                 bytes
             }
             Secret::Shared(bytes) => bytes.clone(),
+            Secret::Certificate(login) => login.first(),
             Secret::Names(names) => [b"unix\0", names.as_bytes(), b"\0"].concat(),
             Secret::Nothing => b"host\0".to_vec(),
         }
@@ -218,10 +246,14 @@ impl Credential {
     /// Returns the bytes of the next request, after the server has `asked` for more.
     ///
     /// # Errors
-    /// There is no more.
-    pub(crate) fn next(&self, asked: &[u8]) -> Result<Vec<u8>, String> {
-        let _ = asked;
-        Err("the server asks for more, and this method has nothing more to show".to_owned())
+    /// There is no more, or the server is not the right one.
+    pub(crate) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, String> {
+        match &mut self.0 {
+            Secret::Certificate(login) => login.next(asked),
+            Secret::Token(_) | Secret::Names(_) | Secret::Nothing => {
+                Err("the server asks for more, and this method has nothing more to show".to_owned())
+            }
+        }
     }
 }
 
@@ -236,6 +268,11 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail this way
 
     use super::*;
+
+    fn server() -> Server<'static> {
+        static AUTHORITIES: std::sync::OnceLock<Authorities> = std::sync::OnceLock::new();
+        Server { host: "localhost", authorities: AUTHORITIES.get_or_init(|| Authorities::of(Vec::new())), from: None }
+    }
 
     fn named(list: &[u8]) -> Vec<(String, Vec<u8>)> {
         offers(list).unwrap().iter().map(|offer| (offer.shown(), offer.parameters.to_vec())).collect()
@@ -256,7 +293,7 @@ mod tests {
 
     #[test]
     fn credentials_are_those_of_the_stock_client() {
-        let token = Credential(Secret::Token(Token::new("abc.def").unwrap()));
+        let mut token = Credential(Secret::Token(Token::new("abc.def").unwrap()));
         assert_eq!((token.method(), token.first()), (*b"ztn\0", b"ztn\0\0T\0\0\0\x08abc.def\0".to_vec()));
         let names = Credential(Secret::Names("ana users".to_owned()));
         assert_eq!((names.method(), names.first()), (*b"unix", b"unix\0ana users\0".to_vec()));
@@ -270,36 +307,37 @@ mod tests {
         let source = TokenSource::from(|| Ok(Token::new("very.secret").unwrap()));
         let credentials = Credentials { token: source, ..Credentials::named_in(None) };
         let offer = Offer { name: b"ztn", parameters: b"0:4096:" };
-        let credential = credentials.for_offer(&offer, Channel::Encrypted, None).unwrap();
+        let credential = credentials.for_offer(&offer, Channel::Encrypted, server()).unwrap();
         assert!(credential.first().ends_with(b"very.secret\0"));
         assert!(!format!("{credentials:?} {credential:?}").contains("secret"));
-        let why = credentials.for_offer(&offer, Channel::Clear, None).unwrap_err();
+        let why = credentials.for_offer(&offer, Channel::Clear, server()).unwrap_err();
         assert!(why.contains("roots://") && !why.contains("secret"), "{why}");
         // One that does not fit is not sent either, and not shown.
         for (parameters, reason) in
             [("0:11:", "longer"), ("0:0:", "malformed"), ("x:12:", "malformed"), ("0", "malformed")]
         {
             let offer = Offer { name: b"ztn", parameters: parameters.as_bytes() };
-            let why = credentials.for_offer(&offer, Channel::Encrypted, None).unwrap_err();
+            let why = credentials.for_offer(&offer, Channel::Encrypted, server()).unwrap_err();
             assert!(why.contains(reason) && !why.contains("secret"), "{parameters}: {why}");
         }
         let offer = Offer { name: b"ztn", parameters: b"0:12:" };
-        assert!(credentials.for_offer(&offer, Channel::Encrypted, None).is_ok());
+        assert!(credentials.for_offer(&offer, Channel::Encrypted, server()).is_ok());
         let offer = Offer { name: b"ztn", parameters: b"" };
-        assert!(credentials.for_offer(&offer, Channel::Encrypted, None).is_ok());
+        assert!(credentials.for_offer(&offer, Channel::Encrypted, server()).is_ok());
     }
 
     #[test]
     fn only_named_methods_are_used() {
         let methods = |list| Credentials::named_in(list).methods;
         assert_eq!(methods(None), Method::ALL);
-        assert_eq!(methods(Some("unix, ztn,gsi")), [Method::Ztn, Method::Unix]);
+        assert_eq!(methods(Some("unix, ztn,krb5")), [Method::Ztn, Method::Unix]);
+        assert_eq!(methods(Some("gsi")), [Method::Gsi]);
         assert_eq!(methods(Some("")), []);
         let unix = Offer { name: b"unix", parameters: b"" };
-        let why = Credentials::named_in(Some("host")).for_offer(&unix, Channel::Clear, None).unwrap_err();
+        let why = Credentials::named_in(Some("host")).for_offer(&unix, Channel::Clear, server()).unwrap_err();
         assert!(why.contains("XrdSecPROTOCOL"), "{why}");
-        let gsi = Offer { name: b"gsi", parameters: b"" };
-        let why = Credentials::named_in(None).for_offer(&gsi, Channel::Encrypted, None).unwrap_err();
+        let krb5 = Offer { name: b"krb5", parameters: b"" };
+        let why = Credentials::named_in(None).for_offer(&krb5, Channel::Encrypted, server()).unwrap_err();
         assert!(why.contains("does not speak"), "{why}");
     }
 }

@@ -7,7 +7,7 @@ use wire::response::{LoginReply, ProtocolReply, ServerFlags};
 use wire::{HANDSHAKE_REPLY_LEN, Handshake, HandshakeReply, PROTOCOL_VERSION, Request, Response};
 
 use super::{INPUT_LEN, Session};
-use crate::credentials::{self, Channel, Credential};
+use crate::credentials::{self, Channel, Credential, Server};
 use crate::pace::Pace;
 use crate::sealed::Sealed;
 use crate::{ClientError, Settings, Url};
@@ -123,13 +123,15 @@ impl Session {
             ClientError::Unexpected { server: self.server().clone(), what }
         })?;
         let channel = if self.is_encrypted() { Channel::Encrypted } else { Channel::Clear };
-        let address = self.socket.local_addr().ok();
+        let from = self.socket.local_addr().ok();
         let mut reasons: Vec<String> = Vec::new();
         let mut was_refused = false;
+        let host = self.server().host.clone();
+        let server = Server { host: &host, authorities: &settings.authorities, from };
         for offer in offers {
-            let why = match settings.credentials.for_offer(&offer, channel, address) {
+            let why = match settings.credentials.for_offer(&offer, channel, server) {
                 Err(why) => why,
-                Ok(credential) => match self.show(&credential) {
+                Ok(mut credential) => match self.show(&mut credential) {
                     Ok(None) => return Ok(()),
                     Ok(Some(why)) => {
                         was_refused = true;
@@ -147,7 +149,7 @@ impl Session {
     }
 
     /// Shows credentials. Returns why the server does not accept them.
-    fn show(&mut self, credential: &Credential) -> Result<Option<String>, ClientError> {
+    fn show(&mut self, credential: &mut Credential) -> Result<Option<String>, ClientError> {
         let mut bytes = credential.first();
         for _ in 0..ROUNDS_MAX {
             match self.verdict_on(credential.method(), bytes)? {

@@ -338,7 +338,7 @@ fn accepts(peer: &mut Peer, asked: &Asked) -> io::Result<()> {
 /// A client with a token, and all methods.
 fn with_token(site: &Site, token: &'static str) -> Settings {
     let source = TokenSource::from(move || Token::new(token).map_err(str::to_owned));
-    Settings { credentials: Credentials { methods: Method::ALL.to_vec(), token: source }, ..site.settings() }
+    Settings { credentials: Credentials { token: source, ..Credentials::only(&Method::ALL) }, ..site.settings() }
 }
 
 #[test]

@@ -78,8 +78,9 @@ pub struct IdentityRenameArgs {
 /// Arguments of `weir identity test`.
 #[derive(Args, Debug, Clone)]
 pub struct IdentityTestArgs {
-    /// A file with the token; - is standard input. (A token on the command line would be seen by others.)
-    #[arg(value_name = "TOKEN-FILE")]
+    /// A file with a token, or with certificates such as a proxy's; - is standard input. (A token on the command line would be seen
+    /// by others.)
+    #[arg(value_name = "CREDENTIAL-FILE")]
     pub token: PathBuf,
     /// The configuration of the node.
     #[arg(long, value_name = "FILE")]

@@ -1,16 +1,17 @@
 //! auth: the client shows who it is, by one of the mechanisms that the answer to its login has offered.
 //!
 //! The formats are those of the stock plug-ins: `TokenHdr` and `TokenResp` in `XrdSecProtocolztn.cc`, and
-//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`. That of `sss` is in the crate `sss`.
+//! `getCredentials` in `XrdSecProtocolunix.cc` and `XrdSecProtocolhost.cc`. Those of `gsi` and `sss` are in the crates of these
+//! names.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, Mechanism, SSS_OFFER};
+use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism, SSS_OFFER};
 use service::{Caller, Login};
 use types::{ClientIdentity, ErrorCode, Timestamp};
 use wire::request::{Auth, Request};
-use wire::{ErrorNumber, StreamId};
+use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::requests::session::tls_required;
@@ -46,7 +47,7 @@ fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Ve
 }
 
 /// The offer of `mechanisms` in the answer to a login.
-fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
+fn offer(mechanisms: &[Mechanism], gsi_parameters: Option<&str>) -> Vec<u8> {
     let mut text = Vec::new();
     for &mechanism in mechanisms {
         text.extend_from_slice(b"&P=");
@@ -58,6 +59,9 @@ fn offer(mechanisms: &[Mechanism]) -> Vec<u8> {
         if mechanism == Mechanism::Sss {
             text.push(b',');
             text.extend_from_slice(SSS_OFFER.as_bytes());
+        }
+        if let Some(parameters) = gsi_parameters.filter(|_| mechanism == Mechanism::Gsi) {
+            text.extend_from_slice(format!(",{parameters}").as_bytes());
         }
     }
     text
@@ -72,7 +76,7 @@ impl Connection {
         let peer = self.session.peer.ip();
         let mechanisms = usable(authenticator, peer, self.out.is_encrypted());
         if !mechanisms.is_empty() {
-            return Ok(offer(&mechanisms));
+            return Ok(offer(&mechanisms, authenticator.gsi_parameters().as_deref()));
         }
         if !usable(authenticator, peer, true).is_empty() {
             return Err(tls_required("This server takes credentials"));
@@ -101,7 +105,11 @@ impl Connection {
         let authenticated = self.authenticate(r);
         self.out.back();
         match authenticated {
-            Ok(authenticated) => {
+            Ok(LoginStep::More(reply)) => {
+                self.send_frame(stream, ResponseStatus::AuthMore, &reply, None)?;
+                Ok(Ok(()))
+            }
+            Ok(LoginStep::Done(authenticated)) => {
                 // If the namespace cannot be changed at present, the client may try again.
                 if let Err(request_error) = self.admit(authenticated, client) {
                     return Ok(Err(request_error));
@@ -114,14 +122,27 @@ impl Connection {
         }
     }
 
-    fn authenticate(&self, r: &Auth) -> Result<Authenticated, Refused> {
+    fn authenticate(&mut self, r: &Auth) -> Result<LoginStep, Refused> {
+        // Another mechanism, or an error, ends a login that has begun.
+        let begun = self.login.take();
         let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default();
         let not_offered = || Refused::NotOffered(name.escape_ascii().to_string());
-        let authenticator = self.front.config.authenticator.as_ref().ok_or_else(not_offered)?;
+        let authenticator = self.front.config.authenticator.clone().ok_or_else(not_offered)?;
         let peer = self.session.peer.ip();
-        let mut mechanisms = usable(authenticator, peer, self.out.is_encrypted()).into_iter();
+        let mut mechanisms = usable(&authenticator, peer, self.out.is_encrypted()).into_iter();
         let mechanism = mechanisms.find(|mechanism| mechanism.name().as_bytes() == name).ok_or_else(not_offered)?;
-        Ok(match mechanism {
+        Ok(LoginStep::Done(match mechanism {
+            Mechanism::Gsi => {
+                let mut login = match begun {
+                    Some(login) => login,
+                    None => Box::new(authenticator.gsi(peer)?),
+                };
+                let step = login.step(&r.credentials)?;
+                if matches!(step, LoginStep::More(_)) {
+                    self.login = Some(login);
+                }
+                return Ok(step);
+            }
             Mechanism::Ztn => authenticator.token(token_of(&r.credentials)?, peer)?,
             Mechanism::Unix => {
                 let (user, group) = local_user_of(&r.credentials)?;
@@ -129,8 +150,8 @@ impl Connection {
             }
             Mechanism::Host => authenticator.host(None, peer)?,
             Mechanism::Sss => authenticator.secret(&r.credentials, peer)?,
-            Mechanism::Gsi | Mechanism::Krb5 => return Err(not_offered()),
-        })
+            Mechanism::Krb5 => return Err(not_offered()),
+        }))
     }
 
     /// From now on the session acts as its principal.
@@ -238,8 +259,11 @@ mod tests {
 
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {
-        assert_eq!(offer(&[Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix]), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
-        assert!(offer(&[]).is_empty());
+        let all = [Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix];
+        assert_eq!(offer(&all, None), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
+        let gsi = offer(&[Mechanism::Gsi, Mechanism::Host], Some("v:10600,c:ssl,ca:5168735f.0"));
+        assert_eq!(gsi, b"&P=gsi,v:10600,c:ssl,ca:5168735f.0&P=host");
+        assert!(offer(&[], None).is_empty());
     }
 
     #[test]

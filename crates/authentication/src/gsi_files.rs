@@ -1,0 +1,165 @@
+//! The files of `gsi`: the node's certificate and key, and the directories that say whose certificates count. They are read again when
+//! they have changed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gsi::{SecretError, ServerSecret};
+use parking_lot::{Mutex, RwLock};
+use tls::TrustError;
+
+use crate::GsiSettings;
+use crate::gsi_login::SystemNumbers;
+
+/// How often the authorities are read, at most: sites fetch revocation lists every few hours.
+const TRUST_EVERY: Duration = Duration::from_secs(600);
+/// The longest file of a certificate or a key.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesProblem {
+    /// It cannot be read.
+    #[error("{0}")]
+    Unreadable(#[from] io::Error),
+    /// It is too long.
+    #[error("it is longer than {} KiB", .0 >> 10)]
+    TooLong(u64),
+    /// Others may read the key.
+    #[error("others have access to it (mode {0:o}); allow only its owner: chmod 600")]
+    OpenToOthers(u32),
+}
+
+/// Why what `gsi` needs cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GsiError {
+    /// A file or a directory cannot be used.
+    #[error("cannot use {} for gsi: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: FilesProblem,
+    },
+    /// The authorities cannot be read.
+    #[error("cannot find out whose certificates count for gsi: {0}")]
+    Authorities(#[from] TrustError),
+    /// The certificate cannot be used.
+    #[error("cannot use the certificate {} for gsi: {source}", path.display())]
+    Certificate {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        source: SecretError,
+    },
+}
+
+/// What the files say.
+#[derive(Debug)]
+pub(crate) struct Gsi {
+    pub(crate) secret: Arc<ServerSecret>,
+    pub(crate) trust: Arc<grid::Trust>,
+}
+
+/// What distinguishes the versions of a file: inode, length, and when it was changed (seconds, nanoseconds).
+type Version = (u64, u64, i64, i64);
+
+/// When the files were looked at.
+struct Looked {
+    versions: [Option<Version>; 2],
+    read_trust: Duration,
+}
+
+/// The files and their content.
+pub(crate) struct GsiFiles {
+    settings: GsiSettings,
+    content: RwLock<Arc<Gsi>>,
+    looked: Mutex<Looked>,
+}
+
+impl GsiFiles {
+    /// Reads them at `now`, a time of the steady clock.
+    pub(crate) fn open(settings: GsiSettings, now: Duration) -> Result<Self, GsiError> {
+        // The versions are those of before the read: a change during it shows later.
+        let versions = versions(&settings);
+        let secret = Arc::new(secret(&settings)?);
+        let trust = Arc::new(trust(&settings)?);
+        let looked = Mutex::new(Looked { versions, read_trust: now });
+        Ok(Self { settings, content: RwLock::new(Arc::new(Gsi { secret, trust })), looked })
+    }
+
+    /// Their content.
+    pub(crate) fn get(&self) -> Arc<Gsi> {
+        Arc::clone(&self.content.read())
+    }
+
+    /// Reads the certificate again if it has changed, and at `now` the authorities if that is due. If a new version cannot be used, the log says so, and that of before stays.
+    /// Logins do not wait for this.
+    pub(crate) fn refresh(&self, now: Duration) {
+        let mut looked = self.looked.lock();
+        let before = self.get();
+        let versions = versions(&self.settings);
+        if versions != looked.versions {
+            looked.versions = versions;
+            match secret(&self.settings) {
+                Ok(secret) => {
+                    let certificate = self.settings.certificate.display();
+                    tracing::info!(%certificate, "the certificate for gsi was read again");
+                    *self.content.write() =
+                        Arc::new(Gsi { secret: Arc::new(secret), trust: Arc::clone(&before.trust) });
+                }
+                Err(error) => tracing::error!("{error}; the one of before stays in use"),
+            }
+        }
+        if now.saturating_sub(looked.read_trust) >= TRUST_EVERY {
+            looked.read_trust = now;
+            let secret = Arc::clone(&self.get().secret);
+            match trust(&self.settings) {
+                Ok(trust) => *self.content.write() = Arc::new(Gsi { secret, trust: Arc::new(trust) }),
+                Err(error) => tracing::error!("{error}; the authorities of before stay in use"),
+            }
+        }
+    }
+}
+
+fn versions(settings: &GsiSettings) -> [Option<Version>; 2] {
+    [&settings.certificate, &settings.key].map(|path| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+    })
+}
+
+fn secret(settings: &GsiSettings) -> Result<ServerSecret, GsiError> {
+    let (certificate, _) = contents(&settings.certificate)?;
+    let (key, mode) = contents(&settings.key)?;
+    if mode & 0o077 != 0 {
+        return Err(file(&settings.key, FilesProblem::OpenToOthers(mode)));
+    }
+    let secret = ServerSecret::new(&certificate, &key, &mut SystemNumbers::new());
+    secret.map_err(|source| GsiError::Certificate { path: settings.certificate.clone(), source })
+}
+
+fn trust(settings: &GsiSettings) -> Result<grid::Trust, GsiError> {
+    let voms_servers = Some(settings.voms_servers.as_path()).filter(|directory| directory.exists());
+    Ok(tls::load_grid_trust(&settings.authorities, voms_servers, settings.own_hosts.clone())?)
+}
+
+fn file(path: &Path, problem: FilesProblem) -> GsiError {
+    GsiError::File { path: path.to_owned(), problem }
+}
+
+/// A file's bytes, and its permission bits.
+fn contents(path: &Path) -> Result<(Vec<u8>, u32), GsiError> {
+    let read = || {
+        let opened = File::open(path)?;
+        let mode = opened.metadata()?.mode() & 0o7777;
+        let mut bytes = Vec::new();
+        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX { Err(FilesProblem::TooLong(FILE_BYTES_MAX)) } else { Ok((bytes, mode)) }
+    };
+    read().map_err(|problem| file(path, problem))
+}

@@ -1,0 +1,84 @@
+//! A login by `gsi`, which takes several rounds.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gsi::{NoRandom, Random, ServerHandshake, ServerStep};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::gsi_files::Gsi;
+use crate::{Authenticated, AuthenticationError, Authenticator, Mechanism};
+
+/// How long a client may take for the handshake. What it has signed says that it was there in this time.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What follows from what a client has sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoginStep {
+    /// The server sends this, and waits for more.
+    More(Vec<u8>),
+    /// The client is let in.
+    Done(Authenticated),
+}
+
+/// A login by `gsi`. It holds some kilobytes, and after an error nothing more can be done with it.
+#[derive(Debug)]
+pub struct GsiLogin {
+    authenticator: Authenticator,
+    /// The certificate and the authorities of its beginning, also if they change meanwhile.
+    files: Arc<Gsi>,
+    handshake: ServerHandshake,
+    began: Duration,
+    peer: IpAddr,
+}
+
+/// The randomness of the system.
+pub(crate) struct SystemNumbers(SystemRandom);
+
+impl SystemNumbers {
+    pub(crate) fn new() -> Self {
+        Self(SystemRandom::new())
+    }
+}
+
+impl Random for SystemNumbers {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+        self.0.fill(bytes).map_err(|_| NoRandom)
+    }
+}
+
+impl GsiLogin {
+    pub(crate) fn new(authenticator: Authenticator, files: Arc<Gsi>, now: Duration, peer: IpAddr) -> Self {
+        Self { authenticator, files, handshake: ServerHandshake::new(), began: now, peer }
+    }
+
+    /// Goes on with what the client has sent.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn step(&mut self, frame: &[u8]) -> Result<LoginStep, AuthenticationError> {
+        match self.go_on(frame) {
+            Ok(LoginStep::More(reply)) => Ok(LoginStep::More(reply)),
+            Ok(LoginStep::Done(authenticated)) => {
+                self.authenticator.counted(Mechanism::Gsi, Ok(authenticated)).map(LoginStep::Done)
+            }
+            Err(error) => self.authenticator.counted(Mechanism::Gsi, Err(error)).map(LoginStep::Done),
+        }
+    }
+
+    fn go_on(&mut self, frame: &[u8]) -> Result<LoginStep, AuthenticationError> {
+        let taken = self.authenticator.steady().saturating_sub(self.began);
+        if taken > HANDSHAKE_TIME_MAX {
+            return Err(AuthenticationError::Late(taken.as_secs()));
+        }
+        match self.handshake.step(&self.files.secret, frame, &mut SystemNumbers::new())? {
+            ServerStep::Reply(reply) => Ok(LoginStep::More(reply)),
+            ServerStep::Presented(presented) => {
+                let authenticated = self.authenticator.certificates(&presented.certificates, &self.files.trust, self.peer)?;
+                Ok(LoginStep::Done(authenticated))
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Clients with certificates.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use authentication::{
+    Authenticated, AuthenticationError, Authenticator, ErrorKind, GsiSettings, HANDSHAKE_TIME_MAX, LoginStep,
+    Mechanism, Mechanisms, Settings,
+};
+use gsi::{ClientHandshake, ClientSecret, HandshakeError, NoRandom, Random};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::world::{World, logins, mapping};
+
+const RULES: &str = "
+    [[identity]]
+    certificate = '/DC=org/DC=example/CN=ana'
+    principal = 'ana'
+    groups = ['physics']
+    [[identity]]
+    grid_map = true
+";
+
+struct Numbers;
+
+impl Random for Numbers {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+        SystemRandom::new().fill(bytes).map_err(|_| NoRandom)
+    }
+}
+
+fn data(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data").join(name)).unwrap()
+}
+
+fn file(path: &Path, content: &[u8], mode: u32) -> PathBuf {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    path.to_owned()
+}
+
+fn settings(world: &World) -> Settings {
+    let gsi = GsiSettings {
+        certificate: file(&world.path("cert.pem"), &data("server.pem"), 0o644),
+        key: file(&world.path("key.pem"), &data("server.key"), 0o600),
+        authorities: world.path("authorities"),
+        voms_servers: world.path("vomsdir"),
+        own_hosts: vec!["localhost".into()],
+    };
+    file(&world.path("authorities/e93ab527.0"), &data("ca.pem"), 0o644);
+    Settings {
+        mechanisms: Mechanisms::parse(["gsi"]).unwrap(),
+        mapping: mapping(RULES),
+        grid_map: Some(file(&world.path("grid-mapfile"), b"\"/DC=org/DC=example/CN=bob\" robert\n", 0o644)),
+        gsi: Some(gsi),
+        ..world.settings()
+    }
+}
+
+fn secret(name: &str) -> ClientSecret {
+    ClientSecret::new(&data(&format!("{name}.pem")), &data(&format!("{name}.key"))).unwrap()
+}
+
+/// A login by both rounds; `between` happens before the second.
+fn login(
+    authenticator: &Authenticator,
+    client: &ClientSecret,
+    between: impl FnOnce(),
+) -> Result<Authenticated, AuthenticationError> {
+    let parameters = authenticator.gsi_parameters().unwrap();
+    let (mut handshake, first) = ClientHandshake::begin(client, parameters.as_bytes(), &mut Numbers).unwrap();
+    let mut login = authenticator.gsi().unwrap();
+    let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    between();
+    match login.step(&second)? {
+        LoginStep::More(_) => panic!("two rounds are enough"),
+        LoginStep::Done(authenticated) => Ok(authenticated),
+    }
+}
+
+#[test]
+fn a_certificate_becomes_a_principal() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let ana = login(&authenticator, &secret("user"), || ()).unwrap();
+    assert_eq!((ana.name.as_str(), ana.groups[0].as_str(), ana.mechanism), ("ana", "physics", Mechanism::Gsi));
+    assert_eq!(ana.credential, "the certificate /DC=org/DC=example/CN=ana");
+    assert!(ana.expires.is_some() && ana.rights.is_none());
+    let bob = login(&authenticator, &secret("other"), || ()).unwrap();
+    assert_eq!(bob.name.as_str(), "robert");
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
+    let report = authenticator.explain_certificates(&data("user.pem"));
+    assert_eq!(report.result.unwrap().name.as_str(), "ana");
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
+}
+
+#[test]
+fn who_is_not_trusted_or_has_no_name_is_refused() {
+    let world = World::new();
+    let mut settings = settings(&world);
+    settings.grid_map = Some(file(&world.path("grid-mapfile"), b"", 0o644));
+    let authenticator = world.with(settings.clone());
+    let why = login(&authenticator, &secret("other"), || ()).unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::NotAllowed, "{why}");
+    // Another authority: the certificate is its own.
+    file(&world.path("authorities/e93ab527.0"), &data("multi.pem"), 0o644);
+    authenticator.reload(settings).unwrap();
+    let why = login(&authenticator, &secret("user"), || ()).unwrap_err();
+    assert!(matches!(why, AuthenticationError::Certificate(_)), "{why}");
+    assert_eq!(why.kind(), ErrorKind::NotAuthenticated);
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (0, 2));
+    let report = authenticator.explain_certificates(&data("user.pem"));
+    assert!(report.to_string().contains("FAIL  chain"), "{report}");
+    assert!(authenticator.explain_certificates(b"").result.is_err());
+}
+
+#[test]
+fn a_handshake_has_a_minute() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    login(&authenticator, &secret("user"), || world.clock.pass(HANDSHAKE_TIME_MAX)).unwrap();
+    let late = || world.clock.pass(HANDSHAKE_TIME_MAX + Duration::from_secs(1));
+    assert_eq!(login(&authenticator, &secret("user"), late), Err(AuthenticationError::Late(61)));
+}
+
+#[test]
+fn after_an_error_a_login_is_over() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let mut login = authenticator.gsi().unwrap();
+    let why = login.step(b"gsi\0").unwrap_err();
+    assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
+    let client = secret("user");
+    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", &mut Numbers).unwrap();
+    assert_eq!(login.step(&first), Err(HandshakeError::Over.into()));
+}
+
+#[test]
+fn a_login_survives_a_reload_and_new_ones_use_the_new_certificate() {
+    let world = World::new();
+    let old = settings(&world);
+    let authenticator = world.with(old.clone());
+    let other = file(&world.path("other.pem"), &[data("other.pem"), data("other.key")].concat(), 0o600);
+    let gsi = GsiSettings { certificate: other.clone(), key: other, ..old.gsi.clone().unwrap() };
+    let new = Settings { gsi: Some(gsi), ..old };
+    login(&authenticator, &secret("user"), || authenticator.reload(new.clone()).unwrap()).unwrap();
+    login(&authenticator, &secret("user"), || ()).unwrap();
+    let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..new };
+    authenticator.reload(without).unwrap();
+    assert!(authenticator.gsi_parameters().is_none());
+    assert_eq!(authenticator.gsi().unwrap_err(), AuthenticationError::NotOffered(Mechanism::Gsi));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let world = World::new();
+    let good = settings(&world);
+    let gsi = good.gsi.clone().unwrap();
+    let why = |gsi: Option<GsiSettings>| {
+        let settings = Settings { gsi, ..good.clone() };
+        Authenticator::new(settings, world.clock.clone()).map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(why(None).contains("tls.certificate"));
+    assert!(why(Some(GsiSettings { key: world.path("none"), ..gsi.clone() })).contains("none for gsi: No such file"));
+    let open = file(&world.path("open.pem"), &data("server.key"), 0o640);
+    assert!(why(Some(GsiSettings { key: open, ..gsi.clone() })).contains("chmod 600"));
+    let wrong = file(&world.path("wrong.pem"), &data("other.key"), 0o600);
+    assert!(why(Some(GsiSettings { key: wrong, ..gsi.clone() })).contains("does not belong"));
+    let empty = world.path("empty");
+    fs::create_dir(&empty).unwrap();
+    assert!(why(Some(GsiSettings { authorities: empty, ..gsi })).contains("no certificate of an authority"));
+    // A mechanism that is not offered needs no files.
+    let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), gsi: None, ..good };
+    world.with(without);
+}

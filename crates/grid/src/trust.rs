@@ -1,0 +1,197 @@
+//! Whom a service trusts: authorities, what they have revoked, and for whom they may issue.
+
+use std::collections::HashMap;
+
+use crate::certificate::Certificate;
+use crate::error::Unreadable;
+use crate::limits::CERTIFICATE_BYTES_MAX;
+use crate::lsc::{VomsServer, VomsServers};
+use crate::name::NameKey;
+use crate::revocation::{RevocationList, RevocationProblem, Revocations};
+use crate::signing_policy::{SigningPolicy, compared};
+
+/// The contents of a directory of authorities, and of one of VOMS servers.
+#[derive(Clone, Debug, Default)]
+pub struct TrustMaterial {
+    /// Certificates of authorities, in DER.
+    pub authorities: Vec<TrustFile>,
+    /// Revocation lists, in DER.
+    pub revocation_lists: Vec<TrustFile>,
+    /// Signing policies, as texts.
+    pub signing_policies: Vec<TrustFile>,
+    /// The servers whose VOMS attributes count.
+    pub voms_servers: Vec<VomsServer>,
+    /// The names by which VOMS attributes may be meant for this service alone (targets): its full host names.
+    pub own_hosts: Vec<String>,
+}
+
+/// A certificate, a list, or a policy.
+#[derive(Clone, Debug, Default)]
+pub struct TrustFile {
+    /// The names of its file without their last part, such as `5168735f`. They say which policy belongs to which authority
+    /// if the policy itself cannot be read.
+    pub stems: Vec<String>,
+    /// The content.
+    pub bytes: Vec<u8>,
+}
+
+/// Whom a service trusts. It is made once from [`TrustMaterial`], and again when that changes.
+#[derive(Debug, Default)]
+pub struct Trust {
+    authorities: Vec<Authority>,
+    by_subject: HashMap<NameKey, Vec<usize>>,
+    revocations: Revocations,
+    policies: HashMap<String, Vec<SigningPolicy>>,
+    voms_servers: VomsServers,
+    own_hosts: Vec<String>,
+    problems: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Authority {
+    der: Vec<u8>,
+    /// It has a policy that cannot be read.
+    unusable_policy: bool,
+}
+
+impl Trust {
+    /// Makes it. What cannot be used is left out, and is in [`Trust::problems`]. Where that could admit somebody who must not
+    /// be, everything of the authority is refused instead.
+    #[must_use]
+    pub fn new(material: &TrustMaterial) -> Self {
+        let mut trust = Self {
+            voms_servers: VomsServers::new(&material.voms_servers),
+            own_hosts: material.own_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            ..Self::default()
+        };
+        let unreadable_policies = trust.add_policies(&material.signing_policies);
+        for file in &material.authorities {
+            let unusable_policy = file.stems.iter().any(|stem| unreadable_policies.contains(stem));
+            trust.add_authority(file, unusable_policy);
+        }
+        for file in &material.revocation_lists {
+            trust.add_list(&file.bytes, &file.stems);
+        }
+        trust
+    }
+
+    /// What was left out, for the log.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// How many authorities there are.
+    #[must_use]
+    pub fn authorities(&self) -> usize {
+        self.authorities.len()
+    }
+
+    fn add_policies(&mut self, files: &[TrustFile]) -> Vec<String> {
+        let mut unreadable = Vec::new();
+        for file in files {
+            match SigningPolicy::parse(&String::from_utf8_lossy(&file.bytes)) {
+                Ok(policies) => {
+                    for policy in policies {
+                        self.policies.entry(policy.authority.clone()).or_default().push(policy);
+                    }
+                }
+                Err(error) => {
+                    let name = file.stems.join(", ");
+                    self.problems.push(format!("the signing policy {name} cannot be used: {error}"));
+                    unreadable.extend_from_slice(&file.stems);
+                }
+            }
+        }
+        unreadable
+    }
+
+    fn add_authority(&mut self, file: &TrustFile, unusable_policy: bool) {
+        let parsed = match Certificate::parse(&file.bytes) {
+            _ if file.bytes.len() > CERTIFICATE_BYTES_MAX => Err("it is too long".into()),
+            Ok(certificate) if certificate.extensions.authority == Some(false) => {
+                Err("it is not one of an authority (basicConstraints)".into())
+            }
+            Ok(certificate) if certificate.is_proxy() => Err("it is a proxy".into()),
+            Ok(certificate) => Ok(certificate.subject),
+            Err(error) => Err(Unreadable::to_string(&error)),
+        };
+        match parsed {
+            Ok(subject) => {
+                let same = self.by_subject.entry(subject).or_default();
+                if !same.iter().any(|&other| self.authorities[other].der == file.bytes) {
+                    same.push(self.authorities.len());
+                    self.authorities.push(Authority { der: file.bytes.clone(), unusable_policy });
+                }
+            }
+            Err(why) => {
+                let name = file.stems.join(", ");
+                self.problems.push(format!("the certificate {name} of an authority is not used: {why}"));
+            }
+        }
+    }
+
+    fn add_list(&mut self, bytes: &[u8], stems: &[String]) {
+        let name = stems.join(", ");
+        match RevocationList::parse(bytes) {
+            Ok(list) => {
+                let issuer = list.issuer_for_message().to_owned();
+                let authorities = certificates(&self.authorities, self.by_subject.get(list.issuer()));
+                let authorities: Vec<_> = authorities.map(|(_, certificate)| certificate).collect();
+                if let Some(why) = self.revocations.add(list, &authorities) {
+                    self.problems.push(format!("the revocation list {name} of {issuer} cannot be used: {why}"));
+                }
+            }
+            Err(_) => self.problems.push(format!("the revocation list {name} is malformed, and is not used")),
+        }
+    }
+
+    /// The authorities of this name.
+    pub(crate) fn named(&self, name: &NameKey) -> impl Iterator<Item = (usize, Certificate<'_>)> {
+        certificates(&self.authorities, self.by_subject.get(name))
+    }
+
+    /// Whether `issuer` has revoked `certificate`.
+    pub(crate) fn check_revocation(
+        &self,
+        certificate: &Certificate<'_>,
+        issuer: &Certificate<'_>,
+    ) -> Result<(), RevocationProblem> {
+        self.revocations.check(certificate, issuer)
+    }
+
+    /// Whether the policy of `issuer` allows it to issue `certificate`; `None` if that policy cannot be read. `number` is the
+    /// issuer's, if it is one of the trusted authorities.
+    pub(crate) fn policy_allows(
+        &self,
+        certificate: &Certificate<'_>,
+        issuer: &Certificate<'_>,
+        number: Option<usize>,
+    ) -> Option<bool> {
+        if number.and_then(|number| self.authorities.get(number)).is_some_and(|authority| authority.unusable_policy) {
+            return None;
+        }
+        let Ok(name) = issuer.distinguished_name() else { return Some(true) };
+        let Some(policies) = self.policies.get(&compared(name.as_str())) else { return Some(true) };
+        let Ok(subject) = certificate.distinguished_name() else { return Some(false) };
+        let subject = compared(subject.as_str());
+        Some(policies.iter().any(|policy| policy.allows(&subject)))
+    }
+
+    pub(crate) fn voms_servers(&self) -> &VomsServers {
+        &self.voms_servers
+    }
+
+    pub(crate) fn own_hosts(&self) -> &[String] {
+        &self.own_hosts
+    }
+}
+
+/// Those of `authorities` that have these numbers.
+fn certificates<'a>(
+    authorities: &'a [Authority],
+    numbers: Option<&'a Vec<usize>>,
+) -> impl Iterator<Item = (usize, Certificate<'a>)> {
+    let numbers = numbers.map_or(&[][..], Vec::as_slice);
+    numbers.iter().filter_map(|&number| Some((number, Certificate::parse(&authorities.get(number)?.der).ok()?)))
+}

@@ -1,0 +1,74 @@
+//! Who a user is.
+
+use identity::{DistinguishedName, Fqan};
+use types::Timestamp;
+
+use crate::certificate::Certificate;
+use crate::error::{GridError, Problem};
+use crate::path::{self, SignatureBudget};
+use crate::proxy;
+use crate::trust::Trust;
+
+/// A user, as a chain of certificates proves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GridUser {
+    /// The subject of the user's own certificate, without what proxies have added.
+    pub subject: DistinguishedName,
+    /// The VOMS attributes, the primary one first.
+    pub fqans: Vec<Fqan>,
+    /// Whether a proxy of the chain is limited: services that start jobs refuse it, and storage accepts it.
+    pub limited: bool,
+    /// When the first certificate of the chain ends, or the VOMS attributes do.
+    pub not_after: Timestamp,
+    /// The key of the first certificate (SubjectPublicKeyInfo, in DER). The user must still prove to have its private key.
+    pub leaf_public_key: Vec<u8>,
+}
+
+/// Verifies the chain of a user: one or more proxies or none, the user's own certificate, perhaps authorities. The first one
+/// is that whose private key the user has; the others may be in any order.
+///
+/// # Errors
+///
+/// [`GridError`]: which rule refuses which certificate.
+pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<GridUser, GridError> {
+    let chain = path::read_chain(chain)?;
+    let mut budget = SignatureBudget::new();
+    let mut used = vec![false; chain.len()];
+    used[0] = true;
+    let mut proxies: Vec<&Certificate<'_>> = Vec::new();
+    let mut position = 0;
+    while chain[position].is_proxy() {
+        proxies.push(&chain[position]);
+        position = path::signer_in_chain(&chain, position, &mut used, &mut budget)?;
+    }
+    let user = &chain[position];
+    for certificate in proxies.iter().chain([&user]) {
+        if let Some(why) = proxy::legacy(certificate) {
+            return Err(certificate.refused(why));
+        }
+    }
+    let limited = proxy::check(&proxies, user)?;
+    let mut not_after = path::check(&chain, position, &mut used, &mut budget, trust, now)?;
+    for certificate in &proxies {
+        path::check_one(certificate, now)?;
+        not_after = not_after.min(certificate.not_after());
+    }
+    for certificate in proxies.iter().chain([&user]) {
+        check_use(certificate).map_err(|why| certificate.refused(why))?;
+    }
+    let subject = user.distinguished_name().map_err(|why| user.refused(why))?;
+    let leaf_public_key = chain[0].key().raw.to_vec();
+    Ok(GridUser { subject, fqans: Vec::new(), limited, not_after, leaf_public_key })
+}
+
+/// Whether the certificate may be used to prove who somebody is. That holds for each proxy as well (RFC 3820, section 3.6).
+fn check_use(certificate: &Certificate<'_>) -> Result<(), Problem> {
+    let extensions = &certificate.extensions;
+    if extensions.key_usage.as_ref().is_some_and(|usage| !usage.digital_signature()) {
+        return Err(Problem::MustNotSign);
+    }
+    if extensions.extended_key_usage.as_ref().is_some_and(|usage| !usage.any && !usage.client_auth) {
+        return Err(Problem::Purpose("clients"));
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The tests of this crate, as one program.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+mod der;
+mod proxies;
+mod site;
+mod users;

@@ -1,0 +1,224 @@
+//! The client's side of a handshake.
+
+use rsa::pkcs8::DecodePublicKey as _;
+use rsa::{PrivateKey, PublicKey};
+
+use crate::agreement::Public;
+use crate::rsa_blocks::{recover, sign};
+use crate::secret::{belongs, private_key, public_key};
+use crate::server::{is_padded, required, signable, tag, text};
+use crate::{
+    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, SecretError, Step, VERSION, VERSION_SIGNED,
+    issuer_hash, pem,
+};
+
+/// The certificates of a client, and the key of the first one.
+pub struct ClientSecret {
+    /// In PEM form, the certificate of the key first.
+    certificates: String,
+    /// In PEM form.
+    public: String,
+    key: PrivateKey,
+    /// The hash of the authority that has issued the last one.
+    authority: String,
+}
+
+impl ClientSecret {
+    /// Reads certificates and a key in PEM form: those of a proxy, which are in one text, or of a user.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, SecretError> {
+        let chain: Vec<_> = pem::certificates(certificates).into_iter().take(CERTIFICATES_MAX).collect();
+        let first = chain.first().ok_or(SecretError::NoCertificate)?;
+        let key = private_key(key)?;
+        if !belongs(&key, first)? {
+            return Err(SecretError::Mismatch);
+        }
+        let (public, _) = public_key(first).ok_or(SecretError::Certificate)?;
+        // The authority of the user's own certificate, which comes last. Servers look for it by this.
+        let authority = chain.last().and_then(|last| issuer_hash(last)).ok_or(SecretError::Certificate)?;
+        let certificates = chain.iter().map(|one| pem::encode("CERTIFICATE", one)).collect();
+        Ok(Self { certificates, public: pem::encode("PUBLIC KEY", &public), key, authority })
+    }
+
+    fn sign(&self, bytes: &[u8], random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
+        sign(&self.key, bytes, random).map_err(|error| HandshakeError::Sign(error.to_string()))
+    }
+}
+
+/// It tells no key.
+impl std::fmt::Debug for ClientSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientSecret").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+/// The client's side.
+pub struct ClientHandshake {
+    tag: Option<Vec<u8>>,
+    is_padded: bool,
+}
+
+impl ClientHandshake {
+    /// Begins with a server that has offered `gsi` with `parameters` (`v:10600,c:ssl,ca:…`). Returns the first frame too.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn begin(
+        secret: &ClientSecret,
+        parameters: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        let parameter =
+            |name: &[u8]| text(parameters).split(|byte| *byte == b',').find_map(|part| part.strip_prefix(name));
+        let version = parameter(b"v:").and_then(|version| std::str::from_utf8(version).ok()?.parse().ok());
+        let version = version.ok_or(HandshakeError::Malformed(BucketType::VERSION))?;
+        if version < VERSION_SIGNED {
+            return Err(HandshakeError::TooOld(version));
+        }
+        let is_padded = is_padded(parameter(b"c:").unwrap_or(b"ssl"))?;
+        let module: &[u8] = if is_padded { b"ssl" } else { b"sslnopad" };
+        let tag = tag(random)?;
+        let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag.as_slice())]).encode();
+        let version = VERSION.to_be_bytes();
+        let first = Frame::new(
+            Step::CLIENT_ASKS,
+            vec![
+                (BucketType::MODULE, module),
+                (BucketType::VERSION, &version),
+                (BucketType::AUTHORITY, secret.authority.as_bytes()),
+                // No delegation.
+                (BucketType::OPTIONS, &[0; 4]),
+                (BucketType::MAIN, &inner),
+            ],
+        );
+        Ok((Self { tag: Some(tag), is_padded }, first.encode()))
+    }
+
+    /// Answers the server's certificate. `check` gets it in DER form, and says what is wrong with it.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn show(
+        &mut self,
+        secret: &ClientSecret,
+        frame: &[u8],
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        random: &mut dyn Random,
+    ) -> Result<Vec<u8>, HandshakeError> {
+        let own_tag = self.tag.take().ok_or(HandshakeError::Over)?;
+        let frame = Frame::decode(frame)?;
+        if frame.step != Step::SERVER_SHOWS {
+            return Err(HandshakeError::OutOfTurn(frame.step));
+        }
+        let certificates = pem::certificates(required(&frame, BucketType::CERTIFICATES)?);
+        let certificate = certificates.first().ok_or(HandshakeError::Certificates(0))?;
+        check(certificate).map_err(HandshakeError::Server)?;
+        let (_, key) = public_key(certificate).ok_or(HandshakeError::Key)?;
+        let agreement = recover(&key, required(&frame, BucketType::AGREEMENT)?)
+            .ok_or(HandshakeError::Signature(BucketType::AGREEMENT))?;
+        let inner = Frame::decode(required(&frame, BucketType::MAIN)?)?;
+        let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
+            .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
+        if signed_tag != own_tag {
+            return Err(HandshakeError::OtherTag);
+        }
+        let cipher = Cipher::first_of(text(required(&frame, BucketType::CIPHERS)?)).ok_or(HandshakeError::Cipher)?;
+        let digest = digest_of(text(required(&frame, BucketType::DIGESTS)?)).ok_or(HandshakeError::Digest)?;
+        let signed_tag = secret.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+
+        let public = Public::parse(&agreement)?;
+        let group = public.group()?;
+        let exponent = group.secret(random)?;
+        let shared = group.shared(&exponent, &public, self.is_padded)?;
+        let inner = Frame::new(
+            Step::CLIENT_SHOWS,
+            vec![
+                (BucketType::CERTIFICATES, secret.certificates.as_bytes()),
+                (BucketType::SIGNED_TAG, signed_tag.as_slice()),
+            ],
+        );
+        let main = cipher.encrypt(&shared, &inner.encode(), random)?;
+        let agreement = secret.sign(exponent.text.as_bytes(), random)?;
+        let module: &[u8] = if self.is_padded { b"ssl" } else { b"sslnopad" };
+        let chosen = format!("{}#16", cipher.name());
+        let buckets = vec![
+            (BucketType::MODULE, module),
+            (BucketType::CIPHERS, chosen.as_bytes()),
+            (BucketType::DIGESTS, digest),
+            (BucketType::AGREEMENT, &agreement),
+            (BucketType::PUBLIC_KEY, secret.public.as_bytes()),
+            (BucketType::MAIN, &main),
+        ];
+        Ok(Frame::new(Step::CLIENT_SHOWS, buckets).encode())
+    }
+}
+
+impl std::fmt::Debug for ClientHandshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClientHandshake(..)")
+    }
+}
+
+/// The digest of a server's list that is named in the answer: SHA-256, or the first one. Nothing is digested with it, so that what old
+/// servers offer (XRootD 5.5 has SHA-1 and MD5) does no harm.
+fn digest_of(list: &[u8]) -> Option<&[u8]> {
+    let mut names = list.split(|byte| *byte == b':').filter(|name| (1..=16).contains(&name.len()));
+    names.clone().find(|name| *name == b"sha256").or_else(|| names.next())
+}
+
+/// The key in the form in which certificates have it.
+pub(crate) fn public_key_of(der: &[u8]) -> Result<PublicKey, HandshakeError> {
+    PublicKey::from_public_key_der(der).map_err(|_| HandshakeError::Key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NoRandom, ServerHandshake, ServerSecret, ServerStep};
+
+    struct Numbers(u64);
+
+    impl Random for Numbers {
+        fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+            for byte in bytes {
+                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = self.0.to_be_bytes()[0];
+            }
+            Ok(())
+        }
+    }
+
+    fn presented(client: &ClientSecret) -> Result<ServerStep, HandshakeError> {
+        let (certificate, key) =
+            (include_bytes!("../tests/data/server.pem"), include_bytes!("../tests/data/server.key"));
+        let random = &mut Numbers(3);
+        let server = ServerSecret::new(certificate, key, random).unwrap();
+        let (mut at_client, first) = ClientHandshake::begin(client, b"v:10600,c:ssl", random)?;
+        let mut at_server = ServerHandshake::new();
+        let ServerStep::Reply(reply) = at_server.step(&server, &first, random)? else { panic!("no reply") };
+        let second = at_client.show(client, &reply, &|_| Ok(()), random)?;
+        at_server.step(&server, &second, random)
+    }
+
+    #[test]
+    fn a_certificate_without_its_key_is_worth_nothing() {
+        let secret = |certificate: &[u8], key: &[u8]| ClientSecret::new(certificate, key).unwrap();
+        let ana = || secret(include_bytes!("../tests/data/user.pem"), include_bytes!("../tests/data/user.key"));
+        let bob = || secret(include_bytes!("../tests/data/other.pem"), include_bytes!("../tests/data/other.key"));
+        assert!(presented(&ana()).is_ok());
+        // Bob signs, and shows ana's certificate: alone, or before his own.
+        let forged = ClientSecret { certificates: ana().certificates, ..bob() };
+        assert_eq!(presented(&forged), Err(HandshakeError::OtherKey));
+        let both = ana().certificates + &bob().certificates;
+        assert_eq!(presented(&ClientSecret { certificates: both, ..bob() }), Err(HandshakeError::OtherKey));
+        // He says that her key is his.
+        let forged = ClientSecret { certificates: ana().certificates, public: ana().public, ..bob() };
+        assert_eq!(presented(&forged), Err(HandshakeError::Signature(BucketType::AGREEMENT)));
+        let none = ClientSecret { certificates: String::new(), ..bob() };
+        assert_eq!(presented(&none), Err(HandshakeError::Certificates(0)));
+        let many = ClientSecret { certificates: bob().certificates.repeat(CERTIFICATES_MAX + 1), ..bob() };
+        assert_eq!(presented(&many), Err(HandshakeError::Certificates(CERTIFICATES_MAX + 1)));
+    }
+}

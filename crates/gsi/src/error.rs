@@ -1,0 +1,130 @@
+//! Why a handshake fails.
+
+use crate::{BUCKETS_MAX, BucketType, CERTIFICATES_MAX, FRAME_BYTES_MAX, NoRandom, Step, TAG_BYTES_MAX};
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// It begins with something else.
+    #[error("a frame that does not begin with `gsi`")]
+    NotGsi,
+    /// It ends too early.
+    #[error("a frame of `gsi` that is cut off")]
+    CutOff,
+    /// It is too long.
+    #[error("a frame of `gsi` with {0} bytes; {FRAME_BYTES_MAX} is the limit")]
+    TooLong(usize),
+    /// Too many parts.
+    #[error("a frame of `gsi` with more than {BUCKETS_MAX} parts")]
+    TooManyBuckets,
+    /// A part is there twice.
+    #[error("a frame of `gsi` with two parts of type {0}")]
+    Twice(BucketType),
+}
+
+/// Why there is no key that both sides know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AgreementError {
+    /// Not in the form of `XrdCryptosslCipher::Public`.
+    #[error("the public part of the key agreement is malformed")]
+    Malformed,
+    /// A group that nobody should use.
+    #[error("the group of the key agreement is not safe: it must have 512 to 4096 bits")]
+    Group,
+    /// A number that gives the key away.
+    #[error("the public part of the key agreement is not a number that keeps the key secret")]
+    Public,
+}
+
+/// Why a handshake fails.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// A malformed frame.
+    #[error("the peer sent {0}")]
+    Frame(#[from] FrameError),
+    /// A frame out of turn.
+    #[error("the peer sent {0}, which is not its turn")]
+    OutOfTurn(Step),
+    /// A part of a frame is missing.
+    #[error("the peer's frame has no {0}")]
+    Missing(BucketType),
+    /// A part of a frame is malformed.
+    #[error("the peer's {0} is malformed")]
+    Malformed(BucketType),
+    /// A peer that is too old.
+    #[error(
+        "the peer speaks version {0} of `gsi`, which does not sign its part of the key; it needs XRootD 4.9 or later"
+    )]
+    TooOld(u32),
+    /// The peer wants another cryptographic library.
+    #[error("the peer offers no cryptographic module that is known here (`ssl`)")]
+    NoModule,
+    /// No common cipher.
+    #[error("the peer has chosen a cipher that is not offered: aes-256-cbc and aes-128-cbc are")]
+    Cipher,
+    /// No common digest.
+    #[error("there is no digest that both sides know: sha256 is offered here")]
+    Digest,
+    /// A signature that does not fit the key.
+    #[error("the peer's signature of its {0} is wrong")]
+    Signature(BucketType),
+    /// The peer has signed another random tag than the one of this handshake.
+    #[error("the peer has signed the random tag of another handshake")]
+    OtherTag,
+    /// A tag that might be something else.
+    #[error("the peer wants {0} bytes to be signed; a random tag has at most {TAG_BYTES_MAX}")]
+    LongTag(usize),
+    /// The key agreement fails.
+    #[error(transparent)]
+    Agreement(#[from] AgreementError),
+    /// What was encrypted cannot be read.
+    #[error("the peer has encrypted with another key")]
+    Decrypt,
+    /// No certificates, or too many.
+    #[error("the peer shows {0} certificates; it must be 1 to {CERTIFICATES_MAX}")]
+    Certificates(usize),
+    /// The certificate's key is of another kind.
+    #[error("the peer's certificate has no RSA key of 1024 to 8192 bits, which `gsi` needs")]
+    Key,
+    /// The key that signs is not that of the certificate.
+    #[error("the peer signs with another key than that of its certificate")]
+    OtherKey,
+    /// The caller does not take the server's certificate.
+    #[error("the server's certificate is not good: {0}")]
+    Server(String),
+    /// The handshake has ended.
+    #[error("the handshake has ended; begin again")]
+    Over,
+    /// The secret cannot sign.
+    #[error("cannot sign with the key of the certificate: {0}")]
+    Sign(String),
+    /// No randomness.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
+}
+
+/// Why a certificate and its key cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SecretError {
+    /// No certificate.
+    #[error("there is no certificate in PEM form")]
+    NoCertificate,
+    /// Not a certificate.
+    #[error("the certificate is malformed")]
+    Certificate,
+    /// No key.
+    #[error("there is no key in PEM form that is not encrypted")]
+    NoKey,
+    /// Not an RSA key.
+    #[error("`gsi` needs an RSA key of 1024 to 8192 bits: {0}")]
+    NotRsa(String),
+    /// They do not belong together.
+    #[error("the key does not belong to the certificate")]
+    Mismatch,
+    /// It cannot sign.
+    #[error("cannot sign with the key: {0}")]
+    Sign(String),
+    /// No randomness.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
+}

@@ -1,0 +1,55 @@
+//! The handshake of `gsi`: how a client with a certificate or a proxy shows who it is on `root://`. It follows
+//! `XrdSecProtocolgsi` of XRootD (`src/XrdSecgsi/XrdSecProtocolgsi.cc`), and does no I/O: frames, time and randomness are
+//! handed in.
+//!
+//! - [`ServerHandshake`]: the server's side. It ends with [`Presented`], the certificates of a client that holds the key of the
+//!   first one. Whether anybody trusts them is for the caller to find out.
+//! - [`ClientHandshake`]: the client's side. It asks the caller whether the server's certificate is the right one.
+//! - [`Frame`]: the buffers of `XrdSutBuffer`, in which both speak.
+//!
+//! **The rounds.** The client asks for the server's certificate (`certreq`). The server sends it with the public part of a fresh
+//! Diffie-Hellman key, which it has signed. The client answers with its own signed public part (`cert`); its certificates are
+//! encrypted with the key that both can now compute. Each side signs a random tag of the other, which shows that it is here now.
+//!
+//! **The version** is [`VERSION`], as in XRootD 6: certificates without a proxy are accepted too. A peer older than
+//! [`VERSION_SIGNED`] does not sign its public part and is refused, because somebody between the two could replace it.
+//!
+//! **Ciphers** are AES-256 and AES-128 in CBC mode, with a random first block ([`Cipher`]). The digest on which both agree is
+//! SHA-256 (at a server that lacks it, another); nothing in the handshake is ever digested with it. The ciphertext has no authentication of its own: a change to
+//! it shows in the certificates, whose signatures the caller verifies, and in the signed tag.
+//!
+//! **What is signed.** XRootD signs bytes as they are, without a digest (`EncryptPrivate`). Whoever could choose a tag freely could
+//! have a message of its choice signed. So tags longer than [`TAG_BYTES_MAX`] are refused: no digest with its header fits.
+//!
+//! Delegation (`pxyreq`, `sigpxy`) is not spoken: the server never asks for it, and the client never offers it.
+
+mod agreement;
+mod cipher;
+mod client;
+mod error;
+mod frame;
+mod name_hash;
+mod pem;
+mod random;
+mod rsa_blocks;
+mod secret;
+mod server;
+
+pub use cipher::Cipher;
+pub use client::{ClientHandshake, ClientSecret};
+pub use error::{AgreementError, FrameError, HandshakeError, SecretError};
+pub use frame::{BUCKETS_MAX, BucketType, FRAME_BYTES_MAX, Frame, Step};
+pub use name_hash::issuer_hash;
+pub use pem::certificates_in;
+pub use random::{NoRandom, Random};
+pub use secret::ServerSecret;
+pub use server::{Presented, ServerHandshake, ServerStep};
+
+/// The version that both sides announce (`XrdSecgsiVERSION`).
+pub const VERSION: u32 = 10_600;
+/// The first version whose public parts are signed (`XrdSecgsiVersDHsigned`).
+pub const VERSION_SIGNED: u32 = 10_400;
+/// Most certificates that a client can present.
+pub const CERTIFICATES_MAX: usize = 16;
+/// The longest random tag that is signed. Stock peers send 8 bytes; the shortest digest with its header has 34.
+pub const TAG_BYTES_MAX: usize = 16;

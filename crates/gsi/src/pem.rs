@@ -1,0 +1,54 @@
+//! Texts in PEM form.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::pem::Pem;
+
+/// The longest text that is read.
+pub(crate) const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Most blocks in a text.
+const BLOCKS_MAX: usize = 64;
+/// Characters in a line, as OpenSSL writes them: peers compare such texts.
+const LINE: usize = 64;
+
+/// A block: what it is, and its bytes.
+pub(crate) struct Block {
+    pub(crate) label: String,
+    pub(crate) der: Vec<u8>,
+}
+
+/// The blocks of `text`. What is between them does not count, and nothing counts after a malformed one.
+pub(crate) fn blocks(text: &[u8]) -> Vec<Block> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Vec::new();
+    }
+    let blocks = Pem::iter_from_buffer(text).take(BLOCKS_MAX).map_while(Result::ok);
+    blocks.map(|Pem { label, contents }| Block { label, der: contents }).collect()
+}
+
+/// The certificates in `text`, each in DER form.
+pub(crate) fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
+    blocks(text).into_iter().filter(|block| block.label == "CERTIFICATE").map(|block| block.der).collect()
+}
+
+/// The certificates in a text in PEM form, each in DER form: for the file of a proxy, that whose key it has comes first.
+#[must_use]
+pub fn certificates_in(text: &[u8]) -> Vec<Vec<u8>> {
+    certificates(text)
+}
+
+/// The text for `der`, as OpenSSL writes it.
+pub(crate) fn encode(label: &str, der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut text = format!("-----BEGIN {label}-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        // The text is ASCII.
+        let (line, after) = rest.split_at(rest.len().min(LINE));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str(&format!("-----END {label}-----\n"));
+    text
+}

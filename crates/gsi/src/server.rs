@@ -1,0 +1,201 @@
+//! The server's side of a handshake.
+
+use crate::agreement::{Public, SecretExponent};
+use crate::rsa_blocks::recover;
+use crate::secret::public_key;
+use crate::{
+    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, ServerSecret, Step, TAG_BYTES_MAX,
+    VERSION_SIGNED, pem,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
+/// The end of the names of modules that do not fill up the shared secret with zeros.
+const NO_PADDING: &[u8] = b"nopad";
+
+/// What follows from a frame of the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerStep {
+    /// The server answers this, and waits for another frame.
+    Reply(Vec<u8>),
+    /// The client has shown that it holds the key of its certificate.
+    Presented(Presented),
+}
+
+/// What a client has shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Presented {
+    /// Its certificates in DER form. It holds the key of the first one. Nobody has verified who has issued them.
+    pub certificates: Vec<Vec<u8>>,
+    /// The user that it wants to be, as it says.
+    pub user: Option<Vec<u8>>,
+}
+
+/// The server's side. After an error it is over.
+pub struct ServerHandshake(State);
+
+enum State {
+    New,
+    Asked(Box<Asked>),
+    Over,
+}
+
+/// The client has the server's certificate.
+struct Asked {
+    secret: SecretExponent,
+    tag: Vec<u8>,
+    is_padded: bool,
+}
+
+impl ServerHandshake {
+    /// Waits for the client's first frame.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(State::New)
+    }
+
+    /// Goes on with a frame of the client.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn step(
+        &mut self,
+        secret: &ServerSecret,
+        frame: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<ServerStep, HandshakeError> {
+        let state = std::mem::replace(&mut self.0, State::Over);
+        let frame = Frame::decode(frame)?;
+        match (state, frame.step) {
+            (State::New, Step::CLIENT_ASKS) => {
+                let (asked, reply) = answer(secret, &frame, random)?;
+                self.0 = State::Asked(Box::new(asked));
+                Ok(ServerStep::Reply(reply))
+            }
+            (State::Asked(asked), Step::CLIENT_SHOWS) => presented(secret, &asked, &frame).map(ServerStep::Presented),
+            (State::Over, _) => Err(HandshakeError::Over),
+            (_, step) => Err(HandshakeError::OutOfTurn(step)),
+        }
+    }
+}
+
+impl Default for ServerHandshake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// It tells no key.
+impl std::fmt::Debug for ServerHandshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            State::New => "ServerHandshake(new)",
+            State::Asked(_) => "ServerHandshake(asked)",
+            State::Over => "ServerHandshake(over)",
+        })
+    }
+}
+
+pub(crate) fn required<'a>(frame: &Frame<'a>, kind: BucketType) -> Result<&'a [u8], HandshakeError> {
+    frame.get(kind).ok_or(HandshakeError::Missing(kind))
+}
+
+/// A text without the NULs that some peers send behind it.
+pub(crate) fn text(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
+}
+
+/// A new random tag: printable, as stock peers have it.
+pub(crate) fn tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
+    let mut bytes = [0; TAG_BYTES_MAX / 4 * 3];
+    random.fill(&mut bytes)?;
+    Ok(STANDARD_NO_PAD.encode(bytes).into_bytes())
+}
+
+/// A tag that may be signed.
+pub(crate) fn signable(tag: &[u8]) -> Result<&[u8], HandshakeError> {
+    if tag.is_empty() || tag.len() > TAG_BYTES_MAX { Err(HandshakeError::LongTag(tag.len())) } else { Ok(tag) }
+}
+
+/// Whether the shared secret is filled up with zeros, with the first module of the list that is known. All peers have one name.
+pub(crate) fn is_padded(modules: &[u8]) -> Result<bool, HandshakeError> {
+    let names = text(modules).split(|byte| *byte == b'|');
+    let known = names.filter_map(|name| {
+        let bare = name.strip_suffix(NO_PADDING).unwrap_or(name);
+        (bare == b"ssl").then_some(bare.len() == name.len())
+    });
+    known.take(1).next().ok_or(HandshakeError::NoModule)
+}
+
+/// The answer to the first frame.
+fn answer(
+    server: &ServerSecret,
+    frame: &Frame<'_>,
+    random: &mut dyn Random,
+) -> Result<(Asked, Vec<u8>), HandshakeError> {
+    let version = required(frame, BucketType::VERSION)?;
+    let version = version.try_into().map_err(|_| HandshakeError::Malformed(BucketType::VERSION))?;
+    let version = u32::from_be_bytes(version);
+    if version < VERSION_SIGNED {
+        return Err(HandshakeError::TooOld(version));
+    }
+    let modules = required(frame, BucketType::MODULE)?;
+    let is_padded = is_padded(modules)?;
+    let inner = Frame::decode(required(frame, BucketType::MAIN)?)?;
+    let signed_tag = server.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+    let secret = server.group.secret(random)?;
+    let agreement = server.sign_public(&secret, random)?;
+    let tag = tag(random)?;
+    let inner = Frame::new(
+        Step::SERVER_SHOWS,
+        vec![(BucketType::SIGNED_TAG, signed_tag.as_slice()), (BucketType::TAG, tag.as_slice())],
+    )
+    .encode();
+    let ciphers = Cipher::list();
+    let reply = Frame::new(
+        Step::SERVER_SHOWS,
+        vec![
+            (BucketType::MODULE, modules),
+            (BucketType::AGREEMENT, &agreement),
+            (BucketType::CIPHERS, ciphers.as_bytes()),
+            (BucketType::DIGESTS, b"sha256"),
+            (BucketType::CERTIFICATES, server.certificate.as_bytes()),
+            (BucketType::MAIN, &inner),
+        ],
+    );
+    let reply = reply.encode();
+    Ok((Asked { secret, tag, is_padded }, reply))
+}
+
+/// Checks the second frame.
+fn presented(server: &ServerSecret, asked: &Asked, frame: &Frame<'_>) -> Result<Presented, HandshakeError> {
+    let cipher = Cipher::chosen(text(required(frame, BucketType::CIPHERS)?)).ok_or(HandshakeError::Cipher)?;
+    if text(required(frame, BucketType::DIGESTS)?) != b"sha256" {
+        return Err(HandshakeError::Digest);
+    }
+    let claimed = pem::blocks(required(frame, BucketType::PUBLIC_KEY)?);
+    let [claimed] = claimed.as_slice() else { return Err(HandshakeError::Malformed(BucketType::PUBLIC_KEY)) };
+    let key = crate::client::public_key_of(&claimed.der)?;
+    let agreement = recover(&key, required(frame, BucketType::AGREEMENT)?)
+        .ok_or(HandshakeError::Signature(BucketType::AGREEMENT))?;
+    let shared = server.group.shared(&asked.secret, &Public::parse(&agreement)?, asked.is_padded)?;
+    let inner = cipher.decrypt(&shared, required(frame, BucketType::MAIN)?).ok_or(HandshakeError::Decrypt)?;
+    // Without authentication of the ciphertext, another key can look as if it fitted.
+    let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;
+    let certificates = pem::certificates(required(&inner, BucketType::CERTIFICATES)?);
+    if certificates.is_empty() || certificates.len() > CERTIFICATES_MAX {
+        return Err(HandshakeError::Certificates(certificates.len()));
+    }
+    let (certified, _) = public_key(&certificates[0]).ok_or(HandshakeError::Key)?;
+    if certified != claimed.der {
+        return Err(HandshakeError::OtherKey);
+    }
+    let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
+        .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
+    if signed_tag != asked.tag {
+        return Err(HandshakeError::OtherTag);
+    }
+    let user = inner.get(BucketType::USER).map(|user| text(user).to_vec());
+    Ok(Presented { certificates, user })
+}

@@ -1,0 +1,292 @@
+//! Both sides of the handshake, against each other and against peers that do not keep to it.
+
+use gsi::{
+    AgreementError, BucketType, ClientHandshake, ClientSecret, Frame, FrameError, HandshakeError, NoRandom, Random,
+    SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
+};
+
+const CA: &[u8] = include_bytes!("data/ca.pem");
+const SERVER: &[u8] = include_bytes!("data/server.pem");
+const SERVER_KEY: &[u8] = include_bytes!("data/server.key");
+const USER: &[u8] = include_bytes!("data/user.pem");
+const USER_KEY: &[u8] = include_bytes!("data/user.key");
+const OTHER: &[u8] = include_bytes!("data/other.pem");
+const OTHER_KEY: &[u8] = include_bytes!("data/other.key");
+const ELLIPTIC: &[u8] = include_bytes!("data/elliptic.pem");
+const ELLIPTIC_KEY: &[u8] = include_bytes!("data/elliptic.key");
+const MULTI: &[u8] = include_bytes!("data/multi.pem");
+
+/// Numbers that look random, and are the same in each run.
+struct Numbers(u64);
+
+impl Random for Numbers {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+        for byte in bytes {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = self.0.to_be_bytes()[0];
+        }
+        Ok(())
+    }
+}
+
+struct Nothing;
+
+impl Random for Nothing {
+    fn fill(&mut self, _: &mut [u8]) -> Result<(), NoRandom> {
+        Err(NoRandom)
+    }
+}
+
+fn server() -> ServerSecret {
+    ServerSecret::new(SERVER, SERVER_KEY, &mut Numbers(1)).unwrap()
+}
+
+fn user() -> ClientSecret {
+    ClientSecret::new(USER, USER_KEY).unwrap()
+}
+
+fn der(pem: &[u8]) -> Vec<u8> {
+    x509_parser::pem::parse_x509_pem(pem).unwrap().1.contents
+}
+
+fn good(_: &[u8]) -> Result<(), String> {
+    Ok(())
+}
+
+/// A handshake up to the client's certificates: the server, and the two frames of the client.
+struct Half {
+    server: ServerHandshake,
+    first: Vec<u8>,
+    reply: Vec<u8>,
+    second: Vec<u8>,
+}
+
+fn half(server: &ServerSecret, client: &ClientSecret, seed: u64) -> Half {
+    let random = &mut Numbers(seed);
+    let (mut at_client, first) = ClientHandshake::begin(client, server.parameters().as_bytes(), random).unwrap();
+    let mut at_server = ServerHandshake::new();
+    let ServerStep::Reply(reply) = at_server.step(server, &first, random).unwrap() else { panic!("no reply") };
+    let second = at_client.show(client, &reply, &good, random).unwrap();
+    Half { server: at_server, first, reply, second }
+}
+
+/// A frame with another content in one bucket, or without it.
+fn with(frame: &[u8], kind: BucketType, content: Option<&[u8]>) -> Vec<u8> {
+    let frame = Frame::decode(frame).unwrap();
+    let buckets = frame.buckets().filter_map(|(known, old)| {
+        if known == kind { content.map(|content| (known, content)) } else { Some((known, old)) }
+    });
+    Frame::new(frame.step, buckets.collect()).encode()
+}
+
+#[test]
+fn a_client_shows_that_it_holds_the_key_of_its_certificate() {
+    let (server, chain) = (server(), [USER, CA].concat());
+    for client in [user(), ClientSecret::new(&chain, USER_KEY).unwrap(), ClientSecret::new(OTHER, OTHER_KEY).unwrap()] {
+        let mut half = half(&server, &client, 7);
+        let ServerStep::Presented(presented) = half.server.step(&server, &half.second, &mut Nothing).unwrap() else {
+            panic!("the server wants more");
+        };
+        let expected = if presented.certificates.len() == 2 { vec![der(USER), der(CA)] } else { vec![der(USER)] };
+        assert!(presented.certificates == expected || presented.certificates == [der(OTHER)]);
+        assert_eq!(presented.user, None);
+    }
+}
+
+#[test]
+fn the_server_says_what_stock_clients_must_know() {
+    assert_eq!(server().parameters(), format!("v:10600,c:ssl,ca:{}.0", issuer_hash(&der(SERVER)).unwrap()));
+    // As `openssl x509 -issuer_hash` prints them.
+    assert_eq!(issuer_hash(&der(SERVER)).unwrap(), "e93ab527");
+    assert_eq!(issuer_hash(&der(MULTI)).unwrap(), "d7a0e5f0");
+    assert_eq!(issuer_hash(b"no certificate"), None);
+}
+
+#[test]
+fn the_second_frame_of_another_handshake_is_refused() {
+    let server = server();
+    let (mut once, mut again) = (half(&server, &user(), 7), half(&server, &user(), 8));
+    let why = again.server.step(&server, &once.second, &mut Nothing).unwrap_err();
+    assert!(matches!(why, HandshakeError::Decrypt | HandshakeError::Missing(_)), "{why}");
+    // Nor does it count twice in its own.
+    once.server.step(&server, &once.second, &mut Nothing).unwrap();
+    assert_eq!(once.server.step(&server, &once.second, &mut Nothing), Err(HandshakeError::Over));
+}
+
+#[test]
+fn a_tag_of_another_handshake_is_refused() {
+    // The same numbers everywhere but in the tag: both sides agree on the same key.
+    struct Same(Numbers, u8);
+    impl Random for Same {
+        fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+            self.0.0 = 5;
+            self.0.fill(bytes)?;
+            if bytes.len() == 12 {
+                bytes.fill(self.1);
+            }
+            Ok(())
+        }
+    }
+    let (server, client) = (server(), user());
+    let begin = |tag: u8| {
+        let random = &mut Same(Numbers(0), tag);
+        let (mut at_client, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", random).unwrap();
+        let mut at_server = ServerHandshake::new();
+        let ServerStep::Reply(reply) = at_server.step(&server, &first, random).unwrap() else { panic!("no reply") };
+        (at_server, at_client.show(&client, &reply, &good, random).unwrap())
+    };
+    let ((mut one, answer_to_one), (_, answer_to_other)) = (begin(1), begin(2));
+    assert_eq!(one.step(&server, &answer_to_other, &mut Nothing), Err(HandshakeError::OtherTag));
+    let (mut one, _) = begin(1);
+    assert!(one.step(&server, &answer_to_one, &mut Nothing).is_ok());
+}
+
+#[test]
+fn a_client_with_the_certificate_of_somebody_else_is_refused() {
+    let server = server();
+    let Half { server: mut at_server, second, .. } = half(&server, &ClientSecret::new(OTHER, OTHER_KEY).unwrap(), 7);
+    // Another key in the clear: it has signed nothing of this.
+    let key = x509_parser::pem::parse_x509_pem(USER).unwrap().1;
+    let key = key.parse_x509().unwrap().public_key().raw.to_vec();
+    let key = encoded("PUBLIC KEY", &key);
+    let forged = with(&second, BucketType::PUBLIC_KEY, Some(key.as_bytes()));
+    let why = at_server.step(&server, &forged, &mut Nothing).unwrap_err();
+    assert_eq!(why, HandshakeError::Signature(BucketType::AGREEMENT));
+}
+
+fn encoded(label: &str, der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+#[test]
+fn every_part_of_the_frames_is_needed_and_checked() {
+    let (server, client) = (server(), user());
+    let Half { first, second, .. } = half(&server, &client, 7);
+    for kind in [BucketType::MODULE, BucketType::VERSION, BucketType::MAIN] {
+        let why = ServerHandshake::new().step(&server, &with(&first, kind, None), &mut Numbers(7)).unwrap_err();
+        assert_eq!(why, HandshakeError::Missing(kind));
+    }
+    let changed = |kind: BucketType, content: &[u8]| {
+        ServerHandshake::new().step(&server, &with(&first, kind, Some(content)), &mut Numbers(7))
+    };
+    assert_eq!(changed(BucketType::VERSION, &10_300_u32.to_be_bytes()), Err(HandshakeError::TooOld(10_300)));
+    assert_eq!(changed(BucketType::VERSION, b"x"), Err(HandshakeError::Malformed(BucketType::VERSION)));
+    assert_eq!(changed(BucketType::MODULE, b"local"), Err(HandshakeError::NoModule));
+    assert!(changed(BucketType::MODULE, b"local|sslnopad\0").is_ok());
+    let tag_of = |len: usize| Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, &vec![b'x'; len][..])]).encode();
+    assert_eq!(changed(BucketType::MAIN, &tag_of(17)), Err(HandshakeError::LongTag(17)));
+    assert_eq!(changed(BucketType::MAIN, &tag_of(0)), Err(HandshakeError::LongTag(0)));
+    assert!(changed(BucketType::MAIN, &tag_of(16)).is_ok());
+    assert_eq!(changed(BucketType::MAIN, b"xyz"), Err(HandshakeError::Frame(FrameError::NotGsi)));
+
+    for kind in
+        [BucketType::CIPHERS, BucketType::DIGESTS, BucketType::AGREEMENT, BucketType::PUBLIC_KEY, BucketType::MAIN]
+    {
+        let mut half = half(&server, &client, 7);
+        let why = half.server.step(&server, &with(&second, kind, None), &mut Nothing).unwrap_err();
+        assert_eq!(why, HandshakeError::Missing(kind));
+        let mut other = self::half(&server, &client, 7);
+        let old = Frame::decode(&second).unwrap().get(kind).unwrap().to_vec();
+        let mut bent = old.clone();
+        let middle = bent.len() / 2;
+        bent[middle] ^= 0x10;
+        let result = other.server.step(&server, &with(&second, kind, Some(&bent)), &mut Nothing);
+        assert!(result.is_err(), "{kind}: {result:?}");
+    }
+}
+
+#[test]
+fn a_public_part_that_gives_the_key_away_is_refused() {
+    use rsa::pkcs8::DecodePrivateKey as _;
+    let (server, key) = (server(), rsa::PrivateKey::from_pkcs8_der(&der(USER_KEY)).unwrap());
+    for (text, why) in [
+        ("---BPUB---01---EPUB---", AgreementError::Public),
+        ("---BPUB---00---EPUB---", AgreementError::Public),
+        ("---BPUB---", AgreementError::Malformed),
+    ] {
+        let Half { server: mut at_server, second, .. } = half(&server, &user(), 7);
+        // The client has signed it itself.
+        let signed = key.sign(rsa::Pkcs1v15Sign::new_unprefixed(), text.as_bytes()).unwrap();
+        let forged = with(&second, BucketType::AGREEMENT, Some(&signed));
+        assert_eq!(at_server.step(&server, &forged, &mut Nothing), Err(HandshakeError::Agreement(why)), "{text}");
+    }
+}
+
+#[test]
+fn frames_out_of_turn_end_the_handshake() {
+    let (server, client) = (server(), user());
+    let Half { server: mut at_server, first, second, .. } = half(&server, &client, 7);
+    assert_eq!(at_server.step(&server, &first, &mut Nothing), Err(HandshakeError::OutOfTurn(Step::CLIENT_ASKS)));
+    assert_eq!(at_server.step(&server, &second, &mut Nothing), Err(HandshakeError::Over));
+    let mut new = ServerHandshake::new();
+    assert_eq!(new.step(&server, &second, &mut Nothing), Err(HandshakeError::OutOfTurn(Step::CLIENT_SHOWS)));
+    let mut new = ServerHandshake::new();
+    let why = new.step(&server, b"gsi\0garbage", &mut Nothing).unwrap_err();
+    assert_eq!(why, HandshakeError::Frame(FrameError::CutOff));
+    assert_eq!(new.step(&server, &first, &mut Nothing), Err(HandshakeError::Over));
+    let why = ServerHandshake::new().step(&server, &first, &mut Nothing).unwrap_err();
+    assert!(matches!(why, HandshakeError::NoRandom(_) | HandshakeError::Sign(_)), "{why}");
+}
+
+#[test]
+fn a_client_does_not_show_itself_to_a_wrong_server() {
+    let (server, client) = (server(), user());
+    let begin = || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", &mut Numbers(7)).unwrap().0;
+    let Half { reply, .. } = half(&server, &client, 7);
+    let refused = |_: &[u8]| Err("another host".to_owned());
+    let why = begin().show(&client, &reply, &refused, &mut Numbers(9)).unwrap_err();
+    assert_eq!(why, HandshakeError::Server("another host".into()));
+    // Its check sees the certificate whose key signs.
+    let seen = |certificate: &[u8]| if certificate == der(SERVER) { Ok(()) } else { Err(String::new()) };
+    assert!(begin().show(&client, &reply, &seen, &mut Numbers(9)).is_ok());
+    let forged = with(&reply, BucketType::CERTIFICATES, Some(OTHER));
+    let why = begin().show(&client, &forged, &good, &mut Numbers(9)).unwrap_err();
+    assert_eq!(why, HandshakeError::Signature(BucketType::AGREEMENT));
+    // A reply to another tag.
+    let later = ClientHandshake::begin(&client, b"v:10600,c:ssl", &mut Numbers(8)).unwrap().0;
+    let mut later = later;
+    assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::OtherTag));
+    assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::Over));
+    for kind in [BucketType::AGREEMENT, BucketType::CIPHERS, BucketType::DIGESTS, BucketType::MAIN] {
+        let why = begin().show(&client, &with(&reply, kind, None), &good, &mut Numbers(9)).unwrap_err();
+        assert_eq!(why, HandshakeError::Missing(kind));
+    }
+    let old = with(&reply, BucketType::CIPHERS, Some(b"bf-cbc:des-ede3-cbc"));
+    assert_eq!(begin().show(&client, &old, &good, &mut Numbers(9)), Err(HandshakeError::Cipher));
+    let none = with(&reply, BucketType::DIGESTS, Some(b":"));
+    assert_eq!(begin().show(&client, &none, &good, &mut Numbers(9)), Err(HandshakeError::Digest));
+    // Servers of XRootD 5.5 have no SHA-256. The client names what they have; nothing is digested.
+    for (list, chosen) in [(&b"sha1:md5"[..], &b"sha1"[..]), (b"sha1:sha256", b"sha256")] {
+        let old = with(&reply, BucketType::DIGESTS, Some(list));
+        let second = begin().show(&client, &old, &good, &mut Numbers(9)).unwrap();
+        assert_eq!(Frame::decode(&second).unwrap().get(BucketType::DIGESTS), Some(chosen));
+    }
+}
+
+#[test]
+fn a_client_begins_with_servers_that_it_can_trust_only() {
+    let begin = |parameters: &[u8]| ClientHandshake::begin(&user(), parameters, &mut Numbers(7)).map(|_| ());
+    assert_eq!(begin(b"v:10300,c:ssl,ca:x"), Err(HandshakeError::TooOld(10_300)));
+    assert_eq!(begin(b"c:ssl"), Err(HandshakeError::Malformed(BucketType::VERSION)));
+    assert_eq!(begin(b"v:x"), Err(HandshakeError::Malformed(BucketType::VERSION)));
+    assert_eq!(begin(b"v:10400,c:local"), Err(HandshakeError::NoModule));
+    assert!(begin(b"v:10400,c:sslnopad,ca:x\0").is_ok());
+}
+
+#[test]
+fn keys_must_be_of_rsa_and_belong_to_the_certificate() {
+    let server = |certificate: &[u8], key: &[u8]| ServerSecret::new(certificate, key, &mut Numbers(1)).map(|_| ());
+    assert_eq!(server(SERVER, OTHER_KEY), Err(SecretError::Mismatch));
+    assert_eq!(server(b"", SERVER_KEY), Err(SecretError::NoCertificate));
+    assert_eq!(server(SERVER, SERVER), Err(SecretError::NoKey));
+    assert!(matches!(server(ELLIPTIC, ELLIPTIC_KEY), Err(SecretError::NotRsa(_))));
+    assert_eq!(server(ELLIPTIC, SERVER_KEY), Err(SecretError::Certificate));
+    let client = |certificate: &[u8], key: &[u8]| ClientSecret::new(certificate, key).map(|_| ());
+    assert_eq!(client(USER, OTHER_KEY), Err(SecretError::Mismatch));
+    assert_eq!(client(&[OTHER, OTHER_KEY, USER].concat(), &[OTHER, OTHER_KEY, USER].concat()), Ok(()));
+    let shown = format!("{:?} {:?}", self::server(), user());
+    assert!(!shown.contains("PRIVATE"), "{shown}");
+}

@@ -1,0 +1,5 @@
+//! Tests of the handshake of gsi.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+mod handshake;

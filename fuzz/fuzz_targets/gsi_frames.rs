@@ -1,0 +1,52 @@
+//! Frames of gsi: what they are made of, and what both sides of a handshake do with them.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use gsi::{ClientHandshake, ClientSecret, Frame, NoRandom, Random, ServerHandshake, ServerSecret, ServerStep};
+use libfuzzer_sys::fuzz_target;
+
+const SERVER: &[u8] = include_bytes!("../../crates/gsi/tests/data/server.pem");
+const SERVER_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/server.key");
+const USER: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.pem");
+const USER_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.key");
+
+/// The same numbers in each run.
+struct Numbers(u64);
+
+impl Random for Numbers {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
+        for byte in bytes {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = self.0.to_be_bytes()[0];
+        }
+        Ok(())
+    }
+}
+
+static SECRETS: LazyLock<(ServerSecret, ClientSecret)> = LazyLock::new(|| {
+    let server = ServerSecret::new(SERVER, SERVER_KEY, &mut Numbers(1)).unwrap();
+    (server, ClientSecret::new(USER, USER_KEY).unwrap())
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(frame) = Frame::decode(bytes) {
+        let again = frame.encode();
+        assert_eq!(Frame::decode(&again).as_ref(), Ok(&frame));
+    }
+    let (server, client) = &*SECRETS;
+    let random = &mut Numbers(7);
+    // As the first frame of a client, and as the second.
+    let _ = ServerHandshake::new().step(server, bytes, random);
+    let (mut at_client, first) = ClientHandshake::begin(client, server.parameters().as_bytes(), random).unwrap();
+    let mut at_server = ServerHandshake::new();
+    assert!(matches!(at_server.step(server, &first, random), Ok(ServerStep::Reply(_))));
+    // Nobody guesses what was signed.
+    assert!(at_server.step(server, bytes, random).is_err());
+    assert!(at_client.show(client, bytes, &|_| Ok(()), random).is_err());
+    let _ = ClientHandshake::begin(client, bytes, random);
+    for certificate in gsi::certificates_in(bytes) {
+        let _ = gsi::issuer_hash(&certificate);
+    }
+    let _ = gsi::issuer_hash(bytes);
+});
