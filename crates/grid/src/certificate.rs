@@ -93,6 +93,11 @@ impl<'a> Certificate<'a> {
         one_line(self.subject_name()).map_err(|why| Problem::Subject(why.to_string()))
     }
 
+    /// The issuer's subject as rules have it.
+    pub fn issuer_distinguished_name(&self) -> Result<DistinguishedName, Problem> {
+        one_line(self.issuer_name()).map_err(|why| Problem::Subject(why.to_string()))
+    }
+
     /// The refusal of this certificate.
     pub fn refused(&self, why: Problem) -> GridError {
         GridError::Certificate { subject: self.subject_for_message(), why }
