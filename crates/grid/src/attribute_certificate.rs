@@ -96,10 +96,8 @@ impl<'a> AttributeCertificate<'a> {
             return Err(Malformed);
         }
         let mut validity = fields.expect(der::SEQUENCE)?.inside();
-        let times = (
-            der::time(validity.expect(der::GENERALIZED_TIME)?)?,
-            der::time(validity.expect(der::GENERALIZED_TIME)?)?,
-        );
+        let times =
+            (der::time(validity.expect(der::GENERALIZED_TIME)?)?, der::time(validity.expect(der::GENERALIZED_TIME)?)?);
         validity.end()?;
         let attributes = fields.expect(der::SEQUENCE)?;
         let (organization, host, fqans) = fqans(attributes.inside())?;

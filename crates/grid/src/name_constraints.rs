@@ -28,7 +28,9 @@ pub(crate) fn violated(constraints: &NameConstraints<'_>, certificate: &Certific
             }
             GeneralName::DNSName(host) => (is_allowed(constraints, &Name::Host(host)), identity::shown(host)),
             GeneralName::RFC822Name(email) => (is_allowed(constraints, &Name::Email(email)), identity::shown(email)),
-            GeneralName::IPAddress(address) => (is_allowed(constraints, &Name::Address(address)), address_text(address)),
+            GeneralName::IPAddress(address) => {
+                (is_allowed(constraints, &Name::Address(address)), address_text(address))
+            }
             other => (!is_constrained(constraints, other), "of another form".into()),
         };
         (!allowed).then_some(shown)

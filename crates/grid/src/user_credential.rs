@@ -162,7 +162,8 @@ impl std::fmt::Debug for UserCredential {
 
 fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     let has = |marker: &[u8]| text.windows(marker.len()).any(|window| window == marker);
-    if text.len() <= PEM_BYTES_MAX && (has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")) {
+    if text.len() <= PEM_BYTES_MAX && (has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED"))
+    {
         return Err(PemError::EncryptedKey);
     }
     for section in sections(text)? {

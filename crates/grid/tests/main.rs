@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod der;
+mod hosts;
 mod proxies;
 mod site;
+mod trust;
 mod users;
+mod voms;

@@ -270,9 +270,7 @@ fn subjects_must_be_clear() {
     let root = Holder::authority("/O=Root");
     let trust = trust(&[&root]);
     let with = |subject: Vec<u8>| verify(&[&root.issue("/CN=x", |plan| plan.subject = subject)], &trust);
-    let one = |kind: &str, tag: u8, value: &[u8]| {
-        sequence(&[set(&[sequence(&[oid(kind), element(tag, value)])])])
-    };
+    let one = |kind: &str, tag: u8, value: &[u8]| sequence(&[set(&[sequence(&[oid(kind), element(tag, value)])])]);
     let subject = |result: Result<grid::GridUser, GridError>| result.unwrap().subject.as_str().to_owned();
     assert_eq!(subject(with(one("2.5.4.3", 0x13, b"host/a.example.org"))), "/CN=host/a.example.org");
     assert_eq!(subject(with(one("2.5.4.3", 0x1e, b"\0A\0\xe9"))), "/CN=Aé", "BMPString");
