@@ -6,6 +6,7 @@ mod der;
 mod hosts;
 mod proxies;
 mod site;
+mod stock;
 mod trust;
 mod users;
 mod voms;
