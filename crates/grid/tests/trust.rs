@@ -99,6 +99,12 @@ fn an_authority_whose_list_cannot_be_used_is_not_believed() {
     let trust = with_lists(&[&root], &[List::of(&[]).sign(&impostor), List::of(&[&[9]]).sign(&root)]);
     verify(&[&root.user("/CN=ana")], &trust).unwrap();
     assert_eq!(problem(&[&numbered(&root, &[9])], &trust), Problem::Revoked);
+    let mut newer = List::of(&[]);
+    newer.times.0 = NOW;
+    newer.extensions.push(extension("1.2.3", true, b"x"));
+    let trust = with_lists(&[&root], &[List::of(&[&[9]]).sign(&root), newer.sign(&root)]);
+    verify(&[&root.user("/CN=ana")], &trust).unwrap();
+    assert_eq!(problem(&[&numbered(&root, &[9])], &trust), Problem::Revoked);
     // Nobody is hurt by the list of a stranger, or by one that is no list.
     let trust = with_lists(&[&root], &[List::of(&[&[1, 2, 3]]).sign(&Holder::authority("/O=Other")), b"x".to_vec()]);
     assert_eq!(trust.problems().len(), 1);

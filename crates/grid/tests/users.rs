@@ -57,6 +57,10 @@ fn a_stranger_is_refused() {
     let forged = impostor.user("/O=x/CN=ana");
     assert!(matches!(problem(&[&forged], &trust), Problem::Signature(_)));
     assert!(matches!(problem(&[&forged, &impostor], &trust), Problem::Signature(_)));
+    // The name of an authority between is not enough either.
+    let middle = root.below("/O=Middle");
+    let forged = Holder::authority("/O=Middle").user("/O=x/CN=ana");
+    assert!(matches!(problem(&[&forged, &middle], &trust), Problem::Signature(_)));
     // Nobody vouches for herself.
     let own = Holder::self_signed("/O=x/CN=ana", |plan| plan.extensions.clear());
     assert!(matches!(problem(&[&own], &trust), Problem::UnknownIssuer(_)));
@@ -120,6 +124,10 @@ fn only_authorities_may_issue() {
     assert!(matches!(issuer_with(vec![basic_constraints(false, None)]), Problem::IssuerIsNoAuthority(_)));
     let usage = vec![basic_constraints(true, None), key_usage(0x80)];
     assert!(matches!(issuer_with(usage), Problem::IssuerMustNotSign(_)));
+    // That the directory has it does not make it an authority.
+    let silent = root.issue("/O=Silent", |plan| plan.extensions.clear());
+    let both = crate::site::trust(&[&root, &silent]);
+    assert!(matches!(problem(&[&silent.user("/CN=ana")], &both), Problem::IssuerIsNoAuthority(_)));
     // A user signs for another one.
     let ana = root.user("/O=x/CN=ana");
     assert!(matches!(problem(&[&ana.user("/O=x/CN=root"), &ana], &trust), Problem::IssuerIsNoAuthority(_)));

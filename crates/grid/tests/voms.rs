@@ -182,6 +182,9 @@ fn attributes_for_another_user_do_not_count() {
     // Bound to something else than a certificate.
     assert_eq!(holder(sequence(&[element(0xa1, &sequence(&[element(0xa4, &site.ana.subject)]))])), VomsProblem::Holder);
     assert_eq!(holder(sequence(&[])), VomsProblem::Holder);
+    let mut two = issuer_serial(&site.root.subject, &[42]);
+    two = sequence(&[two[2..].to_vec(), element(0xa1, &sequence(&[element(0xa4, &site.ana.subject)]))]);
+    assert_eq!(holder(two), VomsProblem::Holder);
     let with_id =
         element(0xa0, &[sequence(&[element(0xa4, &site.root.subject)]), element(2, &[42]), bits(b"x")].concat());
     assert_eq!(holder(sequence(&[with_id])), VomsProblem::Holder);
@@ -289,6 +292,8 @@ fn the_form_of_attribute_certificates_is_checked() {
     );
     let without = site.refused(|attributes| drop(attributes.extensions.remove(0)));
     assert_eq!(without, VomsProblem::MissingExtension("noRevAvail"));
+    let twice = site.refused(|attributes| attributes.extensions.push(attributes.extensions[0].clone()));
+    assert_eq!(twice, VomsProblem::Malformed);
     let critical = site.refused(|attributes| attributes.extensions.push(extension("1.2.3", true, b"x")));
     assert_eq!(critical, VomsProblem::Critical("1.2.3".into()));
     let two = site.refused(|attributes| attributes.outer_algorithm = "1.2.840.10045.4.3.3".into());
