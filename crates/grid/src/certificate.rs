@@ -190,7 +190,7 @@ fn extensions<'a>(x509: &X509Certificate<'a>) -> Result<Extensions<'a>, Unreadab
                 found.authority = Some(constraints.ca);
                 found.path_length = constraints.path_len_constraint;
             }
-            ParsedExtension::KeyUsage(usage) => found.key_usage = Some(usage.clone()),
+            ParsedExtension::KeyUsage(usage) => found.key_usage = Some(*usage),
             ParsedExtension::ExtendedKeyUsage(usage) => found.extended_key_usage = Some(usage.clone()),
             ParsedExtension::SubjectAlternativeName(names) => {
                 found.has_alternative_names = true;

@@ -1,6 +1,6 @@
 //! Certificates and proxies that OpenSSL, VOMS and the Grid Community Toolkit make, and their verdicts beside ours.
 
-#![allow(clippy::unwrap_used)] // a test may fail this way
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 use std::fs;
 use std::path::{Path, PathBuf};
