@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use grid::{GridError, GridUser, Problem, Trust, UserCredential, VomsProblem, certificates_from_pem, verify_user};
+use grid::{
+    GridError, GridUser, PemError, Problem, Trust, UserCredential, VomsProblem, certificates_from_pem, verify_user,
+};
 use tempfile::TempDir;
 use tls::load_grid_trust;
 use types::Timestamp;
@@ -146,6 +148,11 @@ fn openssl_gives_the_same_verdicts() {
     site.user("ana", ANA);
     site.same_verdict(&["ana"], true);
     site.same_verdict(&["ana", "ca"], true);
+    let key = |name: &str| fs::read(site.path(&format!("{name}.key"))).unwrap();
+    let own = UserCredential::from_files(&site.read("ana"), &key("ana")).unwrap();
+    assert_eq!(certificates_from_pem(own.chain_pem().as_bytes()).unwrap(), site.chain(&["ana"]));
+    let other = UserCredential::from_files(&site.read("ana"), &key("ca")).unwrap_err();
+    assert!(matches!(other, PemError::OtherKey(_)), "{other}");
     site.make("middle", "/O=Middle", "ca", &ca.replace("TRUE", "TRUE,pathlen:0"));
     site.make("bob", "/O=x/CN=Bob", "middle", "keyUsage=digitalSignature");
     site.same_verdict(&["bob", "middle"], true);
