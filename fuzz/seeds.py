@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Makes a first corpus, of the recorded frames where it is about frames: seeds.py TARGET FOLDER."""
+import base64
 import hashlib
 import pathlib
 import random
@@ -85,3 +86,19 @@ if target == "gsi_frames":
     for step in (1001, 2001):
         keep(b"gsi\0" + number(step) + b"".join(bucket(*part) for part in second) + number(0))
     keep(b"v:10600,c:ssl,ca:5168735f.0")
+if target == "certificates":
+    stock = frames.parent.parent.parent / "grid/tests/stock"
+    for file in stock.glob("*.pem"):
+        keep(file.read_bytes())
+        sections = file.read_text().split("-----BEGIN ")[1:]
+        ders = [base64.b64decode("".join(section.splitlines()[1:-1])) for section in sections]
+        keep(b"".join(len(der).to_bytes(3, "big") + der for der in ders))
+        for der in ders:
+            keep(der)
+            voms = der.find(bytes.fromhex("060a2b06010401be45646405"))
+            if voms >= 0:  # what is in the OCTET STRING of this extension, whose length has two bytes
+                keep(der[voms + 16 : voms + 16 + int.from_bytes(der[voms + 14 : voms + 16], "big")])
+    keep(b"access_id_CA X509 '/CN=root'\npos_rights globus CA:sign\ncond_subjects globus '\"/CN=ana\" \"/O=*\"'\n")
+    keep(b"/CN=ana\n/CN=root\n--- NEXT CHAIN ---\n/CN=a\n/CN=b\n")
+    for info in ("300c300a06082b06010505071501", "300f020101300a06082b06010505071501", "300f300d060b2b060104019b5001010109"):
+        keep(bytes.fromhex(info))

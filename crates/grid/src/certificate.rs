@@ -93,6 +93,11 @@ impl<'a> Certificate<'a> {
         one_line(self.subject_name()).map_err(|why| Problem::Subject(why.to_string()))
     }
 
+    /// The issuer's subject as rules have it.
+    pub fn issuer_distinguished_name(&self) -> Result<DistinguishedName, Problem> {
+        one_line(self.issuer_name()).map_err(|why| Problem::Subject(why.to_string()))
+    }
+
     /// The refusal of this certificate.
     pub fn refused(&self, why: Problem) -> GridError {
         GridError::Certificate { subject: self.subject_for_message(), why }
@@ -185,7 +190,7 @@ fn extensions<'a>(x509: &X509Certificate<'a>) -> Result<Extensions<'a>, Unreadab
                 found.authority = Some(constraints.ca);
                 found.path_length = constraints.path_len_constraint;
             }
-            ParsedExtension::KeyUsage(usage) => found.key_usage = Some(usage.clone()),
+            ParsedExtension::KeyUsage(usage) => found.key_usage = Some(*usage),
             ParsedExtension::ExtendedKeyUsage(usage) => found.extended_key_usage = Some(usage.clone()),
             ParsedExtension::SubjectAlternativeName(names) => {
                 found.has_alternative_names = true;

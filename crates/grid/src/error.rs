@@ -105,8 +105,8 @@ pub enum Problem {
     BrokenAlgorithm(&'static str),
     /// An algorithm that is not supported.
     #[error(
-        "it is signed with the algorithm {0}; supported are RSA and ECDSA (P-256, P-384) with SHA-256, SHA-384 or \
-         SHA-512, and Ed25519"
+        "it is signed with the algorithm {0}; supported are RSA with SHA-256, SHA-384 or SHA-512, ECDSA on P-256 or P-384 \
+         with SHA-256 or SHA-384, and Ed25519"
     )]
     UnknownAlgorithm(String),
     /// The key has too few bits.

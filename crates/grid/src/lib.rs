@@ -11,6 +11,7 @@
 //!
 //! What it leaves to others: files, what a principal's name is, and the proof that somebody has the private key.
 
+mod attribute_certificate;
 mod certificate;
 mod der;
 mod error;
@@ -27,6 +28,8 @@ mod signing_policy;
 mod trust;
 mod user;
 mod user_credential;
+mod voms;
+mod voms_error;
 
 pub use error::{GridError, Problem, Unreadable};
 pub use host::{GridHost, verify_host};
@@ -35,3 +38,4 @@ pub use lsc::VomsServer;
 pub use trust::{Trust, TrustFile, TrustMaterial};
 pub use user::{GridUser, verify_user};
 pub use user_credential::{PEM_BYTES_MAX, PemError, UserCredential, certificates_from_pem};
+pub use voms_error::{VomsError, VomsProblem};

@@ -17,8 +17,8 @@ pub(crate) fn violated(constraints: &NameConstraints<'_>, certificate: &Certific
         }
     }
     // Old certificates have their address in the subject.
-    let emails = certificate.subject_name().iter_email().filter_map(|email| email.as_str().ok());
-    if let Some(wrong) = emails.filter(|email| !is_allowed(constraints, &Name::Email(email))).next() {
+    let mut emails = certificate.subject_name().iter_email().filter_map(|email| email.as_str().ok());
+    if let Some(wrong) = emails.find(|email| !is_allowed(constraints, &Name::Email(email))) {
         return Some(identity::shown(wrong));
     }
     certificate.extensions.alternative_names.iter().find_map(|name| {
@@ -28,7 +28,9 @@ pub(crate) fn violated(constraints: &NameConstraints<'_>, certificate: &Certific
             }
             GeneralName::DNSName(host) => (is_allowed(constraints, &Name::Host(host)), identity::shown(host)),
             GeneralName::RFC822Name(email) => (is_allowed(constraints, &Name::Email(email)), identity::shown(email)),
-            GeneralName::IPAddress(address) => (is_allowed(constraints, &Name::Address(address)), address_text(address)),
+            GeneralName::IPAddress(address) => {
+                (is_allowed(constraints, &Name::Address(address)), address_text(address))
+            }
             other => (!is_constrained(constraints, other), "of another form".into()),
         };
         (!allowed).then_some(shown)

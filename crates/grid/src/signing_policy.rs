@@ -23,7 +23,9 @@ pub(crate) struct SigningPolicy {
 /// Why a file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum SigningPolicyError {
-    #[error("line {0} is not of the form `access_id_CA X509 '…'`, `pos_rights globus CA:sign` or `cond_subjects globus '…'`")]
+    #[error(
+        "line {0} is not of the form `access_id_CA X509 '…'`, `pos_rights globus CA:sign` or `cond_subjects globus '…'`"
+    )]
     Line(usize),
     #[error("line {0} has a condition, and no `access_id_CA` and `pos_rights` are before it")]
     NoAuthority(usize),

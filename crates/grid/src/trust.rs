@@ -59,9 +59,11 @@ impl Trust {
     /// be, everything of the authority is refused instead.
     #[must_use]
     pub fn new(material: &TrustMaterial) -> Self {
+        let mut problems = Vec::new();
         let mut trust = Self {
-            voms_servers: VomsServers::new(&material.voms_servers),
+            voms_servers: VomsServers::new(&material.voms_servers, &mut problems),
             own_hosts: material.own_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            problems,
             ..Self::default()
         };
         let unreadable_policies = trust.add_policies(&material.signing_policies);

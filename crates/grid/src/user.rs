@@ -8,6 +8,8 @@ use crate::error::{GridError, Problem};
 use crate::path::{self, SignatureBudget};
 use crate::proxy;
 use crate::trust::Trust;
+use crate::voms;
+use crate::voms_error::VomsError;
 
 /// A user, as a chain of certificates proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +24,8 @@ pub struct GridUser {
     pub not_after: Timestamp,
     /// The key of the first certificate (SubjectPublicKeyInfo, in DER). The user must still prove to have its private key.
     pub leaf_public_key: Vec<u8>,
+    /// Why VOMS attributes do not count that the user has sent, for the log.
+    pub refused_attributes: Vec<VomsError>,
 }
 
 /// Verifies the chain of a user: one or more proxies or none, the user's own certificate, perhaps authorities. The first one
@@ -29,7 +33,7 @@ pub struct GridUser {
 ///
 /// # Errors
 ///
-/// [`GridError`]: which rule refuses which certificate.
+/// [`GridError`]: which rule refuses which certificate. VOMS attributes that do not count are no error.
 pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<GridUser, GridError> {
     let chain = path::read_chain(chain)?;
     let mut budget = SignatureBudget::new();
@@ -58,7 +62,10 @@ pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<G
     }
     let subject = user.distinguished_name().map_err(|why| user.refused(why))?;
     let leaf_public_key = chain[0].key().raw.to_vec();
-    Ok(GridUser { subject, fqans: Vec::new(), limited, not_after, leaf_public_key })
+    let attributes = voms::attributes(&proxies, user, trust, now);
+    not_after = attributes.not_after.map_or(not_after, |ends| ends.min(not_after));
+    let (fqans, refused_attributes) = (attributes.fqans, attributes.refused);
+    Ok(GridUser { subject, fqans, limited, not_after, leaf_public_key, refused_attributes })
 }
 
 /// Whether the certificate may be used to prove who somebody is. That holds for each proxy as well (RFC 3820, section 3.6).

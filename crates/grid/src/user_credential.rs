@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::pem::{Error, PemObject, SectionKind};
+use rustls_pki_types::pem::{PemObject, SectionKind};
 use types::Timestamp;
 
 use crate::certificate::Certificate;
@@ -22,8 +22,8 @@ pub enum PemError {
     #[error("a certificate has {0} bytes; {CERTIFICATE_BYTES_MAX} is the limit")]
     LongCertificate(usize),
     /// Not PEM.
-    #[error("the text is not in PEM form: {0}")]
-    Form(String),
+    #[error("the text is not in PEM form: a section has no end, or is not base64")]
+    Form,
     /// No certificate.
     #[error("there is no certificate in PEM form (-----BEGIN CERTIFICATE-----)")]
     NoCertificate,
@@ -79,7 +79,7 @@ fn sections(text: &[u8]) -> Result<impl Iterator<Item = Result<Section, PemError
     if text.len() > PEM_BYTES_MAX {
         return Err(PemError::TooLong(text.len()));
     }
-    Ok(Section::pem_slice_iter(text).map(|section| section.map_err(|error: Error| PemError::Form(error.to_string()))))
+    Ok(Section::pem_slice_iter(text).map(|section| section.map_err(|_| PemError::Form)))
 }
 
 /// Certificates, the user's or a proxy's first, and the key of that one.
@@ -105,8 +105,9 @@ impl UserCredential {
     ///
     /// [`PemError`].
     pub fn from_files(certificates: &[u8], key: &[u8]) -> Result<Self, PemError> {
-        let chain = certificates_from_pem(certificates)?;
+        // Of both, the key's passphrase is the easier one to help with; its head is not base64 either.
         let key = private_key(key)?;
+        let chain = certificates_from_pem(certificates)?;
         let mut not_after = None;
         for (position, der) in (1..).zip(&chain) {
             let certificate = Certificate::parse(der).map_err(|why| PemError::Unreadable { position, why })?;
@@ -162,7 +163,8 @@ impl std::fmt::Debug for UserCredential {
 
 fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     let has = |marker: &[u8]| text.windows(marker.len()).any(|window| window == marker);
-    if text.len() <= PEM_BYTES_MAX && (has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")) {
+    if text.len() <= PEM_BYTES_MAX && (has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED"))
+    {
         return Err(PemError::EncryptedKey);
     }
     for section in sections(text)? {

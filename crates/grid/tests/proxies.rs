@@ -137,7 +137,8 @@ fn what_a_proxy_must_not_be_is_refused() {
     assert_eq!(with(key_usage(0x84)), Problem::ProxyKeyUsage);
     assert_eq!(with(key_usage(0xc0)), Problem::ProxyKeyUsage);
     assert_eq!(with(key_usage(0x20)), Problem::MustNotSign);
-    let flag = |critical| here.refused(|plan| plan.extensions = vec![proxy_info_with(INHERIT_ALL, None, None, critical)]);
+    let flag =
+        |critical| here.refused(|plan| plan.extensions = vec![proxy_info_with(INHERIT_ALL, None, None, critical)]);
     assert_eq!(flag(false), Problem::ProxyNotCritical);
     let info = |value: &[u8]| here.refused(|plan| plan.extensions = vec![extension("1.3.6.1.5.5.7.1.14", true, value)]);
     assert_eq!(info(b"x"), Problem::ProxyInfo);
@@ -165,7 +166,8 @@ fn authorities_have_no_proxies() {
 fn legacy_proxies_are_refused() {
     let here = here();
     for common_name in ["proxy", "limited proxy"] {
-        let legacy = here.ana.issue("/CN=unused", |plan| plan.subject = with_common_name(&here.ana.subject, common_name));
+        let legacy =
+            here.ana.issue("/CN=unused", |plan| plan.subject = with_common_name(&here.ana.subject, common_name));
         let why = problem(&[&legacy, &here.ana], &here.trust);
         assert_eq!(why, Problem::LegacyProxy("of the Globus Toolkit 2"));
     }

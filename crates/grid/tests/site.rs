@@ -40,9 +40,11 @@ impl Key {
     }
 }
 
-/// `/DC=ch/CN=ana` as a name.
+/// `/DC=ch/CN=ana` as a name. `//` stands for a slash in a value.
 pub fn name(line: &str) -> Vec<u8> {
+    let line = line.replace("//", "\0");
     let parts = line.split('/').skip(1).map(|part| {
+        let part = part.replace('\0', "/");
         let (attribute, value) = part.split_once('=').unwrap();
         let kind = match attribute {
             "CN" => "2.5.4.3",
@@ -261,13 +263,17 @@ impl List {
     }
 
     pub fn sign(&self, authority: &Holder) -> Vec<u8> {
-        let entries: Vec<_> = self.revoked.iter().map(|serial| {
-            let mut entry = vec![element(2, serial), time(NOW - DAY)];
-            if !self.entry_extensions.is_empty() {
-                entry.push(sequence(&self.entry_extensions));
-            }
-            sequence(&entry)
-        }).collect();
+        let entries: Vec<_> = self
+            .revoked
+            .iter()
+            .map(|serial| {
+                let mut entry = vec![element(2, serial), time(NOW - DAY)];
+                if !self.entry_extensions.is_empty() {
+                    entry.push(sequence(&self.entry_extensions));
+                }
+                sequence(&entry)
+            })
+            .collect();
         let algorithm = sequence(&[oid(&self.algorithm)]);
         let mut parts =
             vec![integer(1), algorithm.clone(), authority.subject.clone(), time(self.times.0), time(self.times.1)];

@@ -57,6 +57,10 @@ fn a_stranger_is_refused() {
     let forged = impostor.user("/O=x/CN=ana");
     assert!(matches!(problem(&[&forged], &trust), Problem::Signature(_)));
     assert!(matches!(problem(&[&forged, &impostor], &trust), Problem::Signature(_)));
+    // The name of an authority between is not enough either.
+    let middle = root.below("/O=Middle");
+    let forged = Holder::authority("/O=Middle").user("/O=x/CN=ana");
+    assert!(matches!(problem(&[&forged, &middle], &trust), Problem::Signature(_)));
     // Nobody vouches for herself.
     let own = Holder::self_signed("/O=x/CN=ana", |plan| plan.extensions.clear());
     assert!(matches!(problem(&[&own], &trust), Problem::UnknownIssuer(_)));
@@ -120,6 +124,10 @@ fn only_authorities_may_issue() {
     assert!(matches!(issuer_with(vec![basic_constraints(false, None)]), Problem::IssuerIsNoAuthority(_)));
     let usage = vec![basic_constraints(true, None), key_usage(0x80)];
     assert!(matches!(issuer_with(usage), Problem::IssuerMustNotSign(_)));
+    // That the directory has it does not make it an authority.
+    let silent = root.issue("/O=Silent", |plan| plan.extensions.clear());
+    let both = crate::site::trust(&[&root, &silent]);
+    assert!(matches!(problem(&[&silent.user("/CN=ana")], &both), Problem::IssuerIsNoAuthority(_)));
     // A user signs for another one.
     let ana = root.user("/O=x/CN=ana");
     assert!(matches!(problem(&[&ana.user("/O=x/CN=root"), &ana], &trust), Problem::IssuerIsNoAuthority(_)));
@@ -270,9 +278,7 @@ fn subjects_must_be_clear() {
     let root = Holder::authority("/O=Root");
     let trust = trust(&[&root]);
     let with = |subject: Vec<u8>| verify(&[&root.issue("/CN=x", |plan| plan.subject = subject)], &trust);
-    let one = |kind: &str, tag: u8, value: &[u8]| {
-        sequence(&[set(&[sequence(&[oid(kind), element(tag, value)])])])
-    };
+    let one = |kind: &str, tag: u8, value: &[u8]| sequence(&[set(&[sequence(&[oid(kind), element(tag, value)])])]);
     let subject = |result: Result<grid::GridUser, GridError>| result.unwrap().subject.as_str().to_owned();
     assert_eq!(subject(with(one("2.5.4.3", 0x13, b"host/a.example.org"))), "/CN=host/a.example.org");
     assert_eq!(subject(with(one("2.5.4.3", 0x1e, b"\0A\0\xe9"))), "/CN=Aé", "BMPString");

@@ -76,7 +76,9 @@ fn voms_servers(directory: &Path) -> io::Result<Vec<VomsServer>> {
             match read_text(&file.path()) {
                 Ok(text) => servers.push(VomsServer { vo: vo.clone(), host: host.to_owned(), text }),
                 // The attributes of one server do not count then; those of others do.
-                Err(error) => tracing::warn!(file = %file.path().display(), %error, "a VOMS server's file cannot be read"),
+                Err(error) => {
+                    tracing::warn!(file = %file.path().display(), %error, "a VOMS server's file cannot be read")
+                }
             }
         }
     }
