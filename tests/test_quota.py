@@ -1,4 +1,4 @@
-"""Quotas of trees and users: what they refuse, what they let go on, and that the usage is exact. With stock clients, on a node and a cluster."""
+"""Quotas of trees and users: what they refuse and let go on, and that the usage is exact. Stock clients, on a node and a cluster."""
 
 import json
 import random

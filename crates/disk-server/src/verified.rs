@@ -455,7 +455,8 @@ mod tests {
 
     fn until(expires: Timestamp) -> Capability {
         let to = To::Striped(Striped { width: 2, chunk: 1 << 20, rights: StripedRights::Follow });
-        let layout = Layout { to, shard: ReplicaIndex(0), ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
+        let layout =
+            Layout { to, shard: ReplicaIndex(0), ino: Ino(3), mode: 0o644, mtime: WALL, may_reach: None }.encode();
         let (object, rights, path) = (ObjectId(5), Rights::READ, PathHash::of(&path("/a/file")));
         Capability {
             server: SERVER,
