@@ -124,7 +124,8 @@ impl AdminHandler for Administration {
                 Err(error.to_string())
             }
         };
-        let served = gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer, &self.log));
+        let served =
+            gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer, &self.log));
         match served {
             Ok(()) => stream.end(),
             Err(error) => tracing::debug!(%peer, "an administrator's connection ended: {error}"),

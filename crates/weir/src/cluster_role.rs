@@ -13,8 +13,8 @@ use manager::{Manager, ManagerNode, ManagerSettings};
 use types::BootId;
 use xrootd::{Server, ServerConfig};
 
-use crate::audit_log;
 use crate::Failure;
+use crate::audit_log;
 use crate::cluster_node::RunningRole;
 use crate::exit::Exit;
 use crate::serve::{fetcher, not_served, set_bounds};

@@ -2,7 +2,7 @@
 
 use control::{ControlRequest, Reply};
 use serde::{Deserialize, Serialize};
-use service::{Doing, Explained, Question, Service};
+use service::{Doing, Explained, Question, Role, Service};
 use types::{ErrorCode, NsPath};
 
 use crate::Failure;
@@ -39,7 +39,8 @@ pub(crate) fn answer(service: &Service, ask: &ControlRequest) -> Option<Reply> {
     let question = || {
         let path = parsed(path)?;
         let to = to.as_deref().map(parsed).transpose()?;
-        let doing = Doing::named(operation).ok_or_else(|| format!("`{operation}` is no operation that can be explained"))?;
+        let doing =
+            Doing::named(operation).ok_or_else(|| format!("`{operation}` is no operation that can be explained"))?;
         if doing.has_two_names() != to.is_some() {
             return Err("give a new name for rename and link, and for nothing else".to_owned());
         }
@@ -47,11 +48,23 @@ pub(crate) fn answer(service: &Service, ask: &ControlRequest) -> Option<Reply> {
         Ok(Question { who, groups, scopes, doing, path, to })
     };
     Some(match question().map(|question| service.explain(&question)) {
-        Ok(Ok(explained)) => Reply::long(&view(explained)),
+        Ok(Ok(explained)) => Reply::long(&view(without_stores(service, operation, explained))),
         Ok(Err(error)) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
         Ok(Err(error)) => Reply::Refused(error.to_string()),
         Err(why) => Reply::Refused(why),
     })
+}
+
+/// A manager chooses stores before it opens a file for writing, and the rehearsal does not. So what it finds missing there says
+/// nothing. What it finds about names does.
+fn without_stores(service: &Service, operation: &str, explained: Explained) -> Explained {
+    use ErrorCode::{Denied, Exists, IsDirectory, Loop, NotDirectory, NotFile, NotFound};
+    let opens = matches!(Doing::named(operation), Some(Doing::Write | Doing::Create | Doing::Replace));
+    let is_of_names =
+        |code: ErrorCode| matches!(code, Denied | Exists | IsDirectory | Loop | NotDirectory | NotFile | NotFound);
+    let keeps_all = !opens || !matches!(service.role(), Role::Manager(_));
+    let refused = explained.refused.filter(|(code, _)| keeps_all || is_of_names(*code));
+    Explained { refused, ..explained }
 }
 
 fn parsed(path: &str) -> Result<NsPath, String> {
@@ -100,7 +113,8 @@ fn lines(view: &ExplainView) -> Vec<String> {
         let verdict = if step.allowed { "yes" } else { "no" };
         vec![step.place.clone(), step.needs.clone(), verdict.to_owned(), step.rule.clone()]
     };
-    let mut lines = table_lines(&["where", "needs", "has it", "by the rule"], &view.steps.iter().map(row).collect::<Vec<_>>());
+    let mut lines =
+        table_lines(&["where", "needs", "has it", "by the rule"], &view.steps.iter().map(row).collect::<Vec<_>>());
     let rule = view.rule.as_deref().unwrap_or("no rule was needed");
     lines.push(format!("{}: {rule}", if view.allowed { "allowed" } else { "denied" }));
     lines.extend(view.otherwise.as_ref().map(|why| format!("It would still not be done: {why}")));

@@ -138,7 +138,12 @@ pub(crate) struct NodeHealth {
 
 impl NodeHealth {
     /// `directory`: the node's data directory. `indexes`: those whose troubles are told, as those of `audit` are.
-    pub(crate) fn new(judged: Judged, directory: Arc<Directory>, indexes: Vec<Arc<JournaledIndex>>, audit: Log) -> Self {
+    pub(crate) fn new(
+        judged: Judged,
+        directory: Arc<Directory>,
+        indexes: Vec<Arc<JournaledIndex>>,
+        audit: Log,
+    ) -> Self {
         let (trends, noted, recent, short_since) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         Self { judged, directory, indexes, audit, trends, noted, recent, short_since }

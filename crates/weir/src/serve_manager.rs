@@ -159,8 +159,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         })),
     };
     start_links(&links, &listener, others, &authority, &foundation, &started)?;
-    let mut control = Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)), audit)
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    let mut control =
+        Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)), audit)
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
     let url = started.url_for_clients(config);

@@ -22,8 +22,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Cluster",
         &[
-            "admin", "context", "token", "identity", "explain", "audit", "stores", "store", "node", "policy", "file", "missing", "repair",
-            "drain", "restored", "local", "demo",
+            "admin", "context", "token", "identity", "explain", "audit", "stores", "store", "node", "policy", "file",
+            "missing", "repair", "drain", "restored", "local", "demo",
         ],
     ),
     (

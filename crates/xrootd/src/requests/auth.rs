@@ -156,7 +156,8 @@ impl Connection {
             Refused::Authentication(error) if error.kind() == ErrorKind::Unavailable => ErrorNumber::SERVER_ERROR,
             _ => ErrorNumber::AUTH_FAILED,
         };
-        let name = r.method.escape_ascii().to_string();
+        // It is filled up with NULs.
+        let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default().escape_ascii().to_string();
         self.complain(wire::RequestKind::Auth, &format_args!("the client is not let in: {why}"));
         tracing::debug!(client = %self.session, mechanism = %name, reason = %why, "credential refused");
         let caller = self.session.open.caller();
