@@ -17,7 +17,9 @@ pub enum AuditError {
         source: io::Error,
     },
     /// systemd-journald cannot be reached.
-    #[error("cannot send the audit log to systemd-journald at {path}: {source}; is it running? `audit.to = \"file\"` needs none")]
+    #[error(
+        "cannot send the audit log to systemd-journald at {path}: {source}; is it running? `audit.to = \"file\"` needs none"
+    )]
     Journald {
         /// Its socket.
         path: PathBuf,

@@ -216,7 +216,14 @@ fn run(shared: &Shared, mut sink: Sink) {
         }
         if is_dirty && (is_stopping || last_sync.elapsed() >= SYNCS) {
             (last_sync, is_dirty) = (Instant::now(), false);
-            let failed = sink.sync().inspect_err(|error| if !sync_failed { tracing::error!("{error}") }).is_err();
+            let failed = sink
+                .sync()
+                .inspect_err(|error| {
+                    if !sync_failed {
+                        tracing::error!("{error}")
+                    }
+                })
+                .is_err();
             sync_failed = failed;
         }
         // Only what waited before the stop was seen is certainly written. The next round finds the rest.
@@ -245,10 +252,13 @@ mod tests {
 
     fn read(directory: &Path) -> Vec<Record> {
         let mut all = Vec::new();
-        Reader::open(directory).unwrap().read(&Filter::default(), &mut |record, _| {
-            all.push(record);
-            true
-        }).unwrap();
+        Reader::open(directory)
+            .unwrap()
+            .read(&Filter::default(), &mut |record, _| {
+                all.push(record);
+                true
+            })
+            .unwrap();
         all
     }
 

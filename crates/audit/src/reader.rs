@@ -35,11 +35,7 @@ impl Reader {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn read(
-        &mut self,
-        filter: &Filter,
-        each: &mut dyn FnMut(Record, &[u8]) -> bool,
-    ) -> Result<(), AuditError> {
+    pub fn read(&mut self, filter: &Filter, each: &mut dyn FnMut(Record, &[u8]) -> bool) -> Result<(), AuditError> {
         loop {
             let Some((number, file)) = &mut self.open else {
                 if self.next_file(None)? {

@@ -242,7 +242,8 @@ mod tests {
         }
         let late: &Answerer =
             &|_, _| Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Ok(()))));
-        let (ended, log) = logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late, &Log::off()));
+        let (ended, log) =
+            logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late, &Log::off()));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(log.contains("what=\"drain store 7\" outcome=\"done\""), "{log}");
     }
@@ -267,7 +268,9 @@ mod tests {
         let files = FileSettings { directory: temp.path().to_owned(), file_bytes: 1 << 20, files_max: 2 };
         let log = Log::start(&Settings { to: Destination::Files(files), reads: false }).unwrap();
         let set = r#"{"ask":"policy-set","path":"/d","words":"two"}"#;
-        for (ask, role) in [(set, AdminRole::Admin), (DRAIN, AdminRole::Viewer), (r#"{"ask":"stores"}"#, AdminRole::Admin)] {
+        for (ask, role) in
+            [(set, AdminRole::Admin), (DRAIN, AdminRole::Viewer), (r#"{"ask":"stores"}"#, AdminRole::Admin)]
+        {
             serve(ask.as_bytes(), &mut Vec::new(), || Ok(caller(role)), &|_, _| Reply::long(&1), &log).unwrap();
         }
         log.stop();

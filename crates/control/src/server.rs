@@ -69,7 +69,8 @@ impl Control {
             });
         forget(&folder);
         let listener = made?;
-        let shared = Arc::new(Shared { answer, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
+        let shared =
+            Arc::new(Shared { answer, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;

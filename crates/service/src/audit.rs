@@ -105,11 +105,9 @@ fn with_outcome(record: Record, error: Option<&Error>) -> Option<Record> {
         }
         // The client repeats the request, here or at the manager.
         Some(Error::Wait { .. }) => return None,
-        Some(Error::Redirect(to)) => Record {
-            result: Outcome::Redirected,
-            reason: Some(format!("node {} does it", to.node?).into()),
-            ..record
-        },
+        Some(Error::Redirect(to)) => {
+            Record { result: Outcome::Redirected, reason: Some(format!("node {} does it", to.node?).into()), ..record }
+        }
     })
 }
 
@@ -267,8 +265,7 @@ impl Service {
     ) {
         let Err(error @ Error::Refused { code: ErrorCode::Denied, .. }) = outcome else { return };
         if self.audit().is_on()
-            && let Some(record) =
-                with_outcome(About::read(operation.to_string(), path).record(caller), Some(error))
+            && let Some(record) = with_outcome(About::read(operation.to_string(), path).record(caller), Some(error))
         {
             self.audit().write(record);
         }
@@ -318,9 +315,7 @@ impl Service {
             Change::Remove(path) => About::change("remove", path),
             Change::Rmdir(path) => About::change("rmdir", path),
             Change::Rename { from, to } => About { to: Some(to), ..About::change("rename", from) },
-            Change::Chmod { path, mode } => {
-                About::change("chmod", path).detail(format!("mode {:04o}", mode & 0o7777))
-            }
+            Change::Chmod { path, mode } => About::change("chmod", path).detail(format!("mode {:04o}", mode & 0o7777)),
             Change::Link { existing, new } => About { to: Some(new), ..About::change("link", existing) },
             Change::Symlink { path, target } => {
                 About::change("symlink", path).detail(format!("target {}", target.escape_ascii()))
@@ -367,7 +362,8 @@ fn of_acl(edit: &SetAcl) -> String {
         };
         Some(format!("{what}: {words}"))
     };
-    let both: Vec<String> = [one("access", &edit.access), one("default", &edit.default)].into_iter().flatten().collect();
+    let both: Vec<String> =
+        [one("access", &edit.access), one("default", &edit.default)].into_iter().flatten().collect();
     both.join("; ")
 }
 

@@ -176,9 +176,7 @@ impl Service {
         // On a disk server only the capability says who the caller is.
         let answer = match &self.role {
             Role::Disk(_) => Audited::without_line(answer),
-            Role::Alone { .. } | Role::Manager(_) => {
-                self.audited(&caller, || About::truncation(&path, len), answer)
-            }
+            Role::Alone { .. } | Role::Manager(_) => self.audited(&caller, || About::truncation(&path, len), answer),
         };
         if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
             return answer.give(Err(error));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use identity::TokenRights;
 use namespace::{
-    AclEdit, Actor, Chmod, Chown, Link, Mkdir, NsError, OpenWrite, Operation, RemoveAny, Rename, SetAcl, SetXattr, Step,
-    Symlink, Utimes, Witness, WriteMode, XattrMode,
+    AclEdit, Actor, Chmod, Chown, Link, Mkdir, NsError, OpenWrite, Operation, RemoveAny, Rename, SetAcl, SetXattr,
+    Step, Symlink, Utimes, Witness, WriteMode, XattrMode,
 };
 use types::{ClientIdentity, ErrorCode, NsPath, PrincipalId, PrincipalKind};
 

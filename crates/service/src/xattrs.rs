@@ -131,7 +131,11 @@ impl Service {
                 if self.has_names()
                     && self.names.read(|read| namespace::is_hidden_upload(read, &token)).map_err(refuse)?
                 {
-                    return Ok(Attributed { place: Place::Local(XattrOf::Upload(token)), path: file.path.clone(), writer: None });
+                    return Ok(Attributed {
+                        place: Place::Local(XattrOf::Upload(token)),
+                        path: file.path.clone(),
+                        writer: None,
+                    });
                 }
             }
         }

@@ -136,7 +136,9 @@ pub(crate) fn rule_of(actor: &Actor, access: &Access, want: AccessKind) -> (bool
                     };
                     let (mode, owner, group) = (access.mode, Marked(access.owner), Marked(access.group));
                     let letter = letter(wanted);
-                    format!("mode {mode:04o} of owner {owner} group {group} gives {class} {no}{letter}, and you are {you}")
+                    format!(
+                        "mode {mode:04o} of owner {owner} group {group} gives {class} {no}{letter}, and you are {you}"
+                    )
                 }
             }
         }
@@ -145,12 +147,7 @@ pub(crate) fn rule_of(actor: &Actor, access: &Access, want: AccessKind) -> (bool
 }
 
 /// Names the entries that decided, and the mask where it counts.
-fn rule_of_acl(
-    actor: &Actor,
-    access: &Access,
-    entries: &[AclEntry],
-    (wanted, allowed): (Permissions, bool),
-) -> String {
+fn rule_of_acl(actor: &Actor, access: &Access, entries: &[AclEntry], (wanted, allowed): (Permissions, bool)) -> String {
     let mut rule = String::from(if entries.len() == 1 { "the ACL's entry " } else { "the ACL's entries " });
     for (number, entry) in entries.iter().take(SHOWN_MAX).enumerate() {
         let between = if number == 0 { "" } else { ", " };

@@ -6,8 +6,8 @@ use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_dir, get_directory, get_record};
 use crate::tree::path_limits::ByKind;
-use crate::tree::trail::{Place, Trail};
 use crate::tree::permission::permit_at;
+use crate::tree::trail::{Place, Trail};
 use crate::{AccessKind, Actor, Inode, Kind, NsError, PathOperation};
 
 /// The most symbolic links on one path.

@@ -32,7 +32,10 @@ impl Service {
     /// The inode of a file whose checksum the caller may have.
     pub(super) fn inode_to_sum(&self, caller: &Caller, path: &NsPath) -> Result<Inode, Error> {
         let inode = self.inode_at(caller, &"checksum", path)?;
-        let permitted = self.names.read(|_| permit_sum(caller, path, &inode)).map_err(|error| Error::of_namespace(&"checksum", &error));
+        let permitted = self
+            .names
+            .read(|_| permit_sum(caller, path, &inode))
+            .map_err(|error| Error::of_namespace(&"checksum", &error));
         self.audit_read(caller, &"checksum", path, &permitted);
         permitted?;
         Ok(inode)

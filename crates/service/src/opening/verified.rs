@@ -11,8 +11,8 @@ use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterTo
 use super::redirects::{to_manager, to_manager_without};
 use super::{Hints, Intent, Open, Opened, WriteMode, mode_or_usual, no_new_target, origin_of, source_to_write};
 use crate::answer::Answer;
-use crate::audit::About;
 use crate::attributes::Stat;
+use crate::audit::About;
 use crate::caller::Caller;
 use crate::error::{Error, Redirect};
 use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
