@@ -117,7 +117,7 @@ def test_logins_changes_and_denials_are_lines(site):
     ):
         site.fs("ana", *command).ok()
     site.put("ana", "/audit/d/f").ok()
-    site.fs("ana", "xattr", "/audit/d/f", "set", "colour=red").ok()
+    site.fs("ana", "xattr", "/audit/d/f", "set", "colour=crimson").ok()
     site.fs("ana", "truncate", "/audit/d/f", "10").ok()
     assert site.fs("otto", "chmod", "/audit/d/f", "rwxrwxrwx").code != 0
     assert site.fs("otto", "rm", "/audit").code != 0
@@ -142,7 +142,7 @@ def test_logins_changes_and_denials_are_lines(site):
     [chmod] = [line for line in changes if line["operation"] == "chmod"]
     assert chmod["detail"] == "mode 0700"
     [attribute] = [line for line in changes if line["operation"] == "set-attributes"]
-    assert attribute["detail"] == "colour" and "red" not in json.dumps(attribute)
+    assert attribute["detail"] == "colour" and "crimson" not in json.dumps(attribute)
     if len(site.nodes) == 1:
         assert ("replace", "/audit/d/f", None, "ok") in found and ("close", "/audit/d/f", None, "ok") in found, found
         assert ("truncate", "/audit/d/f", None, "ok") in found, found

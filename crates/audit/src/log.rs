@@ -227,7 +227,7 @@ fn run(shared: &Shared, mut sink: Sink) {
             sync_failed = failed;
         }
         // Only what waited before the stop was seen is certainly written. The next round finds the rest.
-        if is_stopping && is_idle || is_stopping && batch.lost_before > 0 {
+        if is_stopping && (is_idle || batch.lost_before > 0) {
             return;
         }
     }

@@ -76,7 +76,8 @@ impl GsiLogin {
         match self.handshake.step(&self.files.secret, frame, &mut SystemNumbers::new())? {
             ServerStep::Reply(reply) => Ok(LoginStep::More(reply)),
             ServerStep::Presented(presented) => {
-                let authenticated = self.authenticator.certificates(&presented.certificates, &self.files.trust, self.peer)?;
+                let authenticated =
+                    self.authenticator.certificates(&presented.certificates, &self.files.trust, self.peer)?;
                 Ok(LoginStep::Done(authenticated))
             }
         }

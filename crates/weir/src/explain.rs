@@ -2,7 +2,7 @@
 
 use control::{ControlRequest, Reply};
 use serde::{Deserialize, Serialize};
-use service::{Doing, Explained, Question, Service};
+use service::{Doing, Explained, Question, Role, Service};
 use types::{ErrorCode, NsPath};
 
 use crate::Failure;
@@ -48,11 +48,23 @@ pub(crate) fn answer(service: &Service, ask: &ControlRequest) -> Option<Reply> {
         Ok(Question { who, groups, scopes, doing, path, to })
     };
     Some(match question().map(|question| service.explain(&question)) {
-        Ok(Ok(explained)) => Reply::long(&view(explained)),
+        Ok(Ok(explained)) => Reply::long(&view(without_stores(service, operation, explained))),
         Ok(Err(error)) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
         Ok(Err(error)) => Reply::Refused(error.to_string()),
         Err(why) => Reply::Refused(why),
     })
+}
+
+/// A manager chooses stores before it opens a file for writing, and the rehearsal does not. So what it finds missing there says
+/// nothing. What it finds about names does.
+fn without_stores(service: &Service, operation: &str, explained: Explained) -> Explained {
+    use ErrorCode::{Denied, Exists, IsDirectory, Loop, NotDirectory, NotFile, NotFound};
+    let opens = matches!(Doing::named(operation), Some(Doing::Write | Doing::Create | Doing::Replace));
+    let is_of_names =
+        |code: ErrorCode| matches!(code, Denied | Exists | IsDirectory | Loop | NotDirectory | NotFile | NotFound);
+    let keeps_all = !opens || !matches!(service.role(), Role::Manager(_));
+    let refused = explained.refused.filter(|(code, _)| keeps_all || is_of_names(*code));
+    Explained { refused, ..explained }
 }
 
 fn parsed(path: &str) -> Result<NsPath, String> {

@@ -250,7 +250,7 @@ impl Credential {
     pub(crate) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, String> {
         match &mut self.0 {
             Secret::Certificate(login) => login.next(asked),
-            Secret::Token(_) | Secret::Names(_) | Secret::Nothing => {
+            Secret::Token(_) | Secret::Shared(_) | Secret::Names(_) | Secret::Nothing => {
                 Err("the server asks for more, and this method has nothing more to show".to_owned())
             }
         }

@@ -182,6 +182,7 @@ impl Connection {
             Refused::Authentication(error) if error.kind() == ErrorKind::Unavailable => ErrorNumber::SERVER_ERROR,
             _ => ErrorNumber::AUTH_FAILED,
         };
+        // It is filled up with NULs.
         let name = r.method.split(|&byte| byte == 0).next().unwrap_or_default().escape_ascii().to_string();
         let reason = match &why {
             Refused::Authentication(error) => error.for_log(),
