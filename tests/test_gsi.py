@@ -386,3 +386,21 @@ def test_identity_test_says_who_a_proxy_is(served, users):
     assert unknown.returncode != 0 and "FAIL  identity" in unknown.stdout, unknown
     expired = test(ana.proxy(days=-1))
     assert expired.returncode != 0 and "FAIL  chain" in expired.stdout, expired
+
+
+@pytest.mark.skipif(shutil.which("voms-proxy-fake") is None, reason="needs voms-clients")
+def test_voms_attributes_give_a_name(served, users, authority, tmp_path):
+    server = authority.issue("voms.example.org", hosts="DNS:voms.example.org")
+    organization = tmp_path / "vomsdir" / "wlcg"
+    organization.mkdir(parents=True)
+    lsc = "/DC=org/DC=example/CN=voms.example.org\n/DC=org/DC=example/CN=authority\n"
+    (organization / "voms.example.org.lsc").write_text(lsc)
+    rule = '[[identity]]\nvoms = "/wlcg/Role=test"\nprincipal = "tester"\ngroups = ["wlcg"]\n'
+    node, ben = served(rule), users[1]
+    fs(node, ben.voms_proxy(server, "/wlcg/Role=test", "/wlcg"), "stat", "/").ok()
+    tested = weir("identity", "test", "--config", str(node.config), str(ben.voms_proxy(server, "/wlcg/Role=test", "/wlcg")))
+    assert tested.returncode == 0 and "principal tester, groups wlcg" in tested.stdout, tested
+    # Without the attribute, or with one that another server has signed, he is nobody.
+    refused(node, ben.voms_proxy(server, "/wlcg"), "CN=ben")
+    stranger = authority.issue("stranger.example.org", hosts="DNS:voms.example.org")
+    refused(node, ben.voms_proxy(stranger, "/wlcg/Role=test"), "CN=ben")

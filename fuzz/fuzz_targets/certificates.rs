@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 
 use grid::{
-    CHAIN_MAX, GridError, Trust, TrustFile, TrustMaterial, UserCredential, VomsServer, certificates_from_pem, verify_host,
-    verify_user,
+    CHAIN_MAX, GridError, Trust, TrustFile, TrustMaterial, UserCredential, VomsServer, certificates_from_pem,
+    verify_host, verify_user,
 };
 use libfuzzer_sys::fuzz_target;
 use ring::rand::SystemRandom;

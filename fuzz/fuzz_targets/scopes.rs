@@ -68,7 +68,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(path.is_at_or_below(&base), "{operation} {path} is outside");
         // By names, and not by bytes.
         let inner: Vec<&[u8]> = path.components().skip(1).collect();
-        let changes = !matches!(operation, PathOperation::Read | PathOperation::List | PathOperation::Poll | PathOperation::Stage);
+        let changes = !matches!(
+            operation,
+            PathOperation::Read | PathOperation::List | PathOperation::Poll | PathOperation::Stage
+        );
         assert!(!(changes && inner.is_empty()), "{operation} changes the base path");
         let reached = scoped.scopes().iter().filter(|scope| operation.is_allowed_by(scope.action)).any(|scope| {
             let wanted: Vec<&[u8]> = scope.path.components().collect();

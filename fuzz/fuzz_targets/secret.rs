@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use identity::MappingReply;
 use libfuzzer_sys::fuzz_target;
-use sss::{Client, Keytab, KeyId, Now, RANDOM_LEN, Refusal, Replays, check_offer, credential, verify};
+use sss::{Client, KeyId, Keytab, Now, RANDOM_LEN, Refusal, Replays, check_offer, credential, verify};
 use types::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
