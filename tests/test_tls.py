@@ -166,6 +166,40 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(authority, tmp_p
     assert "login, session and data" in refused('tls.required = ["all"]\n')
 
 
+def test_each_answer_has_records_of_its_own(served, trusting):
+    """A stock client that has read an answer waits for the socket, and does not look at what else was in the record."""
+    node = served('["login"]')
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(received, sent)
+    with Raw(node.port, login=False) as client:
+        client.handshake()
+        client.socket.sendall(struct.pack(">2sHiBB10xi", b"\0\1", PROTOCOL, 0x511, 0x06, 3, 0))
+        assert client.receive().status == OK
+
+        def exchange(step, records: list[bytes]):
+            """Does a step of TLS, and keeps the records that it takes."""
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    client.socket.sendall(sent.read())
+                    header = client.exactly(5)
+                    records.append(header + client.exactly(struct.unpack(">H", header[3:])[0]))
+                    received.write(records[-1])
+
+        exchange(tls.do_handshake, [])
+        tls.write(Raw.frame(LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0)))
+        header = exchange(lambda: tls.read(8), [])
+        exchange(lambda: tls.read(struct.unpack(">i", header[4:])[0]), [])
+        tls.write(b"".join(Raw.frame(PING, stream=struct.pack(">H", number)) for number in range(1, 6)))
+        records = []
+        answers = [exchange(lambda: tls.read(8), records) for _ in range(5)]
+        assert [answer[:4] for answer in answers] == [struct.pack(">HH", number, OK) for number in range(1, 6)]
+        assert len(records) == 5
+
+
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_slow_client_gets_all_of_a_large_answer(served, trusting, tmp_path, vector):
     """The socket takes only a part of the encrypted answer at once."""

@@ -48,6 +48,9 @@ pub(crate) struct Outgoing {
 struct State {
     /// Answers that TLS has not encrypted yet; always empty without TLS.
     clear: Vec<u8>,
+    /// Where each of these answers ends. Each goes in records of its own: stock clients (XrdCl 5.5.3) wait for the socket
+    /// before they look at the rest of a record in which an answer has ended.
+    clear_ends: Vec<usize>,
     /// What goes to the socket next.
     pending: Vec<u8>,
     /// Bytes of `pending` that are already sent.
@@ -96,6 +99,7 @@ impl Outgoing {
     ) -> Arc<Self> {
         let state = State {
             clear: Vec::new(),
+            clear_ends: Vec::new(),
             pending: Vec::new(),
             sent: 0,
             holder: Holder::Nobody,
@@ -131,9 +135,14 @@ impl Outgoing {
         self.channel.get().is_some()
     }
 
-    /// Where further answers are appended.
-    fn room<'a>(&self, state: &'a mut State) -> &'a mut Vec<u8> {
-        if self.is_encrypted() { &mut state.clear } else { &mut state.pending }
+    /// Appends an answer.
+    fn append(&self, state: &mut State, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.is_encrypted() {
+            write(&mut state.clear);
+            state.clear_ends.push(state.clear.len());
+        } else {
+            write(&mut state.pending);
+        }
     }
 
     /// Encrypts what is to be sent next, in the order in which it is sent: only the holder calls this.
@@ -142,8 +151,12 @@ impl Outgoing {
         if state.clear.is_empty() && !channel.has_to_send() {
             return;
         }
-        let sealed = channel.seal(&[IoSlice::new(&state.clear)], &mut state.pending);
+        let starts = std::iter::once(0).chain(state.clear_ends.iter().copied());
+        let answers: Vec<IoSlice<'_>> =
+            starts.zip(&state.clear_ends).map(|(start, end)| IoSlice::new(&state.clear[start..*end])).collect();
+        let sealed = channel.seal(&answers, &mut state.pending);
         state.clear.clear();
+        state.clear_ends.clear();
         if state.clear.capacity() > 64 << 10 {
             state.clear = Vec::new();
         }
@@ -173,7 +186,7 @@ impl Outgoing {
     pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         if !state.dead {
-            write(self.room(&mut state));
+            self.append(&mut state, write);
         }
     }
 
@@ -183,7 +196,7 @@ impl Outgoing {
         state.in_flight = state.in_flight.saturating_sub(1);
         let mut flush = false;
         if !state.dead {
-            write(self.room(&mut state));
+            self.append(&mut state, write);
             flush = state.away && state.holder == Holder::Nobody;
         }
         if flush && !put_off(self) {
@@ -415,6 +428,7 @@ impl Outgoing {
     fn die(&self, state: &mut State) {
         state.dead = true;
         state.clear = Vec::new();
+        state.clear_ends = Vec::new();
         state.pending = Vec::new();
         state.sent = 0;
         state.holder = Holder::Nobody;
