@@ -29,7 +29,7 @@ pub struct Held {
 }
 
 /// Hard limits of bytes and files.
-type Limits = (Option<u64>, Option<u64>);
+pub type Limits = (Option<u64>, Option<u64>);
 
 #[derive(Clone, Default, Debug)]
 pub struct Quotas {
