@@ -148,6 +148,11 @@ pub(crate) fn open_namespace(
     let limits = namespace::Limits { upload_keep: settings.uploads_kept, ..namespace::Limits::default() };
     let namespace_config = NamespaceConfig { limits, objects_passed_over, ..NamespaceConfig::default() };
     let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+    if !namespace.is_usage_counted() {
+        tracing::warn!(
+            "cannot count what directory trees use, because some records of the namespace cannot be read; quotas cannot be set; stop the node, run `weir fsck`, and start it again"
+        );
+    }
     Ok((embedded, namespace))
 }
 

@@ -28,6 +28,8 @@ pub struct Formatted {
     pub epoch: SnapshotEpoch,
     /// Whether the namespace was empty.
     pub new: bool,
+    /// Whether the usage of trees is counted. Until then nobody can set a quota.
+    pub is_usage_counted: bool,
 }
 
 /// The mark `C namespace`.
@@ -112,7 +114,7 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
     if new || mark.features & USAGE_IS_COUNTED == 0 {
         match set_counted(txn, now) {
             Ok(()) => mark.features |= USAGE_IS_COUNTED,
-            // The next start tries again. Until then nothing may be refused for it.
+            // The next start tries again. Until then nobody can set a quota, so none refuses anything.
             Err(NsError::Damaged { .. } | NsError::Newer { .. } | NsError::Older { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -124,6 +126,7 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
         session: SessionId(mark.sessions),
         epoch: mark.epoch,
         new,
+        is_usage_counted: mark.features & USAGE_IS_COUNTED != 0,
     })
 }
 

@@ -65,6 +65,8 @@ pub enum Bug {
     GivenUsageStays = 29,
     /// A full quota does not refuse new files.
     NewFilesIgnoreTheQuota = 30,
+    /// A file that is being written may move to where another quota counts it.
+    OpenFilesMove = 31,
 }
 
 #[cfg(feature = "planted")]

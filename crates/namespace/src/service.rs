@@ -96,6 +96,12 @@ impl Namespace {
         self.formatted.incarnation
     }
 
+    /// Whether the usage of trees is counted. If not, an earlier version has made the namespace, and some of its records cannot be read. Then nobody can
+    /// set a quota.
+    pub fn is_usage_counted(&self) -> bool {
+        self.formatted.is_usage_counted
+    }
+
     /// This run of the server.
     pub fn session(&self) -> SessionId {
         self.formatted.session

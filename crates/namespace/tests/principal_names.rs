@@ -188,7 +188,7 @@ fn only_the_administrator_names_and_renames() {
     for names in [&[(User, "bob")][..], &[(User, "ann")], &[]] {
         let error = w.change_as(&ann, ns::NamePrincipals { names: named(names) }).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Denied);
-        let rule = "the table of users and groups: denied: only its owner (0) may, you are 1048576";
+        let rule = "the table of users and groups: denied: only its owner (admin) may, you are ann";
         assert_eq!(error.to_string(), rule);
     }
     let rename = ns::RenamePrincipal { kind: User, from: name("ann"), to: name("eve") };

@@ -260,3 +260,97 @@ fn a_namespace_that_was_not_counted_is_counted_at_its_first_start() {
     assert_eq!(ns.read(|read| ns::quotas(read, None, None, 100)).unwrap(), right);
     assert_eq!(findings(&kv), []);
 }
+
+#[test]
+fn an_open_file_does_not_take_its_reservation_past_another_quota() {
+    let w = World::new();
+    let open = w.open("/f").unwrap();
+    // Nothing is limited at either end.
+    w.change(ns::Rename { from: path("/f"), to: path("/g"), replace: false }).unwrap();
+    let (user, other) = (QuotaOf::User(PrincipalId(5)), Some(PrincipalId(5)));
+    w.change(ns::SetQuota { hard_bytes: Some(Some(10)), ..limit("/", user) }).unwrap();
+    w.change(ns::SetQuota { hard_bytes: Some(Some(10)), ..limit("/t", QuotaOf::Tree) }).unwrap();
+    let moved = w.change(ns::Rename { from: path("/g"), to: path("/t/g"), replace: false }).unwrap_err();
+    assert!(moved.code() == ErrorCode::Busy && moved.to_string().starts_with("/g: is being written"), "{moved}");
+    let given = |at: &str| w.change(ns::Chown { path: path(at), owner: other, group: None });
+    assert_eq!(given("/g").unwrap_err().code(), ErrorCode::Busy);
+    // The owner has no limit, and so keeps it.
+    w.change(ns::Chown { path: path("/g"), owner: Some(PrincipalId(0)), group: None }).unwrap();
+    w.commit(open.writer, 100);
+    assert_eq!(given("/g").unwrap_err().code(), ErrorCode::Quota);
+    // What has reserved something stays until its end, also where nothing is limited.
+    let open = w.open("/t/h").unwrap();
+    let out = || w.change(ns::Rename { from: path("/t/h"), to: path("/h"), replace: false });
+    assert_eq!(out().unwrap_err().code(), ErrorCode::Busy);
+    w.commit(open.writer, 5);
+    out().unwrap();
+    given("/h").unwrap();
+}
+
+#[test]
+fn a_restart_has_the_room_of_its_old_bytes() {
+    let w = World::new();
+    w.change(ns::SetQuota { hard_bytes: Some(Some(100)), ..limit("/t", QuotaOf::Tree) }).unwrap();
+    let open = || ns::OpenWrite::new(path("/t/f"), WriteMode::NewOnly, ClientIdentity::default(), BootId(1));
+    let opened = w.change(ns::OpenWrite { expected_len: Some(90), ..open() }).unwrap();
+    w.change(ns::Interrupt { writer: opened.writer, kept_len: 80 }).unwrap();
+    let again = |len| w.change(ns::OpenWrite { expected_len: Some(len), restarted: true, ..open() });
+    assert_eq!(again(101).unwrap_err().code(), ErrorCode::Quota);
+    assert_eq!(again(100).unwrap().may_reach, Some(100));
+    assert_eq!((w.quota(QuotaOf::Tree).used.bytes, w.quota(QuotaOf::Tree).reserved.bytes), (0, 100));
+}
+
+#[test]
+fn a_kept_upload_counts_also_if_nothing_limited_it() {
+    let w = World::new();
+    let open = || ns::OpenWrite::new(path("/t/f"), WriteMode::NewOnly, ClientIdentity::default(), BootId(1));
+    let opened = w.change(ns::OpenWrite { posc: true, ..open() }).unwrap();
+    assert_eq!(w.quota(QuotaOf::Tree).reserved, ns::Amount::default());
+    w.change(ns::Interrupt { writer: opened.writer, kept_len: 80 }).unwrap();
+    assert_eq!(w.quota(QuotaOf::Tree).reserved, ns::Amount { bytes: 80, files: 1 });
+    w.change(ns::SetQuota { hard_bytes: Some(Some(100)), ..limit("/t", QuotaOf::Tree) }).unwrap();
+    let resume = Some(ns::Resume::Upload(types::UploadId(opened.object.0)));
+    let resumed = |len| w.change(ns::OpenWrite { expected_len: Some(len), resume, how: WriteMode::Update, ..open() });
+    assert_eq!(resumed(101).unwrap_err().code(), ErrorCode::Quota);
+    let writer = resumed(100).unwrap().writer;
+    assert_eq!(w.quota(QuotaOf::Tree).reserved, ns::Amount { bytes: 100, files: 1 });
+    w.commit(writer, 100);
+    assert_eq!((w.quota(QuotaOf::Tree).used.bytes, w.quota(QuotaOf::Tree).reserved.bytes), (100, 0));
+}
+
+#[test]
+fn lengths_that_no_file_can_have_are_refused() {
+    let w = World::new();
+    w.change(ns::SetQuota { hard_bytes: Some(Some(u64::MAX)), ..limit("/t", QuotaOf::Tree) }).unwrap();
+    let open = ns::OpenWrite::new(path("/t/f"), WriteMode::NewOnly, ClientIdentity::default(), BootId(1));
+    let long = ns::OpenWrite { expected_len: Some(1 << 63), ..open };
+    assert_eq!(w.change(long).unwrap_err().code(), ErrorCode::TooLarge);
+    let opened = w.open("/t/f").unwrap();
+    let too_long = ns::Reserve { writer: opened.writer, len: 1 << 63 };
+    assert_eq!(w.change(too_long).unwrap_err().code(), ErrorCode::TooLarge);
+    let reach = w.change(ns::Reserve { writer: opened.writer, len: (1 << 63) - (1 << 30) }).unwrap().unwrap();
+    assert_eq!(w.quota(QuotaOf::Tree).reserved.bytes, reach);
+}
+
+#[test]
+fn no_limit_can_be_set_while_the_usage_is_not_counted_and_no_grace_without_a_limit() {
+    let w = World::new();
+    let alone = ns::SetQuota { grace: Some(Duration::from_secs(60)), ..limit("/t", QuotaOf::Tree) };
+    assert!(w.change(alone).unwrap_err().to_string().contains("set a soft limit too"));
+    let mut mark = w.kv.snapshot().get(b"Cnamespace").unwrap().unwrap();
+    mark[8] = 0;
+    put(&w.kv, b"Cnamespace".to_vec(), Some(mark));
+    // An inode that cannot be read.
+    put(&w.kv, [b"I".as_slice(), &77_u64.to_be_bytes()].concat(), Some(vec![1, 2]));
+    let World { kv, ns, .. } = w;
+    drop(ns);
+    let ns = Namespace::open(Arc::clone(&kv), Timestamp(9), NamespaceConfig::default()).unwrap();
+    assert!(!ns.is_usage_counted());
+    let set = ns::SetQuota { hard_bytes: Some(Some(1)), ..limit("/t", QuotaOf::Tree) };
+    let refused = ns.change_wait(Durability::Synced, ns.context(Timestamp(10), &Actor::admin(), None), set);
+    assert!(refused.unwrap_err().to_string().contains("not known yet"));
+    put(&kv, [b"I".as_slice(), &77_u64.to_be_bytes()].concat(), None);
+    drop(ns);
+    let ns = Namespace::open(Arc::clone(&kv), Timestamp(11), NamespaceConfig::default()).unwrap();
+    assert!(ns.is_usage_counted());
+}

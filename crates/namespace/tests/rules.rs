@@ -972,7 +972,7 @@ fn each_denial_names_its_rule() {
     let error = w.as_who(&who(6), ns::Chmod { path: path("/shared/f"), mode: 0 }).unwrap_err().to_string();
     assert!(error.contains("only its owner (5) may"), "{error}");
     let error = w.as_who(&who(6), open_as(6, "/shared/deep/x", WriteMode::NewOnly)).unwrap_err().to_string();
-    assert!(error.contains("mode 0755 of owner 0"), "{error}");
+    assert!(error.contains("mode 0755 of owner admin"), "{error}");
     w.as_who(&who(5), ns::Remove { path: path("/shared/f") }).unwrap();
 }
 

@@ -212,12 +212,10 @@ impl Service {
             }
             Role::Manager(manager) => {
                 let manager = Arc::clone(manager);
-                let op = OpenWrite::new(
-                    path,
-                    namespace::WriteMode::Update,
-                    caller.client.clone(),
-                    self.settings.config.boot,
-                );
+                let (how, boot) = (namespace::WriteMode::Update, self.settings.config.boot);
+                // The quotas must have room for this length.
+                let op =
+                    OpenWrite { expected_len: Some(len), ..OpenWrite::new(path, how, caller.client.clone(), boot) };
                 self.redirect_truncate(&manager, &caller, hints, op, answer);
             }
             Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, (hints, request), path, len, answer),

@@ -60,9 +60,12 @@ impl MayReach {
         Self { len: AtomicU64::new(u64::MAX), growth: None }
     }
 
-    /// A later open has said more.
+    /// A later open of the same open write has reserved more. `None` changes nothing: some capabilities do not say how far their open write may go. If
+    /// nothing limits it, [`MayReach::reserve`] learns that.
     pub(crate) fn learn(&self, len: Option<u64>) {
-        self.len.fetch_max(len.unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(len) = len {
+            self.len.fetch_max(len, Ordering::Relaxed);
+        }
     }
 
     /// Whether `end` is within what is reserved.
@@ -76,8 +79,26 @@ impl MayReach {
     /// A quota is used up, or the open write has ended.
     pub(crate) fn reserve(&self, writer: WriterToken, path: &NsPath, end: u64) -> Result<(), Error> {
         match &self.growth {
-            Some(growth) => growth.reserve(writer, path, end).map(|reached| self.learn(reached)),
+            Some(growth) => {
+                growth.reserve(writer, path, end).map(|reached| self.learn(Some(reached.unwrap_or(u64::MAX))))
+            }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_that_does_not_say_how_far_it_may_go_lifts_no_limit() {
+        let reach = MayReach { len: AtomicU64::new(10), growth: None };
+        reach.learn(None);
+        assert!(reach.includes(10) && !reach.includes(11));
+        reach.learn(Some(5));
+        assert!(reach.includes(10));
+        reach.learn(Some(20));
+        assert!(reach.includes(20) && !reach.includes(21));
     }
 }

@@ -175,7 +175,10 @@ pub(crate) fn store_bytes(
     sums: Option<&[PageSum]>,
 ) -> Result<(), Error> {
     let end = offset.saturating_add(data.len() as u64);
-    access.reserve(end).inspect_err(|error| access.refused(offset, data.len() as u64, error))?;
+    // An empty write makes no file longer.
+    if !data.is_empty() {
+        access.reserve(end).inspect_err(|error| access.refused(offset, data.len() as u64, error))?;
+    }
     let hold = access.hold()?;
     let writer = if data.is_empty() { hold.writer() } else { hold.writer_to_change() };
     let result = writer.write(offset, data, sums);

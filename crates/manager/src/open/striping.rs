@@ -244,9 +244,9 @@ impl OpenService {
             StripedRights::Follow => None,
         };
         let Layout { ino, mode, mtime, may_reach, .. } = layout;
-        // A client that writes the units itself asks for no more room. So it must have said beforehand how much it writes.
-        let may_be_direct = may_reach.is_none() || open_request.announced.is_some();
-        let rights_of_units = rights_of_units.filter(|_| may_be_direct);
+        // Only a server that combines the units keeps the file within what it has reserved. A client that writes them itself may write more than it has
+        // announced.
+        let rights_of_units = rights_of_units.filter(|_| may_reach.is_none());
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.clock.time(now).plus(lifetime);
         let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));

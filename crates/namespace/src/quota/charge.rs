@@ -1,7 +1,7 @@
 //! Whom an inode or an open write counts for, and what follows for three `Q` records.
 
 use kv::{Read, Txn};
-use types::{Ino, PrincipalId, TreeId};
+use types::{Ino, NsPath, PrincipalId, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
@@ -9,7 +9,8 @@ use crate::principals::table::name_of;
 use crate::quota::record::{Amount, QuotaOf, QuotaRecord};
 use crate::tree::node::{Located, RecordLocation, get_dir, links_of};
 use crate::tree::path_of::path_of;
-use crate::{Context, Inode, Kind, NsError, keys};
+use crate::writers::begin::busy;
+use crate::{Context, FileState, Inode, Kind, NsError, WriterRecord, keys};
 
 /// Whom something counts for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,33 +43,44 @@ pub(crate) struct Delta {
     pub reserved_files: i64,
 }
 
+/// Longer files and reservations are refused, but a damaged record may have any number.
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// Refuses a length that no file can have.
+pub(crate) fn permit_len(len: u64) -> Result<(), NsError> {
+    let bound = i64::MAX.unsigned_abs();
+    if len > bound { Err(NsError::TooLarge { what: "the length", len, bound }) } else { Ok(()) }
+}
+
 impl Delta {
     /// Something new.
     pub(crate) fn one_file(bytes: u64) -> Self {
-        Self { bytes: bytes.cast_signed(), files: 1, ..Self::default() }
+        Self { bytes: signed(bytes), files: 1, ..Self::default() }
     }
 
     /// The opposite.
     pub(crate) fn taken(self) -> Self {
         Self {
-            bytes: -self.bytes,
-            files: -self.files,
-            reserved_bytes: -self.reserved_bytes,
-            reserved_files: -self.reserved_files,
+            bytes: self.bytes.saturating_neg(),
+            files: self.files.saturating_neg(),
+            reserved_bytes: self.reserved_bytes.saturating_neg(),
+            reserved_files: self.reserved_files.saturating_neg(),
         }
     }
 
     fn of(reservation: &Reservation) -> Self {
         let bytes = reservation.bytes.unwrap_or(0);
-        Self { reserved_bytes: bytes.cast_signed(), reserved_files: reservation.files.cast_signed(), ..Self::default() }
+        Self { reserved_bytes: signed(bytes), reserved_files: signed(reservation.files), ..Self::default() }
     }
 
     fn and(self, other: Self) -> Self {
         Self {
-            bytes: self.bytes.wrapping_add(other.bytes),
-            files: self.files.wrapping_add(other.files),
-            reserved_bytes: self.reserved_bytes.wrapping_add(other.reserved_bytes),
-            reserved_files: self.reserved_files.wrapping_add(other.reserved_files),
+            bytes: self.bytes.saturating_add(other.bytes),
+            files: self.files.saturating_add(other.files),
+            reserved_bytes: self.reserved_bytes.saturating_add(other.reserved_bytes),
+            reserved_files: self.reserved_files.saturating_add(other.reserved_files),
         }
     }
 
@@ -174,6 +186,28 @@ pub(crate) fn move_usage(
             record.note(ctx.now);
             record.put(txn);
         }
+    }
+    Ok(())
+}
+
+/// Refuses to let an open file count for somebody else, unless no quota is concerned. The end of its open write counts its new length without a further
+/// look at the limits, because that was reserved. It was reserved for `from`.
+pub(crate) fn permit_open_move(
+    read: &dyn Read,
+    (from, to): (Charge, Charge),
+    inode: &Inode,
+    path: &NsPath,
+) -> Result<(), NsError> {
+    let Some(content) = inode.content() else { return Ok(()) };
+    let (FileState::Open(by) | FileState::Updating(by)) = content.state else { return Ok(()) };
+    let mut is_limited = false;
+    for (old, new) in from.parts().into_iter().zip(to.parts()) {
+        let moves = (from.tree, old) != (to.tree, new);
+        is_limited |= moves && QuotaRecord::get(read, to.tree, new)?.has_limits();
+    }
+    let reserves = WriterRecord::get(read, by, content.object)?.is_some_and(|writer| writer.reservation.is_some());
+    if from != to && (is_limited || reserves) && !planted::is(Bug::OpenFilesMove) {
+        return Err(busy(read, path, by, content.object));
     }
     Ok(())
 }

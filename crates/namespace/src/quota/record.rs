@@ -55,7 +55,9 @@ impl Limit {
     /// Notes whether the usage is above the soft limit.
     fn note(&mut self, used: u64, now: Timestamp) {
         let is_over = self.soft.is_some_and(|soft| used > soft);
-        self.over_since = if is_over { self.over_since.or(Some(now)) } else { None };
+        // A time that has not come yet is from a clock that was wrong. The grace must not last until then.
+        let since = self.over_since.map_or(now, |since| since.min(now));
+        self.over_since = is_over.then_some(since);
     }
 }
 
@@ -257,7 +259,13 @@ mod tests {
             record.note(secs(at));
             assert_eq!(record.room_for_bytes(secs(at)), Some(room), "{used} at {at}");
         }
-        record.reserved.bytes = 80;
+        record.note(secs(1_000_000));
+        (record.bytes.over_since, record.used.bytes) = (Some(secs(1_000_000)), 12);
+        record.note(secs(20));
+        assert_eq!(record.room_for_bytes(secs(22)), Some(88));
+        assert_eq!(record.room_for_bytes(secs(23)), Some(0), "a clock that was ahead does not make the grace longer");
+        record.used.bytes = 11;
+        (record.bytes.over_since, record.reserved.bytes) = (Some(secs(6)), 80);
         assert_eq!(record.room_for_bytes(secs(7)), Some(9), "what is reserved is not free");
         record.bytes.hard = Some(50);
         assert_eq!(record.room_for_bytes(secs(7)), Some(0), "a limit below the usage");

@@ -3,7 +3,7 @@
 use kv::Txn;
 
 use crate::planted::{self, Bug};
-use crate::quota::charge::{Charge, Delta, Exceeded, Reservation, change_reservation, over_quota};
+use crate::quota::charge::{Charge, Delta, Exceeded, Reservation, change_reservation, over_quota, permit_len};
 use crate::quota::record::QuotaRecord;
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
@@ -35,6 +35,13 @@ pub(crate) fn reserve_for_open(
 ) -> Result<Option<Reservation>, NsError> {
     let charge = before.map_or(charge, |before| before.charge);
     let mut records = charge.load(txn)?;
+    // What the open removes makes room for what it writes.
+    let freed = Delta { bytes: made.bytes.min(0), ..Delta::default() };
+    for record in &mut records {
+        freed.apply(record);
+        record.note(ctx.now);
+    }
+    let made = Delta { bytes: made.bytes.max(0), ..made };
     let files = wanted.files.saturating_add(made.files.cast_unsigned());
     let least_files = scarcest(&records, |record| record.room_for_files(ctx.now));
     let refuses = !planted::is(Bug::NewFilesIgnoreTheQuota);
@@ -42,23 +49,31 @@ pub(crate) fn reserve_for_open(
         return Err(over_quota(txn, ctx, record, Exceeded::Files, what));
     }
     let bytes = match scarcest(&records, |record| record.room_for_bytes(ctx.now)) {
-        None => before.and_then(|before| before.bytes),
+        None => None,
         Some((room, record)) => {
             let has = wanted.base.saturating_add(wanted.kept);
             // A file from another server may have no length that is known beforehand.
             let announced = wanted.announced.filter(|len| *len != u64::MAX);
-            let more = announced.map_or_else(|| step(ctx, room), |len| len.saturating_sub(has));
-            if (wanted.is_new && room == 0 || more > room) && refuses {
+            announced.map_or(Ok(()), permit_len)?;
+            // An upload that was kept while nothing limited it may have reserved nothing.
+            let owed = wanted.kept.saturating_sub(before.and_then(|before| before.bytes).unwrap_or(0));
+            let left = room.saturating_sub(owed);
+            let more = announced.map_or_else(|| step(ctx, left), |len| len.saturating_sub(has));
+            if (wanted.is_new && room == 0 || owed.saturating_add(more) > room) && refuses {
                 return Err(over_quota(txn, ctx, record, Exceeded::Bytes, what));
             }
-            Some(wanted.kept.saturating_add(more))
+            let reserved = wanted.kept.saturating_add(more);
+            permit_len(reserved)?;
+            Some(reserved)
         }
     };
     let nothing_is_limited = bytes.is_none() && (wanted.files == 0 || least_files.is_none());
     let after = (before.is_some() || !nothing_is_limited).then_some(Reservation { charge, bytes, files: wanted.files });
     let change = made.and_reserved(before.as_ref(), after.as_ref());
     // The tree of an earlier reservation may have been removed since, with all of its records.
-    if change != Delta::default() && (before.is_none() || txn.get(&keys::tree(charge.tree))?.is_some()) {
+    if (change != Delta::default() || freed != Delta::default())
+        && (before.is_none() || txn.get(&keys::tree(charge.tree))?.is_some())
+    {
         for record in &mut records {
             change.apply(record);
             record.note(ctx.now);
@@ -92,6 +107,7 @@ pub struct Reserve {
 /// See [`Reserve`]. Returns the length that the open write may reach; `None`: any length. [`NsError::OverQuota`] if a quota has no room; then nothing has
 /// changed. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Option<u64>, NsError> {
+    permit_len(request.len)?;
     let mut writer = current_writer(txn, &request.writer)?;
     let Some(before @ Reservation { charge, bytes: Some(bytes), .. }) = writer.reservation else { return Ok(None) };
     let base = match writer.kind {
@@ -109,6 +125,7 @@ pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Op
         Some((room, _)) => more.max(step(ctx, room)),
         None => more.max(ctx.limits.reserve_step.1),
     };
+    permit_len(reached.saturating_add(more))?;
     let after = Reservation { bytes: Some(bytes.saturating_add(more)), ..before };
     change_reservation(txn, &before, Some(&after))?;
     writer.reservation = Some(after);

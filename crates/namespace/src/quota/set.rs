@@ -5,6 +5,7 @@ use std::time::Duration;
 use kv::Txn;
 use types::NsPath;
 
+use crate::format::is_usage_counted;
 use crate::quota::listed::tree_of_root;
 use crate::quota::record::{QuotaOf, QuotaRecord};
 use crate::{Access, AccessKind, Context, NsError, permit};
@@ -37,6 +38,10 @@ pub fn set_quota(txn: &mut dyn Txn, ctx: &Context, request: &SetQuota) -> Result
     let nobody_else = Access::new(types::PrincipalId(0), types::PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let tree = tree_of_root(txn, &ctx.actor, path)?;
+    if !is_usage_counted(txn)? {
+        let why = "what is used is not known yet, because some records cannot be read; stop the node, run `weir fsck`, and start it again";
+        return Err(NsError::Invalid { what: path.to_string(), why });
+    }
     let mut record = QuotaRecord::get(txn, tree, request.of)?;
     for (limit, edit) in [
         (&mut record.bytes.hard, request.hard_bytes),
@@ -52,6 +57,10 @@ pub fn set_quota(txn: &mut dyn Txn, ctx: &Context, request: &SetQuota) -> Result
             let why = "a soft limit must not be above the hard one; set both";
             return Err(NsError::Invalid { what: path.to_string(), why });
         }
+    }
+    if request.grace.is_some() && !record.has_limits() {
+        let why = "a grace without a limit has no effect; set a soft limit too";
+        return Err(NsError::Invalid { what: path.to_string(), why });
     }
     record.note(ctx.now);
     record.put(txn);

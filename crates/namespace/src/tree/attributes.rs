@@ -4,7 +4,7 @@ use kv::Txn;
 use types::{NsPath, PrincipalId, Timestamp};
 
 use crate::planted::{self, Bug};
-use crate::quota::charge::{Charge, Delta, charge_of, move_usage};
+use crate::quota::charge::{Charge, Delta, charge_of, move_usage, permit_open_move};
 use crate::tree::node::{Located, locate_entry, put_directory};
 use crate::tree::path_limits::ByKind;
 use crate::tree::walk::{Last, resolve_by_kind};
@@ -115,6 +115,7 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
     if let Some(from) = from.filter(|_| !planted::is(Bug::GivenUsageStays)) {
         let to = Charge::new(from.tree, &located.inode);
         let delta = Delta::one_file(located.inode.content().map_or(0, |content| content.len));
+        permit_open_move(txn, (from, to), &located.inode, &request.path)?;
         move_usage(txn, ctx, (from, to), delta, &|| request.path.to_string())?;
     }
     store(txn, ctx, located);

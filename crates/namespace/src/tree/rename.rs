@@ -4,7 +4,7 @@ use kv::{Read, Txn};
 use types::{Ino, NsPath};
 
 use crate::planted::{self, Bug};
-use crate::quota::charge::{Charge, Delta, move_usage};
+use crate::quota::charge::{Charge, Delta, move_usage, permit_open_move};
 use crate::tree::link::LINK_VALUE;
 use crate::tree::node::{
     Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new,
@@ -99,7 +99,7 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
             Some(make_room(txn, ctx, &entry, &to, there, to_path)?)
         }
     };
-    move_entry(txn, ctx, (&from, &from_name), (&to.parent, &to.name, to_path), entry)?;
+    move_entry(txn, ctx, (&from, &from_name, from_path), (&to.parent, &to.name, to_path), entry)?;
     Ok(Renamed { ino, replaced })
 }
 
@@ -167,7 +167,7 @@ fn make_room(
 fn move_entry(
     txn: &mut dyn Txn,
     ctx: &Context,
-    (from, from_name): (&Dir, &[u8]),
+    (from, from_name, from_path): (&Dir, &[u8], &NsPath),
     (to, to_name, to_path): (&Dir, &[u8], &NsPath),
     entry: Dentry,
 ) -> Result<(), NsError> {
@@ -182,6 +182,7 @@ fn move_entry(
         if let Some(inode) = inode {
             let delta = Delta::one_file(inode.content().map_or(0, |content| content.len));
             let charges = (Charge::new(from.tree, &inode), Charge::new(to.tree, &inode));
+            permit_open_move(txn, charges, &inode, from_path)?;
             move_usage(txn, ctx, charges, delta, &|| to_path.to_string())?;
         }
     }

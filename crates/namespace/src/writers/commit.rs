@@ -271,9 +271,7 @@ fn keep(
     upload.epoch = writer.epoch;
     upload.kept_len = request.content.len;
     upload.sums = request.content.sums;
-    if let Some(reservation) = writer.reservation.take() {
-        upload.take_reservation(txn, &reservation)?;
-    }
+    upload.take_reservation(txn, writer.reservation.take().as_ref())?;
     upload.put(txn);
     writer.delete(txn)?;
     writer.entomb(txn, WriterEnd::Refused, ctx.now.plus(ctx.limits.tombstone_keep));

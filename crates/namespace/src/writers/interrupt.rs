@@ -68,9 +68,7 @@ pub(crate) fn interrupt_writer(
         upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
         upload.epoch = writer.epoch;
         upload.kept_len = kept_len;
-        if let Some(reservation) = &writer.reservation {
-            upload.take_reservation(txn, reservation)?;
-        }
+        upload.take_reservation(txn, writer.reservation.as_ref())?;
         upload.put(txn);
         return Ok(InterruptReply::UploadKept);
     }

@@ -2,10 +2,10 @@
 
 use kv::Txn;
 
-use crate::quota::charge::{Charge, Delta, Reservation, charge_of};
+use crate::quota::charge::{Delta, Reservation, charge_of};
 use crate::quota::reserve::{Wanted, reserve_for_open};
-use crate::tree::node::{InodeValue, Located, get_inode_value};
-use crate::{Context, Inode, Kind, NsError, OpenWrite, UploadRecord};
+use crate::tree::node::Located;
+use crate::{Context, NsError, OpenWrite, UploadRecord};
 
 /// Reserves what a visible file may grow. A full quota refuses only that: what is there may be changed.
 pub(crate) fn reserve_for_update(
@@ -28,18 +28,13 @@ pub(crate) fn reserve_for_upload(
     upload: &mut UploadRecord,
 ) -> Result<Option<Reservation>, NsError> {
     let before = upload.reservation.take();
-    let tree = match get_inode_value(txn, upload.parent)? {
-        Some(InodeValue::Record(Inode { kind: Kind::Directory(dir), .. })) => Some(dir.tree),
-        _ => before.map(|before| before.charge.tree),
-    };
     // Without its directory, it can only be kept again.
-    let Some(tree) = tree else { return Ok(None) };
+    let Some(charge) = upload.charge(txn)?.or(before.map(|before| before.charge)) else { return Ok(None) };
     let wanted = Wanted {
         announced: request.expected_len,
         kept: upload.kept_len,
         files: u64::from(upload.replaces.is_none()),
         ..Wanted::default()
     };
-    let charge = Charge { tree, owner: upload.owner, group: upload.group };
     reserve_for_open(txn, ctx, charge, (&wanted, Delta::default(), before), &|| request.path.to_string())
 }

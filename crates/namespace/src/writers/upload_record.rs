@@ -4,11 +4,11 @@ use kv::Txn;
 use types::{ClientIdentity, ErrorCode, GroupId, Ino, ObjectId, PrincipalId, Timestamp, UploadId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
-use crate::quota::charge::{Reservation, change_reservation, release};
+use crate::quota::charge::{Charge, Reservation, change_reservation, release};
 use crate::tree::acl::ExtendedAcl;
 use crate::tree::acl_codec;
-use crate::tree::node::{decode_sums, encode_sums};
-use crate::{Access, NsError, Read, Sums, WriterKey, keys};
+use crate::tree::node::{InodeValue, decode_sums, encode_sums, get_inode_value};
+use crate::{Access, Inode, Kind, NsError, Read, Sums, WriterKey, keys};
 
 /// State of an upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -271,11 +271,30 @@ impl UploadRecord {
         txn.put(&keys::upload(self.upload), &self.encode());
     }
 
-    /// Takes over what its writer has reserved, as far as bytes are kept. Call it when these are known.
-    pub(crate) fn take_reservation(&mut self, txn: &mut dyn Txn, of: &Reservation) -> Result<(), NsError> {
-        let kept = Reservation { bytes: of.bytes.map(|_| self.kept_len), ..*of };
+    /// Reserves the bytes that are kept, and the file, in place of what its writer has reserved. Call it when the bytes are known. They count also if
+    /// nothing limited the writer.
+    pub(crate) fn take_reservation(&mut self, txn: &mut dyn Txn, of: Option<&Reservation>) -> Result<(), NsError> {
+        let before = match of {
+            Some(of) => *of,
+            // Without its directory, it counts for nobody.
+            None => match self.charge(txn)? {
+                Some(charge) => Reservation { charge, bytes: None, files: 0 },
+                None => return Ok(()),
+            },
+        };
+        let files = u64::from(self.replaces.is_none());
+        let kept = Reservation { bytes: Some(self.kept_len), files, ..before };
         self.reservation = Some(kept);
-        change_reservation(txn, of, Some(&kept))
+        change_reservation(txn, &before, Some(&kept))
+    }
+
+    /// Whom its file will count for. `None`: its directory is gone.
+    pub(crate) fn charge(&self, read: &dyn Read) -> Result<Option<Charge>, NsError> {
+        let tree = match get_inode_value(read, self.parent)? {
+            Some(InodeValue::Record(Inode { kind: Kind::Directory(dir), .. })) => dir.tree,
+            _ => return Ok(None),
+        };
+        Ok(Some(Charge { tree, owner: self.owner, group: self.group }))
     }
 
     /// Deletes the record and its attributes for good, and ends what it has reserved.

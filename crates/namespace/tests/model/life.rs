@@ -173,6 +173,8 @@ impl Model {
             if let Some((dir, _)) = self.names_of(ino).first() {
                 let charge = (self.tree(*dir), self.node(ino).owner, self.node(ino).group);
                 let wants = Wants { announced: open.expected, ..Wants::default() };
+                // Its old bytes make room.
+                self.file_mut(ino).unwrap().len = 0;
                 self.reserve(object, charge, wants).map_err(no)?;
             }
             let now = self.now;

@@ -154,7 +154,9 @@ impl Model {
             let node = self.node(ino);
             let charge = |dir| (self.tree(dir), node.owner, node.group);
             let bytes = self.file(ino).map_or(0, |file| file.len);
-            if let Err(full) = self.room_for_move(charge(src.dir), charge(dst.dir), bytes) {
+            let charges = (charge(src.dir), charge(dst.dir));
+            let may = self.may_move_open(ino, charges.0, charges.1);
+            if let Err(full) = may.and_then(|()| self.room_for_move(charges.0, charges.1, bytes)) {
                 let next = self.next;
                 *self = before;
                 self.next = next;
@@ -239,6 +241,7 @@ impl Model {
         };
         let to = (tree, owner.unwrap_or(node.owner), group.unwrap_or(node.group));
         let bytes = self.file(ino).map_or(0, |file| file.len);
+        self.may_move_open(ino, (tree, node.owner, node.group), to)?;
         self.room_for_move((tree, node.owner, node.group), to, bytes)?;
         let node = self.node_mut(ino);
         node.owner = owner.unwrap_or(node.owner);

@@ -8,7 +8,7 @@ use types::{ErrorCode, NsPath, PrincipalId};
 
 use super::harness::{Checked, World, admin, same};
 use super::life::Handle;
-use super::{Doing, Kind, Model, ROOT, Res, Who};
+use super::{Doing, Kind, Model, ROOT, Res, State, Who};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Of {
@@ -29,7 +29,7 @@ pub struct Held {
 }
 
 /// Hard limits of bytes and files.
-type Limits = (Option<u64>, Option<u64>);
+pub type Limits = (Option<u64>, Option<u64>);
 
 #[derive(Clone, Default, Debug)]
 pub struct Quotas {
@@ -141,13 +141,14 @@ impl Model {
             return Err(ErrorCode::Quota);
         }
         let bytes = match room {
-            None => before.and_then(|before| before.bytes),
+            None => None,
             Some(room) => {
+                let owed = wants.kept.saturating_sub(before.and_then(|before| before.bytes).unwrap_or(0));
                 let more = match wants.announced {
                     Some(len) => len.saturating_sub(wants.base + wants.kept),
-                    None => step(room),
+                    None => step(room.saturating_sub(owed)),
                 };
-                if more > room || wants.is_new && room == 0 {
+                if owed + more > room || wants.is_new && room == 0 {
                     return Err(ErrorCode::Quota);
                 }
                 Some(wants.kept + more)
@@ -193,9 +194,28 @@ impl Model {
 
     /// An upload that ends without its file keeps only what is there of it.
     pub fn keeps(&mut self, object: u64, kept: u64) {
-        if let Some(held) = self.quotas.held.get_mut(&object) {
-            held.bytes = held.bytes.map(|_| kept);
+        let upload = &self.uploads[&object];
+        let mut charge = self.quotas.held.get(&object).map(|held| held.charge);
+        if charge.is_none() && self.nodes.contains_key(&upload.parent) {
+            charge = Some((self.tree(upload.parent), upload.owner, upload.group));
         }
+        let files = u64::from(upload.replaces.is_none());
+        if let Some(charge) = charge {
+            self.quotas.held.insert(object, Held { charge, bytes: Some(kept), files });
+        }
+    }
+
+    /// A file that is being written stays with those for whom it has reserved, and goes to none that is limited.
+    pub fn may_move_open(&self, ino: u64, from: Charge, to: Charge) -> Res<()> {
+        let Some(file) = self.file(ino).filter(|file| matches!(file.state, State::Open(_) | State::Updating(_))) else {
+            return Ok(());
+        };
+        let mut others = parts(from).into_iter().zip(parts(to)).filter(|(old, new)| (from.0, *old) != (to.0, *new));
+        let no_limits = (None, None);
+        let is_limited =
+            others.any(|(_, new)| *self.quotas.limits.get(&(to.0, new)).unwrap_or(&no_limits) != no_limits);
+        let reserves = self.quotas.held.contains_key(&file.object);
+        if from != to && (is_limited || reserves) { Err(ErrorCode::Busy) } else { Ok(()) }
     }
 
     fn set_quota(

@@ -52,7 +52,7 @@ pub struct View {
     /// Numbers in a fixed order, for pairing.
     pub numbers: Vec<u64>,
     /// Usage and limits, by the path of the tree.
-    pub quotas: BTreeMap<(Vec<u8>, super::quota::Of), ([u64; 4], (Option<u64>, Option<u64>))>,
+    pub quotas: BTreeMap<(Vec<u8>, super::quota::Of), ([u64; 4], super::quota::Limits)>,
 }
 
 fn show(client: &types::ClientIdentity) -> String {

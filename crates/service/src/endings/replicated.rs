@@ -129,6 +129,10 @@ impl Endings {
         answer: impl Answer<()>,
     ) {
         let closed = ClosedBy::Client { request };
+        if let Err(refused) = lease.reserve(len) {
+            // Nothing has changed, so the file stays complete.
+            return self.leave_replicated(lease, replicated, move || answer.give(Err(refused)));
+        }
         match replicated.truncate(len) {
             Ok(()) => self.complete_replicated(lease, replicated, closed, move |result| answer.give(result)),
             Err(error) => {

@@ -206,6 +206,7 @@ impl Service {
                 return answer.give(Err(Error::of_disk_server(&format_args!("truncate {path}"), &error)));
             }
         };
+        let may_reach = writing.may_reach();
         let caller = Arc::new(session.caller().with_capability_of(writing.principal()));
         let answer = self.audited(&caller, || About::truncation(&path, len), answer);
         let opening = AtDisk {
@@ -216,7 +217,7 @@ impl Service {
             mode: 0,
             with_stat: false,
             expected_len: None,
-            may_reach: None,
+            may_reach,
             mtime: None,
             absent_replicas: Vec::new(),
             follows: false,
