@@ -79,7 +79,9 @@ pub enum Refusal {
     #[error("the credential was made {0} s in the future: check the clocks of both machines, which may differ by {skew} s", skew = CLOCK_SKEW.as_secs())]
     Early(i64),
     /// Nobody knows whether it was shown before. In so many seconds, a client has one that counts.
-    #[error("the server has just started, or its clock was set back, so it cannot know whether the credential was used before: try again in {0} s")]
+    #[error(
+        "the server has just started, or its clock was set back, so it cannot know whether the credential was used before: try again in {0} s"
+    )]
     Forgotten(i64),
     /// The server could not write down that it was shown.
     #[error("the server cannot note that the credential was used: try again later")]

@@ -157,12 +157,7 @@ pub(super) struct AskFailure {
 }
 
 /// Asks for `url`, over TLS if there is something to `trust`.
-pub(super) fn ask(
-    trust: Option<&Trust>,
-    url: &HttpsUrl,
-    ask: Ask<'_>,
-    bounds: Bounds,
-) -> Result<Answer, AskFailure> {
+pub(super) fn ask(trust: Option<&Trust>, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, AskFailure> {
     let mut was_sent = false;
     let answer = match trust {
         Some(trust) => ask_by_tls(trust, url, ask, bounds, &mut was_sent),
