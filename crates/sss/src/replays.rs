@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_was_made_before_the_start_or_early_could_have_been_seen() {
         let mut replays = Replays::new(at(1000, 50), Before::Unknown(None));
-        let early = 1000 + CLOCK_SKEW.as_secs() as i64;
+        let early = 1010;
         assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Err(Refusal::Forgotten(11)));
         assert_eq!(note(&mut replays, 1, 1009, at(1000, 50)), Err(Refusal::Forgotten(11)));
         assert_eq!(note(&mut replays, 1, early, at(1010, 60)), Err(Refusal::Forgotten(1)));
