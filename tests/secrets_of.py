@@ -94,11 +94,12 @@ def credential(
     name: str | None = None,
     options: int = 0,
     more: bytes = b"",
+    padding: bytes = bytes(3),
 ) -> bytes:
     """`made`: in seconds from now."""
     items = item(HOST, address.encode()) if address else b""
     items += item(NAME, user.encode()) + (item(GROUPS, groups.encode()) if groups else b"") + more + item(RANDOM, os.urandom(40))
-    data = os.urandom(32) + struct.pack(">i3xB", int(time.time() + made) - EPOCH, options) + items
+    data = os.urandom(32) + struct.pack(">i3sB", int(time.time() + made) - EPOCH, padding, options) + items
     sealed = BLOWFISH.encrypt(key.secret, data + struct.pack(">I", zlib.crc32(data)))
     called = (key.part("n") if name is None else name).encode()
     called += bytes(8 - len(called) % 8)

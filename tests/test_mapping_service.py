@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import ssl
 import struct
 import threading
@@ -119,8 +120,8 @@ def served(own_node, tmp_path):
     return start
 
 
-def log_in(node, user: str, group: str = "") -> raw.Answer:
-    with raw.Raw(node.port, login=False) as client:
+def log_in(node, user: str, group: str = "", machine: str = "127.0.0.1") -> raw.Answer:
+    with raw.Raw(node.port, login=False, machine=machine) as client:
         client.handshake()
         client.request(raw.LOGIN, struct.pack(">i8sBBBB", 7, b"x", 0, 0, 5, 0))
         return client.request(raw.AUTH, bytes(12) + b"unix", f"unix\0{user}{' ' + group if group else ''}\0".encode())
@@ -252,7 +253,8 @@ def test_questions_at_once_are_bounded(served):
     with MappingService(answer) as service:
         node = served(service.url)
         answers = []
-        threads = [threading.Thread(target=lambda number=number: answers.append(log_in(node, f"u{number}"))) for number in range(48)]
+        ask = lambda number: answers.append(log_in(node, f"u{number}", machine=f"127.0.0.{number % 8 + 1}"))  # noqa: E731
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(48)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -268,6 +270,55 @@ def test_questions_at_once_are_bounded(served):
             thread.join()
         assert [answer for answer in answers if answer.status != raw.OK] == []
         assert len(service.asked) <= 16
+
+
+def test_clients_at_one_address_keep_out_no_others(served):
+    release = threading.Event()
+
+    def answer(question):
+        if question["client"] == "127.0.0.2":
+            release.wait(30)
+        return by_name(question)
+
+    with MappingService(answer) as service:
+        node = served(service.url)
+        threads = [threading.Thread(target=log_in, args=(node, f"u{number}", "", "127.0.0.2")) for number in range(40)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        assert service.most_at_once == 4
+        began = time.monotonic()
+        assert log_in(node, "ana").status == raw.OK
+        assert time.monotonic() - began < 2
+        release.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_service_that_hangs_before_it_is_asked_is_not_asked_again_at_once(served, tmp_path):
+    (tmp_path / "site").mkdir()
+    site = Authority(tmp_path / "site")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        node = served(f"https://localhost:{silent.getsockname()[1]}/map", f'authentication.ca = "{site.home / "ca.pem"}"\n')
+        began = time.monotonic()
+        assert log_in(node, "ana").error == NOT_NOW and time.monotonic() - began > 4
+        began = time.monotonic()
+        assert log_in(node, "ben").error == NOT_NOW and time.monotonic() - began < 1
+
+
+def test_a_service_that_breaks_the_connection_when_it_is_asked_is_asked_by_others(served, tmp_path):
+    (tmp_path / "site").mkdir()
+    site = Authority(tmp_path / "site")
+
+    def answer(question):
+        if question["subject"] == "ana":
+            raise ConnectionAbortedError
+        return by_name(question)
+
+    with MappingService(answer, tls=site.issue("service")) as service:
+        node = served(service.url, f'authentication.ca = "{site.home / "ca.pem"}"\n')
+        assert log_in(node, "ana").error == NOT_NOW
+        assert log_in(node, "ben").status == raw.OK
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use identity::MappingReply;
 use libfuzzer_sys::fuzz_target;
-use sss::{Client, KeyId, Keytab, Now, RANDOM_LEN, Refusal, Replays, check_offer, credential, verify};
+use sss::{Before, Client, KeyId, Keytab, Now, RANDOM_LEN, Refusal, Replays, check_offer, credential, verify};
 use types::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     let client = Client { user, groups, address: (peer, 4000).into() };
     let made = credential(KEYTAB.get(KeyId(1)).unwrap(), &client, true, NOW, &[7; RANDOM_LEN]);
     let now = Now { wall: NOW, steady: Duration::from_secs(100) };
-    let mut replays = Replays::new(Now { wall: Timestamp(0), steady: Duration::ZERO });
+    let mut replays = Replays::new(now, Before::None);
     if let Ok(verified) = verify(&KEYTAB, &made, peer, NOW) {
         verified.admit(&mut replays, now).unwrap();
         let again = verify(&KEYTAB, &made, peer, NOW).unwrap().admit(&mut replays, now);

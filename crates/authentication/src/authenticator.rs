@@ -129,12 +129,12 @@ impl Authenticator {
         let checked = settings.check()?;
         let files = settings.key_cache.as_deref().map(KeyFiles::open).transpose()?;
         let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
-        let (times, fetch) = (settings.times, settings.fetch);
+        let (times, fetch, seen_secrets) = (settings.times, settings.fetch, settings.seen_secrets.clone());
         let mapping_counters = Arc::default();
         let current = Current::new(settings, checked, &clock, &mapping_counters)?;
         let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities)?;
         let current = RwLock::new(Arc::new(current));
-        let seen_secrets = SeenSecrets::new(&*clock);
+        let seen_secrets = SeenSecrets::new(seen_secrets, &*clock);
         let counters = Counters::default();
         Ok(Self(Arc::new(Shared { clock, current, keys, counters, seen_secrets, mapping_counters })))
     }
@@ -349,7 +349,13 @@ impl Authenticator {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mapping_service = self.current().mapping_service.is_some().then(|| self.0.mapping_counters.status());
-        Snapshot { logins: self.0.counters.logins(), issuers: self.0.keys.status(), mapping_service }
+        let takes_secrets = self.current().mechanisms.contains(Mechanism::Sss);
+        Snapshot {
+            logins: self.0.counters.logins(),
+            issuers: self.0.keys.status(),
+            mapping_service,
+            too_many_failures: takes_secrets.then(|| self.0.seen_secrets.too_many_failures()),
+        }
     }
 
     fn current(&self) -> Arc<Current> {
@@ -431,7 +437,7 @@ impl Authenticator {
         trace.step("identity", Ok::<_, AuthenticationError>(()), |()| {
             "no [[identity]] matches: the mapping service is asked".into()
         })?;
-        let answer = match service.ask(&question) {
+        let answer = match service.ask(&question, peer) {
             Ok(Ok(mapped)) => Ok(mapped),
             Ok(Err(reason)) => {
                 Err(AuthenticationError::RefusedByService { credential: credential.to_string(), reason })

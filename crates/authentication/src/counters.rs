@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub issuers: Vec<IssuerStatus>,
     /// The mapping service, if one is asked.
     pub mapping_service: Option<MappingServiceStatus>,
+    /// Clients of `sss` that were refused because too many before them failed at the same address; `None`: it is not offered.
+    pub too_many_failures: Option<u64>,
 }
 
 /// Accepted and refused logins.

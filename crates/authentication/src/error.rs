@@ -92,10 +92,12 @@ impl AuthenticationError {
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
+        use sss::Refusal::{Busy, Forgotten, NotNoted, TooManyFailures};
         match self {
             Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
             Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
-            Self::MappingService(_) | Self::Secret(sss::Refusal::Busy) => ErrorKind::Unavailable,
+            Self::MappingService(_) => ErrorKind::Unavailable,
+            Self::Secret(Busy | Forgotten(_) | NotNoted | TooManyFailures) => ErrorKind::Unavailable,
             Self::Refused(_) | Self::RefusedByService { .. } => ErrorKind::NotAllowed,
             Self::NotOffered(_)
             | Self::Peer { .. }

@@ -38,6 +38,7 @@ mod mapping_service;
 mod mechanism;
 mod report;
 mod secrets;
+mod seen_file;
 mod settings;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
@@ -52,8 +53,8 @@ pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlErro
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use key_files::KeyFilesError;
 pub use mapping_service::{
-    MAPPING_QUESTIONS_MAX, MAPPING_TIME_MAX, MappingServiceError, MappingServiceSettings, MappingServiceSettingsError,
-    MappingServiceStatus,
+    MAPPING_QUESTIONS_MAX, MAPPING_QUESTIONS_OF_PEER_MAX, MAPPING_TIME_MAX, MappingServiceError,
+    MappingServiceSettings, MappingServiceSettingsError, MappingServiceStatus,
 };
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};

@@ -1,5 +1,7 @@
 //! Asks an external service who a credential is, if no rule says it. What is asked and answered is in `identity`.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use tls::{TrustError, TrustSource};
 
 use crate::Clock;
 use crate::fetch::Authorities;
-use crate::https::{ConnectionError, HttpsError, HttpsUrl, UrlError, post};
+use crate::https::{HttpsUrl, PostError, UrlError, post};
 
 /// How long a client waits for the service, with all that belongs to it.
 pub const MAPPING_TIME_MAX: Duration = Duration::from_secs(5);
@@ -18,9 +20,13 @@ pub const MAPPING_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 /// Most questions at once.
 pub const MAPPING_QUESTIONS_MAX: usize = 16;
+/// Most of them about clients at one address, so that these do not keep out others.
+pub const MAPPING_QUESTIONS_OF_PEER_MAX: usize = 4;
 /// Most clients that wait until they can be asked about.
 const WAITING_MAX: usize = 128;
-/// After an attempt to connect that failed, the service is not asked for this long.
+/// Most of them at one address.
+const WAITING_OF_PEER_MAX: usize = 64;
+/// After an attempt that failed before the question was sent, the service is not asked for this long.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The log says at most this often that the service does not answer.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
@@ -90,10 +96,60 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// How many have a place.
+#[derive(Debug, Default)]
+struct Places {
+    all: usize,
+    /// Of each address that has any. Clients whose address is not known share theirs.
+    of: BTreeMap<Option<IpAddr>, usize>,
+}
+
+impl Places {
+    fn has_room(&self, peer: Option<IpAddr>, max: usize, of_peer_max: usize) -> bool {
+        self.all < max && self.of.get(&peer).is_none_or(|count| *count < of_peer_max)
+    }
+
+    fn take(&mut self, peer: Option<IpAddr>) {
+        self.all += 1;
+        *self.of.entry(peer).or_default() += 1;
+    }
+
+    fn free(&mut self, peer: Option<IpAddr>) {
+        self.all -= 1;
+        if let Some(count) = self.of.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.of.remove(&peer);
+            }
+        }
+    }
+}
+
+/// The right to ask, until it is dropped.
+struct Place<'a> {
+    service: &'a MappingService,
+    peer: Option<IpAddr>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.service.state.lock().asking.free(self.peer);
+        self.service.freed.notify_all();
+    }
+}
+
+/// What can be done about a question.
+enum Begun<'a> {
+    /// The answer is known.
+    Kept(MappingReply),
+    /// It may be asked.
+    Ask(Place<'a>),
+}
+
 struct State {
     memory: MappingMemory,
-    asking: usize,
-    waiting: usize,
+    asking: Places,
+    waiting: Places,
     /// Until when it is not asked.
     down_until: Duration,
     /// The reason.
@@ -120,7 +176,7 @@ enum Failure {
     #[error(transparent)]
     Authorities(#[from] TrustError),
     #[error(transparent)]
-    Https(#[from] HttpsError),
+    Post(#[from] PostError),
     #[error(transparent)]
     Reply(#[from] MappingReplyError),
 }
@@ -129,8 +185,7 @@ impl Failure {
     /// Whether another question would fail as well. What somebody shows must not keep others out, so only what happens before
     /// it is sent counts.
     fn is_of_all(&self) -> bool {
-        use ConnectionError::{Connect, Lookup, Tls};
-        matches!(self, Self::Authorities(_) | Self::Https(HttpsError::Connection(Lookup { .. } | Connect(..) | Tls(_))))
+        matches!(self, Self::Authorities(_) | Self::Post(PostError::NotSent(_)))
     }
 }
 
@@ -147,8 +202,8 @@ impl MappingService {
         authorities.as_ref().map(Authorities::get).transpose()?;
         let state = State {
             memory: MappingMemory::new(settings.keep),
-            asking: 0,
-            waiting: 0,
+            asking: Places::default(),
+            waiting: Places::default(),
             down_until: Duration::ZERO,
             down_why: String::new(),
             complained: None,
@@ -156,13 +211,22 @@ impl MappingService {
         Ok(Self { url, authorities, clock, counters, state: Mutex::new(state), freed: Condvar::new() })
     }
 
-    /// Who the credential of the question is. The inner error is the service's refusal. This waits for at most
+    /// Who the credential of the question is, of a client at `peer`. The inner error is the service's refusal. This waits for at most
     /// [`MAPPING_TIME_MAX`], except that the system's lookup of a host's address has its own limits.
-    pub(crate) fn ask(&self, question: &MappingQuestion) -> Result<Result<Mapped, String>, MappingServiceError> {
+    pub(crate) fn ask(
+        &self,
+        question: &MappingQuestion,
+        peer: Option<IpAddr>,
+    ) -> Result<Result<Mapped, String>, MappingServiceError> {
         let deadline = Instant::now() + MAPPING_TIME_MAX;
-        let reply = match self.begin(question, deadline) {
-            Ok(None) => self.finish(question, self.exchange(question, deadline)),
-            Ok(Some(kept)) => {
+        let reply = match self.begin(question, peer.map(|peer| peer.to_canonical()), deadline) {
+            // The place is free again once the answer is kept, so that who waits for it finds it.
+            Ok(Begun::Ask(_place)) => {
+                // Who has waited for long has less time left than the service may take.
+                let has_time = deadline.saturating_duration_since(Instant::now()) >= CONNECT_TIME_MAX;
+                self.finish(question, self.exchange(question, deadline), has_time)
+            }
+            Ok(Begun::Kept(kept)) => {
                 count(&self.counters.kept);
                 return Ok(kept.verdict());
             }
@@ -176,33 +240,34 @@ impl MappingService {
         reply.map(MappingReply::verdict)
     }
 
-    /// The answer that is kept; `None`: the question may be asked, and [`Self::finish`] must follow.
+    /// Waits until the question may be asked, or need not be.
     fn begin(
         &self,
         question: &MappingQuestion,
+        peer: Option<IpAddr>,
         deadline: Instant,
-    ) -> Result<Option<MappingReply>, MappingServiceError> {
+    ) -> Result<Begun<'_>, MappingServiceError> {
         let mut state = self.state.lock();
         loop {
             let now = self.clock.steady();
             // Again after each wait: somebody may have asked the same meanwhile.
             if let Some(reply) = state.memory.get(question, now) {
-                return Ok(Some(reply.clone()));
+                return Ok(Begun::Kept(reply.clone()));
             }
             if now < state.down_until {
                 let why = format!("it could not be reached a moment ago: {}", state.down_why);
                 return Err(MappingServiceError::Away(why));
             }
-            if state.asking < MAPPING_QUESTIONS_MAX {
-                state.asking += 1;
-                return Ok(None);
+            if state.asking.has_room(peer, MAPPING_QUESTIONS_MAX, MAPPING_QUESTIONS_OF_PEER_MAX) {
+                state.asking.take(peer);
+                return Ok(Begun::Ask(Place { service: self, peer }));
             }
-            if state.waiting >= WAITING_MAX {
+            if !state.waiting.has_room(peer, WAITING_MAX, WAITING_OF_PEER_MAX) {
                 return Err(MappingServiceError::Busy);
             }
-            state.waiting += 1;
+            state.waiting.take(peer);
             let is_late = self.freed.wait_until(&mut state, deadline).timed_out();
-            state.waiting -= 1;
+            state.waiting.free(peer);
             if is_late {
                 return Err(MappingServiceError::Busy);
             }
@@ -220,11 +285,10 @@ impl MappingService {
         &self,
         question: &MappingQuestion,
         result: Result<MappingReply, Failure>,
+        has_time: bool,
     ) -> Result<MappingReply, MappingServiceError> {
         let mut state = self.state.lock();
         let now = self.clock.steady();
-        state.asking -= 1;
-        self.freed.notify_all();
         match result {
             Ok(reply) => {
                 state.memory.put(question, reply.clone(), now);
@@ -235,7 +299,7 @@ impl MappingService {
             }
             Err(failure) => {
                 let why = failure.to_string();
-                if failure.is_of_all() {
+                if has_time && failure.is_of_all() {
                     state.down_until = now + AFTER_FAILURE;
                     state.down_why.clone_from(&why);
                 }

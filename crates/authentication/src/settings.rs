@@ -43,6 +43,9 @@ pub struct Settings {
     pub trust: TrustSource,
     /// A directory in which the keys of issuers are kept over a restart.
     pub key_cache: Option<PathBuf>,
+    /// A file that says after a restart which credentials of `sss` were seen before. Without one, such credentials count only
+    /// some seconds after the start. A reload does not change this.
+    pub seen_secrets: Option<PathBuf>,
     /// When keys are fetched. A reload does not change this.
     pub times: CacheTimes,
     /// How long a fetch may take. A reload does not change this.

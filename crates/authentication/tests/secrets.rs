@@ -44,6 +44,7 @@ impl Site {
             mechanisms: Mechanisms::parse(["sss"]).unwrap(),
             mapping: mapping(RULES),
             keytab: Some(self.keytab()),
+            seen_secrets: Some(self.folder.path().join("seen")),
             ..Settings::default()
         }
     }
@@ -96,6 +97,65 @@ fn a_reload_takes_over_the_keytab_and_forgets_no_credential() {
     let error = authenticator.secret(&shown, HERE).unwrap_err();
     assert_eq!(error, AuthenticationError::Secret(Refusal::Late(23)));
     assert_eq!(error.kind(), ErrorKind::NotAuthenticated);
+}
+
+#[test]
+fn a_credential_does_not_count_again_after_a_restart() {
+    let site = Site::new();
+    site.write("N:1 n:fts u:fts");
+    let pass = |secs| site.world.clock.pass(Duration::from_secs(secs));
+    let refused = |authenticator: &Authenticator, shown: &[u8], secs| {
+        let error = authenticator.secret(shown, HERE).unwrap_err();
+        assert_eq!(error, AuthenticationError::Secret(Refusal::Forgotten(secs)));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    };
+    // By a client whose clock is 9 s ahead of that of the node.
+    pass(9);
+    let early = site.shown(1);
+    site.world.clock.back(Duration::from_secs(9));
+    let authenticator = site.world.with(site.settings());
+    let now = site.shown(2);
+    for shown in [&early, &now] {
+        assert_eq!(principal(&authenticator, shown).unwrap(), "transfers-fts");
+    }
+    pass(1);
+    let again = site.world.with(site.settings());
+    refused(&again, &early, 9);
+    refused(&again, &now, 9);
+    pass(9);
+    assert_eq!(principal(&again, &site.shown(3)).unwrap(), "transfers-fts");
+    // Without a file, nobody knows when the newest one was made.
+    let settings = Settings { seen_secrets: None, ..site.settings() };
+    let other = site.world.with(settings);
+    refused(&other, &site.shown(3), 11);
+    pass(11);
+    assert_eq!(principal(&other, &site.shown(4)).unwrap(), "transfers-fts");
+    // If the file cannot be used, nobody is let in.
+    let settings = Settings { seen_secrets: Some(site.folder.path().join("no/folder")), ..site.settings() };
+    let error = principal(&site.world.with(settings), &site.shown(5)).unwrap_err();
+    assert_eq!((&error, error.kind()), (&AuthenticationError::Secret(Refusal::NotNoted), ErrorKind::Unavailable));
+}
+
+#[test]
+fn an_address_cannot_try_as_often_as_it_wants() {
+    let site = Site::new();
+    site.write("N:1 n:fts u:fts");
+    let authenticator = site.world.with(site.settings());
+    let mut forged = site.shown(1);
+    forged[50] ^= 1;
+    for _ in 0..20 {
+        assert!(matches!(principal(&authenticator, &forged), Err(AuthenticationError::Secret(Refusal::Key(_)))));
+    }
+    for shown in [&forged, &site.shown(2)] {
+        let error = authenticator.secret(shown, HERE).unwrap_err();
+        assert_eq!(error, AuthenticationError::Secret(Refusal::TooManyFailures));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+    assert_eq!(authenticator.snapshot().too_many_failures, Some(2));
+    let elsewhere = authenticator.secret(&forged, [192, 0, 2, 1].into()).unwrap_err();
+    assert!(matches!(elsewhere, AuthenticationError::Secret(Refusal::Key(_))));
+    site.world.clock.pass(Duration::from_secs(60));
+    assert_eq!(principal(&authenticator, &site.shown(3)).unwrap(), "transfers-fts");
 }
 
 #[test]

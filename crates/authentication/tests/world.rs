@@ -40,6 +40,11 @@ impl TestClock {
         *self.0.lock() += time;
     }
 
+    /// Before anything looks at it.
+    pub fn back(&self, time: Duration) {
+        *self.0.lock() -= time;
+    }
+
     pub fn hours(&self, hours: u64) {
         self.pass(Duration::from_secs(hours * 3600));
     }

@@ -95,7 +95,31 @@ mod tests {
         }
     }
 
-    /// The vector for the mode, from the same list: without the first block, as that has another beginning.
+    /// What OpenSSL makes of a text and its CRC32 (`EVP_bf_cfb64`, with zeros as the beginning).
+    #[test]
+    fn the_mode_is_that_of_openssl() {
+        let key = bytes("0123456789abcdeff0e1d2c3b4a5968778695a4b3c2d1e0f0011223344556677");
+        let sealed = seal(&key, b"7654321 Now is the time for");
+        assert_eq!(sealed, bytes("7cfb4f41d6275ee35db7c0d574052a0c752a355dbf04051269766f3b492d6b"));
+    }
+
+    /// Who can change the checksum as well must hit all of its 32 bits, unless it is in the block that was changed. Then it is
+    /// known how it changes: this is what the protocol cannot notice.
+    #[test]
+    fn a_changed_block_is_noticed_with_its_checksum_repaired_unless_it_is_the_last() {
+        let (key, data) = (bytes("0123456789abcdeff0e1d2c3b4a59687"), [7; 28]);
+        let sealed = seal(&key, &data);
+        for at in 0..data.len() {
+            let mut other = data;
+            other[at] ^= 0x10;
+            let mut changed = sealed.clone();
+            changed[at] ^= 0x10;
+            let sums = checksum(&data).into_iter().zip(checksum(&other));
+            changed[data.len()..].iter_mut().zip(sums).for_each(|(byte, (was, is))| *byte ^= was ^ is);
+            assert_eq!(open(&key, &changed), (at >= 24).then(|| other.to_vec()), "{at}");
+        }
+    }
+
     #[test]
     fn another_key_or_a_changed_byte_is_noticed() {
         let key = bytes("0123456789abcdeff0e1d2c3b4a59687");

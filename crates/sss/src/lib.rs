@@ -11,7 +11,10 @@
 //!
 //! What the protocol cannot do: the cipher is Blowfish, the checksum a CRC32. Somebody on the way who changes a credential has a
 //! chance of 1 in 2^32 that the checksum is right, except that the last bytes before it can be changed at will; they hold nothing
-//! that decides. Nothing binds a connection to its credential. TLS does all of this.
+//! that decides. The first block of each credential is encrypted alike, and a block depends only on the one before it. So who has
+//! recorded many credentials of a key can put parts of them together, and see beforehand which time comes out. Then only the
+//! checksum refuses the result. [`verify`] wants zeros where clients send zeros, which takes far more recordings, and a server
+//! counts with [`Failures`] how often an address has tried. Nothing binds a connection to its credential. TLS does all of this.
 //!
 //! All of it is pure but [`read_keytab`]. Every length is bounded, and no outside input panics. No error shows a secret.
 //!
@@ -19,6 +22,7 @@
 //! `XrdCryptoLite_bf32.cc` of XRootD.
 
 mod cipher;
+mod failures;
 mod items;
 mod keytab;
 mod keytab_file;
@@ -27,10 +31,11 @@ mod packet;
 mod replays;
 mod verify;
 
+pub use failures::{FAILURES_MAX, FAILURES_TIME, Failures};
 pub use items::{CLAIMED_GROUPS_MAX, NAME_MAX};
 pub use keytab::{KEYS_MAX, KEYTAB_BYTES_MAX, Key, KeyGroup, KeyId, KeyUser, Keytab, KeytabError, LineProblem};
 pub use keytab_file::{KeytabFileError, read_keytab};
 pub use offer::{OFFER, OfferError, check_offer};
 pub use packet::{CREDENTIAL_BYTES_MAX, Client, RANDOM_LEN, credential};
-pub use replays::{REPLAYS_MAX, Replays};
+pub use replays::{Before, REPLAYS_MAX, REPLAYS_OF_KEY_MAX, Replays};
 pub use verify::{CLOCK_SKEW, Holder, KeyProblem, LIFETIME, Now, Refusal, Verified, verify};

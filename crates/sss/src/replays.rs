@@ -1,38 +1,71 @@
 //! The credentials that a server has seen, as long as they could count again.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use types::Timestamp;
 
 use crate::packet::NONCE_LEN;
-use crate::verify::{KEEP, Now};
+use crate::verify::{CLOCK_SKEW, KEEP, Now};
 use crate::{KeyId, Refusal};
 
-/// Most credentials that are remembered, which take some MiB. So many in [`KEEP`] are 1,985 logins a second; further ones are
+/// Most credentials that are remembered, which take some MiB. So many in [`KEEP`] are 1,872 logins a second; further ones are
 /// refused until older ones are forgotten.
 pub const REPLAYS_MAX: usize = 65_536;
+/// Most of them of one key, so that the holder of one does not keep out those of the others.
+pub const REPLAYS_OF_KEY_MAX: usize = REPLAYS_MAX / 4;
 
 /// What tells credentials apart: the key, and the random bytes that were encrypted with it. Not the message: a part of it can be
 /// changed by who does not know the key.
 type Mark = (KeyId, [u8; NONCE_LEN]);
 
-/// The credentials that were seen lately. After [`KEEP`] a credential is too old to count, so its mark is forgotten. That time is
-/// one of a clock that never goes back: if the time of day is set back, a credential must not count again.
+/// What a server that starts knows of the credentials that it admitted before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// There were none.
+    None,
+    /// None was made after this.
+    Until(Timestamp),
+    /// Perhaps none was made after this, and perhaps there were any.
+    Unknown(Option<Timestamp>),
+}
+
+/// The credentials that were seen lately. After [`KEEP`] a credential is too old to count, so its mark is forgotten. If the time
+/// of day is set back, it could count again. So of all forgotten ones the latest time at which one was made is kept, and none
+/// that was made until then counts. While the clock runs right, these are too old anyway.
 #[derive(Debug)]
 pub struct Replays {
     marks: BTreeSet<Mark>,
-    /// The same, with the time at which each was seen, the oldest first.
-    order: VecDeque<(Duration, Mark)>,
-    /// When this began. Nobody knows which credentials were seen before.
-    started: Now,
+    /// The same, with the time at which each was seen and at which it was made, the first seen first.
+    order: VecDeque<(Duration, Timestamp, Mark)>,
+    /// How many there are of each key.
+    of_keys: BTreeMap<KeyId, usize>,
+    /// The latest time at which one that was admitted was made.
+    newest: Option<Timestamp>,
+    /// What was made until then may have been forgotten.
+    forgotten: Option<Timestamp>,
+    /// When this began, and until when what may have been seen before could have been made. After [`KEEP`] it is too old.
+    started: (Duration, Option<Timestamp>),
 }
 
 impl Replays {
-    /// Nothing was seen before `now`.
+    /// At the start of a server at `now`.
     #[must_use]
-    pub fn new(now: Now) -> Self {
-        Self { marks: BTreeSet::new(), order: VecDeque::new(), started: now }
+    pub fn new(now: Now, before: Before) -> Self {
+        let (forgotten, unknown) = match before {
+            Before::None => (None, None),
+            Before::Until(newest) => (Some(newest), None),
+            // It can have been made in the future, as far as clocks differ.
+            Before::Unknown(newest) => (newest, Some(now.wall.plus(CLOCK_SKEW))),
+        };
+        Self {
+            marks: BTreeSet::new(),
+            order: VecDeque::new(),
+            of_keys: BTreeMap::new(),
+            newest: forgotten,
+            forgotten,
+            started: (now.steady, unknown),
+        }
     }
 
     /// How many are remembered.
@@ -47,6 +80,13 @@ impl Replays {
         self.marks.is_empty()
     }
 
+    /// The latest time at which a credential that was admitted was made. A server that writes it down before it lets the client
+    /// in knows after a restart, by [`Before::Until`], what may have been seen.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
     /// Remembers a credential that was made at `made`, and refuses it if it was seen.
     pub(crate) fn note(
         &mut self,
@@ -55,26 +95,37 @@ impl Replays {
         made: Timestamp,
         now: Now,
     ) -> Result<(), Refusal> {
-        let is_forgotten = |seen: Duration| now.steady.saturating_sub(seen) >= KEEP;
-        while let Some((seen, mark)) = self.order.front()
-            && is_forgotten(*seen)
+        let is_over = |since: Duration| now.steady.saturating_sub(since) >= KEEP;
+        while let Some((seen, made, mark)) = self.order.front()
+            && is_over(*seen)
         {
+            self.forgotten = self.forgotten.max(Some(*made));
             self.marks.remove(mark);
+            if let Some(count) = self.of_keys.get_mut(&mark.0) {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_keys.remove(&mark.0);
+                }
+            }
             self.order.pop_front();
-        }
-        // Credentials have whole seconds.
-        if made.secs() < self.started.wall.secs() && !is_forgotten(self.started.steady) {
-            return Err(Refusal::BeforeStart);
         }
         let mark = (key, nonce);
         if self.marks.contains(&mark) {
             return Err(Refusal::Replayed);
         }
-        if self.marks.len() >= REPLAYS_MAX {
+        let (started, unknown) = self.started;
+        let until = self.forgotten.max(unknown.filter(|_| !is_over(started)));
+        if let Some(until) = until.filter(|until| made <= *until) {
+            return Err(Refusal::Forgotten((until.secs() - now.wall.secs()).max(0) + 1));
+        }
+        let of_key = self.of_keys.get(&key).copied().unwrap_or(0);
+        if self.marks.len() >= REPLAYS_MAX || of_key >= REPLAYS_OF_KEY_MAX {
             return Err(Refusal::Busy);
         }
         self.marks.insert(mark);
-        self.order.push_back((now.steady, mark));
+        self.of_keys.insert(key, of_key + 1);
+        self.order.push_back((now.steady, made, mark));
+        self.newest = self.newest.max(Some(made));
         Ok(())
     }
 }
@@ -93,9 +144,14 @@ mod tests {
         nonce
     }
 
+    /// Shows a credential of the key 1 that was made at `made`.
+    fn note(replays: &mut Replays, number: usize, made: i64, now: Now) -> Result<(), Refusal> {
+        replays.note(KeyId(1), nonce(number), Timestamp::from_secs(made), now)
+    }
+
     #[test]
     fn a_credential_counts_once_as_long_as_it_could_count_again() {
-        let mut replays = Replays::new(at(0, 0));
+        let mut replays = Replays::new(at(0, 0), Before::None);
         let made = Timestamp::from_secs(1000);
         let mut note = |key: i64, number: usize, now| replays.note(KeyId(key), nonce(number), made, now);
         assert_eq!(note(1, 1, at(1000, 1000)), Ok(()));
@@ -106,32 +162,75 @@ mod tests {
         assert_eq!(note(1, 1, at(0, 1001)), Err(Refusal::Replayed));
         let end = 1000 + KEEP.as_secs();
         assert_eq!(note(1, 1, at(5000, end - 1)), Err(Refusal::Replayed));
-        // By now it is too old. The memory shrinks.
-        assert_eq!(note(3, 3, at(5000, end)), Ok(()));
-        assert_eq!(replays.len(), 1);
     }
 
     #[test]
-    fn what_was_made_before_the_start_could_have_been_seen() {
-        let mut replays = Replays::new(at(1000, 50));
-        let mut note = |number, made, now| replays.note(KeyId(1), nonce(number), Timestamp::from_secs(made), now);
-        assert_eq!(note(1, 999, at(1000, 50)), Err(Refusal::BeforeStart));
-        assert_eq!(note(1, 999, at(1030, 50 + KEEP.as_secs() - 1)), Err(Refusal::BeforeStart));
-        assert_eq!(note(1, 1000, at(1000, 50)), Ok(()));
-        // A clock that was ahead at the start does not keep clients out for long.
-        assert_eq!(note(2, 500, at(500, 50 + KEEP.as_secs())), Ok(()));
-    }
-
-    #[test]
-    fn the_memory_is_bounded() {
-        let mut replays = Replays::new(at(0, 0));
-        let mut note = |number, steady| replays.note(KeyId(1), nonce(number), Timestamp::from_secs(10), at(10, steady));
-        for number in 0..REPLAYS_MAX {
-            assert_eq!(note(number, 10), Ok(()));
+    fn what_is_forgotten_does_not_count_again_when_the_clock_is_set_back() {
+        let mut replays = Replays::new(at(1000, 0), Before::None);
+        assert_eq!(note(&mut replays, 1, 1009, at(1000, 0)), Ok(()));
+        assert_eq!(note(&mut replays, 2, 990, at(1000, 0)), Ok(()));
+        // By now both are too old, and the memory shrinks. What is made now counts.
+        let later = KEEP.as_secs();
+        assert_eq!(note(&mut replays, 3, 1013, at(1035, later)), Ok(()));
+        assert_eq!((replays.len(), replays.order.len(), replays.of_keys[&KeyId(1)]), (1, 1, 1));
+        // The clock goes back by half a minute.
+        for (number, made) in [(1, 1009), (2, 990), (4, 1009)] {
+            assert_eq!(note(&mut replays, number, made, at(1006, later + 1)), Err(Refusal::Forgotten(4)));
         }
-        assert_eq!(note(REPLAYS_MAX, 10), Err(Refusal::Busy));
-        assert_eq!(note(0, 10), Err(Refusal::Replayed));
-        assert_eq!(note(REPLAYS_MAX, 10 + KEEP.as_secs()), Ok(()));
-        assert_eq!((replays.len(), replays.order.len()), (1, 1));
+        assert_eq!(note(&mut replays, 3, 1013, at(1006, later + 1)), Err(Refusal::Replayed));
+        assert_eq!(note(&mut replays, 5, 1010, at(1006, later + 1)), Ok(()));
+        // And for as long as it takes.
+        assert_eq!(note(&mut replays, 1, 1009, at(1000, later + 1000)), Err(Refusal::Forgotten(14)));
+    }
+
+    #[test]
+    fn what_was_made_before_the_start_or_early_could_have_been_seen() {
+        let mut replays = Replays::new(at(1000, 50), Before::Unknown(None));
+        let early = 1010;
+        assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Err(Refusal::Forgotten(11)));
+        assert_eq!(note(&mut replays, 1, 1009, at(1000, 50)), Err(Refusal::Forgotten(11)));
+        assert_eq!(note(&mut replays, 1, early, at(1010, 60)), Err(Refusal::Forgotten(1)));
+        assert_eq!(note(&mut replays, 1, early, at(1030, 50 + KEEP.as_secs() - 1)), Err(Refusal::Forgotten(1)));
+        assert_eq!(note(&mut replays, 1, early + 1, at(1001, 51)), Ok(()));
+        // A clock that was ahead at the start does not keep clients out for long.
+        assert_eq!(note(&mut replays, 2, 500, at(500, 50 + KEEP.as_secs())), Ok(()));
+    }
+
+    #[test]
+    fn who_knows_what_was_seen_before_refuses_nothing_else() {
+        let mut replays = Replays::new(at(1000, 50), Before::None);
+        assert_eq!(replays.newest(), None);
+        assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Ok(()));
+        assert_eq!(note(&mut replays, 2, 1009, at(1000, 50)), Ok(()));
+        assert_eq!(note(&mut replays, 3, 1001, at(1000, 50)), Ok(()));
+        let newest = replays.newest().unwrap();
+        assert_eq!(newest, Timestamp::from_secs(1009));
+        let mut replays = Replays::new(at(1001, 1), Before::Until(newest));
+        assert_eq!(replays.newest(), Some(newest));
+        for number in [1, 2, 3] {
+            assert_eq!(note(&mut replays, number, 1009, at(1001, 1)), Err(Refusal::Forgotten(9)));
+        }
+        assert_eq!(note(&mut replays, 4, 1010, at(1001, 1)), Ok(()));
+        // Also if the clock was set back meanwhile, for as long as it takes.
+        assert_eq!(note(&mut replays, 2, 1009, at(1000, 1000)), Err(Refusal::Forgotten(11)));
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_shared_among_keys() {
+        let mut replays = Replays::new(at(0, 0), Before::None);
+        let mut note = |key, number, made, steady| {
+            replays.note(KeyId(key), nonce(number), Timestamp::from_secs(made), at(made, steady))
+        };
+        for key in 1..=4 {
+            for number in 0..REPLAYS_OF_KEY_MAX {
+                assert_eq!(note(key, number, 10, 10), Ok(()));
+            }
+            assert_eq!(note(key, REPLAYS_OF_KEY_MAX, 10, 10), Err(Refusal::Busy));
+        }
+        assert_eq!(note(5, 0, 10, 10), Err(Refusal::Busy));
+        assert_eq!(note(1, 0, 10, 10), Err(Refusal::Replayed));
+        let later = 10 + KEEP.as_secs();
+        assert_eq!(note(1, REPLAYS_OF_KEY_MAX, 45, later), Ok(()));
+        assert_eq!((replays.len(), replays.order.len(), replays.of_keys.len()), (1, 1, 1));
     }
 }

@@ -72,12 +72,16 @@ impl ClientSecurity {
     }
 }
 
+/// The file in the data directory that says after a restart which credentials of `sss` were seen before.
+const SEEN_SECRETS_FILE: &str = "seen-secrets";
+
 /// Finds out who clients are; `None`: they need not show it.
 ///
 /// # Errors
 /// The settings are wrong, or a file that they name cannot be used.
 pub(crate) fn authenticator_of(config: &Config) -> Result<Option<Authenticator>, Failure> {
-    let settings = config.authentication();
+    let mut settings = config.authentication();
+    settings.seen_secrets = config.data.as_ref().map(|data| data.join(SEEN_SECRETS_FILE));
     if settings.mechanisms.is_empty() {
         return Ok(None);
     }

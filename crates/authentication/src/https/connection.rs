@@ -149,9 +149,32 @@ impl Connection {
     }
 }
 
+/// Why an answer did not come.
+pub(super) struct AskFailure {
+    pub(super) why: HttpsError,
+    /// Whether any of the request may have been sent.
+    pub(super) was_sent: bool,
+}
+
+/// Asks for `url`, over TLS if there is something to `trust`.
+pub(super) fn ask(trust: Option<&Trust>, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, AskFailure> {
+    let mut was_sent = false;
+    let answer = match trust {
+        Some(trust) => ask_by_tls(trust, url, ask, bounds, &mut was_sent),
+        None => ask_here(url, ask, bounds, &mut was_sent),
+    };
+    answer.map_err(|why| AskFailure { why, was_sent })
+}
+
 /// Asks for `url` and reads the answer. An answer that ends with the connection is complete only if the server has said by
 /// TLS that it ends: otherwise somebody else may have cut it.
-pub(super) fn ask(trust: &Trust, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, HttpsError> {
+fn ask_by_tls(
+    trust: &Trust,
+    url: &HttpsUrl,
+    ask: Ask<'_>,
+    bounds: Bounds,
+    was_sent: &mut bool,
+) -> Result<Answer, HttpsError> {
     let stream = connect(url, bounds.connect, bounds.deadline)?;
     let channel =
         Channel::client(trust.config(), &url.host).map_err(|error| ConnectionError::Tls(error.to_string()))?;
@@ -160,11 +183,10 @@ pub(super) fn ask(trust: &Trust, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -
     connection.send(&[])?;
     // Bytes that belong to what follows the handshake are decrypted with the answer.
     let mut reader = AnswerReader::new(bounds.body_max);
-    let mut asked = false;
     loop {
-        if !asked && !connection.channel.is_handshaking() {
+        if !*was_sent && !connection.channel.is_handshaking() {
+            *was_sent = true;
             connection.send(&[IoSlice::new(&request(url, ask))])?;
-            asked = true;
         }
         let mut received = connection.socket.receive(&mut buffer)?;
         let ended = received.is_empty();
@@ -189,7 +211,7 @@ pub(super) fn ask(trust: &Trust, url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -
 }
 
 /// The same without TLS, of a service on this machine.
-pub(super) fn ask_here(url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<Answer, HttpsError> {
+fn ask_here(url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds, was_sent: &mut bool) -> Result<Answer, HttpsError> {
     let stream = connect(url, bounds.connect, bounds.deadline)?;
     // A name could lead elsewhere.
     if !stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()) {
@@ -197,6 +219,7 @@ pub(super) fn ask_here(url: &HttpsUrl, ask: Ask<'_>, bounds: Bounds) -> Result<A
         return Err(ConnectionError::Lookup { host: url.host.clone(), why }.into());
     }
     let mut socket = Socket { stream, deadline: bounds.deadline };
+    *was_sent = true;
     socket.send(&request(url, ask))?;
     let mut reader = AnswerReader::new(bounds.body_max);
     let mut buffer = vec![0; RECEIVED_MAX];

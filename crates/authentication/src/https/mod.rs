@@ -13,7 +13,7 @@ use tls::Trust;
 pub use url::UrlError;
 
 use answer::Answer;
-use connection::{Ask, Bounds};
+use connection::{Ask, AskFailure, Bounds};
 use identity::shown;
 pub(crate) use url::HttpsUrl;
 
@@ -61,6 +61,17 @@ pub enum HttpsError {
     },
 }
 
+/// Why [`post`] fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    /// Before anything was sent.
+    #[error(transparent)]
+    NotSent(HttpsError),
+    /// Later.
+    #[error(transparent)]
+    Sent(HttpsError),
+}
+
 impl HttpsError {
     /// Whether the server itself has answered. If not, it makes no sense to ask it for something else.
     pub(crate) fn is_of_answer(&self) -> bool {
@@ -86,7 +97,7 @@ pub(crate) fn get(
         };
         let bounds = Bounds { body_max, connect: connect_time, deadline };
         let Answer { status, reason, location, body } =
-            connection::ask(trust, &url, Ask::Get, bounds).map_err(failed)?;
+            connection::ask(Some(trust), &url, Ask::Get, bounds).map_err(|failure| failed(failure.why))?;
         match (status, location) {
             (200, _) => return Ok(body),
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
@@ -100,7 +111,8 @@ pub(crate) fn get(
 }
 
 /// Sends `body` to the service at `url`, and returns the body of its answer, with at most `answer_max` bytes. `trust` is not
-/// needed for a service on this machine. It is not redirected: what is sent is for this service alone.
+/// needed for a service on this machine. It is not redirected: what is sent is for this service alone. If it fails before
+/// anything of `body` is sent, whatever is in it does not matter.
 pub(crate) fn post(
     trust: Option<&Trust>,
     url: &HttpsUrl,
@@ -108,15 +120,16 @@ pub(crate) fn post(
     answer_max: usize,
     connect_time: Duration,
     deadline: Instant,
-) -> Result<Vec<u8>, HttpsError> {
+) -> Result<Vec<u8>, PostError> {
     let bounds = Bounds { body_max: answer_max, connect: connect_time, deadline };
-    let answer = match trust {
-        Some(trust) if !url.is_plain => connection::ask(trust, url, Ask::Post(body), bounds)?,
-        _ if url.is_plain => connection::ask_here(url, Ask::Post(body), bounds)?,
-        _ => return Err(HttpsError::Connection(ConnectionError::Tls("no authorities are known".into()))),
-    };
-    match answer {
-        Answer { status: 200, body, .. } => Ok(body),
-        Answer { status, reason, .. } => Err(HttpsError::Status { status, reason }),
+    let trust = trust.filter(|_| !url.is_plain);
+    if trust.is_none() && !url.is_plain {
+        return Err(PostError::NotSent(ConnectionError::Tls("no authorities are known".into()).into()));
+    }
+    match connection::ask(trust, url, Ask::Post(body), bounds) {
+        Ok(Answer { status: 200, body, .. }) => Ok(body),
+        Ok(Answer { status, reason, .. }) => Err(PostError::Sent(HttpsError::Status { status, reason })),
+        Err(AskFailure { why, was_sent: true }) => Err(PostError::Sent(why)),
+        Err(AskFailure { why, was_sent: false }) => Err(PostError::NotSent(why)),
     }
 }

@@ -133,6 +133,14 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
         out.labelled(&[("issuer", url), ("result", "failed")], issuer.fetches_failed);
     }
     out.family(
+        "weir_shared_secret_failures_limited_total",
+        Counter,
+        "Clients with shared secrets that were refused because too many at their address had failed",
+    );
+    for refused in authentication.clone().filter_map(|snapshot| snapshot.too_many_failures) {
+        out.labelled(&[], refused);
+    }
+    out.family(
         "weir_mapping_service_logins_total",
         Counter,
         "Logins that the mapping service decided about, or should have, by result; kept: an earlier answer was used",
