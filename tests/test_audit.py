@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from loopfs import loop_file_system, why_not
 
 ALL = "storage.read:/ storage.modify:/"
 CANARY = "CANARY-7d1f9e2b"
+TPC_KEY = "TPCKEY-51c0ffee"
 
 
 @pytest.fixture(scope="module")
@@ -188,40 +190,50 @@ def test_no_line_has_a_secret(site):
     token = site.issuer.token("ana", ALL)
     site.does("ana", "xrdcp", "-f", site.source, url, token=token).ok()
     site.does("ana", "xrdcp", "-f", url, site.tmp_path / "back", token=token).ok()
+    # What the manager puts into a redirect, as the client's own log shows it.
+    told = site.does("ana", "env", "XRD_LOGLEVEL=Dump", "xrdfs", site.url, "cat", "/secret/f", token=token).ok()
+    capabilities = set(re.findall(r"weir\.cap=([\w-]{20,})", told.out + told.err))
+    assert len(site.nodes) == 1 or capabilities, told.err[-3000:]
+    key = f"?tpc.key={TPC_KEY}&tpc.dst=127.0.0.1&tpc.stage=copy"
+    site.does("ana", "xrdfs", site.url, "cat", f"/secret/f{key}", token=token)
     for command in (
         ["stat", f"/secret/f{opaque}"],
         ["ls", f"/secret{opaque}"],
         ["mkdir", f"/secret/sub{opaque}"],
         ["rmdir", f"/secret/sub{opaque}"],
-        ["rmdir", f"/secret/gone{opaque}"],
         ["chmod", f"/secret/f{opaque}", "rw-rw-rw-"],
         ["truncate", f"/secret/f{opaque}", "5"],
         ["mv", f"/secret/f{opaque}", f"/secret/g{opaque}"],
         ["locate", f"/secret/g{opaque}"],
         ["query", "checksum", f"/secret/g{opaque}"],
-        ["prepare", f"/secret/g{opaque}"],
         ["xattr", f"/secret/g{opaque}", "set", f"name={CANARY}"],
         ["rm", f"/secret/g{opaque}"],
-        ["rm", f"/secret/g{opaque}"],
     ):
+        site.does("ana", "xrdfs", site.url, *command, token=token).ok()
+    for command in (["rmdir", f"/secret/gone{opaque}"], ["prepare", f"/secret/gone{opaque}"], ["rm", f"/secret/g{opaque}"]):
         site.does("ana", "xrdfs", site.url, *command, token=token)
     # Also where it is denied.
     for command in (["mkdir", f"/no{opaque}"], ["rm", f"/secret{opaque}"], ["mv", f"/secret{opaque}", f"/x{opaque}"]):
         assert site.does("ana", "xrdfs", site.url, *command, token=token).code != 0, command
+    site.put("keeper", "/secret/closed").ok()
+    site.fs("keeper", "chmod", "/secret/closed", "rw-------").ok()
+    assert site.does("ana", "xrdfs", site.url, "cat", f"/secret/closed{key}", token=token).code != 0
+    assert any(line["path"] == "/secret/closed" for line in site.lines("--event", "read", "--principal", "ana"))
     site.does("ana", "xrdfs", site.url, "ls", "/", token=f"{CANARY}.{CANARY}.{CANARY}")
     time.sleep(0.5)
     written = site.all_files()
     assert b"/secret/g" in written and b"/no" in written, "the requests are there"
-    for secret in (CANARY, token, token.split(".")[2], "weir.cap", "authz", "Bearer"):
+    for secret in (CANARY, TPC_KEY, *capabilities, token, token.split(".")[2], "weir.cap", "tpc.", "authz", "Bearer"):
         assert secret.encode() not in written, secret
 
 
 def test_hostile_names_make_no_lines_and_move_no_cursor(site):
     site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/hostile").ok()
-    name = '/hostile/a"}\\n{"event":"login","operation":"login","result":"ok"}'
+    name = '/hostile/a"}\n{"event":"login","operation":"login","result":"ok","principal":"forged"}'
     site.does("ana", WEIR_BIN, "mkdir", f"{site.url}/{name}\x1b[2J").ok()
     lines = site.lines("--path", "/hostile", "--principal", "ana")
-    assert lines[-1]["operation"] == "mkdir" and "\\x1b" in lines[-1]["path"], lines
+    assert lines[-1]["operation"] == "mkdir" and "\\x1b" in lines[-1]["path"] and '\\n{' in lines[-1]["path"], lines
+    assert site.lines("--principal", "forged") == []
     shown = weir("audit", "--data", str(site.nodes[0]), "--path", "/hostile")
     assert "\x1b" not in shown.stdout and "mkdir" in shown.stdout, shown
 
@@ -230,6 +242,81 @@ def test_administrators_changes_are_lines(site):
     assert weir("identity", "add", "zoe", "--data", str(site.nodes[0])).returncode == 0
     [added] = [line for line in site.lines("--event", "admin") if "zoe" in line["detail"]]
     assert added["operation"] == "principal-add" and added["result"] == "ok" and added["mechanism"] == "control socket", added
+    # It changes nothing, and tells what permissions hide.
+    assert weir("explain", "/", "--as", "zoe", "--do", "list", "--data", str(site.nodes[0])).returncode == 0
+    explained = site.lines("--event", "admin", "--operation", "explain")
+    assert explained[-1]["detail"] == "explain whether zoe may list /" and explained[-1]["path"] == "/", explained
+
+
+def test_nodes_that_join_and_invitations_that_are_redeemed_are_lines(site, tmp_path):
+    if len(site.nodes) == 1:
+        pytest.skip("a single node has neither")
+    joined = site.lines("--operation", "join")
+    assert len(joined) >= 2, joined
+    assert {(line["result"], line["credential"], line["mechanism"]) for line in joined} == {("ok", "disk", "token")}, joined
+    invitation = tmp_path / "invitation"
+    invitation.write_text(weir("admin", "invite", "vera", "--role", "viewer", "--data", str(site.nodes[0])).stdout)
+    invitation.chmod(0o600)
+    for home, works in (("one", True), ("two", False)):
+        (tmp_path / home).mkdir()
+        machine = ["env", f"HOME={tmp_path / home}", "XDG_CONFIG_HOME=", str(WEIR_BIN)]
+        done = run([*machine, "context", "add", "lab", "--invite-file", str(invitation)])
+        assert (done.code == 0) == works, done
+    told = site.lines("--operation", "redeem")
+    assert [line["result"] for line in told] == ["ok", "denied"] and told[0]["principal"] == "vera", told
+    assert told[0]["credential"] == "viewer" and told[1]["principal"].startswith("invitation ") and told[1]["reason"], told
+    secret = invitation.read_text().strip()
+    assert secret.encode() not in site.all_files()
+    # A viewer who wants to see more than that.
+    viewer = ["env", f"HOME={tmp_path / 'one'}", "XDG_CONFIG_HOME=", str(WEIR_BIN)]
+    assert run([*viewer, "status"]).code == 0
+    assert run([*viewer, "restored"]).code == 13
+    [denied] = site.lines("--operation", "restored")
+    assert denied["result"] == "denied" and denied["principal"] == "vera", denied
+
+
+def test_who_is_denied_everything_fills_no_log(site):
+    site.fs("keeper", "mkdir", "-p", "-mrwx------", "/flood").ok()
+    before = len(site.lines("--path", "/flood"))
+    names = [f"/flood/{number}" for number in range(250)]
+    for begin in range(0, 250, 50):
+        site.fs("otto", "query", "checksum", names[begin])
+        site.fs("otto", "stat", names[begin])
+        script = "\n".join(f"stat {name}" for name in names[begin : begin + 50])
+        site.does("otto", "sh", "-c", f"printf '%s\\n' '{script}' | xrdfs {site.url}")
+    lines = site.lines("--path", "/flood", "--principal", "otto")
+    assert 10 < len(lines) - before <= 115, len(lines)
+    site.fs("keeper", "mkdir", "/flood/change").ok()
+    assert any(line["path"] == "/flood/change" for line in site.lines("--operation", "mkdir"))
+
+
+def test_a_client_without_tls_is_a_line(base, authority, tmp_path):
+    certificate, key = authority.issue("audit-tls", "DNS:localhost,IP:127.0.0.1")
+    config = tmp_path / "weir.toml"
+    config.write_text(f'audit.to = "files"\ntls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login"]\n')
+    server = Weir(base / "audit-tls", None, ("--config", str(config))).start()
+    try:
+        assert run(["env", "XRD_NOTLSOK=1", "xrdfs", f"root://127.0.0.1:{server.port}", "ls", "/"]).code != 0
+        time.sleep(0.3)
+        done = weir("audit", "--json", "--event", "login", "--data", str(server.data))
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert any(line["result"] == "denied" and line["operation"] in ("login", "tls") for line in lines), done
+    finally:
+        server.kill()
+        remove(server.home)
+
+
+def test_two_nodes_do_not_write_to_one_directory(base, tmp_path):
+    config = tmp_path / "weir.toml"
+    config.write_text(f'audit.to = "files"\naudit.directory = "{tmp_path}/audit"\n')
+    server = Weir(base / "audit-one", None, ("--config", str(config))).start()
+    try:
+        other = weir("serve", "--data", str(base / "audit-two"), "--listen", "127.0.0.1:0", "--config", str(config))
+        assert other.returncode != 0 and "another node writes its audit log" in other.stderr, other
+    finally:
+        server.kill()
+        remove(server.home)
+        remove(base / "audit-two")
 
 
 def test_filters_and_following(site, tmp_path):

@@ -16,6 +16,18 @@ pub enum AuditError {
         /// The error of the system.
         source: io::Error,
     },
+    /// Another process has it open.
+    #[error("another node writes its audit log to {path}; give each node its own `audit.directory`")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Others could change what is in the log.
+    #[error("other users may write to {path}, so nobody could rely on an audit log there; `chmod go-w` helps")]
+    Writable {
+        /// The directory.
+        path: PathBuf,
+    },
     /// systemd-journald cannot be reached.
     #[error(
         "cannot send the audit log to systemd-journald at {path}: {source}; is it running? `audit.to = \"file\"` needs none"

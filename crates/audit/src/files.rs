@@ -1,8 +1,8 @@
 //! The files of a log, and which of them there are.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::AuditError;
@@ -50,6 +50,8 @@ fn that_fit(lines: &[u8], len: u64, most: u64) -> usize {
 /// The files, with the newest one open.
 pub(crate) struct Files {
     settings: FileSettings,
+    /// Locked, so that no other node writes here: each would remove the files of the other.
+    directory: File,
     file: File,
     number: u64,
     /// Bytes of the newest file, up to the end of its last whole line.
@@ -67,11 +69,21 @@ impl Files {
             move |source| AuditError::File { what, path, source }
         };
         DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed("make", &directory))?;
+        let held = File::open(&directory).map_err(failed("open", &directory))?;
+        let mode = held.metadata().map_err(failed("read", &directory))?.permissions().mode();
+        if mode & 0o022 != 0 {
+            return Err(AuditError::Writable { path: directory });
+        }
+        match held.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(AuditError::InUse { path: directory }),
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &directory)(error)),
+        }
         let numbers = numbers_in(&directory).map_err(failed("read", &directory))?;
         let number = numbers.last().copied().unwrap_or(1);
         let path = directory.join(name_of(number));
         let (file, len, is_torn) = open_file(&path, numbers.is_empty()).map_err(failed("open", &path))?;
-        Ok(Self { settings, file, number, len, is_torn })
+        Ok(Self { settings, directory: held, file, number, len, is_torn })
     }
 
     fn path(&self) -> PathBuf {
@@ -121,7 +133,7 @@ impl Files {
         self.file.sync_data()?;
         let (file, len, is_torn) = open_file(&self.settings.directory.join(name_of(next)), true)?;
         (self.file, self.number, self.len, self.is_torn) = (file, next, len, is_torn);
-        File::open(&self.settings.directory)?.sync_all()
+        self.directory.sync_all()
     }
 
     /// Makes the newest file safe from a power failure.
@@ -132,7 +144,7 @@ impl Files {
 
 /// Opens a file to append to it: its length, and whether it ends in the middle of a line. Only its owner can read it.
 fn open_file(path: &Path, is_new: bool) -> io::Result<(File, u64, bool)> {
-    let mut file = OpenOptions::new().read(true).append(true).create(is_new).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new().read(true).append(true).create_new(is_new).mode(0o600).open(path)?;
     let len = file.seek(SeekFrom::End(0))?;
     let mut last = [b'\n'];
     if len > 0 {
@@ -194,6 +206,18 @@ mod tests {
         let mut files = Files::open(settings(&directory, 20, 3)).unwrap();
         files.append(b"x\n").unwrap();
         assert_eq!(fs::read_to_string(directory.join(name_of(15))).unwrap(), "line 28\nline 29\nx\n");
+    }
+
+    #[test]
+    fn one_node_writes_to_a_directory_and_nobody_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let files = Files::open(settings(temp.path(), 20, 3)).unwrap();
+        let again = || Files::open(settings(temp.path(), 20, 3)).map(drop).unwrap_err().to_string();
+        assert!(again().contains("another node writes its audit log to"), "{}", again());
+        drop(files);
+        Files::open(settings(temp.path(), 20, 3)).unwrap();
+        fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(again().contains("chmod go-w"), "{}", again());
     }
 
     #[test]

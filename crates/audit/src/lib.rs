@@ -3,6 +3,7 @@
 //! - [`Record`] is one line, as plain data. It is made and bounded without I/O.
 //! - [`Log`] takes records and never waits for a disk: a bounded queue, and a thread that writes ([`Sink`]). What cannot be
 //!   written is counted, and the log itself says so once it can be written again.
+//! - Lines that somebody without any rights can cause are limited for each client (`limit`).
 //! - [`Reader`] and [`Filter`] read the files again.
 //!
 //! What becomes a line is decided in `service` (clients) and in `control` (administrators). This crate knows neither.
@@ -12,6 +13,7 @@ mod error;
 mod files;
 mod filter;
 mod journald;
+mod limit;
 mod log;
 mod queue;
 mod reader;

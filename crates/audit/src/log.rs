@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::limit::{self, Limits, TELLS};
 use crate::queue::{Added, Batch, Queue};
 use crate::sink::{Settings, Sink, Stopped, lines_in};
 use crate::{AuditError, Event, Outcome, Record};
@@ -42,6 +43,7 @@ impl std::fmt::Debug for Log {
 struct Shared {
     reads: bool,
     queue: Mutex<Queue>,
+    limits: Mutex<Limits>,
     wake: Condvar,
     stopping: AtomicBool,
     written: AtomicU64,
@@ -66,6 +68,7 @@ impl Log {
         let shared = Arc::new(Shared {
             reads: settings.reads,
             queue: Mutex::default(),
+            limits: Mutex::default(),
             wake: Condvar::new(),
             stopping: AtomicBool::new(false),
             written: AtomicU64::new(0),
@@ -92,16 +95,27 @@ impl Log {
         self.0.as_ref().is_some_and(|shared| shared.reads)
     }
 
-    /// Adds a line, now. It waits for no disk: without room in the queue, the line is lost and counted.
-    pub fn write(&self, record: Record) {
+    /// Adds a line, now. It waits for no disk: without room in the queue, the line is lost and counted. A client gets only so
+    /// many lines about reads and logins that it is denied; one line then says how many more there were.
+    pub fn write(&self, mut record: Record) {
         let Some(shared) = &self.0 else { return };
-        let line = record.line(SystemTime::now().into());
-        let added = shared.queue.lock().add(&line);
-        match added {
-            Added::First | Added::Enough => _ = shared.wake.notify_one(),
-            Added::Further => {}
-            Added::Lost => shared.count_lost(1, &"too many lines wait to be written"),
+        if limit::is_limited(&record) {
+            if !shared.limits.lock().lets_through(&record, Instant::now()) {
+                return;
+            }
+            limit::shorten(&mut record);
         }
+        let now = SystemTime::now().into();
+        let added = if limit::leaves_room(&record) {
+            let line = record.clone().line(now);
+            shared.queue.lock().add_below_half(&line)
+        } else {
+            return shared.add(&record.line(now));
+        };
+        if added == Added::Reserved {
+            shared.limits.lock().hold_back(&record, Instant::now());
+        }
+        shared.after(added);
     }
 
     /// What has happened so far; `None`: there is no log.
@@ -131,6 +145,28 @@ impl Log {
 }
 
 impl Shared {
+    fn add(&self, line: &[u8]) {
+        let added = self.queue.lock().add(line);
+        self.after(added);
+    }
+
+    /// Wakes the thread if it should not sleep on, and counts a line that was lost.
+    fn after(&self, added: Added) {
+        match added {
+            Added::First | Added::Enough => _ = self.wake.notify_one(),
+            Added::Further | Added::Reserved => {}
+            Added::Lost => self.count_lost(1, &"too many lines wait to be written"),
+        }
+    }
+
+    /// Adds the lines that say how many others were left out.
+    fn tell_of_more(&self, at_once: bool) {
+        let lines = self.limits.lock().tell(Instant::now(), at_once);
+        for line in lines {
+            self.add(&line.line(SystemTime::now().into()));
+        }
+    }
+
     /// Counts lost lines. The first ones after an hour without any are worth a warning.
     fn count_lost(&self, lines: u64, why: &dyn std::fmt::Display) {
         self.lost.fetch_add(lines, Ordering::Relaxed);
@@ -203,12 +239,14 @@ fn run(shared: &Shared, mut sink: Sink) {
     let (mut batch, mut last_sync, mut is_dirty, mut sync_failed) = (Batch::default(), Instant::now(), false, false);
     loop {
         let is_stopping = shared.is_stopping();
+        shared.tell_of_more(is_stopping);
         // After a failure, do not try again at once for ever.
         let had_trouble = batch.lost_before > 0 && batch.bytes.is_empty() && !is_stopping;
         if had_trouble {
             std::thread::sleep(GATHERS);
         }
-        shared.wait(&mut batch, is_dirty.then_some(SYNCS));
+        let tells = shared.limits.lock().has_held().then_some(TELLS);
+        shared.wait(&mut batch, if is_dirty { Some(SYNCS) } else { tells });
         let is_idle = batch.bytes.is_empty() && batch.lost_before == 0;
         if !is_idle {
             shared.write(&mut sink, &batch);
@@ -287,6 +325,27 @@ mod tests {
         log.stop();
         assert_eq!(Log::off().counts(), None);
         Log::off().write(record(1));
+    }
+
+    #[test]
+    fn who_is_denied_everything_drives_no_changes_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = start(temp.path());
+        log.write(record(0));
+        for number in 0..50_000 {
+            let (address, path) = (Some("192.0.2.7:1".into()), Some(format!("/{}", "x".repeat(5000)).into()));
+            let event = if number % 2 == 0 { Event::Read } else { Event::Login };
+            log.write(Record { event, result: Outcome::Denied, address, path, ..Record::default() });
+        }
+        log.write(record(1));
+        log.stop();
+        let all = read(temp.path());
+        let changes = all.iter().filter(|record| record.event == Event::Change).count();
+        assert_eq!((changes, log.counts().unwrap().lost), (2, 0));
+        let more: u64 = all.iter().filter(|record| record.operation == "more").filter_map(|record| record.lines).sum();
+        let denied = all.iter().filter(|record| record.path.as_ref().is_some_and(|path| path.len() > 1000)).count();
+        assert!((100..=110).contains(&denied), "{denied}");
+        assert_eq!(more + denied as u64, 50_000);
     }
 
     #[test]

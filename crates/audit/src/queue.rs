@@ -23,6 +23,8 @@ pub(crate) enum Added {
     Enough,
     /// There was no room. The line is lost.
     Lost,
+    /// The rest of the room is for more important lines.
+    Reserved,
 }
 
 /// The queue. It takes lines until it is full, and then loses all until the writer has taken them: so the lost lines are in
@@ -37,6 +39,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Adds a line that must leave half of the queue to others.
+    pub(crate) fn add_below_half(&mut self, line: &[u8]) -> Added {
+        if self.lost_after > 0 || self.bytes.len() + line.len() > QUEUE_BYTES / 2 {
+            return Added::Reserved;
+        }
+        self.add(line)
+    }
+
     /// Adds a line.
     pub(crate) fn add(&mut self, line: &[u8]) -> Added {
         if self.lost_after > 0 || self.bytes.len() + line.len() > QUEUE_BYTES {
@@ -100,6 +110,20 @@ mod tests {
         queue.lost_of_batch(2);
         queue.take(&mut batch);
         assert_eq!(batch, Batch { bytes: Vec::new(), lost_before: 2 });
+    }
+
+    #[test]
+    fn half_of_the_queue_is_for_important_lines() {
+        let mut queue = Queue::default();
+        let line = vec![b'x'; QUEUE_BYTES / 4];
+        assert_eq!(queue.add_below_half(&line), Added::First);
+        assert_eq!(queue.add_below_half(&line), Added::Enough);
+        assert_eq!(queue.add_below_half(b"y\n"), Added::Reserved);
+        assert_eq!(queue.add(&line), Added::Further, "and none was lost");
+        let mut batch = Batch::default();
+        queue.take(&mut batch);
+        assert_eq!((batch.bytes.len(), queue.lost_after, queue.lost_before), (3 * line.len(), 0, 0));
+        assert_eq!(queue.add_below_half(b"y\n"), Added::First);
     }
 
     #[test]

@@ -122,13 +122,13 @@ pub struct Record {
     /// Why it was not done: for a denial, the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
-    /// How many lines are lost here, for [`Event::Lost`].
+    /// How many lines are lost here, for [`Event::Lost`], or were left out, for the operation `more`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<u64>,
 }
 
 /// Cuts a text.
-fn cut(text: &mut Text, most: usize) {
+pub(crate) fn cut(text: &mut Text, most: usize) {
     if text.len() <= most {
         return;
     }

@@ -12,7 +12,7 @@ use config::ClusterRole;
 pub(crate) struct Rule {
     /// The least role that may make it.
     pub(crate) least: AdminRole,
-    /// What it changes, in words for the audit log; `None` if it only reads.
+    /// What it changes, in words for the audit log. `None`: it only reads, and has a line only if it is denied.
     pub(crate) change: Option<String>,
 }
 
@@ -55,8 +55,13 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         | ControlRequest::FsckCluster { .. }
         | ControlRequest::PolicyApply { dry_run: true, .. }
         | ControlRequest::Restored { accept: false, .. } => read(Operator),
-        // They hand out what the namespace holds, also what permissions hide.
-        ControlRequest::Backup { .. } | ControlRequest::Explain { .. } => read(Admin),
+        // They change nothing, but hand out what the namespace holds, also what permissions hide.
+        ControlRequest::Backup { since: None } => change(Admin, "make a backup of the namespace"),
+        ControlRequest::Backup { since: Some(_) } => change(Admin, "make an incremental backup of the namespace"),
+        ControlRequest::Explain { path, to, operation, who, .. } => {
+            let to = to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+            change(Admin, format!("explain whether {who} may {operation} {path}{to}"))
+        }
 
         ControlRequest::ScrubNow { rate: None } => change(Operator, "begin a scrub pass"),
         ControlRequest::ScrubNow { rate: Some(rate) } => {
@@ -148,7 +153,8 @@ mod tests {
         let lost = |confirmed| rule(&ControlRequest::StoreRemoveLost { stores: vec![7, 8], confirmed, force: true });
         assert_eq!(lost(false), read(Operator));
         assert_eq!(lost(true), change(Admin, "remove as lost: store 7, 8, forced"));
-        assert_eq!(rule(&ControlRequest::Backup { since: None }), read(Admin));
+        let backup = rule(&ControlRequest::Backup { since: None });
+        assert_eq!(backup, change(Admin, "make a backup of the namespace"), "it hands out everything");
         let invite = |access_millis| {
             let (name, valid_millis) = ("alice".into(), 7_200_000);
             rule(&ControlRequest::AdminInvite { name, role: Viewer, valid_millis, access_millis })

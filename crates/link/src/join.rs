@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, Timestamp};
 
+use crate::admission::{Admission, OnAdmission};
 use crate::authority::{Authority, Issued, IssuedBytes};
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, JOIN_PROTOCOL};
@@ -79,6 +80,8 @@ pub struct JoinService {
     pub tokens: Arc<dyn TokenStore>,
     /// The validity of the certificates.
     pub validity: Duration,
+    /// Learns who has joined, and who with a token was refused.
+    pub on_admission: OnAdmission,
 }
 
 impl std::fmt::Debug for JoinService {
@@ -288,9 +291,13 @@ pub(crate) fn serve(
     let verdict = match admit(service, &challenge, request) {
         Ok((issued, name)) => {
             tracing::info!(node = %issued.name.node, roles = %issued.name.roles, name, from = %address, "a node has joined");
+            let role = issued.name.roles.to_string();
+            let shown = format!("{} ({name})", issued.name.node);
+            (service.on_admission)(&Admission { name: &shown, role: Some(&role), address, refused: None });
             Verdict::Welcome(issued.to_message())
         }
         Err(Refusal::OfInvited(reason)) => {
+            (service.on_admission)(&Admission { name: "", role: None, address, refused: Some(&reason) });
             tracing::warn!(from = %address, reason, "a node was not let in");
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
         }

@@ -21,6 +21,7 @@
 //! --nocapture` measures the cost; `docs/reference/node-protocol.md` has the figures and the format.
 
 pub mod admin;
+mod admission;
 mod authority;
 mod call;
 mod channel;
@@ -46,6 +47,7 @@ mod tests;
 pub mod token;
 mod verify;
 
+pub use admission::{Admission, OnAdmission};
 pub use authority::{Authority, AuthorityError, Fingerprint, VALIDITY};
 pub use call::{Answer, Buffer, Bulk, Call, CallError, Outgoing, SendError, SharedBytes};
 pub use connection::{Handler, IncomingHeader, LocalNode, Ready, Received, connect};

@@ -58,7 +58,12 @@ impl Cluster {
         let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let links = Links::new(us(&identity));
-        let join = JoinService { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
+        let join = JoinService {
+            authority: Arc::clone(&authority),
+            tokens: Arc::new(tokens.clone()),
+            validity: DAY,
+            on_admission: Arc::new(|_| ()),
+        };
         let registration =
             ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
         let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };

@@ -82,15 +82,16 @@ impl<'a> About<'a> {
 /// What a line says about a caller.
 fn of_caller(caller: &Caller) -> Record {
     let text = |text: &str| Some(Cow::Owned(text.to_owned()));
-    let client = &caller.client;
+    let (client, is_here) = (&caller.client, !caller.protocol.is_empty());
     Record {
         principal: caller.name.as_deref().and_then(text),
         number: Some(caller.principal.0),
         mechanism: caller.login.as_ref().map(|login| login.mechanism.into()),
         credential: caller.login.as_deref().and_then(|login| text(&login.credential)),
-        address: Some(caller.peer.to_string().into()),
+        // A client that has left an open write behind before a restart has no connection any more.
+        address: is_here.then(|| caller.peer.to_string().into()),
         client: (!client.user.is_empty()).then(|| format!("{}.{}", client.user, client.pid).into()),
-        protocol: Some(caller.protocol.into()),
+        protocol: is_here.then(|| caller.protocol.into()),
         session: caller.session,
         ..Record::default()
     }
@@ -119,10 +120,29 @@ fn is_wanted(record: &Record, reads: bool) -> bool {
 /// Why a request has failed, in its outcome.
 type Judge<T> = fn(&Result<T, Error>) -> Option<Error>;
 
+/// The line of a request, without its outcome.
+enum Line {
+    Made(Box<Record>),
+    /// An open for reading, which has a line only if it is denied. It is made then.
+    OfDenial(Arc<Caller>, NsPath),
+}
+
+impl Line {
+    fn with_outcome(self, error: Option<&Error>) -> Option<Record> {
+        match (self, error) {
+            (Self::Made(record), error) => with_outcome(*record, error),
+            (Self::OfDenial(caller, path), Some(Error::Refused { code: ErrorCode::Denied, .. })) => {
+                with_outcome(About::read("open", &path).record(&caller), error)
+            }
+            (Self::OfDenial(..), _) => None,
+        }
+    }
+}
+
 /// An answer that writes its line first.
 pub(crate) struct Audited<A, T> {
     answer: A,
-    line: Option<(Log, Box<Record>)>,
+    line: Option<(Log, Line)>,
     judge: Judge<T>,
 }
 
@@ -135,8 +155,8 @@ impl<A, T> Audited<A, T> {
 
 impl<T: 'static, A: Answer<T>> Answer<T> for Audited<A, T> {
     fn give(self, outcome: Result<T, Error>) {
-        if let Some((log, record)) = self.line
-            && let Some(record) = with_outcome(*record, (self.judge)(&outcome).as_ref())
+        if let Some((log, line)) = self.line
+            && let Some(record) = line.with_outcome((self.judge)(&outcome).as_ref())
             && is_wanted(&record, log.wants_reads())
         {
             log.write(record);
@@ -153,10 +173,12 @@ impl<T: 'static, A: Answer<T>> Answer<T> for Audited<A, T> {
     }
 }
 
-/// Writes the line of an open write that the service has ended because its client did not come back.
+/// Writes the line of an open write that the service has ended, and not its client: it went away, opened the name again,
+/// or asked for the file to be discarded.
 pub(crate) fn ended_without_client(log: &Log, lease: &Lease, operation: &'static str) {
     if log.is_on() {
-        let about = About::change(operation, &lease.path).detail("its client did not come back");
+        let why = if lease.is_discarded() { "its client had asked for that" } else { "its client did not close it" };
+        let about = About::change(operation, &lease.path).detail(why);
         log.write(about.record(&lease.caller));
     }
 }
@@ -194,18 +216,23 @@ impl Service {
         answer: A,
     ) -> Audited<A, T> {
         let log = self.audit();
-        let line = log.is_on().then(|| (log.clone(), Box::new(about().record(caller))));
+        let line = log.is_on().then(|| (log.clone(), Line::Made(Box::new(about().record(caller)))));
         Audited { answer, line, judge: failure }
     }
 
     /// The answer to an open. `how`: it is for writing.
     pub(crate) fn audited_open<T, A: Answer<T>>(
         &self,
-        caller: &Caller,
+        caller: &Arc<Caller>,
         open: &Open,
         how: Option<WriteMode>,
         answer: A,
     ) -> Audited<A, T> {
+        let log = self.audit();
+        if how.is_none() && log.is_on() && !log.wants_reads() {
+            let line = Line::OfDenial(Arc::clone(caller), open.path.clone());
+            return Audited { answer, line: Some((log.clone(), line)), judge: failure };
+        }
         let about = || match how {
             None => About::read("open", &open.path),
             Some(WriteMode::NewOnly) => About::change("create", &open.path),
@@ -294,11 +321,29 @@ impl Service {
     /// [`ErrorCode::Denied`] unless the node itself cannot tell. Neither text may have a secret.
     pub fn login_refused(&self, caller: &Caller, mechanism: Option<String>, (code, reason): (ErrorCode, String)) {
         if self.audit().is_on() {
+            // It has not shown that it is anybody.
             let record = Record {
+                principal: None,
+                number: None,
                 result: Outcome::from(code),
                 code: Some(code),
                 reason: Some(reason.into()),
                 mechanism: mechanism.map(Cow::Owned),
+                ..of_login(caller)
+            };
+            self.audit().write(record);
+        }
+    }
+
+    /// Writes the line of something that a front end denies to a client before it learns what the request is about.
+    /// `operation`: what the client wanted. `reason` may have no secret.
+    pub fn denied_at_front(&self, caller: &Caller, operation: &'static str, reason: String) {
+        if self.audit().is_on() {
+            let record = Record {
+                operation: operation.into(),
+                result: Outcome::Denied,
+                code: Some(ErrorCode::Denied),
+                reason: Some(reason.into()),
                 ..of_login(caller)
             };
             self.audit().write(record);

@@ -205,6 +205,7 @@ mod tests {
                 authority: Arc::clone(&authority),
                 store: administrators,
                 handler: Arc::new(administration),
+                on_admission: Arc::new(|_| ()),
             };
             let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();

@@ -101,7 +101,7 @@ fn directory_of(args: &AuditArgs) -> Result<PathBuf, Failure> {
     let Some(file) = &args.config else { return Ok(args.data.join(AUDIT_DIR)) };
     let config = Config::load(Some(file)).map_err(|error| Failure::new(Exit::Usage, error))?;
     if config.audit_to == AuditTo::Journald {
-        let why = "this node writes its audit log to the journal: journalctl -t weir-audit -o cat | weir audit --stdin";
+        let why = "this node writes its audit log to the journal: journalctl _SYSTEMD_UNIT=weir.service -t weir-audit -o cat | weir audit --stdin";
         return Err(Failure::message(Exit::Usage, why));
     }
     Ok(config.audit_files_at().unwrap_or_else(|| args.data.join(AUDIT_DIR)))

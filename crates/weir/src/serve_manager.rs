@@ -45,7 +45,7 @@ use crate::{
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
-const ADMINISTRATORS_FILE: &str = "cluster/administrators";
+pub(crate) const ADMINISTRATORS_FILE: &str = "cluster/administrators";
 /// How long the answers to administrators may take when the manager stops.
 const ADMINISTRATORS_STOP: Duration = Duration::from_millis(500);
 
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity, is_new) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
+    let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -130,9 +130,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
     let renewal = renew(identity, &data, credentials, &authority)?;
     let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
-    if is_new {
-        first_administrator::invite(&data, &administrators, &told, &authority, now());
-    }
+    let is_new = !is_in_use(&foundation)?;
+    first_administrator::invite_if_none(&data, &administrators, &told, &authority, (is_new, now()));
     let admin_api = Arc::new(AdminApi {
         tokens: tokens.clone(),
         administrators: Arc::clone(&administrators),
@@ -144,7 +143,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         health: Arc::clone(&health),
         namespace: Arc::clone(&foundation.names.index),
     });
-    let remote = Arc::clone(&admin_api);
+    let (remote, log) = (Arc::clone(&admin_api), audit.clone());
     let administration = Administration {
         administrators: Arc::clone(&administrators),
         open: Arc::clone(&open),
@@ -156,11 +155,13 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             authority: Arc::clone(&authority),
             tokens: Arc::new(tokens),
             validity: VALIDITY,
+            on_admission: on_admission(&log, "join"),
         })),
         admin: Some(Arc::new(AdminService {
             authority: Arc::clone(&authority),
             store: administrators,
             handler: Arc::new(administration),
+            on_admission: on_admission(&log, "redeem"),
         })),
     };
     start_links(&links, &listener, others, &authority, &foundation, &started)?;
@@ -209,7 +210,7 @@ fn no_identity(error: link::IdentityError) -> Failure {
 }
 
 /// The authority and the manager's own identity: made with the cluster, then read.
-fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity, bool), Failure> {
+fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     };
@@ -261,7 +262,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
         Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
     })?;
-    Ok((Arc::new(authority), identity, !is_founded))
+    Ok((Arc::new(authority), identity))
 }
 
 fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
@@ -302,6 +303,17 @@ fn sources(
     }
 }
 
+/// Whether the cluster had disk servers, or is restored from a backup: then it had its administrators.
+fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, Failure> {
+    let found = foundation.names.namespace.read(|read| {
+        let is_alone = namespace::members(read)?.iter().all(|member| member.node == FIRST_NODE);
+        Ok(!is_alone || namespace::restored(read)?.is_some())
+    });
+    found.map_err(|error: namespace::NsError| {
+        Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
+    })
+}
+
 /// The administrators of this cluster, in a file beside its authority.
 fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
     let directory = Arc::clone(data.directory());
@@ -313,6 +325,25 @@ fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
         write_records(&path, records).map_err(|error| directory.in_words(&error.to_string()))
     };
     Ok(Arc::new(Administrators::new(records, Box::new(keep))))
+}
+
+/// Writes the line of somebody with a token (`join`) or an invitation (`redeem`).
+fn on_admission(log: &audit::Log, operation: &'static str) -> link::OnAdmission {
+    let log = log.clone();
+    Arc::new(move |admission: &link::Admission<'_>| {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned().into());
+        log.write(audit::Record {
+            event: audit::Event::Admin,
+            operation: operation.into(),
+            result: if admission.refused.is_some() { audit::Outcome::Denied } else { audit::Outcome::Ok },
+            principal: text(admission.name),
+            mechanism: Some(if operation == "join" { "token" } else { "invitation" }.into()),
+            credential: admission.role.and_then(text),
+            address: Some(admission.address.to_string().into()),
+            reason: admission.refused.and_then(text),
+            ..audit::Record::default()
+        });
+    })
 }
 
 fn start_links(

@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     pub(crate) refused: u32,
     /// When its credential ends. Then it can begin nothing any more.
     pub(crate) expires: Option<Timestamp>,
+    /// The audit log has the line that the credential has ended.
+    is_end_audited: bool,
     /// The current request, until it is answered or handed on.
     pub(crate) began: Option<Began>,
     /// Kinds of requests for which bad input was logged. Their number is bounded.
@@ -129,11 +131,15 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         login: None,
         refused: 0,
         expires: None,
+        is_end_audited: false,
         began: None,
         complained: Vec::new(),
     };
     let stop = connection.run();
     connection.settle();
+    if let (false, Stop::Tls(reason) | Stop::Input(InputEnd::Tls(reason))) = (connection.logged_in, &stop) {
+        connection.audit_denial("tls", reason.to_string());
+    }
     let Connection { session, out, mut input, .. } = connection;
     match &stop {
         _ if out.was_slow() => {
@@ -338,6 +344,7 @@ impl Connection {
             return Ok(());
         }
         if let Some(ended) = self.after_its_credential(&request) {
+            self.audit_end(&ended);
             self.refuse(stream, &ended);
             return self.skip(request.following());
         }
@@ -391,6 +398,22 @@ impl Connection {
             self.refuse(stream, &request_error);
         }
         Ok(())
+    }
+
+    /// Writes a line to the audit log about something that the client is denied here.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn audit_denial(&self, operation: &'static str, reason: String) {
+        self.front.service.denied_at_front(&self.session.open.caller(), operation, reason);
+    }
+
+    /// The same for the first request after the end of its credential.
+    #[inline(never)] // see `dispatch`
+    fn audit_end(&mut self, ended: &RequestError) {
+        if let RequestError::Error { text, .. } = ended
+            && !std::mem::replace(&mut self.is_end_audited, true)
+        {
+            self.audit_denial("request", text.clone());
+        }
     }
 
     /// Answers at once with kXR_ok.

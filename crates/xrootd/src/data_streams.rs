@@ -13,7 +13,6 @@ use wire::{ErrorNumber, StreamId};
 use crate::connection::{Connection, Stop};
 use crate::input::InputEnd;
 use crate::meter::Began;
-use crate::requests::session::tls_required;
 use crate::to_wire::RequestError;
 
 /// Maximum number of data streams of a session, as in the stock server (`maxStreams` less the first).
@@ -108,13 +107,14 @@ impl Connection {
             return Ok(Err(RequestError::new(ErrorNumber::INVALID_REQUEST, text)));
         }
         if self.front.config.tls.as_ref().is_some_and(|tls| tls.required.data) && !self.out.is_encrypted() {
-            return Ok(Err(tls_required("This server takes further connections for data")));
+            return Ok(Err(self.refuse_without_tls("bind", "This server takes further connections for data")));
         }
         let Some(parent) = self.front.session(r.session) else {
             return Ok(Err(RequestError::new(ErrorNumber::NOT_FOUND, "There is no such session to bind to")));
         };
         if parent.peer.ip() != self.session.peer.ip() {
             let text = "A session takes further connections from its own host only";
+            self.audit_denial("bind", format!("{text}, and this one is of {parent}"));
             return Ok(Err(RequestError::new(ErrorNumber::NOT_AUTHORIZED, text)));
         }
         let (path_id, tasks) = match parent.streams.add() {

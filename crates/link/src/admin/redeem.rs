@@ -22,6 +22,7 @@ use crate::admin::stream::dial;
 use crate::admin::{
     AdminError, AdminHandler, AdminIdentity, AdminIdentityError, AdminName, AdminRole, Invitation, PresentedInvitation,
 };
+use crate::admission::{Admission, OnAdmission};
 use crate::authority::{Authority, IssuedAdmin, IssuedBytes};
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, INVITE_PROTOCOL};
@@ -68,6 +69,8 @@ pub struct AdminService {
     pub store: Arc<dyn AdminStore>,
     /// Serves connections.
     pub handler: Arc<dyn AdminHandler>,
+    /// Learns who has redeemed an invitation, and who with the secret of one was refused.
+    pub on_admission: OnAdmission,
 }
 
 impl std::fmt::Debug for AdminService {
@@ -204,10 +207,14 @@ pub(crate) fn serve(
     let verdict = match grant(service, &challenge, &request) {
         Ok((AdminGrant { name, role, .. }, issued)) => {
             tracing::info!(target: "audit", by = name, %role, peer = %address, what = "redeem an invitation", outcome = "done", "change");
+            let shown = role.to_string();
+            (service.on_admission)(&Admission { name: &name, role: Some(&shown), address, refused: None });
             Verdict::Welcome { name, role, issued: issued.to_message() }
         }
         Err(Refusal::OfInvited(reason)) => {
             tracing::warn!(target: "audit", peer = %address, what = format!("redeem invitation {id}"), outcome = format!("refused: {reason}"), "change");
+            let invitation = format!("invitation {id}");
+            (service.on_admission)(&Admission { name: &invitation, role: None, address, refused: Some(&reason) });
             Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
         }
         Err(Refusal::OfStranger(reason)) => {
@@ -266,7 +273,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
         let (invitation, _) = Invitation::make(vec!["m:1".into()], authority.fingerprint(), now()).unwrap();
-        let service = AdminService { authority, store: Arc::new(Closed), handler: Arc::new(Closed) };
+        let service = AdminService {
+            authority,
+            store: Arc::new(Closed),
+            handler: Arc::new(Closed),
+            on_admission: Arc::new(|_| ()),
+        };
         let (challenge, other) = ([1; CHALLENGE_BYTES], [2; CHALLENGE_BYTES]);
         let (key, stolen) = (NewKey::draw().unwrap(), NewKey::draw().unwrap());
         let said = |signature: Vec<u8>, key: &NewKey| {

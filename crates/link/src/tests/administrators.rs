@@ -72,6 +72,7 @@ impl Site {
             authority: Arc::clone(&cluster.authority),
             store: Arc::clone(&store) as _,
             handler: Arc::clone(&store) as _,
+            on_admission: Arc::new(|_| ()),
         };
         let others = OtherServices { join: None, admin: Some(Arc::new(service)) };
         let manager = Node::start_with(cluster.us(1, Roles::MANAGER), others);
@@ -292,6 +293,7 @@ fn served_once(site: &Site, invitation: &Invitation) -> (Result<AdminIdentity, R
         authority: Arc::clone(&site.cluster.authority),
         store: Arc::clone(&site.store) as _,
         handler: Arc::clone(&site.store) as _,
+        on_admission: Arc::new(|_| ()),
     };
     let us = site.cluster.us(1, Roles::MANAGER);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

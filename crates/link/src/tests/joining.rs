@@ -43,8 +43,12 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let (cluster, tokens) = (Cluster::new(1), Arc::new(Tokens::default()));
-        let door =
-            JoinService { authority: Arc::clone(&cluster.authority), tokens: Arc::clone(&tokens) as _, validity: DAY };
+        let door = JoinService {
+            authority: Arc::clone(&cluster.authority),
+            tokens: Arc::clone(&tokens) as _,
+            validity: DAY,
+            on_admission: Arc::new(|_| ()),
+        };
         let manager = Node::start(cluster.us(1, Roles::MANAGER), Some(door));
         Self { cluster, tokens, manager }
     }
@@ -204,6 +208,7 @@ fn at_the_door(site: &Site, token: &JoinToken) -> (Result<Identity, JoinError>, 
         authority: Arc::clone(&site.cluster.authority),
         tokens: Arc::clone(&site.tokens) as _,
         validity: DAY,
+        on_admission: Arc::new(|_| ()),
     };
     let us = site.cluster.us(1, Roles::MANAGER);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

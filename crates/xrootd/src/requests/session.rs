@@ -65,7 +65,7 @@ impl Connection {
             && !self.out.is_encrypted()
             && (required.login || required.session && !self.is_tls_able)
         {
-            return Ok(Err(tls_required("This server takes logins")));
+            return Ok(Err(self.refuse_without_tls("login", "This server takes logins")));
         }
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
@@ -102,6 +102,15 @@ impl Connection {
             Some(tls) if tls.required.session && !self.out.is_encrypted() => self.start_tls(&tls.certificate),
             _ => Ok(()),
         }
+    }
+
+    /// The refusal of a client without TLS, with its line in the audit log.
+    pub(crate) fn refuse_without_tls(&self, operation: &'static str, what: &str) -> RequestError {
+        let error = tls_required(what);
+        if let RequestError::Error { text, .. } = &error {
+            self.audit_denial(operation, text.clone());
+        }
+        error
     }
 
     /// The session begins, or goes on as another client of its principal.
@@ -204,7 +213,7 @@ fn flags_of(required: TlsRequired) -> ServerFlags {
 }
 
 /// The refusal of a client without TLS.
-pub(crate) fn tls_required(what: &str) -> RequestError {
+pub(super) fn tls_required(what: &str) -> RequestError {
     let text = format!("{what} over TLS only: use an address that begins with roots://");
     RequestError::new(ErrorNumber::TLS_REQUIRED, text)
 }
