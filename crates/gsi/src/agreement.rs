@@ -27,9 +27,13 @@ const FFDHE3072: &str = "\
 const EXPONENT_BYTES: usize = 40;
 /// The exponent for a group of the peer, which may need all bits.
 const FOREIGN_EXPONENT_BYTES: usize = 64;
-/// The shortest and the longest modulus that is used. Servers of XRootD 5.5 have one of 512 bits. Whoever breaks that later can read the
-/// client's certificates, and nothing else: the key protects no secret, and nobody can replace the public parts, which are signed.
+/// The shortest and the longest modulus that is used. Servers of XRootD 5.5 have one of 512 bits, so a client here must take that. Whoever
+/// breaks it can read the client's certificates, which are no secret. That the public parts are signed does not keep somebody on the path
+/// of a stock server out: such a server signs a tag of any length, so it signs a public part of anybody's choice. TLS keeps them out.
 const MODULUS_BITS: std::ops::RangeInclusive<u32> = 512..=4096;
+/// So many bits a public number may be shorter than the modulus. A random one is shorter with a probability of two to the power of minus
+/// this. One whose logarithm can be guessed is small.
+const SHORTER_BITS_MAX: u32 = 128;
 /// The longest public part that is read.
 const PUBLIC_BYTES_MAX: usize = 8 << 10;
 
@@ -63,6 +67,9 @@ impl Group {
 
     fn new(modulus: &[u8], generator: &[u8], exponent_bytes: usize) -> Result<Self, AgreementError> {
         let pem = pem::encode(LABEL, &sequence(&[integer(modulus), integer(generator)]));
+        if is_all_ones(modulus) {
+            return Err(AgreementError::Group);
+        }
         let modulus = BoxedUint::from_be_slice_vartime(modulus);
         let bits = modulus.bit_width_vartime();
         if !MODULUS_BITS.contains(&bits) {
@@ -111,12 +118,25 @@ impl Group {
         peer: &Public,
         is_padded: bool,
     ) -> Result<Vec<u8>, AgreementError> {
-        let number = self.power(&self.element(&peer.number)?, &secret.exponent);
+        let bits = self.params.modulus().as_ref().bit_width_vartime();
+        let public = self.element(&peer.number)?;
+        if public.bit_width_vartime() + SHORTER_BITS_MAX < bits {
+            return Err(AgreementError::Public);
+        }
+        let number = self.power(&public, &secret.exponent);
         let bytes = number.to_be_bytes();
-        let len = self.params.modulus().as_ref().bit_width_vartime().div_ceil(8) as usize;
+        let len = bits.div_ceil(8) as usize;
         let bytes = &bytes[bytes.len() - len..];
         let zeros = if is_padded { 0 } else { bytes.iter().take_while(|byte| **byte == 0).count() };
         Ok(bytes[zeros..].to_vec())
+    }
+
+    /// Whether `public` is of this group.
+    pub(crate) fn check_same(&self, public: &Public) -> Result<(), AgreementError> {
+        let (modulus, generator) = public.parameters()?;
+        let own = |number: &BoxedUint| number.to_be_bytes_trimmed_vartime();
+        let is_same = *modulus == *own(self.params.modulus().as_ref()) && *generator == *own(&self.generator);
+        if is_same { Ok(()) } else { Err(AgreementError::OtherGroup) }
     }
 
     /// What every public part of this group begins with.
@@ -132,7 +152,7 @@ pub(crate) struct Public {
 }
 
 impl Public {
-    /// Reads a public part.
+    /// Reads a public part. Nothing may stand before the group or behind the number.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, AgreementError> {
         let malformed = AgreementError::Malformed;
         let text = std::str::from_utf8(text).map_err(|_| malformed)?;
@@ -140,13 +160,24 @@ impl Public {
             return Err(malformed);
         }
         let (group, rest) = text.split_once(BEGIN).ok_or(malformed)?;
-        let (digits, _) = rest.split_once(END).ok_or(malformed)?;
+        let digits = rest.strip_suffix(END).ok_or(malformed)?;
+        if !group.starts_with(&format!("-----BEGIN {LABEL}-----\n"))
+            || !group.ends_with(&format!("-----END {LABEL}-----\n"))
+        {
+            return Err(malformed);
+        }
         let number = unhex(digits).ok_or(malformed)?;
         Ok(Self { group: group.as_bytes().to_vec(), number })
     }
 
     /// Its group.
     pub(crate) fn group(&self) -> Result<Group, AgreementError> {
+        let (modulus, generator) = self.parameters()?;
+        Group::new(&modulus, &generator, FOREIGN_EXPONENT_BYTES)
+    }
+
+    /// The modulus and the generator of its group, without zeros at their beginning.
+    fn parameters(&self) -> Result<(Vec<u8>, Vec<u8>), AgreementError> {
         let malformed = AgreementError::Malformed;
         let blocks = pem::blocks(&self.group);
         let [block] = blocks.as_slice() else { return Err(malformed) };
@@ -160,8 +191,15 @@ impl Public {
         if is_negative(&modulus) || is_negative(&generator) {
             return Err(AgreementError::Group);
         }
-        Group::new(trimmed(modulus.as_ref()), trimmed(generator.as_ref()), FOREIGN_EXPONENT_BYTES)
+        Ok((trimmed(modulus.as_ref()).to_vec(), trimmed(generator.as_ref()).to_vec()))
     }
+}
+
+/// Whether a number is one less than a power of two. Modulo such a number, logarithms to the base two are read off.
+fn is_all_ones(bytes: &[u8]) -> bool {
+    let bytes = trimmed(bytes);
+    let rest = bytes.get(1..).unwrap_or_default();
+    bytes.first().is_none_or(|first| (u16::from(*first) + 1).is_power_of_two()) && rest.iter().all(|byte| *byte == 0xff)
 }
 
 fn trimmed(bytes: &[u8]) -> &[u8] {
@@ -253,16 +291,19 @@ N///////////AgEC\n\
             *bytes.last_mut().unwrap() -= less;
             hex(&bytes)
         };
-        for good in ["2", "03", &below(2)] {
+        let long = "8".repeat(2 * 384 - 32);
+        for good in [&long, &below(2)] {
             assert!(group.shared(&secret, &public(good), true).is_ok(), "{good}");
         }
-        for bad in ["0", "1", "0001", &below(1), &below(0), &format!("1{FFDHE3072}")] {
+        // Two and four are powers of the generator that anybody knows; so may be any short number.
+        for bad in ["0", "1", "0001", "2", "04", &long[1..], &below(1), &below(0), &format!("1{FFDHE3072}")] {
             assert_eq!(group.shared(&secret, &public(bad), true), Err(AgreementError::Public), "{bad}");
         }
         // Two to the power of nothing small: zeros at the beginning stay or go.
         let small = SecretExponent { exponent: BoxedUint::one(), text: String::new() };
-        assert_eq!(group.shared(&small, &public("0102"), false).unwrap(), [1, 2]);
-        assert_eq!(group.shared(&small, &public("0102"), true).unwrap().len(), 384);
+        let short = format!("01{}", "02".repeat(375));
+        assert_eq!(group.shared(&small, &public(&short), false).unwrap(), unhex(&short).unwrap());
+        assert_eq!(group.shared(&small, &public(&short), true).unwrap().len(), 384);
     }
 
     #[test]
@@ -271,6 +312,11 @@ N///////////AgEC\n\
             (vec![0xff; 63], vec![2]),
             (vec![0xff; 513], vec![2]),
             (vec![0xfe; 384], vec![2]),
+            (vec![0xff; 384], vec![2]),
+            ([&[0, 0x7f][..], &[0xff; 383]].concat(), vec![2]),
+            (unhex(FFDHE3072).unwrap(), vec![1]),
+            (unhex(FFDHE3072).unwrap(), Vec::new()),
+            (unhex(FFDHE3072).unwrap(), unhex(&FFDHE3072.replace("37FFFFFFFFFFFFFFFF", "37FFFFFFFFFFFFFFFE")).unwrap()),
             (vec![0xff; 384], vec![1]),
             (vec![0xff; 384], vec![0]),
             (vec![0xff; 384], vec![0xff; 384]),
@@ -279,6 +325,29 @@ N///////////AgEC\n\
         }
         for text in ["", "---BPUB---1---EPUB---", "x---BPUB---g---EPUB---", "---BPUB------EPUB---", "---BPUB---12"] {
             assert!(Public::parse(text.as_bytes()).and_then(|public| public.group().map(|_| ())).is_err(), "{text}");
+        }
+        let good = format!("{PEM}---BPUB---12---EPUB---");
+        assert!(Public::parse(good.as_bytes()).is_ok());
+        for text in [format!("{good}x"), format!("x{good}"), format!("{good}---EPUB---"), good.replace("---B", "x---B")]
+        {
+            assert!(Public::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_public_part_of_another_group_is_told_from_ours() {
+        let ours = Group::ffdhe3072().unwrap();
+        let group = |modulus: &[u8], generator: &[u8]| {
+            let pem = pem::encode(LABEL, &sequence(&[integer(modulus), integer(generator)]));
+            ours.check_same(&Public::parse(format!("{pem}---BPUB---12---EPUB---").as_bytes()).unwrap())
+        };
+        let modulus = unhex(FFDHE3072).unwrap();
+        let mut other = modulus.clone();
+        other[7] ^= 2;
+        assert_eq!(group(&modulus, &[2]), Ok(()));
+        assert_eq!(group(&modulus, &[0, 2]), Ok(()));
+        for (modulus, generator) in [(&modulus[..], 3), (&other, 2), (&modulus[1..], 2)] {
+            assert_eq!(group(modulus, &[generator]), Err(AgreementError::OtherGroup));
         }
     }
 }

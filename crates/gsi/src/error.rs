@@ -29,8 +29,13 @@ pub enum AgreementError {
     #[error("the public part of the key agreement is malformed")]
     Malformed,
     /// A group that nobody should use.
-    #[error("the group of the key agreement is not safe: it must have 512 to 4096 bits")]
+    #[error(
+        "the group of the key agreement is not safe: its modulus must have 512 to 4096 bits, and not be one less than a power of two"
+    )]
     Group,
+    /// Not the group of the server.
+    #[error("the client has used another group for the key agreement than the server's")]
+    OtherGroup,
     /// A number that gives the key away.
     #[error("the public part of the key agreement is not a number that keeps the key secret")]
     Public,
@@ -74,6 +79,12 @@ pub enum HandshakeError {
     /// A tag that might be something else.
     #[error("the peer wants {0} bytes to be signed; a random tag has at most {TAG_BYTES_MAX}")]
     LongTag(usize),
+    /// A tag that a server has made, and that only a client signs.
+    #[error("the peer wants the random tag of a server to be signed by another server")]
+    MarkedTag,
+    /// The client shows the key of this server.
+    #[error("the client shows the server's own key")]
+    OwnKey,
     /// The key agreement fails.
     #[error(transparent)]
     Agreement(#[from] AgreementError),

@@ -20,6 +20,14 @@
 //!
 //! **What is signed.** XRootD signs bytes as they are, without a digest (`EncryptPrivate`). Whoever could choose a tag freely could
 //! have a message of its choice signed. So tags longer than [`TAG_BYTES_MAX`] are refused: no digest with its header fits.
+//! A server signs a tag for anybody, before it knows who that is. None of this must help to log in as that server somewhere else:
+//!
+//! - a signed text counts only if all of its blocks but the last are full, so that it cannot be put together from signed tags,
+//! - a client's public part must have the server's group and a number about as long as the modulus, and nothing else,
+//! - tags of servers here begin with a byte that servers here do not sign,
+//! - the server's own key is not one of a client.
+//!
+//! Stock servers sign tags of any length. So whoever decides about a client's certificate must refuse those of hosts.
 //!
 //! Delegation (`pxyreq`, `sigpxy`) is not spoken: the server never asks for it, and the client never offers it.
 

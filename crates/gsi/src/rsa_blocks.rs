@@ -21,7 +21,7 @@ pub(crate) fn block_len(key: &PublicKey) -> usize {
 /// Signs `bytes`.
 pub(crate) fn sign(key: &PrivateKey, bytes: &[u8], random: &mut dyn Random) -> Result<Vec<u8>, rsa::Error> {
     let mut signed = Vec::new();
-    for block in bytes.chunks(key.size() - OVERHEAD) {
+    for block in bytes.chunks(block_len(key.as_public_key())) {
         // Random numbers hide from a clock what the computation does. The signature does not depend on them.
         let signature = key.sign_with_rng(&mut Generator(random), Pkcs1v15Sign::new_unprefixed(), block)?;
         signed.extend_from_slice(&signature);
@@ -30,23 +30,31 @@ pub(crate) fn sign(key: &PrivateKey, bytes: &[u8], random: &mut dyn Random) -> R
 }
 
 /// The bytes that were signed; `None`: the signature is not one of this key.
+///
+/// Every block but the last one must be full, as [`sign`] and stock peers fill them. Otherwise somebody could put together a text
+/// from short ones that were signed as random tags.
 pub(crate) fn recover(key: &PublicKey, signed: &[u8]) -> Option<Vec<u8>> {
     if signed.is_empty() || signed.len() > SIGNED_BYTES_MAX || !signed.len().is_multiple_of(key.size()) {
         return None;
     }
     let mut bytes = Vec::new();
-    for block in signed.chunks(key.size()) {
-        let number = BoxedUint::from_be_slice(block, key.n().bits_precision()).ok()?;
-        if number >= **key.n() {
+    let blocks = signed.len() / key.size();
+    for (number, block) in (1..).zip(signed.chunks(key.size())) {
+        let signature = BoxedUint::from_be_slice(block, key.n().bits_precision()).ok()?;
+        if signature >= **key.n() {
             return None;
         }
-        let padded = rsa_encrypt(key, &number).ok()?.to_be_bytes();
+        let padded = rsa_encrypt(key, &signature).ok()?.to_be_bytes();
         // The number may have been computed with more bytes than the key has.
         let (zeros, padded) = padded.split_at_checked(padded.len().checked_sub(key.size())?)?;
         if zeros.iter().any(|byte| *byte != 0) {
             return None;
         }
-        bytes.extend_from_slice(content(padded)?);
+        let content = content(padded)?;
+        if content.is_empty() || (number < blocks && content.len() != block_len(key)) {
+            return None;
+        }
+        bytes.extend_from_slice(content);
     }
     Some(bytes)
 }

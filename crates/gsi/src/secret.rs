@@ -13,6 +13,8 @@ pub struct ServerSecret {
     pub(crate) group: Group,
     /// The certificate in PEM form. Stock clients take exactly one.
     pub(crate) certificate: String,
+    /// The public key as certificates have it.
+    pub(crate) public: Vec<u8>,
     key: PrivateKey,
     authority: String,
     /// The signature of the first blocks of each public part: they are always the same, and signatures without randomness too.
@@ -35,6 +37,7 @@ impl ServerSecret {
         if !belongs(&key, &certificate)? {
             return Err(SecretError::Mismatch);
         }
+        let (public, _) = public_key(&certificate).ok_or(SecretError::Certificate)?;
         let authority = issuer_hash(&certificate).ok_or(SecretError::Certificate)?;
         let unusable = |error: &dyn std::fmt::Display| SecretError::Sign(error.to_string());
         let group = Group::ffdhe3072().map_err(|error| unusable(&error))?;
@@ -43,7 +46,7 @@ impl ServerSecret {
         let len = text.len() / block * block;
         let signed = rsa_blocks::sign(&key, &text.as_bytes()[..len], random).map_err(|error| unusable(&error))?;
         let certificate = pem::encode("CERTIFICATE", &certificate);
-        Ok(Self { group, certificate, key, authority, beginning: Beginning { len, signed } })
+        Ok(Self { group, certificate, public, key, authority, beginning: Beginning { len, signed } })
     }
 
     /// What the answer to a login says about this mechanism, behind `&P=gsi,`: the version, the cryptographic module, and the hash

@@ -13,6 +13,9 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 /// The end of the names of modules that do not fill up the shared secret with zeros.
 const NO_PADDING: &[u8] = b"nopad";
 
+/// What the tags of servers here begin with. Stock peers have letters, digits, `.` and `/` in theirs (`XrdSutRndm::GetRndmTag`).
+const SERVER_MARK: u8 = b'~';
+
 /// What follows from a frame of the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerStep {
@@ -113,6 +116,15 @@ pub(crate) fn tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
     Ok(STANDARD_NO_PAD.encode(bytes).into_bytes())
 }
 
+/// A new random tag of a server. No server here signs it: otherwise a stranger could have it signed by another server, and log in with
+/// the certificate of that one.
+fn server_tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
+    let mut tag = tag(random)?;
+    tag.insert(0, SERVER_MARK);
+    tag.truncate(TAG_BYTES_MAX);
+    Ok(tag)
+}
+
 /// A tag that may be signed.
 pub(crate) fn signable(tag: &[u8]) -> Result<&[u8], HandshakeError> {
     if tag.is_empty() || tag.len() > TAG_BYTES_MAX { Err(HandshakeError::LongTag(tag.len())) } else { Ok(tag) }
@@ -143,10 +155,14 @@ fn answer(
     let modules = required(frame, BucketType::MODULE)?;
     let is_padded = is_padded(modules)?;
     let inner = Frame::decode(required(frame, BucketType::MAIN)?)?;
-    let signed_tag = server.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+    let client_tag = signable(required(&inner, BucketType::TAG)?)?;
+    if client_tag[0] == SERVER_MARK {
+        return Err(HandshakeError::MarkedTag);
+    }
+    let signed_tag = server.sign(client_tag, random)?;
     let secret = server.group.secret(random)?;
     let agreement = server.sign_public(&secret, random)?;
-    let tag = tag(random)?;
+    let tag = server_tag(random)?;
     let inner = Frame::new(
         Step::SERVER_SHOWS,
         vec![(BucketType::SIGNED_TAG, signed_tag.as_slice()), (BucketType::TAG, tag.as_slice())],
@@ -176,10 +192,16 @@ fn presented(server: &ServerSecret, asked: &Asked, frame: &Frame<'_>) -> Result<
     }
     let claimed = pem::blocks(required(frame, BucketType::PUBLIC_KEY)?);
     let [claimed] = claimed.as_slice() else { return Err(HandshakeError::Malformed(BucketType::PUBLIC_KEY)) };
+    // What a server signs for anybody must not count as a client's.
+    if claimed.der == server.public {
+        return Err(HandshakeError::OwnKey);
+    }
     let key = crate::client::public_key_of(&claimed.der)?;
     let agreement = recover(&key, required(frame, BucketType::AGREEMENT)?)
         .ok_or(HandshakeError::Signature(BucketType::AGREEMENT))?;
-    let shared = server.group.shared(&asked.secret, &Public::parse(&agreement)?, asked.is_padded)?;
+    let public = Public::parse(&agreement)?;
+    server.group.check_same(&public)?;
+    let shared = server.group.shared(&asked.secret, &public, asked.is_padded)?;
     let inner = cipher.decrypt(&shared, required(frame, BucketType::MAIN)?).ok_or(HandshakeError::Decrypt)?;
     // Without authentication of the ciphertext, another key can look as if it fitted.
     let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;

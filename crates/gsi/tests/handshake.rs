@@ -14,6 +14,7 @@ const OTHER: &[u8] = include_bytes!("data/other.pem");
 const OTHER_KEY: &[u8] = include_bytes!("data/other.key");
 const ELLIPTIC: &[u8] = include_bytes!("data/elliptic.pem");
 const ELLIPTIC_KEY: &[u8] = include_bytes!("data/elliptic.key");
+const GROUP: &str = include_str!("data/ffdhe3072.pem");
 const MULTI: &[u8] = include_bytes!("data/multi.pem");
 
 /// Numbers that look random, and are the same in each run.
@@ -198,21 +199,74 @@ fn every_part_of_the_frames_is_needed_and_checked() {
     }
 }
 
+/// What `key` signs as stock peers do, in texts as long as the blocks of a key or in those given.
+fn signed(key: &[u8], texts: &[&[u8]]) -> Vec<u8> {
+    use rsa::pkcs8::DecodePrivateKey as _;
+    let key = rsa::PrivateKey::from_pkcs8_der(&der(key)).unwrap();
+    let blocks = texts.iter().map(|text| key.sign(rsa::Pkcs1v15Sign::new_unprefixed(), text).unwrap());
+    blocks.collect::<Vec<_>>().concat()
+}
+
+/// The answer to a public part that the client has signed itself.
+fn with_public_part(server: &ServerSecret, texts: &[&[u8]]) -> Result<ServerStep, HandshakeError> {
+    let Half { server: mut at_server, second, .. } = half(server, &user(), 7);
+    let forged = with(&second, BucketType::AGREEMENT, Some(&signed(USER_KEY, texts)));
+    at_server.step(server, &forged, &mut Nothing)
+}
+
 #[test]
 fn a_public_part_that_gives_the_key_away_is_refused() {
-    use rsa::pkcs8::DecodePrivateKey as _;
-    let (server, key) = (server(), rsa::PrivateKey::from_pkcs8_der(&der(USER_KEY)).unwrap());
+    let (server, block) = (server(), 256 - 11);
+    let small_group = "-----BEGIN DH PARAMETERS-----\nMAYCAX8CAQI=\n-----END DH PARAMETERS-----\n";
     for (text, why) in [
-        ("---BPUB---01---EPUB---", AgreementError::Public),
-        ("---BPUB---00---EPUB---", AgreementError::Public),
-        ("---BPUB---", AgreementError::Malformed),
+        (format!("{GROUP}---BPUB---01---EPUB---"), AgreementError::Public),
+        (format!("{GROUP}---BPUB---00---EPUB---"), AgreementError::Public),
+        (format!("{GROUP}---BPUB---04---EPUB---"), AgreementError::Public),
+        (format!("{GROUP}---BPUB---"), AgreementError::Malformed),
+        (format!("{GROUP}---BPUB---{}---EPUB---x", "7".repeat(768)), AgreementError::Malformed),
+        (format!("---BPUB---{}---EPUB---", "7".repeat(768)), AgreementError::Malformed),
+        (format!("{small_group}---BPUB---{}---EPUB---", "7".repeat(768)), AgreementError::OtherGroup),
     ] {
-        let Half { server: mut at_server, second, .. } = half(&server, &user(), 7);
-        // The client has signed it itself.
-        let signed = key.sign(rsa::Pkcs1v15Sign::new_unprefixed(), text.as_bytes()).unwrap();
-        let forged = with(&second, BucketType::AGREEMENT, Some(&signed));
-        assert_eq!(at_server.step(&server, &forged, &mut Nothing), Err(HandshakeError::Agreement(why)), "{text}");
+        let texts: Vec<_> = text.as_bytes().chunks(block).collect();
+        assert_eq!(with_public_part(&server, &texts), Err(HandshakeError::Agreement(why)), "{text}");
     }
+    // With a number that is none of these, only the key does not fit.
+    let text = format!("{GROUP}---BPUB---{}---EPUB---", "7".repeat(768));
+    let texts: Vec<_> = text.as_bytes().chunks(block).collect();
+    let why = with_public_part(&server, &texts).unwrap_err();
+    assert!(matches!(why, HandshakeError::Decrypt | HandshakeError::Missing(_)), "{why}");
+}
+
+/// A server signs tags for anybody. Once, whoever had the right ones signed could log in with that server's certificate.
+#[test]
+fn what_a_server_signs_for_anybody_does_not_let_anybody_in_as_that_server() {
+    let server = server();
+    let ask = |tag: &[u8]| {
+        let client = ClientHandshake::begin(&user(), b"v:10600,c:ssl", &mut Numbers(7)).unwrap().1;
+        let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag)]).encode();
+        ServerHandshake::new().step(&server, &with(&client, BucketType::MAIN, Some(&inner)), &mut Numbers(7))
+    };
+    // Anybody gets these signed: they are short.
+    let pieces: [&[u8]; 2] = [b"---BPUB---4---EP", b"UB---"];
+    assert!(pieces.iter().all(|piece| ask(piece).is_ok()));
+    // Put together, they are no text that somebody has signed,
+    assert_eq!(with_public_part(&server, &pieces), Err(HandshakeError::Signature(BucketType::AGREEMENT)));
+    let empty: [&[u8]; 2] = [b"---BPUB---4---EPUB---", b""];
+    assert_eq!(with_public_part(&server, &empty), Err(HandshakeError::Signature(BucketType::AGREEMENT)));
+    // nor is such a text, from a stock server that signs longer ones, a public part.
+    let whole: [&[u8]; 1] = [b"---BPUB---4---EPUB---"];
+    assert_eq!(with_public_part(&server, &whole), Err(HandshakeError::Agreement(AgreementError::Malformed)));
+    // The tag of a server is not signed by another one, or by itself.
+    let Half { server: mut at_server, reply, second, .. } = half(&server, &user(), 7);
+    let inner = Frame::decode(&reply).unwrap().get(BucketType::MAIN).unwrap().to_vec();
+    let tag = Frame::decode(&inner).unwrap().get(BucketType::TAG).unwrap().to_vec();
+    assert_eq!(tag.len(), 16);
+    assert_eq!(ask(&tag), Err(HandshakeError::MarkedTag));
+    // Nobody logs in at a server as that server.
+    let key = x509_parser::pem::parse_x509_pem(SERVER).unwrap().1;
+    let key = encoded("PUBLIC KEY", key.parse_x509().unwrap().public_key().raw);
+    let forged = with(&second, BucketType::PUBLIC_KEY, Some(key.as_bytes()));
+    assert_eq!(at_server.step(&server, &forged, &mut Nothing), Err(HandshakeError::OwnKey));
 }
 
 #[test]
