@@ -95,15 +95,15 @@ def test_a_new_cluster_invites_its_first_administrator(base, machine):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600 and str(file) in cluster.manager.log_text()
         assert file.read_text().strip() not in cluster.logs()
         first = machine()
-        assert "you are admin there, admin" in first.join(file.read_text(), "lab")
+        assert "you are first-admin there, admin" in first.join(file.read_text(), "lab")
         assert "online" in first.done("status")
         first.done("admin", "invite", "alice", "--role", "viewer")
         # Later starts invite nobody.
         file.unlink()
-        cluster.weir("admin", "revoke", "admin", "--data", cluster.data)
+        cluster.weir("admin", "revoke", "first-admin", "--data", cluster.data)
         cluster.manager.stop()
         cluster.manager.start()
-        assert not file.exists() and administrators(cluster)["admin"] == "revoked"
+        assert not file.exists() and administrators(cluster)["first-admin"] == "revoked"
     remove(home)
 
 

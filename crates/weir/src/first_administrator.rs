@@ -14,7 +14,7 @@ use crate::serve_manager::ADMINISTRATORS_FILE;
 /// Where the invitation is, in the manager's data directory.
 const FIRST_INVITATION_FILE: &str = "cluster/first-invitation";
 /// The name of the first administrator.
-const NAME: &str = "admin";
+const NAME: &str = "first-admin";
 /// How long the invitation is valid. Whoever can read the file can also read the key of the cluster beside it.
 const VALID: Duration = Duration::from_secs(30 * 86_400);
 
