@@ -306,6 +306,47 @@ def test_a_client_without_tls_is_a_line(base, authority, tmp_path):
         remove(server.home)
 
 
+def test_a_session_after_the_end_of_its_credential_is_one_line(site):
+    token = site.issuer.token("rita", ALL, seconds=3)
+    script = f"(echo stat /; sleep 5; echo stat /; echo stat /) | xrdfs {site.url}"
+    site.does("rita", "sh", "-c", script, token=token)
+    [denied] = site.lines("--operation", "request", "--principal", "rita")
+    assert denied["result"] == "denied" and "Your credential ended" in denied["reason"], denied
+
+
+def test_an_open_write_that_outlives_a_restart_has_no_address(own_node, tmp_path):
+    import subprocess
+    import sys
+
+    config = tmp_path / "weir.toml"
+    config.write_text('audit.to = "files"\n')
+    server = own_node("--config", str(config), "--grace-seconds", "2")
+    script = f"""
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+import sys, time
+file = client.File()
+assert file.open("{server.url}/left", OpenFlags.NEW)[0].ok
+assert file.write(b"some")[0].ok and file.sync()[0].ok
+print("there", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline() == b"there\n"
+        server.kill()
+        writer.kill()
+    server.start()
+
+    def ended():
+        done = weir("audit", "--json", "--path", "/left", "--data", str(server.data))
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return [line for line in lines if line["operation"] in ("interrupt", "complete", "discard")]
+
+    [line] = until(ended, 30)
+    assert "address" not in line and "protocol" not in line, line
+    assert line["detail"] == "its client did not close it", line
+
+
 def test_two_nodes_do_not_write_to_one_directory(base, tmp_path):
     config = tmp_path / "weir.toml"
     config.write_text(f'audit.to = "files"\naudit.directory = "{tmp_path}/audit"\n')

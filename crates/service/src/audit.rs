@@ -12,7 +12,7 @@ use namespace::{AclEdit, SetAcl};
 use types::{ErrorCode, NsPath};
 
 use crate::answer::Answer;
-use crate::caller::Caller;
+use crate::caller::{Caller, Principal};
 use crate::changes::Change;
 use crate::error::Error;
 use crate::handles::Handle;
@@ -339,12 +339,16 @@ impl Service {
     /// `operation`: what the client wanted. `reason` may have no secret.
     pub fn denied_at_front(&self, caller: &Caller, operation: &'static str, reason: String) {
         if self.audit().is_on() {
+            let login = of_login(caller);
+            let is_known = caller.principal != Principal::nobody().id;
             let record = Record {
+                principal: login.principal.filter(|_| is_known),
+                number: login.number.filter(|_| is_known),
                 operation: operation.into(),
                 result: Outcome::Denied,
                 code: Some(ErrorCode::Denied),
                 reason: Some(reason.into()),
-                ..of_login(caller)
+                ..login
             };
             self.audit().write(record);
         }
