@@ -39,6 +39,7 @@ mod mechanism;
 mod report;
 mod secrets;
 mod settings;
+mod turns;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
 pub use clock::{Clock, SystemClock};

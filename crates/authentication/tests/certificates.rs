@@ -14,6 +14,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::world::{World, logins, mapping};
 
+const PEER: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
 const RULES: &str = "
     [[identity]]
     certificate = '/DC=org/DC=example/CN=ana'
@@ -72,7 +74,7 @@ fn login(
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) = ClientHandshake::begin(client, parameters.as_bytes(), &mut Numbers).unwrap();
-    let mut login = authenticator.gsi().unwrap();
+    let mut login = authenticator.gsi(PEER).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
     let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
     between();
@@ -93,7 +95,7 @@ fn a_certificate_becomes_a_principal() {
     let bob = login(&authenticator, &secret("other"), || ()).unwrap();
     assert_eq!(bob.name.as_str(), "robert");
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
-    let report = authenticator.explain_certificates(&data("user.pem"));
+    let report = authenticator.explain_certificates(&data("user.pem"), None);
     assert_eq!(report.result.unwrap().name.as_str(), "ana");
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
 }
@@ -113,9 +115,9 @@ fn who_is_not_trusted_or_has_no_name_is_refused() {
     assert!(matches!(why, AuthenticationError::Certificate(_)), "{why}");
     assert_eq!(why.kind(), ErrorKind::NotAuthenticated);
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (0, 2));
-    let report = authenticator.explain_certificates(&data("user.pem"));
+    let report = authenticator.explain_certificates(&data("user.pem"), None);
     assert!(report.to_string().contains("FAIL  chain"), "{report}");
-    assert!(authenticator.explain_certificates(b"").result.is_err());
+    assert!(authenticator.explain_certificates(b"", None).result.is_err());
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn a_handshake_has_a_minute() {
 fn after_an_error_a_login_is_over() {
     let world = World::new();
     let authenticator = world.with(settings(&world));
-    let mut login = authenticator.gsi().unwrap();
+    let mut login = authenticator.gsi(PEER).unwrap();
     let why = login.step(b"gsi\0").unwrap_err();
     assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
     let client = secret("user");
@@ -152,7 +154,7 @@ fn a_login_survives_a_reload_and_new_ones_use_the_new_certificate() {
     let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..new };
     authenticator.reload(without).unwrap();
     assert!(authenticator.gsi_parameters().is_none());
-    assert_eq!(authenticator.gsi().unwrap_err(), AuthenticationError::NotOffered(Mechanism::Gsi));
+    assert_eq!(authenticator.gsi(PEER).unwrap_err(), AuthenticationError::NotOffered(Mechanism::Gsi));
 }
 
 #[test]
