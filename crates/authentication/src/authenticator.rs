@@ -24,6 +24,7 @@ use crate::mapping_service::{MappingCounters, MappingService};
 use crate::report::{self, Report, Trace};
 use crate::secrets::SeenSecrets;
 use crate::settings::Checked;
+use crate::turns::{Turn, Turns};
 use crate::{AuthenticationError, Clock, Mechanism, Mechanisms, Settings, SettingsError};
 
 /// Most groups that a client of `unix` can name.
@@ -69,6 +70,7 @@ struct Shared {
     counters: Counters,
     seen_secrets: SeenSecrets,
     mapping_counters: Arc<MappingCounters>,
+    turns: Turns,
 }
 
 /// Turns what clients present into principals. Clones are the same authenticator.
@@ -136,7 +138,15 @@ impl Authenticator {
         let current = RwLock::new(Arc::new(current));
         let seen_secrets = SeenSecrets::new(seen_secrets, &*clock);
         let counters = Counters::default();
-        Ok(Self(Arc::new(Shared { clock, current, keys, counters, seen_secrets, mapping_counters })))
+        Ok(Self(Arc::new(Shared {
+            clock,
+            current,
+            keys,
+            counters,
+            seen_secrets,
+            mapping_counters,
+            turns: Turns::new(),
+        })))
     }
 
     /// Takes over changed settings, all or none of them. The keys of issuers that stay are kept. `key_cache` and the times
@@ -313,13 +323,19 @@ impl Authenticator {
         let gsi = trace.step("mechanism", gsi, |_| "certificates are accepted (gsi)".into());
         let result = gsi.and_then(|gsi| {
             let files = gsi.get();
-            self.verify_certificates(&gsi::certificates_in(text), &files.trust, peer, trace)
+            let certificates = grid::certificates_from_pem(text)?;
+            self.verify_certificates(&certificates, &files.trust, peer, trace)
         });
         Report { steps, result }
     }
 
     pub(crate) fn wall(&self) -> Timestamp {
         self.0.clock.wall()
+    }
+
+    /// Waits until the caller may compute with the keys of `gsi`.
+    pub(crate) fn turn(&self) -> Result<Turn<'_>, AuthenticationError> {
+        self.0.turns.take().ok_or(AuthenticationError::Busy)
     }
 
     pub(crate) fn steady(&self) -> Duration {
@@ -334,7 +350,12 @@ impl Authenticator {
         mut trace: Trace<'_>,
     ) -> Result<Authenticated, AuthenticationError> {
         let current = self.current();
-        let user = trace.step("chain", grid::verify_user(certificates, trust, self.wall()), report::grid_user)?;
+        // The turn ends before a mapping service is asked.
+        let verified = {
+            let _turn = self.turn()?;
+            grid::verify_user(certificates, trust, self.wall())
+        };
+        let user = trace.step("chain", verified, report::grid_user)?;
         for problem in &user.refused_attributes {
             tracing::warn!(subject = %user.subject, "a VOMS attribute does not count: {problem}");
         }

@@ -56,6 +56,12 @@ pub enum AuthenticationError {
     /// The handshake of `gsi` took too long.
     #[error("the client has taken {0} s for the handshake of gsi; {max} s is the limit", max = crate::HANDSHAKE_TIME_MAX.as_secs())]
     Late(u64),
+    /// Too many clients are at their handshakes.
+    #[error("too many clients log in by gsi at this time; try again")]
+    Busy,
+    /// A text has no certificates.
+    #[error("cannot read the certificates: {0}")]
+    Pem(#[from] grid::PemError),
     /// The certificates are not accepted.
     #[error(transparent)]
     Certificate(#[from] grid::GridError),
@@ -96,7 +102,7 @@ impl AuthenticationError {
         match self {
             Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
             Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
-            Self::MappingService(_) => ErrorKind::Unavailable,
+            Self::MappingService(_) | Self::Busy => ErrorKind::Unavailable,
             Self::Secret(Busy | Forgotten(_) | NotNoted | TooManyFailures) => ErrorKind::Unavailable,
             Self::Refused(_) | Self::RefusedByService { .. } => ErrorKind::NotAllowed,
             Self::NotOffered(_)
@@ -108,6 +114,7 @@ impl AuthenticationError {
             | Self::Handshake(_)
             | Self::Late(_)
             | Self::Certificate(_)
+            | Self::Pem(_)
             | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,
         }
     }

@@ -65,8 +65,9 @@ pub(crate) struct Gsi {
     pub(crate) trust: Arc<grid::Trust>,
 }
 
-/// What distinguishes the versions of a file: inode, length, and when it was changed (seconds, nanoseconds).
-type Version = (u64, u64, i64, i64);
+/// What distinguishes the versions of a file: inode, length, and when its content and anything of it were changed, in seconds and
+/// nanoseconds. The latter also tells when somebody has corrected its permissions.
+type Version = (u64, u64, [i64; 4]);
 
 /// When the files were looked at.
 struct Looked {
@@ -129,7 +130,7 @@ impl GsiFiles {
 fn versions(settings: &GsiSettings) -> [Option<Version>; 2] {
     [&settings.certificate, &settings.key].map(|path| {
         let about = std::fs::metadata(path).ok()?;
-        Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+        Some((about.ino(), about.len(), [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()]))
     })
 }
 

@@ -73,7 +73,11 @@ impl GsiLogin {
         if taken > HANDSHAKE_TIME_MAX {
             return Err(AuthenticationError::Late(taken.as_secs()));
         }
-        match self.handshake.step(&self.files.secret, frame, &mut SystemNumbers::new())? {
+        let step = {
+            let _turn = self.authenticator.turn()?;
+            self.handshake.step(&self.files.secret, frame, &mut SystemNumbers::new())?
+        };
+        match step {
             ServerStep::Reply(reply) => Ok(LoginStep::More(reply)),
             ServerStep::Presented(presented) => {
                 let authenticated =

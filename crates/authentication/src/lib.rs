@@ -40,6 +40,7 @@ mod report;
 mod secrets;
 mod seen_file;
 mod settings;
+mod turns;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
 pub use clock::{Clock, SystemClock};

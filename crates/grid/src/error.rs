@@ -202,6 +202,11 @@ pub enum Problem {
     /// A policy where the language has none.
     #[error("it is a proxy whose policy language has no policy, and it has one (RFC 3820, section 3.8.2)")]
     ProxyPolicyText,
+    /// The certificate of a host.
+    #[error(
+        "it is the certificate of a host ({0}): servers sign for anybody, so `gsi` needs the certificate of a user"
+    )]
+    HostCertificate(String),
     /// For another host.
     #[error("it is not for the host {host}, but for {names}")]
     Host {

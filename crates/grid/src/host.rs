@@ -37,7 +37,7 @@ pub fn verify_host(chain: &[Vec<u8>], trust: &Trust, host: &str, now: Timestamp)
     }
     let mut used = vec![false; chain.len()];
     used[0] = true;
-    let not_after = path::check(&chain, 0, &mut used, &mut SignatureBudget::new(), trust, now)?;
+    let not_after = path::check(&chain, 0, &mut used, &mut SignatureBudget::new(), trust, now)?.ends;
     let usage = &certificate.extensions.extended_key_usage;
     if usage.as_ref().is_some_and(|usage| !usage.any && !usage.server_auth) {
         return refused(Problem::Purpose("servers"));
@@ -51,18 +51,27 @@ pub fn verify_host(chain: &[Vec<u8>], trust: &Trust, host: &str, now: Timestamp)
     Ok(GridHost { not_after, public_key: certificate.key().raw.to_vec() })
 }
 
+/// The first host that subjectAltName names.
+pub(crate) fn alternative_host(certificate: &Certificate<'_>) -> Option<String> {
+    let mut hosts = certificate.extensions.alternative_names.iter().filter_map(host_of);
+    hosts.next().map(|host| host.to_string())
+}
+
+fn host_of<'a>(name: &GeneralName<'a>) -> Option<HostName<'a>> {
+    match name {
+        GeneralName::DNSName(name) => Some(HostName::Name(name)),
+        GeneralName::IPAddress(address) => Some(HostName::Address(address)),
+        _ => None,
+    }
+}
+
 enum HostName<'a> {
     Name(&'a str),
     Address(&'a [u8]),
 }
 
 fn names<'a>(certificate: &'a Certificate<'a>) -> Vec<HostName<'a>> {
-    let alternative = certificate.extensions.alternative_names.iter().filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some(HostName::Name(name)),
-        GeneralName::IPAddress(address) => Some(HostName::Address(address)),
-        _ => None,
-    });
-    let names: Vec<_> = alternative.collect();
+    let names: Vec<_> = certificate.extensions.alternative_names.iter().filter_map(host_of).collect();
     if !names.is_empty() {
         return names;
     }

@@ -69,7 +69,6 @@ pub(crate) fn signer_in_chain(
 /// Checks the certificate `chain[position]` of a user or a host: its times, its key, and the path from it to a trusted
 /// authority. Further authorities of the path may be in the chain, in any order.
 ///
-/// Returns the time at which the first certificate of the path ends.
 pub(crate) fn check<'a>(
     chain: &'a [Certificate<'a>],
     position: usize,
@@ -77,7 +76,7 @@ pub(crate) fn check<'a>(
     budget: &mut SignatureBudget,
     trust: &'a Trust,
     now: Timestamp,
-) -> Result<Timestamp, GridError> {
+) -> Result<Verified<'a>, GridError> {
     let path = find(chain, position, used, budget, trust)?;
     let end_entity = &chain[position];
     if end_entity.is_authority() {
@@ -107,7 +106,15 @@ pub(crate) fn check<'a>(
         below += u32::from(!issuer.certificate.is_self_issued());
         certificate = &issuer.certificate;
     }
-    Ok(ends)
+    Ok(Verified { ends, issuers: path.into_iter().map(|issuer| issuer.certificate).collect() })
+}
+
+/// A path that was checked.
+pub(crate) struct Verified<'a> {
+    /// When the first certificate of the path ends.
+    pub ends: Timestamp,
+    /// The authorities, up to the trusted one that has signed itself.
+    pub issuers: Vec<Certificate<'a>>,
 }
 
 /// An authority of a path.

@@ -9,6 +9,8 @@
 //! cond_subjects  globus  '"/DC=ch/DC=cern/*" "/DC=org/*"'
 //! ```
 
+use identity::DistinguishedName;
+
 /// Most patterns in one file.
 const PATTERNS_MAX: usize = 4096;
 
@@ -52,7 +54,7 @@ impl SigningPolicy {
             let value = value.trim();
             match (keyword, of) {
                 ("access_id_CA", "X509") => {
-                    let authority = compared(unquoted(value).ok_or_else(wrong)?);
+                    let authority = compared(&plain(unquoted(value).ok_or_else(wrong)?));
                     policies.push(Self { authority, patterns: Vec::new() });
                     may_sign = false;
                 }
@@ -67,7 +69,7 @@ impl SigningPolicy {
                         if patterns > PATTERNS_MAX {
                             return Err(SigningPolicyError::TooMany);
                         }
-                        last.patterns.push(compared(pattern));
+                        last.patterns.push(compared(&plain(pattern)));
                     }
                 }
                 _ => return Err(wrong()),
@@ -108,6 +110,13 @@ fn patterns_of(text: &str) -> Option<Vec<&str>> {
         rest = after.trim_start();
     }
     Some(patterns)
+}
+
+/// A name or a pattern without the escapes with which OpenSSL prints what is not ASCII. A star that was escaped stays escaped: it would
+/// stand for any characters.
+fn plain(text: &str) -> String {
+    let stars = |text: &str| text.matches('*').count();
+    DistinguishedName::unescaped(text).filter(|plain| stars(plain) == stars(text)).unwrap_or_else(|| text.to_owned())
 }
 
 /// A subject or a pattern as it is compared. Globus ignores case, and takes several names of the same attribute as one.
@@ -162,6 +171,18 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), is, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn names_are_read_without_escapes() {
+        let text = r#"access_id_CA X509 '/C=HU/O=K\xC3\xB6zpont/CN=Root'
+            pos_rights globus CA:sign
+            cond_subjects globus '"/C=HU/O=K\xC3\xB6zpont/*" "/O=\x2a"'
+        "#;
+        let policies = SigningPolicy::parse(text).unwrap();
+        assert_eq!(policies[0].authority, compared("/C=HU/O=Központ/CN=Root"));
+        assert!(policies[0].allows(&compared("/C=HU/O=Központ/CN=ana")));
+        assert!(!policies[0].allows(&compared("/O=x")));
     }
 
     #[test]

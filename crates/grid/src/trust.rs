@@ -50,7 +50,7 @@ pub struct Trust {
 #[derive(Debug)]
 struct Authority {
     der: Vec<u8>,
-    /// It has a policy that cannot be read.
+    /// It has a policy that cannot be read, or that is not about it.
     unusable_policy: bool,
 }
 
@@ -66,10 +66,9 @@ impl Trust {
             problems,
             ..Self::default()
         };
-        let unreadable_policies = trust.add_policies(&material.signing_policies);
+        let of_stems = trust.add_policies(&material.signing_policies);
         for file in &material.authorities {
-            let unusable_policy = file.stems.iter().any(|stem| unreadable_policies.contains(stem));
-            trust.add_authority(file, unusable_policy);
+            trust.add_authority(file, &of_stems);
         }
         for file in &material.revocation_lists {
             trust.add_list(&file.bytes, &file.stems);
@@ -89,37 +88,53 @@ impl Trust {
         self.authorities.len()
     }
 
-    fn add_policies(&mut self, files: &[TrustFile]) -> Vec<String> {
-        let mut unreadable = Vec::new();
+    /// Returns the authorities that each file is about, by the file's stems. One that cannot be read is about none.
+    fn add_policies(&mut self, files: &[TrustFile]) -> HashMap<String, Vec<String>> {
+        let mut of_stems: HashMap<String, Vec<String>> = HashMap::new();
         for file in files {
+            let mut authorities = Vec::new();
             match SigningPolicy::parse(&String::from_utf8_lossy(&file.bytes)) {
                 Ok(policies) => {
                     for policy in policies {
+                        authorities.push(policy.authority.clone());
                         self.policies.entry(policy.authority.clone()).or_default().push(policy);
                     }
                 }
                 Err(error) => {
                     let name = file.stems.join(", ");
                     self.problems.push(format!("the signing policy {name} cannot be used: {error}"));
-                    unreadable.extend_from_slice(&file.stems);
                 }
             }
+            for stem in &file.stems {
+                of_stems.entry(stem.clone()).or_default().extend_from_slice(&authorities);
+            }
         }
-        unreadable
+        of_stems
     }
 
-    fn add_authority(&mut self, file: &TrustFile, unusable_policy: bool) {
+    /// `policies` has the authorities that the policies with each stem are about. An authority whose policy is not about it may have
+    /// been renamed, or the policy is damaged. Without one it could issue for anybody.
+    fn add_authority(&mut self, file: &TrustFile, policies: &HashMap<String, Vec<String>>) {
         let parsed = match Certificate::parse(&file.bytes) {
             _ if file.bytes.len() > CERTIFICATE_BYTES_MAX => Err("it is too long".into()),
             Ok(certificate) if certificate.extensions.authority == Some(false) => {
                 Err("it is not one of an authority (basicConstraints)".into())
             }
             Ok(certificate) if certificate.is_proxy() => Err("it is a proxy".into()),
-            Ok(certificate) => Ok(certificate.subject),
+            Ok(certificate) => Ok((certificate.subject.clone(), certificate.distinguished_name().ok())),
             Err(error) => Err(Unreadable::to_string(&error)),
         };
         match parsed {
-            Ok(subject) => {
+            Ok((subject, name)) => {
+                let name = name.map(|name| compared(name.as_str()));
+                let mut beside = file.stems.iter().filter_map(|stem| policies.get(stem));
+                let unusable_policy = beside.any(|of| !name.as_ref().is_some_and(|name| of.contains(name)));
+                if unusable_policy {
+                    let name = file.stems.join(", ");
+                    self.problems.push(format!(
+                        "the authority {name} is not believed: its signing policy cannot be used, or is about other authorities"
+                    ));
+                }
                 let same = self.by_subject.entry(subject).or_default();
                 if !same.iter().any(|&other| self.authorities[other].der == file.bytes) {
                     same.push(self.authorities.len());

@@ -5,6 +5,7 @@ use types::Timestamp;
 
 use crate::certificate::Certificate;
 use crate::error::{GridError, Problem};
+use crate::host;
 use crate::path::{self, SignatureBudget};
 use crate::proxy;
 use crate::trust::Trust;
@@ -31,6 +32,9 @@ pub struct GridUser {
 /// Verifies the chain of a user: one or more proxies or none, the user's own certificate, perhaps authorities. The first one
 /// is that whose private key the user has; the others may be in any order.
 ///
+/// A certificate with names or addresses of hosts as alternative names is not one of a user. A stock server of `gsi` signs with its key
+/// whatever a stranger sends it as a random tag. So a signature with the key of a host does not show that the host is there.
+///
 /// # Errors
 ///
 /// [`GridError`]: which rule refuses which certificate. VOMS attributes that do not count are no error.
@@ -52,13 +56,16 @@ pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<G
         }
     }
     let limited = proxy::check(&proxies, user)?;
-    let mut not_after = path::check(&chain, position, &mut used, &mut budget, trust, now)?;
+    let mut not_after = path::check(&chain, position, &mut used, &mut budget, trust, now)?.ends;
     for certificate in &proxies {
         path::check_one(certificate, now)?;
         not_after = not_after.min(certificate.not_after());
     }
     for certificate in proxies.iter().chain([&user]) {
         check_use(certificate).map_err(|why| certificate.refused(why))?;
+    }
+    if let Some(host) = host::alternative_host(user) {
+        return Err(user.refused(Problem::HostCertificate(host)));
     }
     let subject = user.distinguished_name().map_err(|why| user.refused(why))?;
     let leaf_public_key = chain[0].key().raw.to_vec();

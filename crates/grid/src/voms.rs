@@ -133,13 +133,18 @@ fn check_signer(
     }
     let chain = path::read_chain(&certificate.extensions.certificates)?;
     let signer = &chain[0];
-    check_names(certificate, &chain, trust)?;
+    let file = || shown(&format!("{}/{}.lsc", certificate.organization, certificate.host));
+    let allowed = trust.voms_servers().chains(certificate.organization, certificate.host);
+    let allowed = allowed.ok_or_else(|| VomsProblem::UnknownServer(file()))?;
     let mut used = vec![false; chain.len()];
     used[0] = true;
     if signer.is_proxy() {
         return Err(VomsProblem::Issuer);
     }
-    path::check(&chain, 0, &mut used, budget, trust, now)?;
+    let verified = path::check(&chain, 0, &mut used, budget, trust, now)?;
+    if !is_allowed(signer, &verified.issuers, allowed) {
+        return Err(VomsProblem::OtherSigner { signer: signer.subject_for_message(), file: file() });
+    }
     if signer.extensions.key_usage.as_ref().is_some_and(|usage| !usage.digital_signature()) {
         return Err(VomsProblem::SignerMustNotSign);
     }
@@ -154,26 +159,14 @@ fn check_signer(
         .map_err(|why| VomsProblem::Signature(why.to_string()))
 }
 
-/// Whether the site has the names of the signer and of the authorities above it in the file of this server.
-fn check_names(
-    certificate: &AttributeCertificate<'_>,
-    chain: &[Certificate<'_>],
-    trust: &Trust,
-) -> Result<(), VomsProblem> {
-    let (organization, host) = (certificate.organization, certificate.host);
-    let file = || shown(&format!("{organization}/{host}.lsc"));
-    let allowed = trust.voms_servers().chains(organization, host);
-    let allowed = allowed.ok_or_else(|| VomsProblem::UnknownServer(file()))?;
+/// Whether the site has the names of the signer and of the authorities above it in the file of the server. These are the authorities
+/// of the path that was verified: the signer can send any others with it.
+fn is_allowed(signer: &Certificate<'_>, issuers: &[Certificate<'_>], allowed: &[Vec<DistinguishedName>]) -> bool {
     // The signer's subject, then the issuer of each certificate.
-    let names: Option<Vec<DistinguishedName>> = std::iter::once(chain[0].distinguished_name())
-        .chain(chain.iter().map(Certificate::issuer_distinguished_name))
-        .map(Result::ok)
+    let names: Result<Vec<DistinguishedName>, _> = std::iter::once(signer.distinguished_name())
+        .chain(std::iter::once(signer).chain(issuers).map(Certificate::issuer_distinguished_name))
         .collect();
-    let names = names.unwrap_or_default();
-    if allowed.iter().any(|allowed| names.starts_with(allowed)) {
-        return Ok(());
-    }
-    Err(VomsProblem::OtherSigner { signer: chain[0].subject_for_message(), file: file() })
+    names.is_ok_and(|names| allowed.iter().any(|allowed| names.starts_with(allowed)))
 }
 
 fn fqans(certificate: &AttributeCertificate<'_>) -> Result<Vec<Fqan>, VomsProblem> {

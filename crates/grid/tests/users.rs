@@ -307,3 +307,21 @@ fn names_of_issuers_may_be_written_in_another_way() {
     let other = root.issue("/CN=ana", |plan| plan.issuer = name("/DC=CH/O=rootca"));
     assert!(matches!(problem(&[&other], &trust), Problem::UnknownIssuer(_)));
 }
+
+/// Servers sign for anybody with the keys of hosts.
+#[test]
+fn hosts_are_no_users() {
+    let root = Holder::authority("/O=Root");
+    let trust = trust(&[&root]);
+    let with = |names: &[Vec<u8>]| {
+        root.issue("/CN=ana", |plan| plan.extensions = vec![basic_constraints(false, None), alternative_names(names)])
+    };
+    let (mail, host) = (element(0x81, b"a@example.org"), element(0x82, b"a.example.org"));
+    verify(&[&with(std::slice::from_ref(&mail))], &trust).unwrap();
+    let address = element(0x87, &[10, 0, 0, 1]);
+    for (names, shown) in [(vec![mail, host], "a.example.org"), (vec![address], "an address")] {
+        let holder = with(&names);
+        assert_eq!(problem(&[&holder], &trust), Problem::HostCertificate(shown.into()));
+        assert_eq!(problem(&[&holder.proxy(), &holder], &trust), Problem::HostCertificate(shown.into()));
+    }
+}

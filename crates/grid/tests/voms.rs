@@ -258,6 +258,23 @@ fn files_of_servers_name_the_whole_chain() {
     assert!(!verify(""));
 }
 
+/// The signer sends further certificates than those that have issued its own.
+#[test]
+fn files_of_servers_are_about_the_authorities_that_were_verified() {
+    let mut site = site();
+    let (middle, other) = (site.root.below("/O=Middle"), site.root.below("/O=Other"));
+    site.server = middle.user("/O=x/CN=voms.example.org");
+    let mut verify = |text: &str| {
+        site.material.voms_servers = vec![lsc("wlcg", "voms.example.org", text)];
+        let mut attributes = site.attributes();
+        // The issuer of the second one is not in the path.
+        attributes.certificates.extend([other.user("/CN=x").der, middle.der.clone()]);
+        site.verify(&[attributes.sign(&site.server.key)]).0.len()
+    };
+    assert_ne!(verify("/O=x/CN=voms.example.org\n/O=Middle\n/O=Root\n"), 0);
+    assert_eq!(verify("/O=x/CN=voms.example.org\n/O=Middle\n/O=Other\n"), 0);
+}
+
 #[test]
 fn attributes_count_between_their_times() {
     let site = site();

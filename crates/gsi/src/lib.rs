@@ -48,7 +48,6 @@ pub use client::{ClientHandshake, ClientSecret};
 pub use error::{AgreementError, FrameError, HandshakeError, SecretError};
 pub use frame::{BUCKETS_MAX, BucketType, FRAME_BYTES_MAX, Frame, Step};
 pub use name_hash::issuer_hash;
-pub use pem::certificates_in;
 pub use random::{NoRandom, Random};
 pub use secret::ServerSecret;
 pub use server::{Presented, ServerHandshake, ServerStep};

@@ -31,12 +31,6 @@ pub(crate) fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
     blocks(text).into_iter().filter(|block| block.label == "CERTIFICATE").map(|block| block.der).collect()
 }
 
-/// The certificates in a text in PEM form, each in DER form: for the file of a proxy, that whose key it has comes first.
-#[must_use]
-pub fn certificates_in(text: &[u8]) -> Vec<Vec<u8>> {
-    certificates(text)
-}
-
 /// The text for `der`, as OpenSSL writes it.
 pub(crate) fn encode(label: &str, der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);

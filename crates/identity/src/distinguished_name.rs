@@ -93,6 +93,12 @@ impl DistinguishedName {
         Self::parse(&name)
     }
 
+    /// `text` without the escapes that [`DistinguishedName::parse_escaped`] knows, for patterns of names; `None` if it has others.
+    #[must_use]
+    pub fn unescaped(text: &str) -> Option<String> {
+        unescape(text.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok())
+    }
+
     /// The text, with the names of attributes written in one way.
     #[must_use]
     pub fn as_str(&self) -> &str {

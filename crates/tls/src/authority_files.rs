@@ -35,7 +35,11 @@ pub(crate) struct AuthorityFile {
     pub bytes: Vec<u8>,
 }
 
-/// Reads the files of these kinds. Those that cannot be read are told of in the log.
+/// Reads the files of these kinds. Those that cannot be read are told of in the log. A signing policy among them is empty then, which is
+/// no policy that can be used: without it, its authority could issue for anybody.
+///
+/// # Errors
+/// The directory or a revocation list cannot be read. One that is gone is not there.
 pub(crate) fn read_directory(directory: &Path, kinds: &[Kind]) -> Result<Vec<AuthorityFile>, TrustError> {
     let unreadable = |source| TrustError::Unreadable { path: directory.to_owned(), source };
     let mut stems: HashMap<PathBuf, (Kind, Vec<String>)> = HashMap::new();
@@ -50,7 +54,12 @@ pub(crate) fn read_directory(directory: &Path, kinds: &[Kind]) -> Result<Vec<Aut
         let Some((stem, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
         let Some(kind) = kind(ending).filter(|kind| kinds.contains(kind)) else { continue };
         // A link to a file that is gone is no authority, and does not make others unusable.
-        let Ok(file) = entry.path().canonicalize() else { continue };
+        let file = match entry.path().canonicalize() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // It shows below what the file's kind makes of this.
+            Err(_) => entry.path(),
+        };
         let (_, names) = stems.entry(file.clone()).or_insert_with(|| {
             order.push(file);
             (kind, Vec::new())
@@ -62,7 +71,14 @@ pub(crate) fn read_directory(directory: &Path, kinds: &[Kind]) -> Result<Vec<Aut
         let Some((kind, stems)) = stems.remove(&path) else { continue };
         match read_bounded(&path) {
             Ok(bytes) => files.push(AuthorityFile { path, stems, kind, bytes }),
-            Err(error) => tracing::warn!(file = %path.display(), %error, "an authority's file cannot be read"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) if kind == Kind::RevocationList => return Err(TrustError::List { path, source }),
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "an authority's file cannot be read");
+                if kind == Kind::SigningPolicy {
+                    files.push(AuthorityFile { path, stems, kind, bytes: Vec::new() });
+                }
+            }
         }
     }
     Ok(files)
@@ -95,4 +111,35 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
     }
     fs::read(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    const KINDS: [Kind; 3] = [Kind::Certificates, Kind::RevocationList, Kind::SigningPolicy];
+
+    /// A directory cannot be read as a file, not even by root.
+    #[test]
+    fn what_cannot_be_read_does_not_make_anybody_trusted() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.0"), "certificates").unwrap();
+        fs::create_dir(path("a.signing_policy")).unwrap();
+        fs::create_dir(path("b.0")).unwrap();
+        std::os::unix::fs::symlink(path("gone"), path("c.r0")).unwrap();
+        std::os::unix::fs::symlink(path("gone"), path("c.signing_policy")).unwrap();
+        let files = read_directory(folder.path(), &KINDS).unwrap();
+        let mut found: Vec<_> = files
+            .iter()
+            .map(|file| (file.kind == Kind::SigningPolicy, file.stems.join(","), file.bytes.len()))
+            .collect();
+        found.sort();
+        assert_eq!(found, [(false, "a".to_owned(), 12), (true, "a".to_owned(), 0)]);
+        fs::create_dir(path("a.r0")).unwrap();
+        let refused = read_directory(folder.path(), &KINDS).err();
+        assert!(matches!(refused, Some(TrustError::List { .. })), "{refused:?}");
+    }
 }

@@ -11,12 +11,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use gsi::{ClientHandshake, ClientSecret, NoRandom, Random};
+use gsi::{ClientHandshake, ClientSecret, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustix::fs::{Mode, OFlags};
 use tls::Trust;
 
-use super::Server;
+use super::{Server, Stopped};
 
 /// The longest file of a certificate or a proxy.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -130,6 +130,8 @@ pub(super) struct GsiLogin {
     first: Vec<u8>,
     trust: Trust,
     host: String,
+    /// The server has shown its certificate.
+    has_shown: bool,
 }
 
 struct SystemNumbers(SystemRandom);
@@ -152,20 +154,32 @@ impl GsiLogin {
             Ok(address) => address.to_canonical().to_string(),
             Err(_) => server.host.to_owned(),
         };
-        Ok(Self { secret, handshake, first, trust, host })
+        Ok(Self { secret, handshake, first, trust, host, has_shown: false })
     }
 
     pub(super) fn first(&self) -> Vec<u8> {
         self.first.clone()
     }
 
-    pub(super) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, String> {
-        let Self { secret, handshake, trust, host, .. } = self;
+    /// Whether the server can accept the client.
+    pub(super) fn is_complete(&self) -> bool {
+        self.has_shown
+    }
+
+    pub(super) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, Stopped> {
+        let Self { secret, handshake, trust, host, has_shown, .. } = self;
         let check = |certificate: &[u8]| {
             trust.check_server(certificate, host, SystemTime::now()).map_err(|error| error.to_string())
         };
         let shown = handshake.show(secret, asked, &check, &mut SystemNumbers(SystemRandom::new()));
-        shown.map_err(|why| why.to_string())
+        let shown = shown.map_err(|why| match why {
+            HandshakeError::Server(_) | HandshakeError::Signature(_) | HandshakeError::OtherTag => {
+                Stopped::WrongServer(why.to_string())
+            }
+            why => Stopped::Method(why.to_string()),
+        })?;
+        *has_shown = true;
+        Ok(shown)
     }
 }
 

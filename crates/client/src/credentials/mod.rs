@@ -198,6 +198,15 @@ fn token_len_max(parameters: &[u8]) -> Result<usize, String> {
     }
 }
 
+/// Why a login does not go on.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// It cannot go on with this method.
+    Method(String),
+    /// The server is not the right one, so that nothing must be shown to it by another method either.
+    WrongServer(String),
+}
+
 /// What is shown to a server.
 pub(crate) struct Credential(Secret);
 
@@ -247,12 +256,21 @@ impl Credential {
     ///
     /// # Errors
     /// There is no more, or the server is not the right one.
-    pub(crate) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, String> {
+    pub(crate) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, Stopped> {
         match &mut self.0 {
             Secret::Certificate(login) => login.next(asked),
             Secret::Token(_) | Secret::Shared(_) | Secret::Names(_) | Secret::Nothing => {
-                Err("the server asks for more, and this method has nothing more to show".to_owned())
+                let why = "the server asks for more, and this method has nothing more to show";
+                Err(Stopped::Method(why.to_owned()))
             }
+        }
+    }
+
+    /// Whether everything was shown, so that the server can accept it.
+    pub(crate) fn is_complete(&self) -> bool {
+        match &self.0 {
+            Secret::Certificate(login) => login.is_complete(),
+            Secret::Token(_) | Secret::Shared(_) | Secret::Names(_) | Secret::Nothing => true,
         }
     }
 }

@@ -7,7 +7,7 @@ use wire::response::{LoginReply, ProtocolReply, ServerFlags};
 use wire::{HANDSHAKE_REPLY_LEN, Handshake, HandshakeReply, PROTOCOL_VERSION, Request, Response};
 
 use super::{INPUT_LEN, Session};
-use crate::credentials::{self, Channel, Credential, Server};
+use crate::credentials::{self, Channel, Credential, Server, Stopped};
 use crate::pace::Pace;
 use crate::sealed::Sealed;
 use crate::{ClientError, Settings, Url};
@@ -153,11 +153,21 @@ impl Session {
         let mut bytes = credential.first();
         for _ in 0..ROUNDS_MAX {
             match self.verdict_on(credential.method(), bytes)? {
-                Verdict::Accepted => return Ok(None),
+                Verdict::Accepted if credential.is_complete() => return Ok(None),
+                // Whoever is not the server could answer so, without a certificate.
+                Verdict::Accepted => {
+                    let what = "an acceptance before it has shown its certificate".to_owned();
+                    return Err(ClientError::Unexpected { server: self.server().clone(), what });
+                }
                 Verdict::Refused(text) => return Ok(Some(format!("the server refuses it: {text}"))),
                 Verdict::More(asked) => match credential.next(&asked) {
                     Ok(next) => bytes = next,
-                    Err(why) => return Ok(Some(why)),
+                    Err(Stopped::Method(why)) => return Ok(Some(why)),
+                    Err(Stopped::WrongServer(why)) => {
+                        let method = credential.method().escape_ascii().to_string();
+                        let reasons = format!("{} ({why})", method.trim_end_matches("\\x00"));
+                        return Err(ClientError::Authentication { server: self.server().clone(), reasons });
+                    }
                 },
             }
         }
