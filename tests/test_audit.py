@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import struct
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from content import write
 from harness import WEIR_BIN, Weir, remove, until, weir
 from issuer import AUDIENCE, Issuer
 from loopfs import loop_file_system, why_not
+from raw import LOGIN, Raw
 
 ALL = "storage.read:/ storage.modify:/"
 CANARY = "CANARY-7d1f9e2b"
@@ -229,10 +231,12 @@ def test_no_line_has_a_secret(site):
 
 def test_hostile_names_make_no_lines_and_move_no_cursor(site):
     site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/hostile").ok()
-    name = '/hostile/a"}\n{"event":"login","operation":"login","result":"ok","principal":"forged"}'
-    site.does("ana", WEIR_BIN, "mkdir", f"{site.url}/{name}\x1b[2J").ok()
+    name = '/hostile/a"}%s{"event":"login","operation":"login","result":"ok","principal":"forged"}'
+    # No directory has a line end in its name.
+    assert site.does("ana", WEIR_BIN, "mkdir", f"{site.url}/{name % chr(10)}").code != 0
+    site.does("ana", WEIR_BIN, "mkdir", f"{site.url}/{name % chr(13)}\x1b[2J").ok()
     lines = site.lines("--path", "/hostile", "--principal", "ana")
-    assert lines[-1]["operation"] == "mkdir" and "\\x1b" in lines[-1]["path"] and '\\n{' in lines[-1]["path"], lines
+    assert lines[-1]["operation"] == "mkdir" and "\\x1b" in lines[-1]["path"] and "\\r{" in lines[-1]["path"], lines
     assert site.lines("--principal", "forged") == []
     shown = weir("audit", "--data", str(site.nodes[0]), "--path", "/hostile")
     assert "\x1b" not in shown.stdout and "mkdir" in shown.stdout, shown
@@ -240,7 +244,7 @@ def test_hostile_names_make_no_lines_and_move_no_cursor(site):
 
 def test_administrators_changes_are_lines(site):
     assert weir("identity", "add", "zoe", "--data", str(site.nodes[0])).returncode == 0
-    [added] = [line for line in site.lines("--event", "admin") if "zoe" in line["detail"]]
+    [added] = [line for line in site.lines("--event", "admin") if "zoe" in line.get("detail", "")]
     assert added["operation"] == "principal-add" and added["result"] == "ok" and added["mechanism"] == "control socket", added
     # It changes nothing, and tells what permissions hide.
     assert weir("explain", "/", "--as", "zoe", "--do", "list", "--data", str(site.nodes[0])).returncode == 0
@@ -248,9 +252,8 @@ def test_administrators_changes_are_lines(site):
     assert explained[-1]["detail"] == "explain whether zoe may list /" and explained[-1]["path"] == "/", explained
 
 
+@pytest.mark.parametrize("served", ["cluster"], indirect=True)
 def test_nodes_that_join_and_invitations_that_are_redeemed_are_lines(site, tmp_path):
-    if len(site.nodes) == 1:
-        pytest.skip("a single node has neither")
     joined = site.lines("--operation", "join")
     assert len(joined) >= 2, joined
     assert {(line["result"], line["credential"], line["mechanism"]) for line in joined} == {("ok", "disk", "token")}, joined
@@ -296,7 +299,10 @@ def test_a_client_without_tls_is_a_line(base, authority, tmp_path):
     config.write_text(f'audit.to = "files"\ntls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login"]\n')
     server = Weir(base / "audit-tls", None, ("--config", str(config))).start()
     try:
-        assert run(["env", "XRD_NOTLSOK=1", "xrdfs", f"root://127.0.0.1:{server.port}", "ls", "/"]).code != 0
+        with Raw(server.port, login=False) as client:
+            client.handshake()
+            refused = client.request(LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0))
+            assert refused.error is not None, refused
         time.sleep(0.3)
         done = weir("audit", "--json", "--event", "login", "--data", str(server.data))
         lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,7 +1,6 @@
 """`weir explain`: the rule that decides is the one by which the stock client is let through or refused, on a node and on a cluster."""
 
 import json
-import sys
 
 import pytest
 from authority import Authority
@@ -195,21 +194,6 @@ def test_scopes_limit_and_nothing_is_changed(site):
         assert view["allowed"] and view["otherwise"] is None, (operation, view)
     assert site.fs("keeper", "ls", "-lR", "/e").ok().out == before
     assert "user:nils:rw-" in site.does("keeper", WEIR_BIN, "acl", "get", f"{site.url}//e/d/f").ok().out
-
-
-def test_a_sticky_directory_is_explained(site):
-    site.fs("keeper", "mkdir", "-p", "-mrwxrwxrwx", "/e/open").ok()
-    site.put("ana", "/e/open/f").ok()
-    view = site.explained("otto", "remove", "/e/open/f")
-    assert view["allowed"], view
-    # The shell of the stock client knows nine bits, its library all of them.
-    chmod = f"from XRootD import client; status, _ = client.FileSystem('{site.url}').chmod('/e/open', 0o1777); exit(not status.ok)"
-    site.does("keeper", sys.executable, "-c", chmod).ok()
-    view = site.explained("otto", "remove", "/e/open/f")
-    assert not view["allowed"] and "the directory is sticky" in view["rule"] and "owner ana" in view["rule"], view
-    assert site.explained("ana", "remove", "/e/open/f")["allowed"]
-    assert site.fs("otto", "rm", "/e/open/f").code != 0
-    site.fs("ana", "rm", "/e/open/f").ok()
 
 
 def test_who_asks_wrongly_learns_why(site):

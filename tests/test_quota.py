@@ -120,7 +120,7 @@ def test_an_open_write_ends_within_what_it_has_reserved(site):
     file = site.opened(f"{tree}/file")
     assert file.write(b"x" * KIB, 0)[0].ok
     assert site.used(tree)[2] == MIB, "a step is reserved"
-    site.limit(tree, "--bytes", "1")
+    site.limit(tree, "--bytes", "1B")
     assert file.write(b"x" * (MIB - KIB), KIB)[0].ok
     assert file.close()[0].ok
     assert site.used(tree) == (MIB, 2, 0)
@@ -154,9 +154,8 @@ def test_an_open_file_moves_only_where_no_quota_counts_it(site):
     site.fs("mv", "/moving", f"{tree}/moving").refused(OVER_QUOTA)
 
 
+@pytest.mark.parametrize("started", ["cluster"], indirect=True)
 def test_a_striped_file_is_not_written_directly_past_its_quota(site):
-    if "quota-node" in str(site.data):
-        pytest.skip("a node has no striped files")
     tree = site.tree("/striped", "--bytes", "3MiB")
     site.weir("policy", "set", tree, "stripe(2, 64KiB)").ok()
     source = write(site.home / "striped", 5, 2 * MIB)
@@ -236,9 +235,9 @@ def test_what_cannot_be_a_tree_or_a_quota_is_refused_with_the_reason(site):
         (("tree", "create", "/plain"), "not empty"),
         (("tree", "create", "/plain/tree"), "exists"),
         (("tree", "create", "/gone"), "no such"),
-        (("quota", "set", "/plain", "--bytes", "1"), "weir tree create"),
-        (("quota", "set", "/plain/tree", "--user", "nobody-here", "--bytes", "1"), "nobody-here"),
-        (("quota", "set", "/plain/tree", "--bytes", "1", "--soft-bytes", "2"), "soft limit"),
+        (("quota", "set", "/plain", "--bytes", "1B"), "weir tree create"),
+        (("quota", "set", "/plain/tree", "--user", "nobody-here", "--bytes", "1B"), "nobody-here"),
+        (("quota", "set", "/plain/tree", "--bytes", "1B", "--soft-bytes", "2B"), "soft limit"),
         (("quota", "set", "/plain/tree", "--bytes", "much"), "much"),
         (("quota", "set", "/plain/tree", "--grace", "1d"), "a grace without a limit has no effect"),
     ):

@@ -302,7 +302,7 @@ def test_after_a_crash_of_the_machine_a_node_trusts_nobody_at_once(served, keyta
     seen.write_text(f"{'0' * 36} {seen.read_text().split()[1]}\n")
     node.start()
     assert "try again in" in refused(node.port, credential(daq))
-    assert "try again in" in refused(node.port, credential(daq, made=9))
+    assert "try again in" in refused(node.port, credential(daq, made=5))
     time.sleep(11)
     accepted(node.port, credential(daq))
 
