@@ -16,7 +16,10 @@ fn nodes_of_a_cluster_recognise_each_other() {
     let link = Link::try_up(&disk, &manager, expect).unwrap();
     let identity = link.peer.identity();
     assert_eq!(identity.name, manager.us.credentials.name());
-    assert_eq!((identity.version, &*identity.software), (9, concat!("weir ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(
+        (identity.version, &*identity.software),
+        (Versions::SPOKEN.newest, concat!("weir ", env!("CARGO_PKG_VERSION")))
+    );
     assert_eq!(link.ask("hello").unwrap().message, b"hello");
     manager.seen().wait_for("connected node 2 (disk, 127.0.0.1:");
 }
@@ -168,7 +171,10 @@ fn both_sides_report_versions_without_a_common_one() {
         assert!(manager.seen().lines().is_empty());
     }
     // One common version is enough.
-    let newer = LocalNode { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
+    let newer = LocalNode {
+        versions: Versions { oldest: 1, newest: Versions::SPOKEN.newest },
+        ..cluster.us(1, Roles::MANAGER)
+    };
     let link = Link::up(&cluster.us(2, Roles::DISK), &Node::start(newer, None));
     assert_eq!(link.peer.identity().version, Versions::SPOKEN.newest);
 }
