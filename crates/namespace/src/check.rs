@@ -1,14 +1,14 @@
 //! Checks the namespace against itself: every rule between keys, in bounded memory. `weir fsck` and the tests use it.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder};
+use kv::Read;
 use types::{GroupId, Ino, NodeId, ObjectId, PrincipalId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{UnusedNumbers, untaken};
 use crate::quota::count::UsageCount;
+use crate::scan::in_pages;
 use crate::tree::inode::{Content, FileState, Inode, Kind, WriterKey};
 use crate::tree::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
@@ -52,9 +52,6 @@ pub struct CheckCounts {
     pub keys: u64,
 }
 
-/// Keys read at a time.
-const PAGE: usize = 1_024;
-
 struct Check<'a> {
     read: &'a dyn Read,
     report: &'a mut dyn FnMut(Finding),
@@ -89,29 +86,15 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
     let counts = CheckCounts::default();
     let (hidden, usage) = (BTreeSet::new(), UsageCount::default());
     let mut check = Check { read, report, counts, untaken, unnamed, epoch, sums: None, hidden, usage };
-    let mut start = Vec::new();
-    loop {
-        let mut page = Vec::with_capacity(PAGE);
-        read.scan(&start, &[0xff; 8], ScanOrder::Ascending, &mut |key, value| {
-            page.push((key.to_vec(), value.to_vec()));
-            if page.len() == PAGE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        for (key, value) in &page {
-            check.counts.keys += 1;
-            match check.entry(key, value) {
-                Ok(()) => {}
-                Err(NsError::Kv(error)) => return Err(NsError::Kv(error)),
-                Err(error) => check.found(key, error.to_string()),
-            }
+    in_pages(read, &[], &[0xff; 8], &mut |key, value| {
+        check.counts.keys += 1;
+        match check.entry(key, value) {
+            Err(NsError::Kv(error)) => return Err(NsError::Kv(error)),
+            Err(error) => check.found(key, error.to_string()),
+            Ok(()) => {}
         }
-        match page.pop() {
-            Some((last, _)) if page.len() + 1 == PAGE => {
-                start = last;
-                start.push(0);
-            }
-            _ => break,
-        }
-    }
+        Ok(())
+    })?;
     check.finish_sums()?;
     check.finish_principals()?;
     check.finish_usage()?;

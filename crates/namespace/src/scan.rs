@@ -30,6 +30,37 @@ pub(crate) fn collect<T>(
     bad.map_or(Ok(found), Err)
 }
 
+/// Records read at a time by [`in_pages`]. It limits the memory for any number of them.
+const PAGE: usize = 1_024;
+
+/// Calls `found` with each key of `start..end`, and its value. `found` may look other keys up: the engine gets no
+/// other request during a scan, so this reads a page first.
+pub(crate) fn in_pages(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    found: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), NsError>,
+) -> Result<(), NsError> {
+    let mut start = start.to_vec();
+    loop {
+        let mut page = Vec::with_capacity(PAGE);
+        read.scan(&start, end, ScanOrder::Ascending, &mut |key, value| {
+            page.push((key.to_vec(), value.to_vec()));
+            if page.len() == PAGE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for (key, value) in &page {
+            found(key, value)?;
+        }
+        match page.pop() {
+            Some((last, _)) if page.len() + 1 == PAGE => {
+                start = last;
+                start.push(0);
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// Deletes all keys that start with `prefix`. It does not decode the values, so it deletes damaged ones too.
 pub(crate) fn delete_all(txn: &mut dyn Txn, prefix: &[u8]) -> Result<(), NsError> {
     let mut found: Vec<Vec<u8>> = Vec::new();

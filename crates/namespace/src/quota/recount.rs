@@ -9,6 +9,7 @@ use types::{TreeId, UploadId};
 use crate::quota::count::{Counted, UsageCount};
 use crate::quota::listed::quotas;
 use crate::quota::record::{Amount, QuotaOf, QuotaRecord, at_key};
+use crate::scan::in_pages;
 use crate::tree::node::{Dentry, InodeValue, decode_dentry, decode_inode_value};
 use crate::tree::permission::permit_administrator;
 use crate::{Context, NsError, UploadRecord, WriterRecord, keys};
@@ -65,22 +66,7 @@ fn differs(kept: Counted, counted: Counted) -> String {
 fn count(read: &dyn Read) -> Result<BTreeMap<(TreeId, QuotaOf), Counted>, NsError> {
     let mut counted = UsageCount::default();
     for prefix in [b"D", b"I", b"U", b"W"] {
-        let (mut start, end) = (prefix.to_vec(), keys::end_of(prefix));
-        loop {
-            // Reads a page first, and looks further keys up afterwards: the engine gets no other request during a scan.
-            let mut page = Vec::with_capacity(PAGE);
-            read.scan(&start, &end, ScanOrder::Ascending, &mut |key, value| {
-                page.push((key.to_vec(), value.to_vec()));
-                if page.len() == PAGE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-            for (key, value) in &page {
-                count_one(read, &mut counted, key, value)?;
-            }
-            match page.pop() {
-                Some((last, _)) if page.len() + 1 == PAGE => start = [&last[..], &[0]].concat(),
-                _ => break,
-            }
-        }
+        in_pages(read, prefix, &keys::end_of(prefix), &mut |key, value| count_one(read, &mut counted, key, value))?;
     }
     counted.finish(read)
 }
