@@ -49,7 +49,17 @@ pub(crate) fn signer_in_chain(
     budget: &mut SignatureBudget,
 ) -> Result<usize, GridError> {
     let certificate = &chain[position];
-    let mut why = Problem::UnknownIssuer(certificate.issuer_for_message());
+    signer_of(certificate, chain, used, budget, Problem::UnknownIssuer(certificate.issuer_for_message()))
+}
+
+/// The same for any certificate. `why`: what is wrong if none has signed it.
+fn signer_of(
+    certificate: &Certificate<'_>,
+    chain: &[Certificate<'_>],
+    used: &mut [bool],
+    budget: &mut SignatureBudget,
+    mut why: Problem,
+) -> Result<usize, GridError> {
     for (candidate, issuer) in chain.iter().enumerate() {
         if used[candidate] || issuer.subject != certificate.issuer {
             continue;
@@ -169,20 +179,8 @@ fn find_issuer<'a>(
             Err(problem) => why = problem,
         }
     }
-    for (candidate, issuer) in chain.iter().enumerate() {
-        if used[candidate] || issuer.subject != certificate.issuer {
-            continue;
-        }
-        budget.spend()?;
-        match certificate.check_signature(issuer) {
-            Ok(()) => {
-                used[candidate] = true;
-                return Ok(Issuer { certificate: issuer.clone(), number: None });
-            }
-            Err(problem) => why = problem,
-        }
-    }
-    Err(certificate.refused(why))
+    let signer = signer_of(certificate, chain, used, budget, why)?;
+    Ok(Issuer { certificate: chain[signer].clone(), number: None })
 }
 
 /// What every certificate of a path must be.
