@@ -86,7 +86,7 @@ pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCo
     let counts = CheckCounts::default();
     let (hidden, usage) = (BTreeSet::new(), UsageCount::default());
     let mut check = Check { read, report, counts, untaken, unnamed, epoch, sums: None, hidden, usage };
-    in_pages(read, &[], &[0xff; 8], &mut |key, value| {
+    in_pages(read, &[], &[0xff; 8], |key, value| {
         check.counts.keys += 1;
         match check.entry(key, value) {
             Err(NsError::Kv(error)) => return Err(NsError::Kv(error)),

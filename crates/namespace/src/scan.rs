@@ -39,7 +39,7 @@ pub(crate) fn in_pages(
     read: &dyn Read,
     start: &[u8],
     end: &[u8],
-    found: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), NsError>,
+    mut found: impl FnMut(&[u8], &[u8]) -> Result<(), NsError>,
 ) -> Result<(), NsError> {
     let mut start = start.to_vec();
     loop {

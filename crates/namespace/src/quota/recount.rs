@@ -66,7 +66,7 @@ fn differs(kept: Counted, counted: Counted) -> String {
 fn count(read: &dyn Read) -> Result<BTreeMap<(TreeId, QuotaOf), Counted>, NsError> {
     let mut counted = UsageCount::default();
     for prefix in [b"D", b"I", b"U", b"W"] {
-        in_pages(read, prefix, &keys::end_of(prefix), &mut |key, value| count_one(read, &mut counted, key, value))?;
+        in_pages(read, prefix, &keys::end_of(prefix), |key, value| count_one(read, &mut counted, key, value))?;
     }
     counted.finish(read)
 }

@@ -34,7 +34,7 @@ pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals)
 fn count(read: &dyn Read, dir: Ino) -> Result<(i64, i64), NsError> {
     let (mut entries, mut bytes) = (0_i64, 0_i64);
     let prefix = keys::dentry(dir, b"");
-    in_pages(read, &prefix, &keys::end_of(&prefix), &mut |key, value| {
+    in_pages(read, &prefix, &keys::end_of(&prefix), |key, value| {
         let len = match decode_dentry(value).map_err(|bad| bad.at(key))? {
             Dentry::Record(inode) => inode.content().map_or(0, |content| content.len),
             Dentry::Pointer(ino) => get_record(read, ino)?.content().map_or(0, |content| content.len),
