@@ -396,6 +396,25 @@ def test_giving_up_does_not_wait_for_the_thread_that_writes(package, short):
             writer.close()
 
 
+def test_a_file_that_was_given_up_can_be_written_again_at_once(package, fs, place):
+    """The server may notice the new writer before the end of the old one's connection."""
+    for number in range(200):
+        with pytest.raises(RuntimeError, match="off"), fs.open(f"{place}/again", "wb") as file:
+            file.write(b"abc")
+            raise RuntimeError("the detector is off")
+        fs.pipe_file(f"{place}/again", b"%d" % number)
+        assert fs.cat_file(f"{place}/again") == b"%d" % number
+
+
+def test_another_writer_is_not_waited_for(package, fs, place):
+    with fs.open(f"{place}/taken", "wb") as file:
+        file.write(b"abc")
+        begin = time.monotonic()
+        with pytest.raises(OSError) as refused:
+            fs.pipe_file(f"{place}/taken", b"xyz")
+        assert refused.value.errno == errno.EBUSY and time.monotonic() - begin < 5
+
+
 def test_copies_look_for_the_source_before_they_empty_the_target(package, fs, place, tmp_path):
     fs.pipe_file(f"{place}/good", b"good")
     (tmp_path / "good").write_bytes(b"good")

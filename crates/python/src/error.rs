@@ -50,6 +50,11 @@ pub fn is_over(error: &ClientError) -> bool {
     )
 }
 
+/// Whether the file is being written.
+pub fn is_busy(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. })
+}
+
 /// Makes the exception, with the client's own text: what was tried, where, and what went wrong.
 pub fn to_python(error: ClientError) -> PyErr {
     if let ClientError::Url(_) = &error {
@@ -67,7 +72,7 @@ fn number(error: &ClientError) -> Errno {
         ClientError::Stopped => Errno::CANCELED,
         ClientError::Replaced { .. } => Errno::STALE,
         ClientError::Refused { number: ErrorNumber::IS_DIRECTORY, .. } => Errno::ISDIR,
-        ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. } => Errno::BUSY,
+        error if is_busy(error) => Errno::BUSY,
         _ => match error.kind() {
             Kind::NotFound => Errno::NOENT,
             Kind::Exists => Errno::EXIST,

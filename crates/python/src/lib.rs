@@ -8,6 +8,7 @@
 
 mod error;
 mod follow;
+mod given_up;
 mod kept;
 mod open_file;
 mod pool;

@@ -12,6 +12,7 @@ use client::{Client, ClientError, Settings, Stop, Url};
 use parking_lot::Mutex;
 
 use crate::error::{ReadError, is_over};
+use crate::given_up::GivenUp;
 use crate::open_file::{OpenFile, Piece, Standing, Version};
 
 /// How many idle clients are kept. Each has a connection to each server that it has asked.
@@ -45,6 +46,7 @@ pub type Asked = (Option<i64>, Option<i64>);
 pub struct State {
     pub settings: Settings,
     pub limits: Limits,
+    pub given_up: GivenUp,
     stop: Arc<AtomicBool>,
     clients: Mutex<Vec<Client>>,
     files: Mutex<Files>,
@@ -62,7 +64,7 @@ impl State {
         let asked = Arc::clone(&stop);
         settings.stop = Stop::when(move || asked.load(Ordering::Relaxed));
         let (clients, files) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { settings, limits, stop, clients, files })
+        Arc::new(Self { settings, limits, given_up: GivenUp::default(), stop, clients, files })
     }
 
     /// Ends what is under way.

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use client::{Chunk, ClientError, Kind, Url};
+use client::{Chunk, Client, ClientError, Kind, RemoteFile, Url};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use wire::request::OpenOptions;
 
-use crate::error::to_python;
+use crate::error::{is_busy, to_python};
 use crate::pool::State;
 
 /// The most bytes of one request.
 const REQUEST_MAX: usize = 4 << 20;
+/// How long an open waits before it tries again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// How a file is opened for writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,18 +49,13 @@ impl Writer {
     pub fn open(state: &Arc<State>, url: &str, mode: Mode, permissions: u16) -> Result<Self, ClientError> {
         let parsed = Url::parse(url)?;
         state.forget(url, None);
-        let file = state.with_client(|client| {
-            let mut open = |options| client.open(&parsed, options | OpenOptions::UPDATE, permissions);
-            let new = OpenOptions::NEW | OpenOptions::MKPATH;
-            match mode {
-                Mode::Replace => open(OpenOptions::DELETE | OpenOptions::MKPATH),
-                Mode::New => open(new),
-                Mode::Append => match open(OpenOptions::NONE) {
-                    Err(error) if error.kind() == Kind::NotFound => open(new),
-                    opened => opened,
-                },
+        let open = || state.with_client(|client| open_once(client, &parsed, mode, permissions));
+        let file = loop {
+            match open() {
+                Err(error) if is_busy(&error) && state.given_up.may_be_open(url) => state.settings.stop.sleep(AGAIN)?,
+                opened => break opened?,
             }
-        })?;
+        };
         let at = if mode == Mode::Append { file.stat().size } else { 0 };
         state.forget(url, None);
         let open = Mutex::new(Some(Open { writer: client::Writer::new(file), at }));
@@ -82,7 +80,7 @@ impl Writer {
             let answer = ask(open.as_mut()?);
             if answer.is_err() {
                 // What the server has is not what the caller wanted, so the file must not become complete.
-                *open = None;
+                self.let_go(&mut open);
             }
             drop(open);
             // `give_up` may have found the lock taken.
@@ -105,8 +103,28 @@ impl Writer {
     fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
         if let Some(mut open) = self.open.try_lock() {
-            *open = None;
+            self.let_go(&mut open);
         }
+    }
+
+    /// Ends the connection, so that the server gives the file up when it notices.
+    fn let_go(&self, open: &mut Option<Open>) {
+        if open.take().is_some() {
+            self.state.given_up.add(&self.url);
+        }
+    }
+}
+
+fn open_once(client: &mut Client, url: &Url, mode: Mode, permissions: u16) -> Result<RemoteFile, ClientError> {
+    let mut open = |options| client.open(url, options | OpenOptions::UPDATE, permissions);
+    let new = OpenOptions::NEW | OpenOptions::MKPATH;
+    match mode {
+        Mode::Replace => open(OpenOptions::DELETE | OpenOptions::MKPATH),
+        Mode::New => open(new),
+        Mode::Append => match open(OpenOptions::NONE) {
+            Err(error) if error.kind() == Kind::NotFound => open(new),
+            opened => opened,
+        },
     }
 }
 
