@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness import ROOT, WEIR_BIN
+from debian_package import make_package
+from harness import ROOT
 from ports import free_port
 
 TAG = "weir-test:latest"
@@ -54,8 +55,7 @@ def build(package: Path, base: str | None) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def inside():
     """Runs a shell's script in the image."""
-    made = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=120)
-    package = ROOT / made.stdout.splitlines()[-1]
+    package = make_package()
     built = build(package, None)
     if built.returncode == NOTHING_BUILDS:
         pytest.skip(built.stderr.strip())

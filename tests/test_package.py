@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from booted import Booted, NotHere
-from harness import ROOT, WEIR_BIN, is_well, weir
+from debian_package import make_package
+from harness import is_well, weir
 
 
 @pytest.fixture(scope="module")
 def package():
-    made = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
-    return ROOT / made.stdout.splitlines()[-1]
+    return make_package()
 
 
 def test_what_is_in_it(package, tmp_path):
@@ -41,9 +41,8 @@ def test_what_is_in_it(package, tmp_path):
     # The unit runs no other program.
     unit = (tmp_path / "lib/systemd/system/weir.service").read_text()
     assert {line.split()[0] for line in re.findall(r"^Exec\w+=(.*)", unit, re.M)} == {"/usr/bin/weir"}
-    again = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
     first = package.read_bytes()
-    assert (ROOT / again.stdout.splitlines()[-1]).read_bytes() == first, "the same bytes from the same commit"
+    assert make_package(again=True).read_bytes() == first, "the same bytes from the same commit"
 
 
 @contextmanager

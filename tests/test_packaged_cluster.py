@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from booted import Booted, NotHere
-from harness import ROOT, WEIR_BIN, until
+from debian_package import make_package
+from harness import ROOT, until
 from loopfs import why_not
 from machines import DOMAIN, Machines, commands, make
 
@@ -196,9 +197,7 @@ def test_six_commands_are_on_the_page():
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
-    made = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
-    package = ROOT / made.stdout.splitlines()[-1]
-    network = Machines(tmp_path_factory.mktemp("machines"), [*FIRST, NEW], package)
+    network = Machines(tmp_path_factory.mktemp("machines"), [*FIRST, NEW], make_package())
     try:
         network.__enter__()
     except NotHere as reason:
