@@ -39,7 +39,7 @@ one_directory = [false, true]
 
 
 def bench(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=280)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 
