@@ -1,89 +1,88 @@
 #!/usr/bin/env python3
 """
-What TLS, logins and permissions cost, in alternating runs on one machine. Prints a table for each part:
+What TLS, logins, permissions, quotas and the audit log cost, in alternating runs on one machine. Prints a table for each part:
 
     bench/security.py --only tls      xrdcp of 1 GiB over roots://, with TLS for all, at weir and at a stock xrootd
     bench/security.py --only login    logins by token over TLS, at weir with a known issuer: CPU of the server
-    bench/security.py --only rights   stat and open+read+close by a user, in directories with ACLs of 8 entries, against weir
-                                      without authentication
+    bench/security.py --only gsi      logins of the stock client by gsi with a proxy, at weir and at a stock xrootd
+    bench/security.py --only sss      logins of the stock client by a shared secret, at weir and at a stock xrootd
+    bench/security.py --only rights   stat and open+read+close by a user, in directories with ACLs of 8 entries and with quotas, against
+                                      weir without authentication
+    bench/security.py --only quota    creates by 8 clients in a tree with a quota, against the same without one
+    bench/security.py --only audit    the same creates with the audit log on, against the same without it
 """
 
 import argparse
 import json
 import os
-import pwd
 import socket
 import ssl
 import statistics
 import struct
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from authority import Authority  # noqa: E402
-from harness import WEIR_BIN, Weir, Xrootd  # noqa: E402
-from issuer import AUDIENCE, Issuer  # noqa: E402
+from harness import WEIR_BIN, Server, Weir  # noqa: E402
+from issuer import Issuer, trusting  # noqa: E402
 from measure import Cpu, alternate, load_program, random_source, run  # noqa: E402
+from proxies import User  # noqa: E402
+from secrets_of import add_key, keys  # noqa: E402
+from stock import GsiXrootd, SssXrootd, TlsXrootd  # noqa: E402
 
 GIB = 1 << 30
-PARTS = ["tls", "login", "rights"]
 LOGINS = 1000
+# Each login of the stock client is a process of its own.
+STOCK_LOGINS = 50
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 PASSES = {"create": 1, "stat": 8, "read": 3}
 ENTRIES = ",".join(f"user:user{number}:rw-" for number in range(4)) + "," + ",".join(f"group:group{number}:r-x" for number in range(4))
 
 
-class SecureXrootd(Xrootd):
-    """A stock xrootd that demands TLS for everything."""
+class Table:
+    """The figures of a part: for each row the values of each system."""
 
-    def start(self) -> "SecureXrootd":
-        user = pwd.getpwnam("xrootd")
-        for path in (self.home, *self.home.glob("host.*")):
-            os.chown(path, user.pw_uid, user.pw_gid)
-        super().start()
-        return self
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, list[float]]] = {}
+
+    def add(self, row: str, system: str, value: float) -> None:
+        self.rows.setdefault(row, {}).setdefault(system, []).append(value)
+
+    def show(self, title: str, systems: list[str]) -> None:
+        """A line for each row: the medians of the systems, and the first one's part of the second."""
+        print(f"\n{title}")
+        for row, figures in self.rows.items():
+            values = [statistics.median(figures[system]) for system in systems]
+            shown = "; ".join(f"{system} {value:.4g}" for system, value in zip(systems, values, strict=True))
+            print(f"  {row}: {shown}" + (f"; ratio {values[0] / values[1]:.2f}" if len(values) == 2 else ""), flush=True)
 
 
-def median(values: list[float]) -> float:
-    return statistics.median(values)
-
-
-def show(part: str, rows: dict[str, dict[str, list[float]]]) -> None:
-    """A line for each figure: the systems, and the first one's part of the second."""
-    print(f"\n{part}")
-    for row, figures in rows.items():
-        values = {system: median(found) for system, found in figures.items()}
-        shown = "; ".join(f"{system} {value:.4g}" for system, value in values.items())
-        ratio = list(values.values())
-        print(f"  {row}: {shown}" + (f"; ratio {ratio[0] / ratio[1]:.2f}" if len(ratio) == 2 else ""))
+def node(home: Path, name: str, settings: str = "") -> Weir:
+    file = home / f"{name}.toml"
+    file.write_text(settings)
+    return Weir(home / name, None, ("--config", str(file)))
 
 
 def tls(home: Path, authority: Authority, runs: int) -> None:
     os.environ["X509_CERT_DIR"] = str(authority.trusted)
     certificate, key = authority.issue("host")
-    (home / "tls.toml").write_text(f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login", "data"]\n')
-    stock = home / "stock"
-    stock.mkdir()
-    for path in (certificate, key):
-        (stock / f"host{path.suffix}").write_bytes(path.read_bytes())
-        (stock / f"host{path.suffix}").chmod(0o600)
-    xrootd = SecureXrootd(stock)
-    xrootd.more = f"xrd.tls {stock}/host.pem {stock}/host.key\nxrd.tlsca noverify\nxrootd.tls all\n"
-    rows: dict[str, dict[str, list[float]]] = {}
-    with Weir(home / "tls", None, ("--config", str(home / "tls.toml"))) as weir, xrootd, random_source(GIB) as source:
+    settings = f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login", "data"]\n'
+    table = Table()
+    with node(home, "tls", settings) as weir, TlsXrootd(home / "stock-tls", authority, "all") as xrootd, random_source(GIB) as source:
         for number in range(runs):
             for system, server in alternate({"weir": weir, "xrootd": xrootd}, number):
                 url = f"roots://localhost:{server.port}//big"
                 for row, arguments in (("put", [str(source), url]), ("get", ["-f", url, "/dev/null"])):
                     with Cpu(server) as cpu:
                         run(["xrdcp", "--nopbar", *arguments])
-                    rows.setdefault(f"{row} wall [s]", {}).setdefault(system, []).append(cpu.wall)
-                    rows.setdefault(f"{row} server CPU [s/GB]", {}).setdefault(system, []).append(cpu.seconds * 1e9 / GIB)
+                    table.add(f"{row} wall [s]", system, cpu.wall)
+                    table.add(f"{row} server CPU [s/GB]", system, cpu.seconds * 1e9 / GIB)
                 run(["xrdfs", f"roots://localhost:{server.port}", "rm", "/big"])
-    show("xrdcp of 1 GiB over roots://, TLS for all", {row: {s: rows[row][s] for s in ("weir", "xrootd")} for row in rows})
+    table.show("xrdcp of 1 GiB over roots://, TLS for all", ["weir", "xrootd"])
 
 
 def logins(port: int, token: str, count: int) -> None:
@@ -106,69 +105,127 @@ def logins(port: int, token: str, count: int) -> None:
 
 def login(home: Path, authority: Authority, runs: int) -> None:
     issuer = Issuer(home, authority.issue("issuer"))
-    certificate, key = authority.issue("login")
-    (home / "login.toml").write_text(
-        f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["ztn"]
-authentication.ca = "{authority.home / "ca.pem"}"
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-"""
-    )
-    rows: dict[str, dict[str, list[float]]] = {}
-    with Weir(home / "login", None, ("--config", str(home / "login.toml"))) as weir:
+    kinds = {"RSA 2048": "rsa:2048", "ECDSA P-256": "ec:prime256v1"}
+    table = Table()
+    nodes = {
+        kind: node(home, f"login-{number}", trusting(issuer, authority, authority.issue(f"login-{number}", kind=key)))
+        for number, (kind, key) in enumerate(kinds.items())
+    }
+    with nodes["RSA 2048"], nodes["ECDSA P-256"]:
         token = issuer.token("ana")
-        logins(weir.port, token, 10)
-        for _ in range(runs):
-            begin = time.monotonic()
-            with Cpu(weir) as cpu:
-                logins(weir.port, token, LOGINS)
-                wall = time.monotonic() - begin
-            rows.setdefault("server CPU for a login [ms]", {}).setdefault("weir", []).append(cpu.seconds / LOGINS * 1e3)
-            rows.setdefault("logins a second by one client", {}).setdefault("weir", []).append(LOGINS / wall)
+        for server in nodes.values():
+            logins(server.port, token, 10)
+        for number in range(runs):
+            for kind, server in alternate(nodes, number):
+                with Cpu(server) as cpu:
+                    logins(server.port, token, LOGINS)
+                table.add("server CPU for a login [ms]", kind, cpu.seconds / LOGINS * 1e3)
+                table.add("logins a second by one client", kind, LOGINS / cpu.wall)
     issuer.stop()
-    show("logins by token, RS256, RSA certificate of 2048 bits, over TLS 1.3", rows)
+    table.show("logins by token (RS256) over TLS 1.3, by the kind of the server's key", list(kinds))
 
 
-def rights(home: Path, runs: int) -> None:
-    (home / "rights.toml").write_text(
+def stock_logins(title: str, servers: dict[str, Server], runs: int) -> None:
+    table = Table()
+    for number in range(runs):
+        for system, server in alternate(servers, number):
+            with Cpu(server) as cpu:
+                for _ in range(STOCK_LOGINS):
+                    run(["xrdfs", f"root://localhost:{server.port}", "stat", "/"])
+            table.add("server CPU for a login [ms]", system, cpu.seconds / STOCK_LOGINS * 1e3)
+            table.add("logins a second by one client", system, STOCK_LOGINS / cpu.wall)
+    table.show(title, ["weir", "xrootd"])
+
+
+def gsi(home: Path, authority: Authority, runs: int) -> None:
+    os.environ |= {"X509_CERT_DIR": str(authority.trusted), "XrdSecPROTOCOL": "gsi"}
+    certificate, key = authority.issue("gsi")
+    user = User(authority, "ana")
+    settings = (
+        f'tls.certificate = "{certificate}"\ntls.key = "{key}"\nauthentication.mechanisms = ["gsi"]\n'
+        f'authentication.gsi_authorities = "{authority.trusted}"\n[[identity]]\ncertificate = "{user.subject}"\nprincipal = "ana"\n'
+    )
+    os.environ["X509_USER_PROXY"] = str(user.proxy())
+    with node(home, "gsi", settings) as weir, GsiXrootd(home / "stock-gsi", authority) as xrootd:
+        stock_logins("logins by gsi with a proxy, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs)
+
+
+def sss(home: Path, _authority: Authority, runs: int) -> None:
+    keytab = home / "keytab"
+    add_key(keytab, "daq", "daq", "online")
+    keytab.chmod(0o600)
+    os.environ |= {"XrdSecPROTOCOL": "sss", "XrdSecSSSKT": str(keytab)}
+    settings = f'authentication.mechanisms = ["sss"]\nauthentication.keytab = "{keytab}"\n[[identity]]\nsecret = "daq"\nprincipal = "daq"\n'
+    with node(home, "sss", settings) as weir, SssXrootd(home / "stock-sss", keys(keytab).values()) as xrootd:
+        stock_logins("logins by a shared secret, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs)
+
+
+def phases(table: Table, system: str, server: Server, folder: str, passes: dict[str, int]) -> None:
+    """Many small files by the clients' threads."""
+    for phase, count in passes.items():
+        os.sync()
+        with Cpu(server) as cpu:
+            result = json.loads(run([str(load_program()), folder, phase, *map(str, (THREADS, FILES, DIRS, BYTES, count))]))
+        table.add(f"{phase} rate [1/s]", system, result["rate"])
+        table.add(f"{phase} server CPU [us]", system, cpu.seconds / result["ops"] * 1e6)
+
+
+def weir(server: Weir, *arguments: str) -> None:
+    run([str(WEIR_BIN), *arguments, "--data", str(server.data)])
+
+
+def rights(home: Path, _authority: Authority, runs: int) -> None:
+    settings = (
         'authentication.mechanisms = ["unix"]\n'
         '[[identity]]\nlocal_user = "keeper"\nprincipal = "admin"\n[[identity]]\nlocal_user = "*"\nprincipal = "user-{user}"\n'
     )
     os.environ["XrdSecPROTOCOL"] = "unix"
-    rows: dict[str, dict[str, list[float]]] = {}
-    load = load_program()
-    with (
-        Weir(home / "with", None, ("--config", str(home / "rights.toml"))) as known,
-        Weir(home / "without") as unknown,
-    ):
+    table = Table()
+    with node(home, "with", settings) as known, node(home, "without") as unknown:
         for number in range(4):
-            for group in ([], ["--group"]):
-                name = f"group{number}" if group else f"user{number}"
-                run([str(WEIR_BIN), "identity", "add", *group, name, "--data", str(known.data)])
+            weir(known, "identity", "add", f"user{number}")
+            weir(known, "identity", "add", "--group", f"group{number}")
         # The administrator opens the root; the user then owns what it makes there, with ACLs of 8 entries.
         open_root(known)
         for number in range(runs):
             for system, server in alternate({"with": known, "without": unknown}, number):
-                folder = f"{server.url}/run{number}"
-                run(["xrdfs", server.url, "mkdir", f"/run{number}"])
+                name = f"/run{number}"
                 if system == "with":
-                    run([str(WEIR_BIN), "acl", "set", "-m", f"{ENTRIES},{defaults()}", folder])
-                for phase, passes in PASSES.items():
-                    os.sync()
-                    numbers = (THREADS, FILES, DIRS, BYTES, passes)
-                    with Cpu(server) as cpu:
-                        result = json.loads(run([str(load), folder, phase, *map(str, numbers)]))
-                    rows.setdefault(f"{phase} rate [1/s]", {}).setdefault(system, []).append(result["rate"])
-                    rows.setdefault(f"{phase} server CPU [us]", {}).setdefault(system, []).append(cpu.seconds / result["ops"] * 1e6)
-    show("a user with ACLs of 8 entries, against no authentication", {row: {s: rows[row][s] for s in ("with", "without")} for row in rows})
+                    weir(known, "tree", "create", name, "--mkdir")
+                    weir(known, "quota", "set", name, "--bytes", "1TB", "--files", "10M")
+                    open_tree(known, name)
+                    run([str(WEIR_BIN), "acl", "set", "-m", f"{ENTRIES},{defaults()}", f"{server.url}{name}"])
+                else:
+                    run(["xrdfs", server.url, "mkdir", name])
+                phases(table, system, server, f"{server.url}{name}", PASSES)
+    table.show("a user with ACLs of 8 entries and a quota of the tree, against no authentication", ["with", "without"])
+
+
+def quota(home: Path, _authority: Authority, runs: int) -> None:
+    def limit(server: Weir, name: str) -> None:
+        weir(server, "tree", "create", name, "--mkdir")
+        weir(server, "quota", "set", name, "--bytes", "1TB", "--files", "10M")
+
+    with node(home, "quota") as limited, node(home, "no-quota") as free:
+        creates("creates in a tree with a quota, against no quota", {"quota": limited, "none": free}, limit, "quota", runs)
+
+
+def audit(home: Path, _authority: Authority, runs: int) -> None:
+    with node(home, "audit", f'audit.file = "{home}/audit.log"\n') as logging, node(home, "no-audit") as silent:
+        creates("creates with the audit log, against none", {"audit": logging, "none": silent}, lambda *_: None, "", runs)
+
+
+def creates(title: str, servers: dict[str, Weir], prepare: Callable[[Weir, str], None], prepared: str, runs: int) -> None:
+    table = Table()
+    for number in range(runs):
+        for system, server in alternate(servers, number):
+            name = f"/run{number}"
+            if system == prepared:
+                prepare(server, name)
+            else:
+                run(["xrdfs", server.url, "mkdir", name])
+            phases(table, system, server, f"{server.url}{name}", {"create": 1})
+    table.show(f"{title}; {THREADS} threads of a stock client", list(servers))
 
 
 def defaults() -> str:
@@ -176,30 +233,38 @@ def defaults() -> str:
 
 
 def open_root(server: Weir) -> None:
+    open_tree(server, "/")
+
+
+def open_tree(server: Weir, path: str) -> None:
+    """The administrator lets everybody write there."""
     import raw
 
     client = raw.Raw(server.port, login=False)
     client.handshake()
     client.request(raw.LOGIN, struct.pack(">i8sBBBB", 7, b"keeper", 0, 0, 5, 0))
     assert client.request(raw.AUTH, bytes(12) + b"unix", b"unix\0keeper\0").status == raw.OK
-    assert client.request(raw.CHMOD, bytes(14) + struct.pack(">H", 0o777), b"/").status == raw.OK
+    assert client.request(raw.CHMOD, bytes(14) + struct.pack(">H", 0o777), path.encode()).status == raw.OK
+
+
+PARTS = {"tls": tls, "login": login, "gsi": gsi, "sss": sss, "rights": rights, "quota": quota, "audit": audit}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=list(PARTS), help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         home = Path(folder)
         home.chmod(0o755)
         (home / "authority").mkdir()
         authority = Authority(home / "authority")
         for part in options.only or PARTS:
-            if part == "rights":
-                rights(home, options.runs)
-            else:
-                {"tls": tls, "login": login}[part](home, authority, options.runs)
+            os.environ.clear()
+            os.environ.update(before)
+            PARTS[part](home, authority, options.runs)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import subprocess
 from pathlib import Path
 
 DAYS = ["-days", "30"]
+# The machines of a cluster on loopback. XrdCl 5.5 compares an address with the names in a certificate only.
+HOSTS = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 5) for kind in ("DNS", "IP"))])
 
 
 class Authority:
@@ -33,11 +35,12 @@ class Authority:
     def openssl(self, *arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(["openssl", *arguments], cwd=self.home, check=True, capture_output=True, text=True)
 
-    def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1") -> tuple[Path, Path]:
+    def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1", kind: str = "rsa:2048") -> tuple[Path, Path]:
+        """A new certificate and its key, of the kind `rsa:BITS` or `ec:CURVE`."""
+        algorithm = ["ec", "-pkeyopt", f"ec_paramgen_curve:{kind[3:]}"] if kind.startswith("ec:") else [kind]
         key, certificate = self.home / f"{name}.key", self.home / f"{name}.pem"
-        self.openssl(
-            "req", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", f"{name}.csr", "-subj", f"/DC=org/DC=example/CN={name}"
-        )
+        subject = f"/DC=org/DC=example/CN={name}"
+        self.openssl("req", "-newkey", *algorithm, "-nodes", "-keyout", str(key), "-out", f"{name}.csr", "-subj", subject)
         (self.home / f"{name}.ext").write_text(f"subjectAltName={hosts}\n")
         self.openssl(
             "x509",

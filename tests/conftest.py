@@ -9,9 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from authority import Authority
 from clients import Xrdfs
 from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
+from issuer import Issuer
 from wheel import Environment, make_wheel
 from xdist.scheduler import LoadScopeScheduling
 
@@ -52,6 +54,24 @@ def base(request):
         print(f"kept: {path}")
     else:
         remove(path)
+
+
+@pytest.fixture(scope="module")
+def authority(request, base):
+    """A certificate authority for the tests of a file."""
+    home = base / f"{request.module.__name__}-authority"
+    home.mkdir()
+    return Authority(home)
+
+
+@pytest.fixture(scope="module")
+def issuer(request, authority, base):
+    """An issuer of tokens for the tests of a file."""
+    home = base / f"{request.module.__name__}-issuer"
+    home.mkdir()
+    issuer = Issuer(home, authority.issue("issuer"))
+    yield issuer
+    issuer.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)

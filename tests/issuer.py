@@ -10,6 +10,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from authority import Authority
+
 DISCOVERY = "/.well-known/openid-configuration"
 AUDIENCE = "root://weir.example"
 SCOPES = "storage.read:/ storage.modify:/"
@@ -17,6 +19,39 @@ SCOPES = "storage.read:/ storage.modify:/"
 
 def encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def trusting(
+    issuer: "Issuer",
+    authority: Authority,
+    tls: tuple[Path, Path],
+    mechanisms: str = '["ztn"]',
+    more: str = "",
+    of_issuer: str = "",
+    of_rule: str = "",
+) -> str:
+    """The settings of a node with this certificate and key that trusts the issuer, whose subject `keeper` is the administrator there."""
+    certificate, key = tls
+    return f"""
+tls.certificate = "{certificate}"
+tls.key = "{key}"
+authentication.mechanisms = {mechanisms}
+authentication.ca = "{authority.home / "ca.pem"}"
+{more}
+[[issuer]]
+url = "{issuer.url}"
+base_paths = ["/"]
+audiences = ["{AUDIENCE}"]
+{of_issuer}
+[[identity]]
+issuer = "{issuer.url}"
+subject = "keeper"
+principal = "admin"
+[[identity]]
+issuer = "{issuer.url}"
+principal = "{{subject}}"
+{of_rule}
+"""
 
 
 class Issuer:

@@ -7,12 +7,12 @@ import struct
 import time
 
 import pytest
-from authority import Authority
+from authority import HOSTS
 from clients import run
 from cluster import Cluster
 from content import write
 from harness import WEIR_BIN, Weir, remove, until, weir
-from issuer import AUDIENCE, Issuer
+from issuer import trusting
 from loopfs import loop_file_system, why_not
 from raw import LOGIN, Raw
 
@@ -22,46 +22,10 @@ TPC_KEY = "TPCKEY-51c0ffee"
 
 
 @pytest.fixture(scope="module")
-def authority(base):
-    home = base / "audit-authority"
-    home.mkdir()
-    return Authority(home)
-
-
-@pytest.fixture(scope="module")
-def issuer(authority, base):
-    home = base / "audit-issuer"
-    home.mkdir()
-    issuer = Issuer(home, authority.issue("audit-issuer"))
-    yield issuer
-    issuer.stop()
-
-
-@pytest.fixture(scope="module")
 def config(authority, issuer, base):
-    hosts = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 4) for kind in ("DNS", "IP"))])
-    certificate, key = authority.issue("audit", hosts)
     path = base / "audit.toml"
-    path.write_text(
-        f"""
-audit.to = "files"
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["ztn", "unix"]
-authentication.ca = "{authority.home / "ca.pem"}"
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-[[identity]]
-issuer = "{issuer.url}"
-subject = "keeper"
-principal = "admin"
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-"""
-    )
+    tls = authority.issue("audit", HOSTS)
+    path.write_text(trusting(issuer, authority, tls, mechanisms='["ztn", "unix"]', more='audit.to = "files"'))
     return path
 
 

@@ -3,7 +3,6 @@
 # ruff: noqa: F811 (the fixtures of another file)
 
 import os
-import pwd
 import socket
 import ssl
 import struct
@@ -16,9 +15,10 @@ import pytest
 from clients import run
 from cluster import Cluster
 from content import MIB, write
-from harness import WEIR_BIN, Xrootd, weir
+from harness import WEIR_BIN, weir
 from proxy import DOWN, UP, Proxy
 from raw import AUTH, LOGIN, OK, PROTOCOL, STAT
+from stock import TlsXrootd
 from test_third_party import digest
 from test_tls import Authority, authority, secure, served, trusting  # noqa: F401 (fixtures)
 
@@ -224,28 +224,6 @@ def test_servers_copy_among_themselves_over_tls(own_node, authority, trusting, t
     assert digest(back) == digest(source)
 
 
-class SecureXrootd(Xrootd):
-    """A stock xrootd with TLS."""
-
-    def __init__(self, home: Path, authority: Authority, required: str, more: str = ""):
-        super().__init__(home)
-        keys = home / "keys"
-        keys.mkdir(parents=True)
-        for path, name in zip(authority.issue(home.name), ("cert.pem", "key.pem"), strict=True):
-            (keys / name).write_bytes(path.read_bytes())
-            (keys / name).chmod(0o600)
-        self.keys = keys
-        self.more = f"xrd.tls {keys}/cert.pem {keys}/key.pem\nxrd.tlsca noverify\nxrootd.tls {required}\n{more}"
-
-    def start(self) -> "SecureXrootd":
-        if os.getuid() == 0:
-            user = pwd.getpwnam("xrootd")
-            for path in (self.keys, *self.keys.iterdir()):
-                os.chown(path, user.pw_uid, user.pw_gid)
-        super().start()
-        return self
-
-
 def at_stock(url: str, tmp_path: Path) -> None:
     source, back = write(tmp_path / "source", url, 9 * MIB + 17), tmp_path / "back"
     ok("cp", source, f"{url}//file")
@@ -265,7 +243,7 @@ def at_stock(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("required", ["none", "login", "session", "data", "all"])
 def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):
-    with SecureXrootd(base / f"stock-{required}", authority, required) as server:
+    with TlsXrootd(base / f"stock-{required}", authority, required) as server:
         at_stock(secure(server), tmp_path)
         if required != "data":  # then xrootd 5.5.3 serves not even its own client
             (tmp_path / "again").mkdir()
@@ -276,7 +254,7 @@ def test_a_stock_server_with_tls(base, authority, trusting, tmp_path, required):
 def test_a_stock_server_that_wants_to_know_the_user(base, authority, trusting, tmp_path, required, monkeypatch):
     method = "unix"
     more = f"xrootd.seclib libXrdSec.so\nsec.protocol {method}\nsec.protbind * only {method}\n"
-    with SecureXrootd(base / f"known-{required}-{method}", authority, required, more) as server:
+    with TlsXrootd(base / f"known-{required}-{method}", authority, required, more) as server:
         at_stock(secure(server), tmp_path)
         monkeypatch.setenv("XrdSecPROTOCOL", "ztn")
         why = fails("ls", f"{secure(server)}//")

@@ -3,59 +3,22 @@
 import json
 
 import pytest
-from authority import Authority
+from authority import HOSTS
 from clients import run
 from cluster import Cluster
 from content import write
 from harness import WEIR_BIN, Weir, remove, weir
-from issuer import AUDIENCE, Issuer
+from issuer import trusting
 
 ALL = "storage.read:/ storage.modify:/"
 USERS = {"keeper": [], "ana": [], "mia": ["atlas"], "nils": [], "gus": ["cms"], "otto": []}
 
 
 @pytest.fixture(scope="module")
-def authority(base):
-    home = base / "explain-authority"
-    home.mkdir()
-    return Authority(home)
-
-
-@pytest.fixture(scope="module")
-def issuer(authority, base):
-    home = base / "explain-issuer"
-    home.mkdir()
-    issuer = Issuer(home, authority.issue("explain-issuer"))
-    yield issuer
-    issuer.stop()
-
-
-@pytest.fixture(scope="module")
 def config(authority, issuer, base):
-    hosts = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 4) for kind in ("DNS", "IP"))])
-    certificate, key = authority.issue("explain", hosts)
     path = base / "explain.toml"
-    path.write_text(
-        f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["ztn"]
-authentication.ca = "{authority.home / "ca.pem"}"
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-groups = "always"
-[[identity]]
-issuer = "{issuer.url}"
-subject = "keeper"
-principal = "admin"
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-groups = ["{{groups}}"]
-"""
-    )
+    tls = authority.issue("explain", HOSTS)
+    path.write_text(trusting(issuer, authority, tls, of_issuer='groups = "always"', of_rule='groups = ["{groups}"]'))
     return path
 
 

@@ -9,20 +9,12 @@ import time
 
 import pytest
 import raw
-from authority import Authority
 from clients import run
 from content import write
 from harness import WEIR_BIN, weir
-from issuer import AUDIENCE, Issuer, encoded
+from issuer import Issuer, encoded, trusting
 
 RIGHTS = "storage.read:/ storage.modify:/"
-
-
-@pytest.fixture(scope="module")
-def authority(base):
-    home = base / "identity-authority"
-    home.mkdir()
-    return Authority(home)
 
 
 @pytest.fixture
@@ -39,30 +31,8 @@ def served(own_node, authority, issuer, tmp_path, monkeypatch):
     monkeypatch.delenv("BEARER_TOKEN", raising=False)
 
     def start(mechanisms: str = '["ztn"]', more: str = "", of_issuer: str = "", of_rule: str = 'groups = ["{groups}"]'):
-        certificate, key = authority.issue(tmp_path.name)
         config = tmp_path / "weir.toml"
-        config.write_text(
-            f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = {mechanisms}
-authentication.ca = "{authority.home / "ca.pem"}"
-{more}
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-{of_issuer}
-[[identity]]
-issuer = "{issuer.url}"
-subject = "keeper"
-principal = "admin"
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-{of_rule}
-"""
-        )
+        config.write_text(trusting(issuer, authority, authority.issue(tmp_path.name), mechanisms, more, of_issuer, of_rule))
         node = own_node("--config", str(config))
         node.secure = f"roots://localhost:{node.port}"
         return node

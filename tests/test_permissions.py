@@ -5,12 +5,12 @@ give nils rwx and rw-, and the group cms r-x and r--. The last three columns are
 """
 
 import pytest
-from authority import Authority
+from authority import HOSTS
 from clients import run
 from cluster import Cluster
 from content import write
 from harness import WEIR_BIN, Weir, remove, weir
-from issuer import AUDIENCE, Issuer
+from issuer import trusting
 
 ALL = "storage.read:/ storage.modify:/"
 USERS = {
@@ -44,48 +44,10 @@ chown      yes    no  no  no   no  no   no    no      no
 
 
 @pytest.fixture(scope="module")
-def authority(base):
-    home = base / "permissions-authority"
-    home.mkdir()
-    return Authority(home)
-
-
-@pytest.fixture(scope="module")
-def issuer(authority, base):
-    home = base / "permissions-issuer"
-    home.mkdir()
-    issuer = Issuer(home, authority.issue("permissions-issuer"))
-    yield issuer
-    issuer.stop()
-
-
-@pytest.fixture(scope="module")
 def config(authority, issuer, base):
-    # XrdCl compares an address with the names in a certificate only.
-    hosts = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 5) for kind in ("DNS", "IP"))])
-    certificate, key = authority.issue("permissions", hosts)
     path = base / "permissions.toml"
-    path.write_text(
-        f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["ztn"]
-authentication.ca = "{authority.home / "ca.pem"}"
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-groups = "always"
-[[identity]]
-issuer = "{issuer.url}"
-subject = "keeper"
-principal = "admin"
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-groups = ["{{groups}}"]
-"""
-    )
+    tls = authority.issue("permissions", HOSTS)
+    path.write_text(trusting(issuer, authority, tls, of_issuer='groups = "always"', of_rule='groups = ["{groups}"]'))
     return path
 
 

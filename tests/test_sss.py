@@ -1,7 +1,6 @@
 """Shared secrets (`sss`): keytabs of `xrdsssadmin`, the stock client and ours, a stock server, and credentials of thieves."""
 
 import os
-import pwd
 import re
 import signal
 import struct
@@ -13,8 +12,9 @@ import raw
 from authority import Authority
 from clients import run
 from content import write
-from harness import WEIR_BIN, Xrootd, weir
+from harness import WEIR_BIN, weir
 from secrets_of import SEND_LOGIN, add_key, credential, item, keys, write_keytab
+from stock import SssXrootd
 from test_third_party import digest
 
 NOT_NOW = 3012  # kXR_ServerError: the client may try again
@@ -167,21 +167,9 @@ def talkative(served):
     return served('log = "debug"\n')
 
 
-class Stock(Xrootd):
-    """A stock server that takes shared secrets."""
-
-    def __init__(self, home, keytab):
-        super().__init__(home)
-        own = write_keytab(home / "server.keytab", keys(keytab).values())
-        if os.getuid() == 0:
-            user = pwd.getpwnam("xrootd")
-            os.chown(own, user.pw_uid, user.pw_gid)
-        self.more = f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {own}\nsec.protbind * only sss\n"
-
-
 def test_our_client_logs_in_at_a_stock_server(base, keytab, held, tmp_path):
     source, back = write(tmp_path / "source", "stock", 3_000_017), tmp_path / "back"
-    with Stock(base / "stock-sss", keytab) as server:
+    with SssXrootd(base / "stock-sss", keys(keytab).values()) as server:
         for name in ("daq", "long", "any", "farm+"):
             for host in ("localhost", "127.0.0.1"):
                 url = f"root://{host}:{server.port}"

@@ -7,18 +7,10 @@ import struct
 import time
 
 import pytest
-from authority import Authority
 from clients import run
 from content import MIB, write
 from harness import weir
 from raw import LOGIN, OK, PING, PROTOCOL, READ, READV, Raw
-
-
-@pytest.fixture(scope="module")
-def authority(base):
-    home = base / "tls-authority"
-    home.mkdir()
-    return Authority(home)
 
 
 @pytest.fixture
