@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from authority import Authority
 from clients import run
 from cluster import Cluster
 from content import MIB, write
@@ -20,7 +21,7 @@ from proxy import DOWN, UP, Proxy
 from raw import AUTH, LOGIN, OK, PROTOCOL, STAT
 from stock import TlsXrootd
 from test_third_party import digest
-from test_tls import Authority, authority, secure, served, trusting  # noqa: F401 (fixtures)
+from test_tls import secure, served, trusting  # noqa: F401 (fixtures)
 
 HAVE_TLS, GOTO_TLS, IS_SERVER = 0x80000000, 0x40000000, 1
 TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzZWNyZXQifQ.c2VjcmV0"
