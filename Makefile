@@ -6,7 +6,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb wheel image clean
+.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients bench-security fuzz sim soak deb wheel image clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,6 +49,11 @@ bench: build ## measure beside peers by campaigns of `weir bench`, and write ben
 bench-clients: build ## measure what stock clients' own programs and libraries see, and write bench/RESULTS.md; ARGS="--only stat --runs 3" for a part
 	scripts/setup.sh bench
 	.venv/bin/python bench/run.py $(ARGS)
+
+bench-security: build ## measure what TLS, logins, permissions, quotas and the audit log cost, and write bench/SECURITY.md; ARGS="--only gsi" for a part
+	scripts/setup.sh bench
+	scripts/setup.sh test
+	.venv/bin/python bench/security.py $(ARGS)
 
 fuzz: ## each fuzz target, and random sessions against the real binary, each for a minute
 	fuzz/run.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """
-What TLS, logins, permissions, quotas and the audit log cost, in alternating runs on one machine. Prints a table for each part:
+What TLS, logins, permissions, quotas and the audit log cost, in alternating runs on one machine. Prints a table for each part, and
+writes bench/SECURITY.md if all were measured:
 
     bench/security.py --only tls      xrdcp of 1 GiB over roots://, with TLS for all, at weir and at a stock xrootd
     bench/security.py --only login    logins by token over TLS, at weir with a known issuer: CPU of the server
@@ -22,14 +23,16 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import machine  # noqa: E402
 from authority import Authority  # noqa: E402
 from harness import WEIR_BIN, Server, Weir  # noqa: E402
 from issuer import Issuer, trusting  # noqa: E402
-from measure import Cpu, alternate, load_program, random_source, run  # noqa: E402
+from measure import ROOT, Cpu, alternate, load_program, random_source, run  # noqa: E402
 from proxies import User  # noqa: E402
 from secrets_of import add_key, keys  # noqa: E402
 from stock import GsiXrootd, SssXrootd, TlsXrootd  # noqa: E402
@@ -44,21 +47,26 @@ ENTRIES = ",".join(f"user:user{number}:rw-" for number in range(4)) + "," + ",".
 
 
 class Table:
-    """The figures of a part: for each row the values of each system."""
+    """The figures of a part: for each row the values of each system. `bars`: what the first one's part of the second, or the only
+    value, must be."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str, systems: list[str], bars: dict[str, str] | None = None) -> None:
+        self.title, self.systems, self.bars = title, systems, bars or {}
         self.rows: dict[str, dict[str, list[float]]] = {}
 
     def add(self, row: str, system: str, value: float) -> None:
         self.rows.setdefault(row, {}).setdefault(system, []).append(value)
 
-    def show(self, title: str, systems: list[str]) -> None:
-        """A line for each row: the medians of the systems, and the first one's part of the second."""
-        print(f"\n{title}")
+    def markdown(self) -> str:
+        """A line for each row: the medians of the systems with the least and the most, the first one's part of the second, the bar."""
+        lines = [f"## {self.title}", "", f"| | {' | '.join(self.systems)} | ratio | bar |", "| --- |" + " --- |" * (len(self.systems) + 2)]
         for row, figures in self.rows.items():
-            values = [statistics.median(figures[system]) for system in systems]
-            shown = "; ".join(f"{system} {value:.4g}" for system, value in zip(systems, values, strict=True))
-            print(f"  {row}: {shown}" + (f"; ratio {values[0] / values[1]:.2f}" if len(values) == 2 else ""), flush=True)
+            medians = [statistics.median(figures[system]) for system in self.systems]
+            shown = [
+                f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})" for values in map(figures.get, self.systems)
+            ]
+            lines.append(f"| {row} | {' | '.join(shown)} | {medians[0] / medians[1]:.2f} | {self.bars.get(row, '')} |")
+        return "\n".join([*lines, ""])
 
 
 def node(home: Path, name: str, settings: str = "") -> Weir:
@@ -67,11 +75,12 @@ def node(home: Path, name: str, settings: str = "") -> Weir:
     return Weir(home / name, None, ("--config", str(file)))
 
 
-def tls(home: Path, authority: Authority, runs: int) -> None:
+def tls(home: Path, authority: Authority, runs: int) -> Table:
     os.environ["X509_CERT_DIR"] = str(authority.trusted)
     certificate, key = authority.issue("host")
     settings = f'tls.certificate = "{certificate}"\ntls.key = "{key}"\ntls.required = ["login", "data"]\n'
-    table = Table()
+    bars = {f"{row} server CPU [s/GB]": "at most 0.6" for row in ("put", "get")}
+    table = Table("xrdcp of 1 GiB over roots://, TLS for all", ["weir", "xrootd"], bars)
     with node(home, "tls", settings) as weir, TlsXrootd(home / "stock-tls", authority, "all") as xrootd, random_source(GIB) as source:
         for number in range(runs):
             for system, server in alternate({"weir": weir, "xrootd": xrootd}, number):
@@ -82,7 +91,7 @@ def tls(home: Path, authority: Authority, runs: int) -> None:
                     table.add(f"{row} wall [s]", system, cpu.wall)
                     table.add(f"{row} server CPU [s/GB]", system, cpu.seconds * 1e9 / GIB)
                 run(["xrdfs", f"roots://localhost:{server.port}", "rm", "/big"])
-    table.show("xrdcp of 1 GiB over roots://, TLS for all", ["weir", "xrootd"])
+    return table
 
 
 def logins(port: int, token: str, count: int) -> None:
@@ -103,10 +112,11 @@ def logins(port: int, token: str, count: int) -> None:
                 assert answer[2:4] == b"\0\0", answer
 
 
-def login(home: Path, authority: Authority, runs: int) -> None:
+def login(home: Path, authority: Authority, runs: int) -> Table:
     issuer = Issuer(home, authority.issue("issuer"))
-    kinds = {"RSA 2048": "rsa:2048", "ECDSA P-256": "ec:prime256v1"}
-    table = Table()
+    kinds = {"ECDSA P-256": "ec:prime256v1", "RSA 2048": "rsa:2048"}
+    bars = {"server CPU for a login [ms]": "at most 1 ms"}
+    table = Table("logins by token (RS256) over TLS 1.3, by the kind of the server's key", list(kinds), bars)
     nodes = {
         kind: node(home, f"login-{number}", trusting(issuer, authority, authority.issue(f"login-{number}", kind=key)))
         for number, (kind, key) in enumerate(kinds.items())
@@ -122,11 +132,11 @@ def login(home: Path, authority: Authority, runs: int) -> None:
                 table.add("server CPU for a login [ms]", kind, cpu.seconds / LOGINS * 1e3)
                 table.add("logins a second by one client", kind, LOGINS / cpu.wall)
     issuer.stop()
-    table.show("logins by token (RS256) over TLS 1.3, by the kind of the server's key", list(kinds))
+    return table
 
 
-def stock_logins(title: str, servers: dict[str, Server], runs: int) -> None:
-    table = Table()
+def stock_logins(title: str, servers: dict[str, Server], runs: int, bar: str = "") -> Table:
+    table = Table(title, ["weir", "xrootd"], {"server CPU for a login [ms]": bar})
     for number in range(runs):
         for system, server in alternate(servers, number):
             with Cpu(server) as cpu:
@@ -134,10 +144,10 @@ def stock_logins(title: str, servers: dict[str, Server], runs: int) -> None:
                     run(["xrdfs", f"root://localhost:{server.port}", "stat", "/"])
             table.add("server CPU for a login [ms]", system, cpu.seconds / STOCK_LOGINS * 1e3)
             table.add("logins a second by one client", system, STOCK_LOGINS / cpu.wall)
-    table.show(title, ["weir", "xrootd"])
+    return table
 
 
-def gsi(home: Path, authority: Authority, runs: int) -> None:
+def gsi(home: Path, authority: Authority, runs: int) -> Table:
     os.environ |= {"X509_CERT_DIR": str(authority.trusted), "XrdSecPROTOCOL": "gsi"}
     certificate, key = authority.issue("gsi")
     user = User(authority, "ana")
@@ -147,17 +157,17 @@ def gsi(home: Path, authority: Authority, runs: int) -> None:
     )
     os.environ["X509_USER_PROXY"] = str(user.proxy())
     with node(home, "gsi", settings) as weir, GsiXrootd(home / "stock-gsi", authority) as xrootd:
-        stock_logins("logins by gsi with a proxy, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs)
+        return stock_logins("logins by gsi with a proxy, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs, "at most 0.5")
 
 
-def sss(home: Path, _authority: Authority, runs: int) -> None:
+def sss(home: Path, _authority: Authority, runs: int) -> Table:
     keytab = home / "keytab"
     add_key(keytab, "daq", "daq", "online")
     keytab.chmod(0o600)
     os.environ |= {"XrdSecPROTOCOL": "sss", "XrdSecSSSKT": str(keytab)}
     settings = f'authentication.mechanisms = ["sss"]\nauthentication.keytab = "{keytab}"\n[[identity]]\nsecret = "daq"\nprincipal = "daq"\n'
     with node(home, "sss", settings) as weir, SssXrootd(home / "stock-sss", keys(keytab).values()) as xrootd:
-        stock_logins("logins by a shared secret, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs)
+        return stock_logins("logins by a shared secret, xrdfs stat", {"weir": weir, "xrootd": xrootd}, runs)
 
 
 def phases(table: Table, system: str, server: Server, folder: str, passes: dict[str, int]) -> None:
@@ -174,13 +184,15 @@ def weir(server: Weir, *arguments: str) -> None:
     run([str(WEIR_BIN), *arguments, "--data", str(server.data)])
 
 
-def rights(home: Path, _authority: Authority, runs: int) -> None:
+def rights(home: Path, _authority: Authority, runs: int) -> Table:
     settings = (
         'authentication.mechanisms = ["unix"]\n'
         '[[identity]]\nlocal_user = "keeper"\nprincipal = "admin"\n[[identity]]\nlocal_user = "*"\nprincipal = "user-{user}"\n'
     )
     os.environ["XrdSecPROTOCOL"] = "unix"
-    table = Table()
+    bars = {f"{phase} rate [1/s]": "at least 0.95" for phase in ("stat", "read")}
+    title = "a user with ACLs of 8 entries and a quota of the tree, against no authentication"
+    table = Table(title, ["with", "without"], bars)
     with node(home, "with", settings) as known, node(home, "without") as unknown:
         for number in range(4):
             weir(known, "identity", "add", f"user{number}")
@@ -192,31 +204,32 @@ def rights(home: Path, _authority: Authority, runs: int) -> None:
                 name = f"/run{number}"
                 if system == "with":
                     weir(known, "tree", "create", name, "--mkdir")
-                    weir(known, "quota", "set", name, "--bytes", "1TB", "--files", "10M")
+                    weir(known, "quota", "set", name, "--bytes", "1TB", "--files", "10000000")
                     open_tree(known, name)
                     run([str(WEIR_BIN), "acl", "set", "-m", f"{ENTRIES},{defaults()}", f"{server.url}{name}"])
                 else:
                     run(["xrdfs", server.url, "mkdir", name])
                 phases(table, system, server, f"{server.url}{name}", PASSES)
-    table.show("a user with ACLs of 8 entries and a quota of the tree, against no authentication", ["with", "without"])
+    return table
 
 
-def quota(home: Path, _authority: Authority, runs: int) -> None:
+def quota(home: Path, _authority: Authority, runs: int) -> Table:
     def limit(server: Weir, name: str) -> None:
         weir(server, "tree", "create", name, "--mkdir")
-        weir(server, "quota", "set", name, "--bytes", "1TB", "--files", "10M")
+        weir(server, "quota", "set", name, "--bytes", "1TB", "--files", "10000000")
 
     with node(home, "quota") as limited, node(home, "no-quota") as free:
-        creates("creates in a tree with a quota, against no quota", {"quota": limited, "none": free}, limit, "quota", runs)
+        servers = {"quota": limited, "none": free}
+        return creates("creates in a tree with a quota, against no quota", servers, limit, "quota", runs, "at least 0.95")
 
 
-def audit(home: Path, _authority: Authority, runs: int) -> None:
-    with node(home, "audit", f'audit.file = "{home}/audit.log"\n') as logging, node(home, "no-audit") as silent:
-        creates("creates with the audit log, against none", {"audit": logging, "none": silent}, lambda *_: None, "", runs)
+def audit(home: Path, _authority: Authority, runs: int) -> Table:
+    with node(home, "audit", 'audit.to = "files"\n') as logging, node(home, "no-audit") as silent:
+        return creates("creates with the audit log, against none", {"audit": logging, "none": silent}, lambda *_: None, "", runs)
 
 
-def creates(title: str, servers: dict[str, Weir], prepare: Callable[[Weir, str], None], prepared: str, runs: int) -> None:
-    table = Table()
+def creates(title: str, servers: dict[str, Weir], prepare: Callable[[Weir, str], None], prepared: str, runs: int, bar: str = "") -> Table:
+    table = Table(f"{title}; {THREADS} threads of a stock client", list(servers), {"create rate [1/s]": bar})
     for number in range(runs):
         for system, server in alternate(servers, number):
             name = f"/run{number}"
@@ -225,7 +238,7 @@ def creates(title: str, servers: dict[str, Weir], prepare: Callable[[Weir, str],
             else:
                 run(["xrdfs", server.url, "mkdir", name])
             phases(table, system, server, f"{server.url}{name}", {"create": 1})
-    table.show(f"{title}; {THREADS} threads of a stock client", list(servers))
+    return table
 
 
 def defaults() -> str:
@@ -255,7 +268,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PARTS), help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    before = dict(os.environ)
+    before, tables = dict(os.environ), []
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         home = Path(folder)
         home.chmod(0o755)
@@ -264,7 +277,12 @@ def main() -> None:
         for part in options.only or PARTS:
             os.environ.clear()
             os.environ.update(before)
-            PARTS[part](home, authority, options.runs)
+            tables.append(PARTS[part](home, authority, options.runs).markdown())
+            print(tables[-1], flush=True)
+        about = "; ".join(f"{key}: {value}" for key, value in machine.describe(home, ROOT).items())
+    if not options.only:
+        how = f"`make bench-security`, {date.today()}, {options.runs} runs in turns: medians, and the least to the most."
+        (ROOT / "bench/SECURITY.md").write_text("\n".join([f"# What security costs\n\n{how}\n{about}.\n", *tables]))
 
 
 if __name__ == "__main__":
