@@ -1,5 +1,5 @@
-"""The cases of the WLCG's compliance tests for tokens (https://github.com/indigo-iam/wlcg-jwt-compliance-tests: audience, basic, path), with
-a local issuer and over `root://`. That suite speaks HTTP; its cases of third-party copies are switched off there.
+"""The cases of the WLCG's compliance tests for tokens (https://github.com/indigo-iam/wlcg-jwt-compliance-tests: audience, basic, path),
+with a local issuer and over `root://`. That suite speaks HTTP; its cases of third-party copies are switched off there.
 
 The service trusts its issuer below `/wlcg`, so `storage.read:/` is about `/wlcg`. All tokens are those of one user, who owns nothing.
 `/wlcg` is open to the group wlcg, `/wlcg/protected` to the group test and to all others for reading. `old` is a file that is there, `new`

@@ -49,6 +49,7 @@ def start(kind: str, base, of_issuer: str, rules: str):
         f"""
 tls.certificate = "{certificate}"
 tls.key = "{key}"
+tls.required = ["login"]
 authentication.mechanisms = ["ztn", "sss"]
 authentication.keytab = "{keytab}"
 authentication.ca = "{authority.home / "ca.pem"}"
