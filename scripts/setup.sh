@@ -47,6 +47,13 @@ if [[ $what != run ]]; then
 fi
 
 if [[ $what == test ]]; then
+    # The source of the package has XRootD's own test scripts, which tests run against weir.
+    xrootd=$(grep '^xrootd==' tests/requirements.txt)
+    if [[ ! -e .venv/sources/${xrootd/==/-}.tar.gz ]]; then
+        echo "setup: the source of $xrootd into .venv/sources"
+        .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary xrootd -d .venv/sources "$xrootd" ||
+            echo "setup: it could not be fetched; XRootD's own test scripts are skipped and say so" >&2
+    fi
     # Its modules come from Go's own registry, which some sites block.
     scripts/gohep.sh || echo "setup: go-hep's programs could not be built; their tests are skipped and say so" >&2
 fi

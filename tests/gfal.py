@@ -1,6 +1,6 @@
 """Runs gfal2, the library under FTS and the grid's tools, as a separate program. `gfal.py OPERATION ARGUMENT...` prints one JSON object
-with `code` (0 or gfal2's errno), `message` and the result. gfal2 has no Python package in Debian 12, so this calls the C library as its
-header gfal_api.h declares it."""
+with `code` (0 or gfal2's errno), `message` and the result. This calls the C library as its header gfal_api.h declares
+it, so that the tests need no Python package of the system."""
 
 import ctypes
 import json

@@ -1,8 +1,11 @@
 """Who may do what: operations by owner, group, others, ACL entries and scopes of tokens, with stock clients, on a node and on a cluster.
+Users come by tokens; for some operations also by shared secrets and by certificates, which have no scopes.
 
 The directory `/m/d` belongs to ana and the group atlas, with the mode rwxr-x---, and the file `f` in it with rw-r-----. ACLs
 give nils rwx and rw-, and the group cms r-x and r--. The last three columns are ana with a token whose scope is less than all.
 """
+
+import json
 
 import pytest
 from authority import HOSTS
@@ -11,6 +14,8 @@ from cluster import Cluster
 from content import write
 from harness import WEIR_BIN, Weir, remove, weir
 from issuer import trusting
+from proxies import User
+from secrets_of import add_key, keys
 
 ALL = "storage.read:/ storage.modify:/"
 USERS = {
@@ -43,6 +48,15 @@ chown      yes    no  no  no   no  no   no    no      no
 """
 
 
+# The operations that users of other mechanisms try too: one for each rule that can decide.
+OTHERS = ("read", "overwrite", "create", "chmod", "chown")
+WITHOUT_SCOPES = ("keeper", "ana", "mia", "nils", "gus", "otto")
+
+
+def groups_of(user: str) -> list[str]:
+    return [group.strip("/") for group in USERS[user].get("wlcg.groups", [])]
+
+
 @pytest.fixture(scope="module")
 def config(authority, issuer, base):
     path = base / "permissions.toml"
@@ -51,31 +65,75 @@ def config(authority, issuer, base):
     return path
 
 
+def serve(home, kind: str, config, scheme: str):
+    if kind == "cluster":
+        with Cluster(home, 2, ("--config", str(config))) as cluster:
+            yield f"{scheme}://127.0.0.1:{cluster.manager.port}", cluster.manager.home / "data"
+    else:
+        with Weir(home, None, ("--config", str(config))) as server:
+            yield f"{scheme}://127.0.0.1:{server.port}", server.data
+    remove(home)
+
+
 @pytest.fixture(scope="module", params=["node", "cluster"])
 def url(request, base, config):
-    if request.param == "cluster":
-        with Cluster(base / "permissions", 2, ("--config", str(config))) as cluster:
-            yield f"roots://127.0.0.1:{cluster.manager.port}", cluster.manager.home / "data"
-        remove(base / "permissions")
-        return
-    server = Weir(base / "permissions-node", None, ("--config", str(config))).start()
-    yield f"roots://127.0.0.1:{server.port}", server.data
-    server.kill()
-    remove(server.home)
+    yield from serve(base / f"permissions-{request.param}", request.param, config, "roots")
+
+
+@pytest.fixture(scope="module")
+def held(authority, base):
+    """What `env` puts before the commands of each user, by mechanism."""
+    keytab = base / "permissions.keytab"
+    shown: dict[str, dict[str, list[str]]] = {"sss": {}, "gsi": {}}
+    for user in WITHOUT_SCOPES:
+        add_key(keytab, user, user, (groups_of(user) or ["nogroup"])[0])
+        proxy = User(authority, user).proxy()
+        shown["gsi"][user] = [f"X509_USER_PROXY={proxy}", f"X509_CERT_DIR={authority.trusted}", "XrdSecPROTOCOL=gsi", "XrdSecGSISRVNAMES=*"]
+    for user, key in keys(keytab).items():
+        shown["sss"][user] = [f"XrdSecSSSKT={key.alone(base / f'permissions-{user}.keytab')}", "XrdSecPROTOCOL=sss"]
+    return shown
+
+
+@pytest.fixture(scope="module", params=["sss-node", "sss-cluster", "gsi-node", "gsi-cluster"])
+def other(request, authority, held, base):
+    """Another mechanism: the address, the data directory, and the credentials of its users."""
+    mechanism, kind = request.param.split("-")
+    certificate, key = authority.issue(f"permissions-{request.param}", HOSTS)
+    path = base / f"permissions-{request.param}.toml"
+    condition = {"sss": 'secret = "{}"', "gsi": 'certificate = "/DC=org/DC=example/CN={}"'}[mechanism]
+    rules = "".join(
+        f"""[[identity]]
+{condition.format(user)}
+principal = "{"admin" if user == "keeper" else user}"
+groups = {json.dumps(groups_of(user))}
+"""
+        for user in WITHOUT_SCOPES
+    )
+    path.write_text(
+        f"""
+tls.certificate = "{certificate}"
+tls.key = "{key}"
+authentication.mechanisms = ["{mechanism}"]
+authentication.keytab = "{base / "permissions.keytab"}"
+authentication.gsi_authorities = "{authority.trusted}"
+{rules}"""
+    )
+    for address in serve(base / f"permissions-{request.param}", kind, path, "root"):
+        yield *address, held[mechanism]
 
 
 class Site:
     """What the users do there."""
 
-    def __init__(self, url: str, data, issuer, tmp_path, trusted):
-        self.url, self.data, self.tmp_path, self.trusted = url, data, tmp_path, trusted
-        token = {name: {"scope": ALL, "sub": name, **claims} for name, claims in USERS.items()}
-        self.tokens = {name: issuer.token(claims.pop("sub"), claims.pop("scope"), **claims) for name, claims in token.items()}
+    def __init__(self, url: str, data, credentials: dict[str, list[str]], tmp_path):
+        self.url, self.data, self.tmp_path, self.credentials = url, data, tmp_path, credentials
+        for arguments in (["ana"], ["nils"], ["--group", "atlas"], ["--group", "cms"]):
+            done = weir("identity", "add", *arguments, "--data", str(self.data))
+            assert done.returncode == 0, done
         self.source = write(tmp_path / "source", "m", 100_000)
 
     def does(self, who: str, *command):
-        token = ["env", f"BEARER_TOKEN={self.tokens[who]}", f"X509_CERT_DIR={self.trusted}"]
-        return run([*token, *map(str, command)])
+        return run(["env", *self.credentials[who], *map(str, command)])
 
     def fs(self, who: str, *arguments):
         return self.does(who, "xrdfs", self.url, *arguments)
@@ -141,20 +199,38 @@ class Site:
 
 @pytest.fixture
 def site(url, issuer, authority, tmp_path):
-    site = Site(*url, issuer, tmp_path, authority.trusted)
-    for arguments in (["ana"], ["nils"], ["--group", "atlas"], ["--group", "cms"]):
-        done = weir("identity", "add", *arguments, "--data", str(site.data))
-        assert done.returncode == 0, done
-    return site
+    token = {name: {"scope": ALL, "sub": name, **claims} for name, claims in USERS.items()}
+    tokens = {name: issuer.token(claims.pop("sub"), claims.pop("scope"), **claims) for name, claims in token.items()}
+    credentials = {name: [f"BEARER_TOKEN={shown}", f"X509_CERT_DIR={authority.trusted}"] for name, shown in tokens.items()}
+    return Site(*url, credentials, tmp_path)
 
 
-@pytest.mark.parametrize("line", TABLE.strip().splitlines()[1:], ids=lambda line: line.split()[0])
+@pytest.fixture
+def other_site(other, tmp_path):
+    return Site(*other, tmp_path)
+
+
+LINES = TABLE.strip().splitlines()[1:]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.split()[0])
 def test_the_table_is_what_happens(site, line):
+    follow(site, line, TABLE.split()[1:10])
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.split()[0] in OTHERS], ids=lambda line: line.split()[0])
+def test_the_table_is_what_happens_by_other_mechanisms(other_site, line):
+    follow(other_site, line, WITHOUT_SCOPES)
+
+
+def follow(site: Site, line: str, users) -> None:
+    """Tries the operation as each user, and compares the outcomes with the line."""
     operation, *expected = line.split()
+    expected = expected[: len(users)]
     changes = operation not in ("stat", "list", "read", "checksum", "attribute", "acl", "chmod")
     site.fresh()
     found = []
-    for who, may in zip(TABLE.split()[1:10], expected, strict=True):
+    for who, may in zip(users, expected, strict=True):
         done = site.try_it(operation, who)
         found.append("yes" if done.code == 0 else "no")
         if done.code != 0:
@@ -162,7 +238,7 @@ def test_the_table_is_what_happens(site, line):
             assert "denied" in said or "not allow" in said or "[3010]" in said or "may" in said, (who, done)
         if changes and may == "yes":
             site.fresh()
-    assert found == expected, dict(zip(TABLE.split()[1:10], found, strict=True))
+    assert found == expected, dict(zip(users, found, strict=True))
 
 
 def test_identities_are_listed(site):

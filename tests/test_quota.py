@@ -5,13 +5,14 @@ import random
 import re
 import subprocess
 import time
+from contextlib import suppress
 
 import pytest
 from clients import environment, run
 from cluster import Cluster
 from content import KIB, MIB, write
 from harness import WEIR_BIN, Weir, remove, weir
-from raw import OPEN_NEW, OPEN_UPDATE, Raw
+from raw import OPEN_NEW, OPEN_UPDATE, Closed, Raw
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
@@ -171,6 +172,24 @@ def test_a_striped_file_is_not_written_directly_past_its_quota(site):
     site.limit(tree, "--bytes", "3MiB")
     refused = run([str(WEIR_BIN), "cp", str(source), f"{site.url}/{tree}/more"])
     assert refused.code and "quota" in refused.out + refused.err, refused
+
+
+@pytest.mark.parametrize("started", ["cluster"], indirect=True)
+def test_a_client_that_opens_again_and_never_comes_writes_past_no_quota(site):
+    """The manager counts the second open as the present one, so it reserves nothing for the first, which its disk server still serves."""
+    tree = site.tree("/again", "--bytes", "3MiB")
+    manager = int(site.url.rpartition(":")[2])
+    with Raw(manager) as raw:
+        port, host, words = raw.ask_open(f"{tree}/file", OPEN_NEW | OPEN_UPDATE).redirect
+        with Raw(port, host=host) as disk:
+            handle = disk.open(f"{tree}/file?{words}", OPEN_NEW | OPEN_UPDATE)
+            assert disk.write(handle, 0, b"x" * MIB).status == 0
+            raw.ask_open(f"{tree}/file", OPEN_UPDATE).redirect  # noqa: B018
+            written = MIB
+            with suppress(Closed):
+                while written < 16 * MIB and disk.write(handle, written, b"x" * MIB).status == 0:
+                    written += MIB
+            assert written == MIB, "nothing is reserved for what was acknowledged"
 
 
 def test_many_writers_do_not_take_all_space_before_they_write(site):

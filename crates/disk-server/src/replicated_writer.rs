@@ -95,7 +95,8 @@ impl From<StoreError> for DiskServerError {
 
 impl DiskServer {
     /// The error that sends the client to the manager.
-    pub(super) fn moved(&self) -> DiskServerError {
+    #[must_use]
+    pub fn moved(&self) -> DiskServerError {
         match self.manager() {
             Some((host, port)) => DiskServerError::Moved { host, port },
             None => DiskServerError::Wait { seconds: 1, why: "this server has not heard of its manager yet" },

@@ -67,6 +67,8 @@ pub enum Bug {
     NewFilesIgnoreTheQuota = 30,
     /// A file that is being written may move to where another quota counts it.
     OpenFilesMove = 31,
+    /// A client that returns to its open write, as after a crash, finds its reservation forgotten.
+    ReturnForgetsTheReservation = 32,
 }
 
 #[cfg(feature = "planted")]

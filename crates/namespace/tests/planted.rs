@@ -75,6 +75,7 @@ fn each_planted_bug_is_found() {
         Bug::GivenUsageStays,
         Bug::NewFilesIgnoreTheQuota,
         Bug::OpenFilesMove,
+        Bug::ReturnForgetsTheReservation,
     ] {
         let (seed, how) = found(Some(bug), 80).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -47,8 +47,11 @@ impl Growth {
             let _ = sender.send(reserved);
         });
         match receiver.recv().unwrap_or(Err(NotAgreed::NoAnswer)) {
-            // It goes on elsewhere, or has ended. The write itself finds out, and sends the client on.
-            Err(NotAgreed::Refused(refusal)) if refusal.code == ErrorCode::Stale => Ok(Some(0)),
+            // It goes on elsewhere, or has ended, or its client has opened it again and not come here with that yet. This server may still take its
+            // writes, but nothing is reserved for them: a client that opens again and never comes would write past every quota.
+            Err(NotAgreed::Refused(refusal)) if refusal.code == ErrorCode::Stale => {
+                Err(Error::of_disk_server(&doing, &disk.moved()))
+            }
             reserved => reserved.map_err(|not_agreed| Error::of_manager(&doing, &not_agreed)),
         }
     }

@@ -10,7 +10,7 @@ use cluster::server::GrantRights;
 use rand::Rng;
 use types::{ErrorCode, ReplicaId, StoreId};
 
-use crate::manager::{Env, server_of};
+use crate::manager::{Env, TREES, server_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
 use crate::model::{FileStage, Glimpse, Model, bytes};
 
@@ -43,6 +43,8 @@ struct Writing {
     is_first_try: bool,
     /// It lost its connection, so its open write may have ended.
     was_absent: bool,
+    /// How often it has asked the manager for this open write.
+    opens: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -92,11 +94,13 @@ pub(crate) struct Client {
     state: State,
     numbers: Number,
     made: u64,
+    /// Whether it writes in trees with quotas.
+    is_sharing: bool,
 }
 
 impl Client {
-    pub(crate) fn new(index: usize) -> Self {
-        Self { index, state: State::Idle { until: Time::default() }, numbers: 0, made: 0 }
+    pub(crate) fn new(index: usize, is_sharing: bool) -> Self {
+        Self { index, state: State::Idle { until: Time::default() }, numbers: 0, made: 0, is_sharing }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -188,7 +192,7 @@ impl Client {
 
     fn begin(&mut self, model: &mut Model, env: &mut Env<'_>) {
         let choice = env.rng.random_range(0..10);
-        let own = |file: &usize| model.files[*file].path.starts_with(&format!("/c{}-", self.index));
+        let own = |file: &usize| model.files[*file].path.contains(&format!("/c{}-", self.index));
         let closed: Vec<usize> =
             (0..model.files.len()).filter(|file| model.files[*file].stage == FileStage::Closed).collect();
         let own: Vec<usize> = closed.iter().copied().filter(own).collect();
@@ -224,7 +228,8 @@ impl Client {
             file
         } else {
             self.made += 1;
-            model.begin(format!("/c{}-{}", self.index, self.made))
+            let tree = if self.is_sharing { TREES[usize::from(self.made % 2 == 1)] } else { "" };
+            model.begin(format!("{tree}/c{}-{}", self.index, self.made))
         };
         let count = env.rng.random_range(0..12);
         let mut left = VecDeque::new();
@@ -254,6 +259,7 @@ impl Client {
             is_there: is_update,
             is_first_try: true,
             was_absent: false,
+            opens: 0,
         });
         self.open(model, env);
     }
@@ -265,6 +271,7 @@ impl Client {
         // The client does not know whether the open succeeded, so it may start its own unfinished file again.
         let want = if writing.is_there { Want::Update } else { Want::New { restarted: !writing.is_first_try } };
         writing.is_first_try = false;
+        writing.opens += 1;
         (writing.at, writing.step) = (None, Step::Open { number, since: env.now });
         writing.sent.clear();
         let tried = writing.tried.clone();
@@ -421,6 +428,13 @@ impl Client {
                 env.counts.late += 1;
                 self.rest(env);
             }
+            // Nothing has changed if this was the first request. An earlier one may have begun the open write, which ends without its client.
+            Err(ErrorCode::Quota) => {
+                let (file, is_first) = (writing.file, writing.opens == 1);
+                env.counts.over_quota += 1;
+                model.refuse(file, is_first);
+                self.rest(env);
+            }
             Err(code) => {
                 let file = writing.file;
                 env.counts.abandoned += 1;
@@ -444,6 +458,10 @@ impl Client {
         }
         if result == Err(ErrorCode::Checksum) && model.files[writing.file].is_hopeless {
             model.end_hopeless(writing.file);
+            return self.vanish(model, env);
+        }
+        if result == Err(ErrorCode::Quota) {
+            env.counts.over_quota += 1;
             return self.vanish(model, env);
         }
         if result.is_err() {

@@ -37,6 +37,7 @@ pub(crate) enum Fault {
     Damage,
     Decision,
     Absence,
+    Access,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

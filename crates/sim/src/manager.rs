@@ -14,8 +14,8 @@ use journal::{Journal, JournalConfig, Seq, StreamId};
 use kv::{Durability, IndexConfig, Inline, JournaledIndex, Kv, MemoryEngine};
 use manager::{ManagerSettings, OpenRequest, OpeningError, Redirect};
 use namespace::{
-    Actor, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, PutStore,
-    Remove, SetAddresses, SetPolicy, TokenEntry, WriteMode,
+    Actor, FoundCluster, JoinNode, MakeToken, MakeTree, Mkdir, Namespace, NamespaceConfig, NsError, OpenWrite,
+    Operation, PutStore, QuotaOf, Remove, SetAddresses, SetPolicy, SetQuota, TokenEntry, WriteMode,
 };
 use node::{FromDisk, FromManager};
 use rand::rngs::SmallRng;
@@ -29,7 +29,7 @@ use types::{
 };
 
 use crate::message::{Addr, Capability, Message, Number, Want};
-use crate::settings::{Bug, Counts, Settings};
+use crate::settings::{Bug, Counts, Scenario, Settings};
 
 /// What a node gets from the simulation, and what it returns.
 pub(crate) struct Env<'a> {
@@ -69,6 +69,11 @@ pub(crate) fn server_of_node(node: NodeId) -> Addr {
 fn host_of(store: StoreId) -> String {
     format!("10.0.0.{}", store.0)
 }
+
+/// The trees with quotas.
+pub(crate) const TREES: [&str; 2] = ["/t0", "/t1"];
+/// The first limit of a tree, in bytes.
+const TREE_BYTES: u64 = 400_000;
 
 /// Fast, because all files are small here.
 const COPIES: CopyRate = CopyRate {
@@ -187,7 +192,11 @@ impl Manager {
         )
         .map_err(|error| text(&error))?;
         let kv: Arc<dyn Kv> = Arc::new(Inline::new(Arc::clone(&index)));
-        let limits = NamespaceConfig { id_range: 256, ..NamespaceConfig::default() };
+        let mut limits = NamespaceConfig { id_range: 256, ..NamespaceConfig::default() };
+        if settings.scenario == Scenario::Sharing {
+            // Small steps, so that open writes must often reserve more.
+            limits.limits.reserve_step = (2000, 10_000);
+        }
         let ns = Namespace::open(Arc::clone(&kv), wall, limits).map_err(|error| text(&error))?;
         found(&ns, settings).map_err(|error| text(&error))?;
         let boot_generations = ns.read(namespace::nodes).map_err(|error| text(&error))?;
@@ -232,6 +241,21 @@ impl Manager {
         };
         self.leave(env);
         is_done
+    }
+
+    /// Carries out a change of a quota, or of a file's owner, mode or ACL. `None`: the outcome is unknown.
+    pub(crate) fn administer<O: Operation + Send + 'static>(
+        &mut self,
+        op: O,
+        env: &mut Env<'_>,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.enter(env);
+        let durability =
+            if self.planted == Some(Bug::AccessNotSynced) { Durability::Written } else { Durability::Synced };
+        let ctx = self.ns.context(env.wall, &Actor::admin(), None);
+        let result = told(self.ns.change_wait(durability, ctx, op).map(drop));
+        self.leave(env);
+        result
     }
 
     /// Whether no known object is on this store alone.
@@ -469,7 +493,28 @@ fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
     let layout = Layout::new(count(settings.replicas), count(settings.sync), None)
         .map_err(|_| NsError::Invalid { what: "a layout".into(), why: "it is none" })?;
     let policy = Policy::new(layout).with_spread(Spread::Host);
-    change(ns, SetPolicy { path: NsPath::root(), policy })
+    change(ns, SetPolicy { path: NsPath::root(), policy })?;
+    if settings.scenario == Scenario::Sharing { found_trees(ns) } else { Ok(()) }
+}
+
+fn found_trees(ns: &Namespace) -> Result<(), NsError> {
+    for tree in TREES {
+        let path =
+            NsPath::parse(tree.as_bytes()).map_err(|_| NsError::Invalid { what: tree.into(), why: "it is no path" })?;
+        if ns.read(|read| namespace::stat(read, &Actor::admin(), &path)).is_ok() {
+            continue;
+        }
+        change(ns, Mkdir { path: path.clone(), mode: 0o755, parents: false })?;
+        change(ns, MakeTree { path: path.clone() })?;
+        change(ns, limit(path, QuotaOf::Tree, TREE_BYTES))?;
+    }
+    Ok(())
+}
+
+/// Sets the hard limit of bytes.
+pub(crate) fn limit(path: NsPath, of: QuotaOf, bytes: u64) -> SetQuota {
+    let hard_bytes = Some(Some(bytes));
+    SetQuota { path, of, hard_bytes, soft_bytes: None, hard_files: None, soft_files: None, grace: None }
 }
 
 fn change<O: Operation + Send + 'static>(ns: &Namespace, op: O) -> Result<O::Reply, NsError> {

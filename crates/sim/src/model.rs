@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use namespace::Access;
 use types::{Adler32, Crc32c};
 
 use crate::message::Bytes;
@@ -63,6 +64,8 @@ pub(crate) struct File {
     pub(crate) is_asked_for: bool,
     /// The number of events that can lose unsynced bytes, when the write of this file began.
     pub(crate) losses_before: u64,
+    /// The owner, group, mode and ACL after the last acknowledged change of them. `None`: nobody has changed them, or the outcome is unknown.
+    pub(crate) access: Option<Access>,
 }
 
 /// The bytes that a reader may see, as of the start of the read.
@@ -141,6 +144,7 @@ impl Model {
             is_hopeless: false,
             is_asked_for: false,
             losses_before,
+            access: None,
         });
         file
     }
@@ -270,6 +274,13 @@ impl Model {
 
     pub(crate) fn remove(&mut self, file: usize) {
         self.files[file].stage = FileStage::Removed;
+    }
+
+    /// A quota has refused an open. `is_first`: no earlier request can have begun the open write, so a file that was there stays as it was.
+    pub(crate) fn refuse(&mut self, file: usize, is_first: bool) {
+        let refused = &mut self.files[file];
+        refused.stage = if is_first && refused.was_closed { FileStage::Closed } else { FileStage::Vanished };
+        refused.is_asked_for = false;
     }
 
     pub(crate) fn vanish(&mut self, file: usize) {

@@ -22,7 +22,7 @@ use crate::manager::{Env, node_of, store_of};
 use crate::message::{Addr, Message};
 use crate::settings::{Bug, Settings};
 use crate::stored::Stored;
-use front::Held;
+use front::{Growth, Held};
 use outside::{Outside, World, lock};
 use scrub::StoreScrub;
 
@@ -50,6 +50,7 @@ pub(crate) struct Server {
     open: BTreeMap<ReplicaId, Arc<ReplicatedWriter>>,
     /// The files that clients have open for reading.
     readers: BTreeMap<usize, Held>,
+    growth: Growth,
     /// Open writes of vanished clients, and when they end.
     gone: BTreeMap<ReplicaId, (Epoch, Time)>,
     /// Writers that were attached here, and when last.
@@ -99,6 +100,7 @@ impl Server {
             requests: BTreeMap::new(),
             open: BTreeMap::new(),
             readers: BTreeMap::new(),
+            growth: Growth::default(),
             gone: BTreeMap::new(),
             writers: BTreeMap::new(),
             differing: BTreeSet::new(),
@@ -122,6 +124,7 @@ impl Server {
 
     /// Sends the messages that the server has produced.
     fn leave(&mut self, env: &mut Env<'_>) {
+        self.go_on_reserved(env);
         let mut outside = lock(&self.outside);
         env.out.append(&mut outside.out);
         self.drained.append(&mut outside.drained);
@@ -168,8 +171,9 @@ impl Server {
         let (shell, store) = (&self.shell, store_of(self.index));
         self.writers
             .retain(|replica, (_, since)| shell.leads(store, *replica).is_some() || now.since(*since) < WRITERS_KEPT);
-        let Self { writers, open, .. } = self;
+        let Self { writers, open, growth, .. } = self;
         open.retain(|replica, _| writers.contains_key(replica));
+        growth.forget(|replica| writers.contains_key(replica));
     }
 
     pub(crate) fn receive(&mut self, from: Addr, message: Message, env: &mut Env<'_>) {

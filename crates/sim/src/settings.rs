@@ -29,6 +29,8 @@ pub struct Faults {
     pub decision_every: Option<Duration>,
     /// Between two connections that a client loses during a write. It comes back after a while, perhaps too late.
     pub absence_every: Option<Duration>,
+    /// Between two changes of a quota, or of a file's owner, mode or ACL. They are no faults themselves.
+    pub access_every: Option<Duration>,
 }
 
 impl Faults {
@@ -46,6 +48,7 @@ impl Faults {
             damage_every: None,
             decision_every: None,
             absence_every: None,
+            access_every: None,
         }
     }
 
@@ -63,6 +66,7 @@ impl Faults {
             damage_every: None,
             decision_every: None,
             absence_every: Some(Duration::from_secs(3)),
+            access_every: None,
         }
     }
 }
@@ -88,11 +92,13 @@ pub enum Fault {
     Decision,
     /// Connections that clients lose for a while.
     Absence,
+    /// Changes of quotas, owners, modes and ACLs.
+    Access,
 }
 
 impl Fault {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(Self, &str); 9] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Disk, "disk"),
         (Self::Damage, "damage"),
         (Self::Power, "power"),
@@ -102,6 +108,7 @@ impl Fault {
         (Self::Message, "message"),
         (Self::Decision, "decision"),
         (Self::Absence, "absence"),
+        (Self::Access, "access"),
     ];
 
     /// Turns this fault off.
@@ -116,6 +123,7 @@ impl Fault {
             Self::Message => (faults.repeats_permille, faults.late_permille) = (0, 0),
             Self::Decision => faults.decision_every = None,
             Self::Absence => faults.absence_every = None,
+            Self::Access => faults.access_every = None,
         }
     }
 }
@@ -133,16 +141,19 @@ pub enum Scenario {
     Sessions,
     /// Disks damage bytes at rest, and servers scrub them. Machines fail, too.
     Damage,
+    /// Clients fill trees with quotas. Quotas, owners, modes and ACLs change, and the manager often ends.
+    Sharing,
 }
 
 impl Scenario {
     /// All scenarios, with their names on the command line.
-    pub const ALL: [(Self, &str); 5] = [
+    pub const ALL: [(Self, &str); 6] = [
         (Self::Everything, "everything"),
         (Self::Quiet, "quiet"),
         (Self::CutOff, "cut-off"),
         (Self::Sessions, "sessions"),
         (Self::Damage, "damage"),
+        (Self::Sharing, "sharing"),
     ];
 }
 
@@ -162,11 +173,17 @@ pub enum Bug {
     FenceNotAwaited,
     /// The manager considers a session ended after half of its term.
     TermCutShort,
+    /// A server acknowledges bytes that its open write has not reserved.
+    ReservationNotAwaited,
+    /// A server takes a write for which nothing is reserved, because its client has opened the file again since.
+    StaleReservationServed,
+    /// The manager answers a change of an owner, a mode, an ACL or a quota before it is durable.
+    AccessNotSynced,
 }
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 16] = [
+    pub const ALL: [(Self, &str); 19] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
@@ -183,6 +200,9 @@ impl Bug {
         (Self::DeletesAnother, "deletes-another"),
         (Self::FenceNotAwaited, "fence-not-awaited"),
         (Self::TermCutShort, "term-cut-short"),
+        (Self::ReservationNotAwaited, "reservation-not-awaited"),
+        (Self::AccessNotSynced, "access-not-synced"),
+        (Self::StaleReservationServed, "stale-reservation-served"),
     ];
 
     /// The planted bug of the state machines.
@@ -262,6 +282,14 @@ impl Settings {
                 };
                 // Two replicas in even seeds, three in odd ones.
                 Self { faults, replicas: 2 + usize::from(seed % 2 == 1), ..two }
+            }
+            Scenario::Sharing => {
+                let faults = Faults {
+                    manager_every: Some(Duration::from_secs(7)),
+                    access_every: Some(Duration::from_millis(300)),
+                    ..Faults::all()
+                };
+                Self { faults, clients: 6, ..two }
             }
         }
     }
@@ -372,6 +400,10 @@ pub struct Counts {
     pub drained: u64,
     /// Stores that were removed as lost.
     pub lost_stores: u64,
+    /// Changes of quotas, owners, modes and ACLs that were acknowledged.
+    pub access_changes: u64,
+    /// Opens and writes that a quota refused.
+    pub over_quota: u64,
 }
 
 impl Counts {
@@ -407,6 +439,8 @@ impl Counts {
             interrupted: self.interrupted + other.interrupted,
             drained: self.drained + other.drained,
             lost_stores: self.lost_stores + other.lost_stores,
+            access_changes: self.access_changes + other.access_changes,
+            over_quota: self.over_quota + other.over_quota,
         }
     }
 }
@@ -427,6 +461,8 @@ impl fmt::Display for Counts {
             hopeless,
             drained,
             lost_stores,
+            access_changes,
+            over_quota,
             ..
         } = self;
         write!(
@@ -435,7 +471,7 @@ impl fmt::Display for Counts {
              reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
              {vanished} clients gone and {absent} away for a while, {late} of them for too long, {interrupted} open writes ended for them; {kills} kills, {power_failures} power \
              failures, {partitions} partitions, {disk_errors} disk errors, {damaged} bytes damaged, {found_damaged} damaged replicas found, {hopeless} files changed with damaged replicas alone; {differing} copies differed, {copied} made later; {drained} \
-             times a store was drained, {lost_stores} removed as lost"
+             times a store was drained, {lost_stores} removed as lost; {access_changes} changes of quotas and permissions, {over_quota} refusals for quotas"
         )
     }
 }

@@ -235,8 +235,9 @@ impl OpenService {
             return self.tell(node, number, Err(error));
         }
         let (this, by) = (Arc::clone(self), (self.world.wall(), &Actor::admin(), None));
-        // A power failure ends the open write, or its client asks again.
-        self.names.change(by, Durability::Written, Reserve { writer, len }, move |result| {
+        // The disk server acknowledges bytes on the strength of this answer. Its open write outlives a power failure of the manager, so what was
+        // reserved must outlive it too, or the file would end above the quota.
+        self.names.change(by, Durability::Synced, Reserve { writer, len }, move |result| {
             this.tell_reach(node, number, result);
         });
     }

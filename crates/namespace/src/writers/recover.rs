@@ -295,6 +295,9 @@ fn reopen(
         return Err(NsError::Stale { what: path.to_string(), why });
     }
     writer.epoch = ctx.next_epoch(writer.epoch).max(least_epoch(request));
+    if planted::is(Bug::ReturnForgetsTheReservation) {
+        writer.reservation = None;
+    }
     writer.session = ctx.session;
     writer.boot = request.boot;
     // A change in place keeps all its bytes, so its client may go on with it.

@@ -11,6 +11,7 @@ use rand::{Rng, SeedableRng};
 use types::{ErrorCode, NodeId, ReplicaId, StoreId};
 
 use super::Due;
+use super::front::Reserved;
 use crate::manager::server_of_node;
 use crate::message::{Addr, Message};
 
@@ -35,6 +36,8 @@ pub(super) struct Outside {
     pub(super) due: Vec<Due>,
     /// Writing clients that have attached.
     pub(super) attached: Vec<Arc<ReplicatedWriter>>,
+    /// The manager's answers to wishes for more space.
+    pub(super) reserved: Vec<Reserved>,
     /// The outcome of ending open writes of vanished clients.
     pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
     pub(super) drained: Vec<ReplicaId>,
@@ -54,6 +57,7 @@ impl Outside {
             jobs: BTreeMap::new(),
             due: Vec::new(),
             attached: Vec::new(),
+            reserved: Vec::new(),
             graces: Vec::new(),
             drained: Vec::new(),
             differing: BTreeSet::new(),

@@ -33,6 +33,7 @@ impl World {
         }
         let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.drained());
         wrong.extend(looked.filter_map(Result::err));
+        wrong.extend(self.are_shares_kept().err());
         if let Some(manager) = &self.manager.process {
             let snapshot = manager.kv.snapshot();
             let checked =
@@ -195,6 +196,7 @@ impl World {
                 "{path} is {content:?}, and was closed with {whole:?}; bytes that differ on each server: {where_:?}"
             ));
         }
+        self.is_access_kept(&path, self.model.files[file].access.as_ref(), &inode.access)?;
         let (group, object) = (content.group, content.object);
         self.are_copies_made(&path, group, object)?;
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;

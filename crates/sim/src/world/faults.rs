@@ -33,6 +33,7 @@ impl World {
             Fault::Disk => {}
             Fault::Damage => self.damage(server),
             Fault::Decision => self.decide(server),
+            Fault::Access => self.change_access(),
             Fault::Absence => {
                 let client = self.rng.random_range(0..self.clients.len());
                 self.with(Addr::Client(client), |world, env| {

@@ -1,5 +1,6 @@
 //! The world: time, the network, machines that stop and start, and the next step of each.
 
+mod access;
 mod damage;
 mod ending;
 mod faults;
@@ -21,7 +22,8 @@ use crate::manager::{Decision, Env, Manager};
 use crate::message::{Addr, Message};
 use crate::model::{Model, Violation};
 use crate::server::{Due, Server};
-use crate::settings::{Counts, Settings};
+use crate::settings::{Counts, Scenario, Settings};
+use access::Shares;
 use links::Links;
 use watching::Watched;
 
@@ -83,6 +85,7 @@ struct World {
     /// Servers whose disks have had an error since their start, or for which one is planned.
     is_failing: Vec<bool>,
     watched: Watched,
+    shares: Shares,
     is_calm: bool,
     trouble: Option<String>,
 }
@@ -126,7 +129,7 @@ impl World {
             .collect();
         let clients = (0..settings.clients).map(|at| {
             let mut machine = Machine::new(0, &mut rng, drift);
-            machine.process = Some(Client::new(at));
+            machine.process = Some(Client::new(at, settings.scenario == Scenario::Sharing));
             machine
         });
         let clients = clients.collect();
@@ -147,6 +150,7 @@ impl World {
             answered: BTreeMap::new(),
             is_failing: vec![false; settings.servers],
             watched: Watched::new(settings.servers),
+            shares: Shares::default(),
             is_calm: false,
             trouble: None,
             rng,
@@ -161,7 +165,7 @@ impl World {
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
         let server = [Fault::Server, Fault::Disk, Fault::Damage, Fault::Decision];
-        for fault in server.into_iter().chain([Fault::Manager, Fault::Partition, Fault::Absence]) {
+        for fault in server.into_iter().chain([Fault::Manager, Fault::Partition, Fault::Absence, Fault::Access]) {
             self.plan_fault(fault);
         }
         self.events.plan(self.settings.duration, Event::Calm);
@@ -178,6 +182,7 @@ impl World {
             Fault::Damage => faults.damage_every,
             Fault::Decision => faults.decision_every,
             Fault::Absence => faults.absence_every,
+            Fault::Access => faults.access_every,
         }
     }
 

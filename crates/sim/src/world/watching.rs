@@ -8,7 +8,8 @@
 //!   that it is removed does not exist.
 //! - When the manager records a copy as made, the store has it. When a store deletes a replica, the namespace no longer names the
 //!   store as a holder.
-//! - When a node has restarted, all closed files are unchanged, and the namespace passes its own check.
+//! - When a node has restarted, all closed files are unchanged, with the owners and permissions that were acknowledged; no tree uses more than it
+//!   may; and the namespace passes its own check, which counts the usage again.
 
 use std::collections::BTreeMap;
 
@@ -382,6 +383,8 @@ impl World {
                 self.wrong(found);
             }
         }
+        let found = self.are_shares_kept();
+        self.wrong(found);
         let Some(manager) = &self.manager.process else { return };
         let mut first = None;
         let snapshot = manager.kv.snapshot();
@@ -405,9 +408,9 @@ impl World {
         let found = manager.ns.read(|read| {
             let inode = namespace::stat(read, &Actor::admin(), &name)?;
             let Some(content) = inode.content().copied() else { return Ok(None) };
-            Ok(Some((content, namespace::holders(read, content.group, content.object)?)))
+            Ok(Some((content, inode.access, namespace::holders(read, content.group, content.object)?)))
         });
-        let (content, holders) = match found {
+        let (content, access, holders) = match found {
             Ok(found) => found.ok_or_else(|| at(&"it is no file"))?,
             Err(NsError::Kv(_)) => return Ok(()),
             Err(error) => return Err(at(&error)),
@@ -416,6 +419,7 @@ impl World {
         if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
             return Err(at(&format!("{content:?} is there, and not {whole:?}")));
         }
+        self.is_access_kept(path, self.model.files[file].access.as_ref(), &access)?;
         if holders.is_empty() {
             return Err(at(&"nobody holds it"));
         }
