@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Makes a first corpus, of the recorded frames where it is about frames: seeds.py TARGET FOLDER."""
+
 import base64
 import hashlib
 import pathlib
@@ -53,7 +54,7 @@ if target == "token":
     head = b'{"iss": "https://a.example", "sub": "ana", "aud": "https://se.example", "exp": 2000000000, "iat": 1700000000, '
     keep(head + b'"wlcg.ver": "1.0", "scope": "openid storage.read:/a storage.create:/b/", "wlcg.groups": ["/wlcg"]}')
     keep(head + b'"ver": "scitoken:2.0", "scope": "read:/a write:/b"}')
-    keep(b'eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.eyJpc3MiOiJodHRwczovL2EuZXhhbXBsZSJ9.AAAA')
+    keep(b"eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.eyJpc3MiOiJodHRwczovL2EuZXhhbXBsZSJ9.AAAA")
     ec = b'{"kty": "EC", "crv": "P-256", "kid": "a", "x": "AAAA", "y": "AAAA"}'
     rsa = b'{"kty": "RSA", "kid": "b", "n": "AAAA", "e": "AQAB"}'
     keep(b'{"keys": [' + ec + b", " + rsa + b"]}")
@@ -69,6 +70,30 @@ if target == "secret":
     keep(b"0.+13:/etc/keytab")
     keep(b'{"principal": "ana", "groups": ["atlas/prod"]}')
     keep(b'{"refused": "eve left the site"}')
+if target == "ticket":
+
+    def tlv(tag: int, *parts: bytes) -> bytes:
+        content = b"".join(parts)
+        long = len(content).to_bytes(2, "big").lstrip(b"\0")
+        return bytes([tag]) + (bytes([len(content)]) if len(content) < 128 else bytes([0x80 | len(long)]) + long) + content
+
+    field = lambda place, *parts: tlv(0xA0 | place, *parts)  # noqa: E731
+    fields = lambda **parts: tlv(0x30, *(field(int(place[1:]), part) for place, part in parts.items()))  # noqa: E731
+    number = lambda value: tlv(2, bytes([value]))  # noqa: E731
+    realm, flags, when = tlv(27, b"A"), tlv(3, bytes(5)), tlv(24, b"20261129233000Z")
+    name = fields(_0=number(1), _1=tlv(0x30, tlv(27, b"xrootd"), tlv(27, b"a")))
+    sealed = fields(_0=number(18), _1=number(1), _2=tlv(4, bytes(range(60))))
+    ticket = tlv(0x61, fields(_0=number(5), _1=realm, _2=name, _3=sealed))
+    keep(tlv(0x6E, fields(_0=number(5), _1=number(14), _2=flags, _3=ticket, _4=sealed)))
+    keep(tlv(0x62, fields(_0=number(5), _1=realm, _2=name, _4=number(7), _5=when, _7=number(9))))
+    key = fields(_0=number(18), _1=tlv(4, bytes(32)))
+    addresses = tlv(0x30, fields(_0=number(2), _1=tlv(4, bytes(4))))
+    times = {"_5": when, "_6": when, "_7": when, "_8": when}
+    transited = fields(_0=number(1), _1=tlv(4, b"B"))
+    restrictions = tlv(0x30, fields(_0=number(1), _1=tlv(4, b"x")))
+    keep(tlv(0x63, fields(_0=flags, _1=key, _2=realm, _3=name, _4=transited, **times, _9=addresses, _10=restrictions)))
+    keep(b"\5\2\0\0\0\x3d\0\2\0\1A\0\6xrootd\0\1a\0\0\0\1\0\0\0\0\1\0\x12\0\x20" + b"0" * 32)
+    keep(b"host/a.example.org@EXAMPLE.ORG")
 if target == "grid_map":
     keep(b'# accounts\n"/DC=ch/CN=Ana Lee" ana,other # why\n/CN=b b\n"/CN=say \\"hi\\" \\x41" c\n')
     keep(b"/atlas/us/Role=production/Capability=NULL")

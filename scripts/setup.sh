@@ -9,7 +9,7 @@ what=${1:-test}
 packages=(ca-certificates gcc libc6-dev xrootd-client)
 case $what in
 run) ;;
-test) packages+=(xrootd-server nginx-light libnginx-mod-http-dav-ext openssl glusterfs-server glusterfs-client moosefs-master moosefs-chunkserver moosefs-client g++ libxrootd-client-dev xrootd-fuse gfal2-plugin-xrootd golang-go python3 python3-venv e2fsprogs xfsprogs util-linux mount systemd fio iperf3 iproute2 prometheus buildah debootstrap voms-clients voms-dev globus-proxy-utils libssl-dev) ;;
+test) packages+=(xrootd-server nginx-light libnginx-mod-http-dav-ext openssl glusterfs-server glusterfs-client moosefs-master moosefs-chunkserver moosefs-client g++ libxrootd-client-dev xrootd-fuse gfal2-plugin-xrootd golang-go python3 python3-venv e2fsprogs xfsprogs util-linux mount systemd fio iperf3 iproute2 prometheus buildah debootstrap voms-clients voms-dev globus-proxy-utils libssl-dev krb5-kdc krb5-admin-server krb5-user) ;;
 bench) packages+=(xrootd-server glusterfs-server glusterfs-client python3 python3-venv g++ libxrootd-client-dev fio iperf3 iproute2) ;;
 *)
     echo "usage: $0 [run|test|bench]" >&2

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use gsi::SessionKey;
 use identity::{
     Credential, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
     SecretCredential, TokenRights, UnverifiedToken,
@@ -19,13 +20,14 @@ use crate::grid_map_file::GridMapFile;
 use crate::gsi_files::GsiFiles;
 use crate::gsi_login::GsiLogin;
 use crate::issuer_keys::{IssuerKeys, authorities};
+use crate::kerberos::{Kerberos, SeenTickets};
 use crate::key_files::KeyFiles;
 use crate::mapping_service::{MappingCounters, MappingService};
 use crate::report::{self, Report, Trace};
 use crate::secrets::SeenSecrets;
 use crate::settings::Checked;
 use crate::turns::{Turn, Turns};
-use crate::{AuthenticationError, Clock, Mechanism, Mechanisms, Settings, SettingsError};
+use crate::{AuthenticationError, Clock, Mechanism, Mechanisms, Settings, SettingsError, SigningLevel};
 
 /// Most groups that a client of `unix` can name.
 pub const GROUPS_CLAIMED_MAX: usize = 64;
@@ -49,16 +51,20 @@ pub struct Authenticated {
     pub by: MatchedBy,
     /// From when on the credential does not count any more: the session must end, or get a new one.
     pub expires: Option<Timestamp>,
+    /// What it signs requests with; `None`: its mechanism gives no key.
+    pub session_key: Option<SessionKey>,
 }
 
 /// The settings in use.
 struct Current {
     mechanisms: Mechanisms,
+    signing: SigningLevel,
     trusted_networks: Vec<IpNetwork>,
     issuers: Issuers,
     rules: MappingRules,
     grid_map: Option<GridMapFile>,
     keytab: Option<Keytab>,
+    kerberos: Option<Kerberos>,
     mapping_service: Option<MappingService>,
     gsi: Option<Arc<GsiFiles>>,
 }
@@ -69,6 +75,7 @@ struct Shared {
     keys: Arc<IssuerKeys>,
     counters: Counters,
     seen_secrets: SeenSecrets,
+    seen_tickets: SeenTickets,
     mapping_counters: Arc<MappingCounters>,
     turns: Turns,
 }
@@ -96,17 +103,41 @@ impl Current {
         clock: &Arc<dyn Clock>,
         counters: &Arc<MappingCounters>,
     ) -> Result<Self, SettingsError> {
-        let Settings { mechanisms, trusted_networks, grid_map, keytab, mapping_service, gsi, trust, .. } = settings;
+        let Settings {
+            mechanisms,
+            signing,
+            trusted_networks,
+            grid_map,
+            keytab,
+            kerberos,
+            mapping_service,
+            gsi,
+            trust,
+            ..
+        } = settings;
         let grid_map = grid_map.map(|path| GridMapFile::open(&path, clock.steady())).transpose()?;
         // The files of a mechanism that is not offered need not be there.
         let keytab = keytab.filter(|_| mechanisms.contains(Mechanism::Sss));
         let keytab = keytab.map(|path| read_keytab(&path)).transpose()?;
+        let kerberos = kerberos.filter(|_| mechanisms.contains(Mechanism::Krb5));
+        let kerberos = kerberos.map(|kerberos| Kerberos::open(&kerberos)).transpose()?;
         let gsi = gsi.filter(|_| mechanisms.contains(Mechanism::Gsi));
         let gsi = gsi.map(|gsi| GsiFiles::open(gsi, clock.steady()).map(Arc::new)).transpose()?;
         let service = mapping_service
             .map(|service| MappingService::new(&service, &trust, Arc::clone(clock), Arc::clone(counters)))
             .transpose()?;
-        Ok(Self { mechanisms, trusted_networks, issuers, rules, grid_map, keytab, mapping_service: service, gsi })
+        Ok(Self {
+            mechanisms,
+            signing,
+            trusted_networks,
+            issuers,
+            rules,
+            grid_map,
+            keytab,
+            kerberos,
+            mapping_service: service,
+            gsi,
+        })
     }
 
     fn check_offered(&self, mechanism: Mechanism) -> Result<(), AuthenticationError> {
@@ -132,11 +163,13 @@ impl Authenticator {
         let files = settings.key_cache.as_deref().map(KeyFiles::open).transpose()?;
         let authorities = authorities(settings.trust.clone(), &checked.issuers)?;
         let (times, fetch, seen_secrets) = (settings.times, settings.fetch, settings.seen_secrets.clone());
+        let seen_tickets = settings.seen_tickets.clone();
         let mapping_counters = Arc::default();
         let current = Current::new(settings, checked, &clock, &mapping_counters)?;
         let keys = IssuerKeys::new(Arc::clone(&clock), times, fetch, files, &current.issuers, authorities)?;
         let current = RwLock::new(Arc::new(current));
         let seen_secrets = SeenSecrets::new(seen_secrets, &*clock);
+        let seen_tickets = SeenTickets::new(seen_tickets, &*clock);
         let counters = Counters::default();
         Ok(Self(Arc::new(Shared {
             clock,
@@ -144,6 +177,7 @@ impl Authenticator {
             keys,
             counters,
             seen_secrets,
+            seen_tickets,
             mapping_counters,
             turns: Turns::new(),
         })))
@@ -198,6 +232,12 @@ impl Authenticator {
     #[must_use]
     pub fn mechanisms(&self) -> Mechanisms {
         self.current().mechanisms.clone()
+    }
+
+    /// Which requests clients must sign that have a key.
+    #[must_use]
+    pub fn signing(&self) -> SigningLevel {
+        self.current().signing
     }
 
     /// Whether a client at `peer` may authenticate by `mechanism`. Offer it no other.
@@ -266,6 +306,29 @@ impl Authenticator {
             self.admit(&current, Mechanism::Sss, &credential, Some(peer), &mut Trace(None))
         };
         self.counted(Mechanism::Sss, login())
+    }
+
+    /// A client at `peer` that shows by a credential of `krb5` that it has a Kerberos ticket for this node.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn ticket(&self, credential: &[u8], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        let login = || {
+            let current = self.current();
+            let kerberos = current.kerberos.as_ref().ok_or(AuthenticationError::NotOffered(Mechanism::Krb5))?;
+            let (credential, expires) = self.0.seen_tickets.credential(kerberos, credential, peer, &*self.0.clock)?;
+            let mut authenticated = self.admit(&current, Mechanism::Krb5, &credential, Some(peer), &mut Trace(None))?;
+            authenticated.expires = Some(expires);
+            Ok(authenticated)
+        };
+        self.counted(Mechanism::Krb5, login())
+    }
+
+    /// The principal of this node in Kerberos, which clients of `krb5` need a ticket for; `None`: the mechanism is not offered.
+    #[must_use]
+    pub fn kerberos_service(&self) -> Option<String> {
+        Some(self.current().kerberos.as_ref()?.service())
     }
 
     /// A client at `peer`, which must be on this machine or in a trusted network. `name` is the name of its host if the caller
@@ -436,6 +499,7 @@ impl Authenticator {
             mechanism,
             by: mapped.by,
             expires,
+            session_key: None,
         })
     }
 

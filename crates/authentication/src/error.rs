@@ -39,6 +39,9 @@ pub enum AuthenticationError {
     /// The shared secret is not accepted.
     #[error(transparent)]
     Secret(#[from] sss::Refusal),
+    /// The Kerberos ticket is not accepted.
+    #[error(transparent)]
+    Ticket(#[from] krb5::Refusal),
     /// The mapping service has said nothing about the client.
     #[error(transparent)]
     MappingService(#[from] MappingServiceError),
@@ -103,12 +106,16 @@ impl AuthenticationError {
             Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
             Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
             Self::MappingService(_) | Self::Busy => ErrorKind::Unavailable,
+            Self::Ticket(krb5::Refusal::Busy | krb5::Refusal::Forgotten(_) | krb5::Refusal::NotNoted) => {
+                ErrorKind::Unavailable
+            }
             Self::Secret(Busy | Forgotten(_) | NotNoted | TooManyFailures) => ErrorKind::Unavailable,
             Self::Refused(_) | Self::RefusedByService { .. } => ErrorKind::NotAllowed,
             Self::NotOffered(_)
             | Self::Peer { .. }
             | Self::Token(_)
             | Self::Secret(_)
+            | Self::Ticket(_)
             | Self::Keys(KeysError::Refused(_))
             | Self::Credential(_)
             | Self::Handshake(_)

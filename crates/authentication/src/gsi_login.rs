@@ -80,8 +80,9 @@ impl GsiLogin {
         match step {
             ServerStep::Reply(reply) => Ok(LoginStep::More(reply)),
             ServerStep::Presented(presented) => {
-                let authenticated =
+                let mut authenticated =
                     self.authenticator.certificates(&presented.certificates, &self.files.trust, self.peer)?;
+                authenticated.session_key = Some(presented.session_key);
                 Ok(LoginStep::Done(authenticated))
             }
         }

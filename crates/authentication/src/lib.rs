@@ -16,6 +16,7 @@
 //! (`https_proxy`) are ignored.
 //!
 //! **Shared secrets** come from a keytab, which is read with the settings. Each credential counts once, also over a reload.
+//! So do the keys for **Kerberos**; a KDC is never asked.
 //!
 //! **A mapping service** is asked about clients that no rule matches. It is asked over HTTPS as well, about at most
 //! [`MAPPING_QUESTIONS_MAX`] at once, for at most [`MAPPING_TIME_MAX`]. Its answers are kept for a time. Without an answer the
@@ -33,6 +34,7 @@ mod gsi_files;
 mod gsi_login;
 mod https;
 mod issuer_keys;
+mod kerberos;
 mod key_files;
 mod mapping_service;
 mod mechanism;
@@ -40,6 +42,7 @@ mod report;
 mod secrets;
 mod seen_file;
 mod settings;
+mod signing_level;
 mod turns;
 
 pub use authenticator::{Authenticated, Authenticator, GROUPS_CLAIMED_MAX, Refresher};
@@ -48,10 +51,13 @@ pub use counters::{IssuerStatus, Logins, Snapshot};
 pub use error::{AuthenticationError, ErrorKind};
 pub use fetch::{FailedStep, FetchError, FetchProblem, FetchStep, FetchTimes};
 pub use grid_map_file::GridMapFileError;
+/// What a client with a certificate signs requests with.
+pub use gsi::SessionKey;
 pub use gsi_files::{FilesProblem, GsiError};
 pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep};
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
 pub use issuer_keys::{KeysError, WAITING_MAX};
+pub use kerberos::{KerberosError, KerberosSettings};
 pub use key_files::KeyFilesError;
 pub use mapping_service::{
     MAPPING_QUESTIONS_MAX, MAPPING_QUESTIONS_OF_PEER_MAX, MAPPING_TIME_MAX, MappingServiceError,
@@ -60,5 +66,6 @@ pub use mapping_service::{
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};
 pub use settings::{GsiSettings, NETWORKS_MAX, Settings, SettingsError};
+pub use signing_level::SigningLevel;
 /// What the offer of `sss` says to clients, and the longest credential of it.
 pub use sss::{CREDENTIAL_BYTES_MAX as SSS_CREDENTIAL_BYTES_MAX, OFFER as SSS_OFFER};

@@ -13,9 +13,10 @@ use types::IpNetwork;
 use crate::fetch::FetchTimes;
 use crate::grid_map_file::GridMapFileError;
 use crate::gsi_files::GsiError;
+use crate::kerberos::{KerberosError, KerberosSettings};
 use crate::key_files::KeyFilesError;
 use crate::mapping_service::{MappingServiceSettings, MappingServiceSettingsError};
-use crate::{Mechanism, Mechanisms};
+use crate::{Mechanism, Mechanisms, SigningLevel};
 
 /// Most trusted networks.
 pub const NETWORKS_MAX: usize = 256;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub mechanisms: Mechanisms,
     /// Where clients may connect from that authenticate by `unix` or `host`, beside this machine.
     pub trusted_networks: Vec<IpNetwork>,
+    /// Which requests clients must sign.
+    pub signing: SigningLevel,
     /// The trusted issuers of tokens.
     pub issuers: Vec<IssuerSettings>,
     /// The rules that give credentials their principals.
@@ -35,6 +38,8 @@ pub struct Settings {
     pub grid_map: Option<PathBuf>,
     /// The keytab with the shared secrets, for `sss`.
     pub keytab: Option<PathBuf>,
+    /// The keys of this node, for `krb5`.
+    pub kerberos: Option<KerberosSettings>,
     /// The service that says who clients are that no rule matches.
     pub mapping_service: Option<MappingServiceSettings>,
     /// What clients of `gsi` are shown, and whose certificates count.
@@ -46,6 +51,8 @@ pub struct Settings {
     /// A file that says after a restart which credentials of `sss` were seen before. Without one, such credentials count only
     /// some seconds after the start. A reload does not change this.
     pub seen_secrets: Option<PathBuf>,
+    /// The same for `krb5`; without one, tickets count some minutes after the start.
+    pub seen_tickets: Option<PathBuf>,
     /// When keys are fetched. A reload does not change this.
     pub times: CacheTimes,
     /// How long a fetch may take. A reload does not change this.
@@ -106,6 +113,12 @@ pub enum SettingsError {
     /// The keytab cannot be used.
     #[error(transparent)]
     Keytab(#[from] sss::KeytabFileError),
+    /// Tickets are offered, and there is no key.
+    #[error("`mechanisms` has `krb5`: `kerberos_keytab` must say where the node's keytab is")]
+    NoKerberos,
+    /// What `krb5` needs cannot be used.
+    #[error(transparent)]
+    Kerberos(#[from] KerberosError),
     /// The mapping service cannot be asked.
     #[error(transparent)]
     MappingService(#[from] MappingServiceSettingsError),
@@ -172,6 +185,9 @@ impl Settings {
         let MappingSettings { identity, identity_default } = &self.mapping;
         if self.mechanisms.contains(Mechanism::Sss) && self.keytab.is_none() {
             return Err(SettingsError::NoKeytab);
+        }
+        if self.mechanisms.contains(Mechanism::Krb5) && self.kerberos.is_none() {
+            return Err(SettingsError::NoKerberos);
         }
         if identity_default.is_some() && self.mapping_service.is_some() {
             return Err(SettingsError::DefaultAndService);

@@ -3,6 +3,7 @@
 
 mod login;
 mod sending;
+mod signing;
 
 use std::io::{self, IoSlice, Read as _};
 use std::net::TcpStream;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 
+use signing::Signer;
 use wire::response::{Attn, Redirect, ServerFlags};
 use wire::{RESPONSE_HEADER_LEN, Request, Response, ResponseHeader, ResponseStatus, SessionId, StreamId};
 
@@ -56,6 +58,8 @@ pub struct Session {
     socket: TcpStream,
     /// With TLS.
     sealed: Option<Box<Sealed>>,
+    /// Signs requests, if the server asks for it.
+    signer: Option<Box<Signer>>,
     /// The time of the fastest answer so far. A proxy or a tunnel accepts a connection at once, wherever the server is, so
     /// the time to connect says nothing.
     round_trip: Duration,
@@ -116,6 +120,7 @@ impl Session {
             waiting,
             socket,
             sealed: None,
+            signer: None,
             round_trip: Duration::MAX,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
@@ -230,9 +235,12 @@ impl Session {
         }
         self.next_stream = self.next_stream.wrapping_add(1);
         let stream = StreamId(self.next_stream.to_be_bytes());
-        request
-            .encode(stream, &mut self.output)
-            .map_err(|source| ClientError::Unsendable { what: request.kind().name().to_owned(), source })?;
+        let unsendable = |source| ClientError::Unsendable { what: request.kind().name().to_owned(), source };
+        let start = self.output.len();
+        request.encode(stream, &mut self.output).map_err(unsendable)?;
+        if let Some(signer) = &mut self.signer {
+            signer.sign(&mut self.output, start, data).map_err(unsendable)?;
+        }
         let len: usize = data.iter().map(|part| part.len()).sum();
         if len <= COPIED_MAX {
             for part in data {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use authentication::{GsiSettings, MappingServiceSettings, Mechanisms, NETWORKS_MAX};
+use authentication::{GsiSettings, KerberosSettings, MappingServiceSettings, Mechanisms, NETWORKS_MAX, SigningLevel};
 use identity::{IssuerSettings, Issuers, MappingRules, MappingSettings, RuleSettings};
 use tls::TrustSource;
 use types::{IpNetwork, PrincipalKind, PrincipalName};
@@ -45,6 +45,11 @@ pub const IDENTITY_KEYS: &[&str] = &[
 pub(crate) fn mechanisms(given: Given<'_>) -> Result<Mechanisms, String> {
     let Given::List(names) = given else { return Err("takes a list, as in [\"ztn\", \"unix\"]".into()) };
     Mechanisms::parse(names.iter().copied()).map_err(|error| format!("cannot be used: {error}"))
+}
+
+pub(crate) fn signing(name: &str) -> Result<SigningLevel, String> {
+    let levels = || SigningLevel::ALL.map(SigningLevel::name).join(", ");
+    SigningLevel::parse(name).ok_or_else(|| format!("cannot be {name:?}: the levels are {}", levels()))
 }
 
 pub(crate) fn networks(given: Given<'_>) -> Result<Vec<IpNetwork>, String> {
@@ -107,11 +112,16 @@ impl Config {
     pub fn authentication(&self) -> authentication::Settings {
         authentication::Settings {
             mechanisms: self.mechanisms.clone(),
+            signing: self.signing,
             trusted_networks: self.trusted_networks.clone(),
             issuers: self.issuers.clone(),
             mapping: self.mapping.clone(),
             grid_map: self.grid_map.clone(),
             keytab: self.keytab.clone(),
+            kerberos: self
+                .kerberos_keytab
+                .clone()
+                .map(|keytab| KerberosSettings { keytab, principal: self.kerberos_principal.clone() }),
             mapping_service: self
                 .mapping_service
                 .clone()

@@ -384,11 +384,14 @@ mod tests {
         assert_eq!(directory.trust, tls::TrustSource::Directory("/".into()));
         for (wrong, words) in [
             (
-                "authentication.mechanisms = [\"krb5\"]\n",
-                "weir.toml:1:29: `authentication.mechanisms` cannot be used: this version",
+                "authentication.mechanisms = [\"zttn\"]\n",
+                "weir.toml:1:29: `authentication.mechanisms` cannot be used: `zttn` is not a mechanism",
             ),
-            ("authentication.mechanisms = [\"zttn\"]\n", "`zttn` is not a mechanism"),
             ("authentication.mechanisms = \"ztn\"\n", "takes a list"),
+            (
+                "authentication.signing = \"all\"\n",
+                "cannot be \"all\": the levels are none, compatible, standard, intense, pedantic",
+            ),
             ("authentication.trusted_networks = [\"10.1.2.3/16\"]\n", "write `10.1.0.0/16`"),
             ("identity_default = \"a b\"\n", "`identity_default` cannot be used"),
             ("issuer = 1\n", "weir.toml:1:10: `issuer` takes tables: write [[issuer]]"),

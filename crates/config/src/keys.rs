@@ -320,6 +320,13 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
+        name: "authentication.signing",
+        default: Some(Given::Text("none")),
+        set: |c, v| authentication_keys::signing(text(v)?).map(|v| c.signing = v),
+        same: |a, b| a.signing == b.signing,
+        live: true,
+    },
+    Key {
         name: "authentication.trusted_networks",
         default: Some(Given::List(&[])),
         set: |c, v| authentication_keys::networks(v).map(|v| c.trusted_networks = v),
@@ -338,6 +345,20 @@ pub const KEYS: &[Key] = &[
         default: None,
         set: |c, v| text(v).map(|v| c.keytab = Some(PathBuf::from(v))),
         same: |a, b| a.keytab == b.keytab,
+        live: true,
+    },
+    Key {
+        name: "authentication.kerberos_keytab",
+        default: None,
+        set: |c, v| text(v).map(|v| c.kerberos_keytab = Some(PathBuf::from(v))),
+        same: |a, b| a.kerberos_keytab == b.kerberos_keytab,
+        live: true,
+    },
+    Key {
+        name: "authentication.kerberos_principal",
+        default: None,
+        set: |c, v| text(v).map(|v| c.kerberos_principal = Some(v.to_owned())),
+        same: |a, b| a.kerberos_principal == b.kerberos_principal,
         live: true,
     },
     Key {

@@ -12,7 +12,7 @@ pub use types::units;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authentication::Mechanisms;
+use authentication::{Mechanisms, SigningLevel};
 pub use authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 pub use file::ConfigError;
 use identity::{IssuerSettings, MappingSettings};
@@ -88,9 +88,12 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     pub tls_required: TlsRequired,
     pub mechanisms: Mechanisms,
+    pub signing: SigningLevel,
     pub trusted_networks: Vec<IpNetwork>,
     pub grid_map: Option<PathBuf>,
     pub keytab: Option<PathBuf>,
+    pub kerberos_keytab: Option<PathBuf>,
+    pub kerberos_principal: Option<String>,
     pub mapping_service: Option<String>,
     pub mapping_service_keep: Duration,
     pub authentication_ca: Option<PathBuf>,
@@ -197,9 +200,12 @@ impl Config {
             tls_key: None,
             tls_required: TlsRequired::default(),
             mechanisms: Mechanisms::default(),
+            signing: SigningLevel::default(),
             trusted_networks: Vec::new(),
             grid_map: None,
             keytab: None,
+            kerberos_keytab: None,
+            kerberos_principal: None,
             mapping_service: None,
             mapping_service_keep: Duration::ZERO,
             authentication_ca: None,
@@ -243,9 +249,12 @@ impl Config {
             answer_time: new.answer_time,
             login_time: new.login_time,
             mechanisms: new.mechanisms.clone(),
+            signing: new.signing,
             trusted_networks: new.trusted_networks.clone(),
             grid_map: new.grid_map.clone(),
             keytab: new.keytab.clone(),
+            kerberos_keytab: new.kerberos_keytab.clone(),
+            kerberos_principal: new.kerberos_principal.clone(),
             mapping_service: new.mapping_service.clone(),
             mapping_service_keep: new.mapping_service_keep,
             authentication_ca: new.authentication_ca.clone(),
@@ -291,7 +300,7 @@ mod tests {
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
-            [authentication]\nmechanisms = [\"unix\"]\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
+            [authentication]\nmechanisms = [\"unix\"]\nsigning = \"intense\"\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nkerberos_keytab = \"/h\"\nkerberos_principal = \"a@B\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\nvoms_servers = \"/v\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();

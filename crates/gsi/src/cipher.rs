@@ -6,6 +6,8 @@ use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
 
 use crate::{NoRandom, Random};
 
+/// The longest key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 32;
 /// The length of the random block.
 const IV_LEN: usize = 16;
 
@@ -81,7 +83,7 @@ impl Cipher {
 }
 
 /// The first bytes of the secret. It is always longer; a shorter one would be filled up with zeros.
-fn key<const LEN: usize>(secret: &[u8]) -> [u8; LEN] {
+pub(crate) fn key<const LEN: usize>(secret: &[u8]) -> [u8; LEN] {
     let mut key = [0; LEN];
     let len = secret.len().min(LEN);
     key[..len].copy_from_slice(&secret[..len]);

@@ -8,8 +8,8 @@ use crate::rsa_blocks::{recover, sign};
 use crate::secret::{belongs, private_key, public_key};
 use crate::server::{is_padded, required, signable, tag, text};
 use crate::{
-    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, SecretError, Step, VERSION, VERSION_SIGNED,
-    issuer_hash, pem,
+    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, SecretError, SessionKey, Step, VERSION,
+    VERSION_SIGNED, issuer_hash, pem,
 };
 
 /// The certificates of a client, and the key of the first one.
@@ -58,6 +58,7 @@ impl std::fmt::Debug for ClientSecret {
 pub struct ClientHandshake {
     tag: Option<Vec<u8>>,
     is_padded: bool,
+    session_key: Option<SessionKey>,
 }
 
 impl ClientHandshake {
@@ -93,7 +94,7 @@ impl ClientHandshake {
                 (BucketType::MAIN, &inner),
             ],
         );
-        Ok((Self { tag: Some(tag), is_padded }, first.encode()))
+        Ok((Self { tag: Some(tag), is_padded, session_key: None }, first.encode()))
     }
 
     /// Answers the server's certificate. `check` gets it in DER form, and says what is wrong with it.
@@ -141,6 +142,7 @@ impl ClientHandshake {
         );
         let main = cipher.encrypt(&shared, &inner.encode(), random)?;
         let agreement = secret.sign(exponent.text.as_bytes(), random)?;
+        self.session_key = Some(SessionKey::new(cipher, &shared));
         let module: &[u8] = if self.is_padded { b"ssl" } else { b"sslnopad" };
         let chosen = format!("{}#16", cipher.name());
         let buckets = vec![
@@ -152,6 +154,12 @@ impl ClientHandshake {
             (BucketType::MAIN, &main),
         ];
         Ok(Frame::new(Step::CLIENT_SHOWS, buckets).encode())
+    }
+
+    /// The key of the session, after [`Self::show`] has answered.
+    #[must_use]
+    pub fn session_key(&self) -> Option<&SessionKey> {
+        self.session_key.as_ref()
     }
 }
 

@@ -42,6 +42,7 @@ mod random;
 mod rsa_blocks;
 mod secret;
 mod server;
+mod session_key;
 
 pub use cipher::Cipher;
 pub use client::{ClientHandshake, ClientSecret};
@@ -51,6 +52,7 @@ pub use name_hash::issuer_hash;
 pub use random::{NoRandom, Random};
 pub use secret::ServerSecret;
 pub use server::{Presented, ServerHandshake, ServerStep};
+pub use session_key::{HASH_LEN, SessionKey, hash};
 
 /// The version that both sides announce (`XrdSecgsiVERSION`).
 pub const VERSION: u32 = 10_600;

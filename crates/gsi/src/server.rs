@@ -4,7 +4,7 @@ use crate::agreement::{Public, SecretExponent};
 use crate::rsa_blocks::recover;
 use crate::secret::public_key;
 use crate::{
-    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, ServerSecret, Step, TAG_BYTES_MAX,
+    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, ServerSecret, SessionKey, Step, TAG_BYTES_MAX,
     VERSION_SIGNED, pem,
 };
 use base64::Engine as _;
@@ -32,6 +32,8 @@ pub struct Presented {
     pub certificates: Vec<Vec<u8>>,
     /// The user that it wants to be, as it says.
     pub user: Option<Vec<u8>>,
+    /// What it signs requests with.
+    pub session_key: SessionKey,
 }
 
 /// The server's side. After an error it is over.
@@ -219,5 +221,5 @@ fn presented(server: &ServerSecret, asked: &Asked, frame: &Frame<'_>) -> Result<
         return Err(HandshakeError::OtherTag);
     }
     let user = inner.get(BucketType::USER).map(|user| text(user).to_vec());
-    Ok(Presented { certificates, user })
+    Ok(Presented { certificates, user, session_key: SessionKey::new(cipher, &shared) })
 }

@@ -61,6 +61,15 @@ pub enum KeytabFileError {
 /// # Errors
 /// [`KeytabFileError`].
 pub fn read_keytab(path: &Path) -> Result<Keytab, KeytabFileError> {
+    let bytes = read_secret_file(path, KEYTAB_BYTES_MAX)?;
+    Keytab::parse(&bytes).map_err(|source| KeytabFileError::Wrong { path: path.to_owned(), source })
+}
+
+/// Reads the file with secrets at `path`, under the same rules for access: at most `bytes_max`, and one byte more if it is longer.
+///
+/// # Errors
+/// [`KeytabFileError`], but for [`KeytabFileError::Wrong`].
+pub fn read_secret_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, KeytabFileError> {
     let unreadable = |source: io::Error| KeytabFileError::Unreadable { path: path.to_owned(), source };
     // A pipe must not be waited for.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -81,8 +90,8 @@ pub fn read_keytab(path: &Path) -> Result<Keytab, KeytabFileError> {
     }
     let mut bytes = Vec::new();
     // One byte more shows that the file is too long.
-    file.take(KEYTAB_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    Keytab::parse(&bytes).map_err(|source| KeytabFileError::Wrong { path: path.to_owned(), source })
+    file.take((bytes_max as u64).saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ mod verify;
 pub use failures::{FAILURES_MAX, FAILURES_TIME, Failures};
 pub use items::{CLAIMED_GROUPS_MAX, NAME_MAX};
 pub use keytab::{KEYS_MAX, KEYTAB_BYTES_MAX, Key, KeyGroup, KeyId, KeyUser, Keytab, KeytabError, LineProblem};
-pub use keytab_file::{KeytabFileError, read_keytab};
+pub use keytab_file::{KeytabFileError, read_keytab, read_secret_file};
 pub use offer::{OFFER, OfferError, check_offer};
 pub use packet::{CREDENTIAL_BYTES_MAX, Client, RANDOM_LEN, credential};
 pub use replays::{Before, REPLAYS_MAX, REPLAYS_OF_KEY_MAX, Replays};

@@ -74,6 +74,8 @@ impl ClientSecurity {
 
 /// The file in the data directory that says after a restart which credentials of `sss` were seen before.
 const SEEN_SECRETS_FILE: &str = "seen-secrets";
+/// The same for `krb5`.
+const SEEN_TICKETS_FILE: &str = "seen-tickets";
 
 /// Finds out who clients are; `None`: they need not show it.
 ///
@@ -82,6 +84,7 @@ const SEEN_SECRETS_FILE: &str = "seen-secrets";
 pub(crate) fn authenticator_of(config: &Config) -> Result<Option<Authenticator>, Failure> {
     let mut settings = config.authentication();
     settings.seen_secrets = config.data.as_ref().map(|data| data.join(SEEN_SECRETS_FILE));
+    settings.seen_tickets = config.data.as_ref().map(|data| data.join(SEEN_TICKETS_FILE));
     if settings.mechanisms.is_empty() {
         return Ok(None);
     }

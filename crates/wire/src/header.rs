@@ -280,7 +280,8 @@ impl Limits {
     fn of(&self, kind: RequestKind) -> u32 {
         use RequestKind as K;
         match kind {
-            K::Auth | K::Sigver => self.auth,
+            K::Auth => self.auth,
+            K::Sigver => crate::signing::SIGNATURE_BYTES_MAX,
             K::Query | K::Set => self.text,
             K::Chmod
             | K::Dirlist

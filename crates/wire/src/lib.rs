@@ -39,6 +39,7 @@ mod reader;
 pub mod reply;
 pub mod request;
 pub mod response;
+pub mod signing;
 
 pub use error::{Fault, WireError};
 pub use error_number::ErrorNumber;

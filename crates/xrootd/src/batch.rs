@@ -79,7 +79,8 @@ impl Connection {
     }
 
     fn room_for(&self, r: &Batch) -> Result<Room, RequestError> {
-        let Some(limits) = limits(&self.front.service) else {
+        // A signature does not cover what is in a batch.
+        let Some(limits) = limits(&self.front.service).filter(|_| !self.takes_signed()) else {
             return Err(RequestError::unsupported("A batch"));
         };
         if r.len > limits.bytes {

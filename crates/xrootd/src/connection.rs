@@ -5,9 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use authentication::SigningLevel;
 use service::{BackgroundStore, OpenFile, TransferSlot};
 use tls::{Channel, ChannelError, ServerCertificate};
 use types::{ClientIdentity, Timestamp};
+use wire::signing::SignatureError;
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
     RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
@@ -18,9 +20,10 @@ use crate::config::{INPUT_BYTES, PACE_BYTES};
 use crate::from_wire;
 use crate::front_end::FrontEnd;
 use crate::input::{Input, InputEnd};
-use crate::meter::{Began, Ended};
+use crate::meter::{Began, Ended, SignatureResult};
 use crate::outgoing::{Gone, Outgoing};
 use crate::session::Session;
+use crate::signatures::{self, Signatures};
 use crate::to_wire::RequestError;
 
 /// Maximum payload of fattr, in bytes: the maximum number of attributes, each of the maximum length.
@@ -52,6 +55,9 @@ pub(crate) enum Stop {
     /// It has shown too many credentials that are not good.
     #[error("{0} credentials of one connection were refused")]
     BadCredentials(u32),
+    /// A request was not signed as it must be.
+    #[error("the signature of a {0} request does not count: {1}")]
+    Signature(&'static str, SignatureError),
     /// Most pages of a pgwrite had wrong checksums.
     #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
     OutOfStep(usize),
@@ -85,6 +91,10 @@ pub(crate) struct Connection {
     pub(crate) login: Option<Box<authentication::GsiLogin>>,
     /// The number of credentials that were not good.
     pub(crate) refused: u32,
+    /// Which requests must be signed after a login that gives a key: as the client was told, whatever changes later.
+    pub(crate) signing: SigningLevel,
+    /// The signatures of a client that must sign requests.
+    pub(crate) signatures: Option<Box<Signatures>>,
     /// When its credential ends. Then it can begin nothing any more.
     pub(crate) expires: Option<Timestamp>,
     /// The audit log has the line that the credential has ended.
@@ -130,6 +140,12 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         pending: None,
         login: None,
         refused: 0,
+        signing: front
+            .config
+            .authenticator
+            .as_ref()
+            .map_or(SigningLevel::None, |authenticator| authenticator.signing()),
+        signatures: None,
         expires: None,
         is_end_audited: false,
         began: None,
@@ -158,7 +174,9 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         Stop::Input(reason) => front.complaints.bad_input(&*session, reason),
         Stop::Tls(reason) => front.complaints.bad_input(&*session, reason),
         Stop::Wire(reason) => front.complaints.bad_input(&*session, reason),
-        Stop::OutOfStep(_) | Stop::BadCredentials(_) => front.complaints.bad_input(&*session, &stop),
+        Stop::OutOfStep(_) | Stop::BadCredentials(_) | Stop::Signature(..) => {
+            front.complaints.bad_input(&*session, &stop)
+        }
     }
     if let Some(ended) = ended_by_us(&stop) {
         front.meter.ended(ended);
@@ -168,7 +186,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         out.settle(Instant::now() + LAST_ANSWERS);
         out.end();
     }
-    if matches!(stop, Stop::Wire(_) | Stop::BadCredentials(_)) {
+    if matches!(stop, Stop::Wire(_) | Stop::BadCredentials(_) | Stop::Signature(..)) {
         // Closing a socket with unread input would reset the connection, and the client would lose the answer.
         let _ = socket.shutdown(Shutdown::Write);
         input.discard(LINGER, EXCESS_MAX as usize);
@@ -257,8 +275,11 @@ impl Connection {
         let stream = header.stream;
         self.began = Some(self.front.meter.begin(header.kind, self.number));
         let request = match header.payload(&self.limits) {
-            Ok(Payload::Stream(_)) => Request::decode(&header, &[]),
-            Ok(Payload::Buffer(n)) => self.decode_with_payload(&header, n as usize)?,
+            Ok(Payload::Stream(_)) => {
+                self.check_signature(&header)?;
+                Request::decode(&header, &[])
+            }
+            Ok(Payload::Buffer(n)) => self.decode_signed(&header, n as usize)?,
             Err(error) => return self.over_long(&header, error),
         };
         let request = match request {
@@ -315,6 +336,21 @@ impl Connection {
         }
     }
 
+    /// Receives the payload of a request, and decodes it if it is signed as it must be.
+    fn decode_signed(&mut self, header: &RequestHeader, n: usize) -> Result<Result<Request, WireError>, Stop> {
+        let (decoded, signature) = if n <= INPUT_BYTES {
+            self.wait_for(n)?;
+            let payload = self.input.take(n);
+            (Request::decode(header, payload), signatures::check(&mut self.signatures, header, payload))
+        } else {
+            let payload = self.large_payload(n)?;
+            (Request::decode(header, &payload), signatures::check(&mut self.signatures, header, &payload))
+        };
+        self.after_signature(header, signature)?;
+        Ok(decoded)
+    }
+
+    /// Receives the payload of a request inside of another one, which was checked with that, and decodes it.
     pub(crate) fn decode_with_payload(
         &mut self,
         header: &RequestHeader,
@@ -324,12 +360,38 @@ impl Connection {
             self.wait_for(n)?;
             return Ok(Request::decode(header, self.input.take(n)));
         }
+        let payload = self.large_payload(n)?;
+        Ok(Request::decode(header, &payload))
+    }
+
+    fn large_payload(&mut self, n: usize) -> Result<Vec<u8>, Stop> {
         let mut payload = vec![0; n];
         self.out.leave()?;
         self.input.restart_clock();
         self.input.fill_slice(&mut payload, None)?;
         self.out.back();
-        Ok(Request::decode(header, &payload))
+        Ok(payload)
+    }
+
+    /// Checks the signature of a request whose payload is a stream.
+    fn check_signature(&mut self, header: &RequestHeader) -> Result<(), Stop> {
+        let result = signatures::check(&mut self.signatures, header, &[]);
+        self.after_signature(header, result)
+    }
+
+    fn after_signature(
+        &mut self,
+        header: &RequestHeader,
+        result: Result<SignatureResult, SignatureError>,
+    ) -> Result<(), Stop> {
+        match result {
+            Ok(SignatureResult::NotNeeded) => Ok(()),
+            Ok(result) => {
+                self.front.meter.signature(result);
+                Ok(())
+            }
+            Err(why) => Err(self.refuse_signature(header, why)),
+        }
     }
 
     /// Handles a request. Functions for rare requests are not inlined here: their stack frames would be part of every
@@ -381,9 +443,7 @@ impl Connection {
             Request::Query(r) => self.query(stream, &r)?,
             Request::Fattr(r) => self.fattr(stream, r)?,
             Request::Prepare(r) => self.prepare(stream, &r),
-            // Signatures are not required. A sigver has no answer; the request that it signs follows.
-            Request::Sigver(r) if !r.signature.is_empty() => Ok(()),
-            Request::Sigver(_) => Err(RequestError::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
+            Request::Sigver(r) => self.sigver(stream, r),
             Request::Unknown(r) => {
                 let text = format!("Request code {} is not known to this protocol", r.code);
                 self.complain(RequestKind::Unknown(r.code), &text);
@@ -484,6 +544,7 @@ fn ended_by_us(stop: &Stop) -> Option<Ended> {
         Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
         Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
         Stop::Gone => None,
+        Stop::Signature(..) => Some(Ended::Signature),
         Stop::Wire(_) | Stop::OutOfStep(_) | Stop::BadCredentials(_) | Stop::Tls(_) | Stop::Input(InputEnd::Tls(_)) => {
             Some(Ended::BadInput)
         }

@@ -32,6 +32,8 @@ pub struct Figures {
     pub connections_accepted: u64,
     /// Connections that the server has ended, by reason.
     pub connections_ended: Vec<(&'static str, u64)>,
+    /// Signatures of requests, by what became of them: `verified`, `refused`, `unneeded`.
+    pub signatures: Vec<(&'static str, u64)>,
     /// When the certificate ends that clients are shown; `None`: there is none.
     pub certificate_ends: Option<Timestamp>,
     /// Logins and the keys of issuers; `None`: clients need not show who they are.
@@ -94,6 +96,7 @@ impl Watch {
             bytes_written: of_service.bytes_written,
             connections_accepted: connections.load(Ordering::Relaxed),
             connections_ended: meter.endings(),
+            signatures: meter.signatures(),
             certificate_ends: config.tls.as_ref().map(|tls| tls.certificate.ends(SystemTime::now().into())),
             authentication: config.authenticator.as_ref().map(|authenticator| authenticator.snapshot()),
             connections: Bounded::of(connection_shares),

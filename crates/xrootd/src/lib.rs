@@ -28,6 +28,7 @@ mod outgoing;
 mod requests;
 mod server;
 mod session;
+mod signatures;
 mod third_party;
 mod to_wire;
 

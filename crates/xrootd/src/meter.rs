@@ -28,6 +28,7 @@ pub(crate) struct Meter {
     waits: AtomicU64,
     redirects: AtomicU64,
     ended: [AtomicU64; Ended::ALL.len()],
+    signatures: [AtomicU64; SignatureResult::COUNTED.len()],
 }
 
 /// Aligned to 128 bytes, because processors fetch two lines of 64 bytes at a time.
@@ -61,6 +62,8 @@ pub(crate) enum Ended {
     NoLogin,
     /// After this input the beginning of the next request could not be found.
     BadInput,
+    /// A request was not signed as it must be.
+    Signature,
     /// The connection was idle, and another one needed its place.
     MadeRoom,
     /// The machine had its share of the connections.
@@ -68,8 +71,15 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    const ALL: [Ended; 6] =
-        [Ended::SlowReader, Ended::SlowSender, Ended::NoLogin, Ended::BadInput, Ended::MadeRoom, Ended::Refused];
+    const ALL: [Ended; 7] = [
+        Ended::SlowReader,
+        Ended::SlowSender,
+        Ended::NoLogin,
+        Ended::BadInput,
+        Ended::Signature,
+        Ended::MadeRoom,
+        Ended::Refused,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -77,8 +87,36 @@ impl Ended {
             Ended::SlowSender => "slow_sender",
             Ended::NoLogin => "no_login",
             Ended::BadInput => "bad_input",
+            Ended::Signature => "signature",
             Ended::MadeRoom => "made_room",
             Ended::Refused => "refused",
+        }
+    }
+}
+
+/// What became of a request's signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SignatureResult {
+    /// It is good.
+    Verified,
+    /// There is none, or it is not good.
+    Refused,
+    /// The request needs none, and has one, which nobody has looked at.
+    Unneeded,
+    /// The request needs none, and has none.
+    NotNeeded,
+}
+
+impl SignatureResult {
+    /// Those that are counted.
+    const COUNTED: [Self; 3] = [Self::Verified, Self::Refused, Self::Unneeded];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Refused => "refused",
+            Self::Unneeded => "unneeded",
+            Self::NotNeeded => "not_needed",
         }
     }
 }
@@ -91,6 +129,7 @@ impl Meter {
             waits: AtomicU64::new(0),
             redirects: AtomicU64::new(0),
             ended: std::array::from_fn(|_| AtomicU64::new(0)),
+            signatures: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -133,6 +172,19 @@ impl Meter {
     /// Counts a connection that the server has ended.
     pub(crate) fn ended(&self, why: Ended) {
         self.ended[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request's signature.
+    pub(crate) fn signature(&self, result: SignatureResult) {
+        if let Some(counter) = self.signatures.get(result as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of signatures, by what became of them.
+    pub(crate) fn signatures(&self) -> Vec<(&'static str, u64)> {
+        let all = SignatureResult::COUNTED.iter().zip(&self.signatures);
+        all.map(|(result, count)| (result.name(), count.load(Ordering::Relaxed))).collect()
     }
 
     /// The duration of requests in microseconds, by the name of their kind. Kinds without requests are omitted.
@@ -200,6 +252,9 @@ mod tests {
         meter.refused(&RequestError::Wait { seconds: 1, text: "later".into() });
         assert_eq!(meter.errors(), [(ErrorNumber::NOT_FOUND, 2), (ErrorNumber(ERRORS_FROM + 63), 1)]);
         assert_eq!(meter.waits(), 1);
+        meter.signature(SignatureResult::Refused);
+        meter.signature(SignatureResult::NotNeeded);
+        assert_eq!(meter.signatures(), [("verified", 0), ("refused", 1), ("unneeded", 0)]);
         meter.ended(Ended::MadeRoom);
         assert_eq!(meter.endings().into_iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>(), [("made_room", 1)]);
     }

@@ -134,7 +134,14 @@ pub(super) struct GsiLogin {
     has_shown: bool,
 }
 
-struct SystemNumbers(SystemRandom);
+/// The randomness of the system.
+pub(crate) struct SystemNumbers(SystemRandom);
+
+impl SystemNumbers {
+    pub(crate) fn new() -> Self {
+        Self(SystemRandom::new())
+    }
+}
 
 impl Random for SystemNumbers {
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
@@ -147,7 +154,7 @@ impl GsiLogin {
     pub(super) fn begin(source: &CertificateSource, parameters: &[u8], server: Server<'_>) -> Result<Self, String> {
         let secret = source.find()?;
         let trust = server.authorities.trust().map_err(|error| error.to_string())?;
-        let begun = ClientHandshake::begin(&secret, parameters, &mut SystemNumbers(SystemRandom::new()));
+        let begun = ClientHandshake::begin(&secret, parameters, &mut SystemNumbers::new());
         let (handshake, first) = begun.map_err(|why| why.to_string())?;
         // The certificate has the address without the form for sockets of both versions of IP.
         let host = match server.host.parse::<IpAddr>() {
@@ -161,6 +168,10 @@ impl GsiLogin {
         self.first.clone()
     }
 
+    pub(super) fn session_key(&self) -> Option<gsi::SessionKey> {
+        self.handshake.session_key().cloned()
+    }
+
     /// Whether the server can accept the client.
     pub(super) fn is_complete(&self) -> bool {
         self.has_shown
@@ -171,7 +182,7 @@ impl GsiLogin {
         let check = |certificate: &[u8]| {
             trust.check_server(certificate, host, SystemTime::now()).map_err(|error| error.to_string())
         };
-        let shown = handshake.show(secret, asked, &check, &mut SystemNumbers(SystemRandom::new()));
+        let shown = handshake.show(secret, asked, &check, &mut SystemNumbers::new());
         let shown = shown.map_err(|why| match why {
             HandshakeError::Server(_) | HandshakeError::Signature(_) | HandshakeError::OtherTag => {
                 Stopped::WrongServer(why.to_string())

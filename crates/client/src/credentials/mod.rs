@@ -12,7 +12,10 @@ use std::net::SocketAddr;
 pub use certificate::CertificateSource;
 pub use token::{Token, TokenSource};
 
+pub(crate) use certificate::SystemNumbers;
+
 use certificate::GsiLogin;
+use gsi::SessionKey;
 use token::Places;
 
 use crate::Authorities;
@@ -263,6 +266,14 @@ impl Credential {
                 let why = "the server asks for more, and this method has nothing more to show";
                 Err(Stopped::Method(why.to_owned()))
             }
+        }
+    }
+
+    /// The key that both sides have after the login, if the method gives one.
+    pub(crate) fn session_key(&self) -> Option<SessionKey> {
+        match &self.0 {
+            Secret::Certificate(login) => login.session_key(),
+            Secret::Token(_) | Secret::Shared(_) | Secret::Names(_) | Secret::Nothing => None,
         }
     }
 

@@ -6,6 +6,9 @@ use wire::request::{Auth, CapVer, Expect, Login, LoginAbility, LoginAbility2, Pr
 use wire::response::{LoginReply, ProtocolReply, ServerFlags};
 use wire::{HANDSHAKE_REPLY_LEN, Handshake, HandshakeReply, PROTOCOL_VERSION, Request, Response};
 
+use gsi::SessionKey;
+
+use super::signing::Signer;
 use super::{INPUT_LEN, Session};
 use crate::credentials::{self, Channel, Credential, Server, Stopped};
 use crate::pace::Pace;
@@ -30,7 +33,7 @@ impl Session {
         self.output.extend_from_slice(&Handshake.to_bytes());
         // Whoever can speak TLS must do so where the server requires it.
         let wish = if url.tls { ProtocolFlags::WANT_TLS } else { ProtocolFlags::NONE };
-        let flags = ProtocolFlags::ABLE_TLS | wish;
+        let flags = ProtocolFlags::ABLE_TLS | ProtocolFlags::SECREQS | wish;
         self.queue(&Request::Protocol(Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::LOGIN }))?;
         self.flush()?;
         let sent = Instant::now();
@@ -42,6 +45,7 @@ impl Session {
         self.answered_after(sent);
         let reply = ProtocolReply::decode(&body).map_err(|source| self.malformed(source))?;
         self.flags = reply.flags;
+        let signing = reply.security;
         if reply.flags.has(ServerFlags::GOTO_TLS) || reply.flags.has(ServerFlags::TLS_LOGIN) {
             self.start_tls(settings)?;
         } else if url.tls {
@@ -53,7 +57,8 @@ impl Session {
         self.answered_after(sent);
         let reply = LoginReply::decode(&body).map_err(|source| self.malformed(source))?;
         if !reply.methods.is_empty() {
-            self.authenticate(&reply.methods, settings)?;
+            let key = self.authenticate(&reply.methods, settings)?;
+            self.signer = signing.and_then(|asked| Signer::new(&asked, key)).map(Box::new);
         }
         if self.flags.has(ServerFlags::TLS_SESSION) && !self.is_encrypted() {
             self.start_tls(settings)?;
@@ -116,8 +121,9 @@ impl Session {
         Ok(())
     }
 
-    /// Shows credentials for the first method in the server's list for which there are some and that the server accepts.
-    fn authenticate(&mut self, methods: &[u8], settings: &Settings) -> Result<(), ClientError> {
+    /// Shows credentials for the first method in the server's list for which there are some and that the server accepts. Returns the key
+    /// that both sides have then, if the method gives one.
+    fn authenticate(&mut self, methods: &[u8], settings: &Settings) -> Result<Option<SessionKey>, ClientError> {
         let offers = credentials::offers(methods).map_err(|what| {
             let what = what.to_owned();
             ClientError::Unexpected { server: self.server().clone(), what }
@@ -132,7 +138,7 @@ impl Session {
             let why = match settings.credentials.for_offer(&offer, channel, server) {
                 Err(why) => why,
                 Ok(mut credential) => match self.show(&mut credential) {
-                    Ok(None) => return Ok(()),
+                    Ok(None) => return Ok(credential.session_key()),
                     Ok(Some(why)) => {
                         was_refused = true;
                         why

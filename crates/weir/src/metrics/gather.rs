@@ -120,6 +120,10 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
         out.labelled(&[("mechanism", mechanism), ("result", "accepted")], logins.accepted);
         out.labelled(&[("mechanism", mechanism), ("result", "refused")], logins.refused);
     }
+    out.family("weir_signatures_total", Counter, "Signatures of requests, by result");
+    for (result, count) in &figures.signatures {
+        out.labelled(&[("result", *result)], *count);
+    }
     out.family("weir_issuer_keys_age_seconds", Gauge, "How long ago the keys of an issuer of tokens were fetched");
     for issuer in authentication.clone().flat_map(|snapshot| &snapshot.issuers) {
         if let Some(age) = issuer.keys_age {

@@ -15,6 +15,7 @@ use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::requests::session::tls_required;
+use crate::signatures::Signatures;
 use crate::to_wire::RequestError;
 
 /// A connection that has shown so many bad credentials ends.
@@ -47,7 +48,7 @@ fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Ve
 }
 
 /// The offer of `mechanisms` in the answer to a login.
-fn offer(mechanisms: &[Mechanism], gsi_parameters: Option<&str>) -> Vec<u8> {
+fn offer(mechanisms: &[Mechanism], gsi_parameters: Option<&str>, kerberos_service: Option<&str>) -> Vec<u8> {
     let mut text = Vec::new();
     for &mechanism in mechanisms {
         text.extend_from_slice(b"&P=");
@@ -59,6 +60,9 @@ fn offer(mechanisms: &[Mechanism], gsi_parameters: Option<&str>) -> Vec<u8> {
         if mechanism == Mechanism::Sss {
             text.push(b',');
             text.extend_from_slice(SSS_OFFER.as_bytes());
+        }
+        if let Some(service) = kerberos_service.filter(|_| mechanism == Mechanism::Krb5) {
+            text.extend_from_slice(format!(",{service}").as_bytes());
         }
         if let Some(parameters) = gsi_parameters.filter(|_| mechanism == Mechanism::Gsi) {
             text.extend_from_slice(format!(",{parameters}").as_bytes());
@@ -76,7 +80,8 @@ impl Connection {
         let peer = self.session.peer.ip();
         let mechanisms = usable(authenticator, peer, self.out.is_encrypted());
         if !mechanisms.is_empty() {
-            return Ok(offer(&mechanisms, authenticator.gsi_parameters().as_deref()));
+            let (gsi, kerberos) = (authenticator.gsi_parameters(), authenticator.kerberos_service());
+            return Ok(offer(&mechanisms, gsi.as_deref(), kerberos.as_deref()));
         }
         if !usable(authenticator, peer, true).is_empty() {
             return Err(tls_required("This server takes credentials"));
@@ -150,13 +155,13 @@ impl Connection {
             }
             Mechanism::Host => authenticator.host(None, peer)?,
             Mechanism::Sss => authenticator.secret(&r.credentials, peer)?,
-            Mechanism::Krb5 => return Err(not_offered()),
+            Mechanism::Krb5 => authenticator.ticket(&r.credentials, peer)?,
         }))
     }
 
     /// From now on the session acts as its principal.
     fn admit(&mut self, authenticated: Authenticated, client: ClientIdentity) -> Result<(), RequestError> {
-        let Authenticated { name, groups, rights, credential, mechanism, by, expires } = authenticated;
+        let Authenticated { name, groups, rights, credential, mechanism, by, expires, session_key } = authenticated;
         let caller = self.session.open.caller();
         let principal = self.front.service.principal(&name, &groups, rights).inspect_err(|error| {
             let caller = caller.with_client(client.clone());
@@ -168,6 +173,7 @@ impl Connection {
         let caller = caller.with_principal(&principal).with_login(login);
         self.pending = None;
         self.expires = expires;
+        self.signatures = session_key.and_then(|key| Signatures::new(self.signing, key)).map(Box::new);
         self.enter(caller, client);
         Ok(())
     }
@@ -215,6 +221,7 @@ impl Connection {
                 | Request::Chkpoint(_)
                 | Request::Endsess(_)
                 | Request::Ping
+                | Request::Sigver(_)
         );
         (begins && Timestamp::from(SystemTime::now()) >= expires).then(|| {
             let text = format!("Your credential ended at {expires}: get a new one, and connect again");
@@ -261,10 +268,12 @@ mod tests {
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {
         let all = [Mechanism::Ztn, Mechanism::Sss, Mechanism::Unix];
-        assert_eq!(offer(&all, None), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
-        let gsi = offer(&[Mechanism::Gsi, Mechanism::Host], Some("v:10600,c:ssl,ca:5168735f.0"));
+        assert_eq!(offer(&all, None, None), b"&P=ztn,0:4096:&P=sss,0.+13:&P=unix");
+        let gsi = offer(&[Mechanism::Gsi, Mechanism::Host], Some("v:10600,c:ssl,ca:5168735f.0"), None);
         assert_eq!(gsi, b"&P=gsi,v:10600,c:ssl,ca:5168735f.0&P=host");
-        assert!(offer(&[], None).is_empty());
+        let krb5 = offer(&[Mechanism::Krb5, Mechanism::Unix], None, Some("xrootd/a.org@A.ORG"));
+        assert_eq!(krb5, b"&P=krb5,xrootd/a.org@A.ORG&P=unix");
+        assert!(offer(&[], None, None).is_empty());
     }
 
     #[test]

@@ -24,7 +24,9 @@ impl Connection {
         let result = match r.kind {
             QueryKind::Checksum => return self.query_checksum(stream, r),
             QueryKind::Config => {
-                let values = r.words().map(|word| self.front.config_value(word)).collect();
+                // A batch cannot be signed.
+                let takes_batches = !self.takes_signed();
+                let values = r.words().map(|word| self.front.config_value(word, takes_batches)).collect();
                 self.ok(stream, |out| ConfigReply { values }.encode(out))
             }
             QueryKind::Space => self.query_space(stream, r),
@@ -165,8 +167,8 @@ fn told(name: &str, value: String, out: &mut Vec<u8>) {
 }
 
 impl FrontEnd {
-    /// The answer to one word of a config query. Like the stock server, it repeats an unknown word.
-    fn config_value(&self, word: &[u8]) -> Vec<u8> {
+    /// The answer to one word of a config query. Like the stock server, it repeats an unknown word. `takes_batches`: on this connection.
+    fn config_value(&self, word: &[u8], takes_batches: bool) -> Vec<u8> {
         let text = match word {
             b"chksum" => {
                 let all = Algorithm::all(self.service.digests()).enumerate();
@@ -184,8 +186,8 @@ impl FrontEnd {
             b"tpc" if self.service.offers_third_party_copies() => "1".into(),
             MTIME => "1".into(),
             word if word == wire::batch::CONFIG_KEY.as_bytes() => match batch::limits(&self.service) {
-                Some(limits) => limits.to_text(),
-                None => return word.to_vec(),
+                Some(limits) if takes_batches => limits.to_text(),
+                _ => return word.to_vec(),
             },
             b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
             b"cms" => "none|".into(),

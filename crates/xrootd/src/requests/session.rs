@@ -13,6 +13,7 @@ use tls::TlsRequired;
 use crate::config::TlsConfig;
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{hints_of, parse_path, process_of};
+use crate::signatures::announcement;
 use crate::to_wire::RequestError;
 
 impl Connection {
@@ -32,11 +33,11 @@ impl Connection {
         if begins.is_some() {
             flags = flags | ServerFlags::GOTO_TLS;
         }
-        // The answer has 8 bytes, like that of the stock server: there are no security requirements to add.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
         self.client_version = r.client_version;
-        let reply =
-            ProtocolReply { version: self.front.protocol_version(), flags, bind_interfaces: None, security: None };
+        // A client that does not ask is not told, and must sign all the same.
+        let security = announcement(self.signing).filter(|_| r.flags.has(ProtocolFlags::SECREQS));
+        let reply = ProtocolReply { version: self.front.protocol_version(), flags, bind_interfaces: None, security };
         let _ = self.ok(stream, |out| reply.encode(out));
         if let Some(tls) = begins {
             self.start_tls(&tls.certificate)?;

@@ -1,0 +1,198 @@
+//! The messages that a server has seen, as long as they could count again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use types::Timestamp;
+
+use crate::verify::Now;
+use crate::{CLOCK_SKEW, Principal, Refusal};
+
+/// So long a message is remembered: one that was made in the future, as far as clocks may differ, counts until then.
+pub const KEEP: Duration = Duration::from_secs(2 * CLOCK_SKEW.as_secs() + 1);
+/// Most messages that are remembered, which take some 40 MiB. So many in [`KEEP`] are 436 logins a second; further ones are refused until
+/// older ones are forgotten.
+pub const REPLAYS_MAX: usize = 1 << 18;
+/// Most of them of one client, so that one does not keep out the others.
+pub const REPLAYS_OF_CLIENT_MAX: usize = REPLAYS_MAX / 4;
+
+type Mark = [u8; 16];
+
+/// What a server that starts knows of the messages that it admitted before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// There were none.
+    None,
+    /// None was made after this.
+    Until(Timestamp),
+    /// Perhaps none was made after this, and perhaps there were any.
+    Unknown(Option<Timestamp>),
+}
+
+/// A message that was seen.
+#[derive(Debug)]
+struct Seen {
+    at: Duration,
+    made: Timestamp,
+    mark: Mark,
+    client: Arc<Principal>,
+}
+
+/// The messages that were seen lately. After [`KEEP`] a message is too old to count, so it is forgotten. If the time of day is set back, it
+/// could count again. So of all forgotten ones the latest time at which one was made is kept, and none that was made until then
+/// counts. While the clock runs right, these are too old anyway.
+#[derive(Debug)]
+pub struct Replays {
+    marks: BTreeSet<Mark>,
+    /// The first seen first.
+    order: VecDeque<Seen>,
+    /// How many there are of each client.
+    of_clients: BTreeMap<Arc<Principal>, usize>,
+    /// The latest time at which one that was admitted was made.
+    newest: Option<Timestamp>,
+    /// What was made until then may have been forgotten.
+    forgotten: Option<Timestamp>,
+    /// When this began, and until when what may have been seen before could have been made.
+    started: (Duration, Option<Timestamp>),
+}
+
+impl Replays {
+    /// At the start of a server at `now`.
+    #[must_use]
+    pub fn new(now: Now, before: Before) -> Self {
+        let (forgotten, unknown) = match before {
+            Before::None => (None, None),
+            Before::Until(newest) => (Some(newest), None),
+            // It can have been made in the future, as far as clocks may differ.
+            Before::Unknown(newest) => (newest, Some(now.wall.plus(CLOCK_SKEW))),
+        };
+        Self {
+            marks: BTreeSet::new(),
+            order: VecDeque::new(),
+            of_clients: BTreeMap::new(),
+            newest: forgotten,
+            forgotten,
+            started: (now.steady, unknown),
+        }
+    }
+
+    /// The latest time at which a message that was admitted was made. A server that writes it down before it lets the client in knows
+    /// after a restart, by [`Before::Until`], what may have been seen.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    /// Remembers a message, and refuses it if it was seen.
+    pub(crate) fn note(&mut self, client: &Principal, mark: Mark, made: Timestamp, now: Now) -> Result<(), Refusal> {
+        self.forget(now);
+        if self.marks.contains(&mark) {
+            return Err(Refusal::Replayed);
+        }
+        let (started, unknown) = self.started;
+        let until = self.forgotten.max(unknown.filter(|_| !is_over(started, now)));
+        if let Some(until) = until.filter(|until| made <= *until) {
+            return Err(Refusal::Forgotten((until.secs() - now.wall.secs()).max(0) + 1));
+        }
+        let of_client = self.of_clients.get_key_value(client);
+        let (client, count) =
+            of_client.map_or_else(|| (Arc::new(client.clone()), 0), |(client, count)| (Arc::clone(client), *count));
+        if self.marks.len() >= REPLAYS_MAX || count >= REPLAYS_OF_CLIENT_MAX {
+            return Err(Refusal::Busy);
+        }
+        self.marks.insert(mark);
+        self.of_clients.insert(Arc::clone(&client), count + 1);
+        self.order.push_back(Seen { at: now.steady, made, mark, client });
+        self.newest = self.newest.max(Some(made));
+        Ok(())
+    }
+
+    fn forget(&mut self, now: Now) {
+        while self.order.front().is_some_and(|seen| is_over(seen.at, now)) {
+            let Some(seen) = self.order.pop_front() else { break };
+            self.forgotten = self.forgotten.max(Some(seen.made));
+            self.marks.remove(&seen.mark);
+            if let Some(count) = self.of_clients.get_mut(&seen.client) {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_clients.remove(&seen.client);
+                }
+            }
+        }
+    }
+}
+
+fn is_over(since: Duration, now: Now) -> bool {
+    now.steady.saturating_sub(since) >= KEEP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(wall: i64, steady: u64) -> Now {
+        Now { wall: Timestamp::from_secs(wall), steady: Duration::from_secs(steady) }
+    }
+
+    fn mark(number: usize) -> Mark {
+        let mut mark = [0; 16];
+        mark[..8].copy_from_slice(&number.to_be_bytes());
+        mark
+    }
+
+    fn client(name: &str) -> Principal {
+        Principal::parse(&format!("{name}@A.ORG")).unwrap()
+    }
+
+    fn note(replays: &mut Replays, number: usize, made: i64, now: Now) -> Result<(), Refusal> {
+        replays.note(&client("ana"), mark(number), Timestamp::from_secs(made), now)
+    }
+
+    #[test]
+    fn a_message_counts_once_as_long_as_it_could_count_again() {
+        let mut replays = Replays::new(at(1000, 1000), Before::None);
+        assert_eq!(note(&mut replays, 1, 1300, at(1000, 1000)), Ok(()));
+        assert_eq!(note(&mut replays, 1, 1300, at(1000, 1000)), Err(Refusal::Replayed));
+        assert_eq!(note(&mut replays, 2, 900, at(1001, 1001)), Ok(()));
+        // It was made 300 s in the future, and counts as long after that.
+        assert_eq!(note(&mut replays, 1, 1300, at(1600, 1600)), Err(Refusal::Replayed));
+        // Setting the clock does not help: neither while it is remembered, nor later.
+        assert_eq!(note(&mut replays, 1, 1300, at(1300, 1600)), Err(Refusal::Replayed));
+        assert_eq!(note(&mut replays, 1, 1300, at(1300, 1700)), Err(Refusal::Forgotten(1)));
+        assert_eq!(note(&mut replays, 3, 1700, at(1700, 1700)), Ok(()));
+        assert_eq!((replays.marks.len(), replays.order.len(), replays.of_clients[&client("ana")]), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_was_made_before_the_start_could_have_been_seen() {
+        let mut replays = Replays::new(at(1000, 50), Before::Unknown(None));
+        assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Err(Refusal::Forgotten(301)));
+        assert_eq!(note(&mut replays, 1, 1300, at(1200, 250)), Err(Refusal::Forgotten(101)));
+        assert_eq!(note(&mut replays, 1, 1301, at(1301, 351)), Ok(()));
+        let newest = replays.newest().unwrap();
+        let mut replays = Replays::new(at(1302, 1), Before::Until(newest));
+        assert_eq!(note(&mut replays, 1, 1301, at(1302, 1)), Err(Refusal::Forgotten(1)));
+        assert_eq!(note(&mut replays, 2, 1302, at(1302, 1)), Ok(()));
+        let mut replays = Replays::new(at(1000, 50), Before::None);
+        assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Ok(()));
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_shared_among_clients() {
+        let mut replays = Replays::new(at(0, 0), Before::None);
+        let mut note = |name: &str, number, steady| {
+            replays.note(&client(name), mark(number), Timestamp::from_secs(10), at(10, steady))
+        };
+        for (number, name) in ["a", "b", "c", "d"].iter().enumerate() {
+            for count in 0..REPLAYS_OF_CLIENT_MAX {
+                assert_eq!(note(name, number * REPLAYS_OF_CLIENT_MAX + count, 10), Ok(()));
+            }
+            assert_eq!(note(name, REPLAYS_MAX + number, 10), Err(Refusal::Busy));
+        }
+        assert_eq!(note("e", REPLAYS_MAX + 9, 10), Err(Refusal::Busy));
+        let later = 10 + KEEP.as_secs();
+        assert_eq!(replays.note(&client("e"), mark(1), Timestamp::from_secs(700), at(700, later)), Ok(()));
+        assert_eq!((replays.marks.len(), replays.order.len(), replays.of_clients.len()), (1, 1, 1));
+    }
+}
