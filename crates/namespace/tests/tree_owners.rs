@@ -306,13 +306,13 @@ fn an_owner_stays_when_the_namespace_opens_again_and_the_root_moves() {
     assert_eq!(again.owner("/gone"), None);
 }
 
-/// The credential is for this directory alone.
+/// The credential is for what is in this directory alone, as that of an issuer whose part begins there.
 #[derive(Debug)]
 struct Below(&'static str);
 
 impl ns::PathLimits for Below {
     fn permit(&self, operation: PathOperation, at: &NsPath) -> Result<(), String> {
-        let is_below = at.to_string().starts_with(self.0);
+        let is_below = at.to_string().strip_prefix(self.0).is_some_and(|rest| rest.starts_with('/'));
         if is_below && operation == PathOperation::ModifyDirectory { Ok(()) } else { Err("limited".into()) }
     }
 }

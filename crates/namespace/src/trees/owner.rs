@@ -3,6 +3,8 @@
 //! The decision is here, in the transaction that makes the change: between a check and a later change, the owner could replace a directory of the tree
 //! by a symbolic link that leads out of it.
 
+use std::sync::Arc;
+
 use kv::{Read, Txn};
 use types::{Ino, NsPath, PrincipalId, TreeId};
 
@@ -11,7 +13,7 @@ use crate::tree::node::{Dentry, Dir, get_dir, get_directory};
 use crate::tree::path_of::DEPTH_MAX;
 use crate::tree::walk::{Last, Walk, resolve_existing, walk};
 use crate::trees::tree::TreeRecord;
-use crate::{Access, AccessKind, Actor, Context, NsError, PathOperation, permit};
+use crate::{Access, AccessKind, Actor, Context, NsError, PathLimits, PathOperation, permit};
 
 /// The owner of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +78,18 @@ fn owns(read: &dyn Read, actor: &Actor, tree: TreeId) -> Result<bool, NsError> {
     Err(NsError::TooMany { what: "trees around each other", bound: DEPTH_MAX as u64 })
 }
 
+/// The limits of a credential, asked about what is in a directory: an owner decides about that. A token never changes the directory itself at which its
+/// issuer's part of the namespace begins, and that may be the root of the tree.
+#[derive(Debug)]
+struct Inside(Arc<dyn PathLimits>);
+
+impl PathLimits for Inside {
+    fn permit(&self, operation: PathOperation, path: &NsPath) -> Result<(), String> {
+        let inside = NsPath::parse(&[path.as_bytes(), b"/*"].concat()).map_err(|error| error.to_string())?;
+        self.0.permit(operation, &inside)
+    }
+}
+
 /// The directory at `path`, if the actor decides about its policy and its quotas: as the administrator, or because it lies in a tree that the actor
 /// owns. Symbolic links are followed, and where they lead counts. Modes and ACLs do not: an owner decides about the whole tree. The limits of the
 /// actor's credential do.
@@ -91,12 +105,16 @@ pub(crate) fn administered_directory(read: &dyn Read, actor: &Actor, path: &NsPa
             _ => Err(NsError::NotDirectory(path.to_string())),
         };
     }
-    actor.permit_path(&[WANTED], path, path)?;
+    // Nobody is told about links: those that lead out of the actor's trees give the denial of below.
+    let anybody = Actor {
+        limits: actor.limits.clone().map(|limits| Arc::new(Inside(limits)) as Arc<dyn PathLimits>),
+        ..Actor::admin()
+    };
+    anybody.permit_path(&[WANTED], path, path)?;
     let denied = || {
         let rule = "only an administrator decides there, or the owner of the tree that it lies in; `weir tree list` shows the owners";
         Err(NsError::Denied { path: path.to_string(), rule: rule.into() })
     };
-    let anybody = Actor { limits: actor.limits.clone(), ..Actor::admin() };
     match walk(read, &anybody, path, Last::Follow, &[WANTED]) {
         Ok(Walk::Resolved(resolved)) => match resolved.entry {
             Some(Dentry::Directory(dir)) if owns(read, actor, dir.tree)? => Ok(dir),
