@@ -292,6 +292,27 @@ impl Authenticator {
         self.counted(Mechanism::Unix, login())
     }
 
+    /// The user `login` of this machine, in these groups, as the kernel and this machine's files say. Unlike [`Self::unix`] this is proved, so it needs no
+    /// mechanism that is offered. It does not count as a login.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn local_user(&self, login: &str, groups: &[String]) -> Result<Authenticated, AuthenticationError> {
+        let groups = groups.iter().map(|group| LoginName::parse(group)).collect::<Result<_, _>>()?;
+        let credential = Credential::LocalUser { name: LoginName::parse(login)?, groups };
+        self.admit(&self.current(), Mechanism::Unix, &credential, None, &mut Trace(None))
+    }
+
+    /// Like [`Self::token`], again for the same client. It does not count as another login.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn token_again(&self, text: &[u8], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
+        self.verify_token(text, Some(peer), Trace(None))
+    }
+
     /// A client at `peer` that shows by a credential of `sss` that it has a shared secret.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::administrators::ADMINISTRATOR_KEYS;
 use super::authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 use super::keys::{Given, KEYS, RENAMED_KEYS, STORE_KEYS};
 use super::tables::Tables;
@@ -98,6 +99,7 @@ impl Nearest {
         let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
         let names = KEYS.iter().map(|known| known.name).chain(STORE_KEYS.iter().map(|known| known.name));
         let names = names.chain(ISSUER_KEYS.iter().copied()).chain(IDENTITY_KEYS.iter().copied());
+        let names = names.chain(ADMINISTRATOR_KEYS.iter().copied());
         let best = names
             .map(|known| {
                 let whole = strsim::jaro_winkler(key, known);
@@ -186,6 +188,11 @@ fn table_into(
         if known.name == "identity" {
             let tables = Tables { path, text, name: known.name, keys: IDENTITY_KEYS }.read(value)?;
             (known.set)(config, Given::Rules(&tables)).map_err(wrong)?;
+            continue;
+        }
+        if known.name == "administrator" {
+            let tables = Tables { path, text, name: known.name, keys: ADMINISTRATOR_KEYS }.read(value)?;
+            (known.set)(config, Given::Administrators(&tables)).map_err(wrong)?;
             continue;
         }
         let mut words = Vec::new();
@@ -424,12 +431,46 @@ mod tests {
         }
     }
 
+    #[test]
+    fn administrators_are_principals_or_groups_with_a_role() {
+        let text = "[[administrator]]\nprincipal = \"ana\"\nrole = \"operator\"\n[[administrator]]\ngroup = \"atlas/ops\"\nrole = \"viewer\"\n";
+        let rules = parse(text).unwrap().administrators;
+        let rules: Vec<String> =
+            rules.iter().map(|rule| format!("{} {} {}", rule.kind, rule.name, rule.role)).collect();
+        assert_eq!(rules, ["user ana operator", "group atlas/ops viewer"]);
+        for (wrong, words) in [
+            ("administrator = 1\n", "weir.toml:1:17: `administrator` takes tables: write [[administrator]]"),
+            ("[[administrator]]\nrole = \"viewer\"\n", "number 1 must have either `principal` or `group`"),
+            (
+                "[[administrator]]\nprincipal = \"a\"\ngroup = \"a\"\nrole = \"viewer\"\n",
+                "number 1 must have either `principal` or `group`",
+            ),
+            ("[[administrator]]\nprincipal = \"a\"\n", "missing field `role`"),
+            (
+                "[[administrator]]\nprincipal = \"a\"\nrole = \"king\"\n",
+                "weir.toml:3:8: `administrator.role` cannot be used: unknown variant `king`",
+            ),
+            ("[[administrator]]\nprincipal = \"a/b\"\nrole = \"admin\"\n", "number 1: `a/b` is not the name of a user"),
+            ("[[administrator]]\nprincipal = \"*\"\nrole = \"admin\"\n", "number 1: `*` is not the name of a user"),
+            ("[[administrator]]\nuser = \"a\"\nrole = \"admin\"\n", "weir.toml:2:1: unknown key `administrator.user`"),
+            ("administration.socket = \"run/s\"\n", "takes a path that begins with /"),
+        ] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
     /// The lists have the keys of the types that the tables become, all of them and no others.
     #[test]
     fn each_key_of_issuers_and_rules_is_known() {
         let issuer = toml::from_str::<identity::IssuerSettings>("zzz = 1").unwrap_err();
         let rule = toml::from_str::<identity::RuleSettings>("zzz = 1").unwrap_err();
-        for (section, keys, error) in [("issuer", ISSUER_KEYS, issuer), ("identity", IDENTITY_KEYS, rule)] {
+        let administrator = toml::from_str::<crate::AdministratorSettings>("zzz = 1").unwrap_err();
+        for (section, keys, error) in [
+            ("issuer", ISSUER_KEYS, issuer),
+            ("identity", IDENTITY_KEYS, rule),
+            ("administrator", ADMINISTRATOR_KEYS, administrator),
+        ] {
             // "unknown field `zzz`, expected one of `url`, `base_paths`, …"
             let known = error.message().split('`').skip(1).step_by(2).skip(1);
             let known: Vec<String> = known.map(|key| format!("{section}.{key}")).collect();

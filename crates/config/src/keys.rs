@@ -9,7 +9,7 @@ use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
-use super::{AuditTo, ClusterRole, Config, StoreTable, authentication_keys};
+use super::{AdministratorSettings, AuditTo, ClusterRole, Config, StoreTable, administrators, authentication_keys};
 
 /// A value as the file gives it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,6 +28,8 @@ pub enum Given<'a> {
     Issuers(&'a [IssuerSettings]),
     /// A table for each `[[identity]]`.
     Rules(&'a [RuleSettings]),
+    /// A table for each `[[administrator]]`.
+    Administrators(&'a [AdministratorSettings]),
 }
 
 /// One key.
@@ -439,6 +441,20 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
+        name: "administrator",
+        default: None,
+        set: |c, v| administrators::administrators(v).map(|v| c.administrators = v),
+        same: |a, b| a.administrators == b.administrators,
+        live: true,
+    },
+    Key {
+        name: "administration.socket",
+        default: None,
+        set: |c, v| absolute(v).map(|v| c.administration_socket = Some(v)),
+        same: |a, b| a.administration_socket == b.administration_socket,
+        live: false,
+    },
+    Key {
         name: "audit.to",
         default: Some(Given::Text("nowhere")),
         set: |c, v| {
@@ -608,6 +624,12 @@ fn text(given: Given<'_>) -> Result<&str, String> {
         Given::Text(text) => Ok(text),
         _ => Err("takes a string in quotes".into()),
     }
+}
+
+/// A path from the root on: commands and the node must mean the same one, wherever they run.
+fn absolute(given: Given<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text(given)?);
+    if path.is_absolute() { Ok(path) } else { Err("takes a path that begins with /".into()) }
 }
 
 fn switch(given: Given<'_>) -> Result<bool, String> {

@@ -1,6 +1,7 @@
 //! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of all keys. The defaults, the file's parser,
 //! the errors and the test of `docs/reference/configuration.md` (`crates/weir/tests/documents.rs`) all use it.
 
+mod administrators;
 mod authentication_keys;
 mod file;
 pub mod keys;
@@ -12,6 +13,7 @@ pub use types::units;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use administrators::{ADMINISTRATOR_KEYS, AdministratorRule, AdministratorSettings};
 use authentication::{Mechanisms, SigningLevel};
 pub use authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
 pub use file::ConfigError;
@@ -104,6 +106,8 @@ pub struct Config {
     pub voms_servers: PathBuf,
     pub issuers: Vec<IssuerSettings>,
     pub mapping: MappingSettings,
+    pub administrators: Vec<AdministratorRule>,
+    pub administration_socket: Option<PathBuf>,
     pub audit_to: AuditTo,
     pub audit_directory: Option<PathBuf>,
     pub audit_file_size: u64,
@@ -216,6 +220,8 @@ impl Config {
             voms_servers: PathBuf::new(),
             issuers: Vec::new(),
             mapping: MappingSettings::default(),
+            administrators: Vec::new(),
+            administration_socket: None,
             audit_to: AuditTo::Nowhere,
             audit_directory: None,
             audit_file_size: 0,
@@ -264,6 +270,7 @@ impl Config {
             voms_servers: new.voms_servers.clone(),
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
+            administrators: new.administrators.clone(),
             repair_rate: new.repair_rate,
             client_locations: new.client_locations.clone(),
             ..self.clone()
@@ -302,7 +309,8 @@ mod tests {
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\nsigning = \"intense\"\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nkerberos_keytab = \"/h\"\nkerberos_principal = \"a@B\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\nvoms_servers = \"/v\"\n\
-            [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n";
+            [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n\
+            [[administrator]]\nprincipal = \"x\"\nrole = \"viewer\"\n[administration]\nsocket = \"/run/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

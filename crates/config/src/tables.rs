@@ -1,4 +1,4 @@
-//! Tables of the file whose structure is defined elsewhere: `[[issuer]]` and `[[identity]]`.
+//! Tables of the file whose structure is defined elsewhere: `[[issuer]]`, `[[identity]]` and `[[administrator]]`.
 
 use std::path::Path;
 

@@ -1,21 +1,19 @@
-//! Who makes a request: a user of this machine, or an administrator with a certificate of the cluster.
+//! Who makes a request: the owner of the node on its machine, an administrator with a certificate of the cluster, or a person with a credential of a
+//! client.
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use link::admin::{AdminId, AdminRole};
 
-/// The file with the names of users (passwd(5)).
-const PASSWD: &str = "/etc/passwd";
-/// A longer file is not read to its end: the user is then shown by number.
-const PASSWD_MAX: u64 = 4 << 20;
+use crate::local_user::user_name;
+use crate::person::{Person, PersonAt};
 
 /// Who makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// A user of this machine, who may open the socket: the owner of the data directory, or root.
+    /// Root, or the user that the node runs as, on its machine.
     Local {
         /// The number of the user.
         uid: u32,
@@ -33,25 +31,25 @@ pub enum Caller {
         /// The address.
         peer: SocketAddr,
     },
+    /// A person, from any machine.
+    Person(Box<Person>),
 }
 
 impl Caller {
-    /// The user at the other end of a socket of this machine.
-    ///
-    /// # Errors
-    /// Errors of the kernel.
-    pub(super) fn of_socket(socket: impl AsFd) -> std::io::Result<Self> {
-        let peer = rustix::net::sockopt::socket_peercred(socket)?;
-        let uid = peer.uid.as_raw();
-        Ok(Self::Local { uid, user: user_name(uid) })
+    /// The user of this machine with this number, if it is root or the one that this process runs as: they could also change the files of the node.
+    #[must_use]
+    pub fn owner_of_node(uid: u32) -> Option<Self> {
+        let is_owner = uid == 0 || uid == rustix::process::geteuid().as_raw();
+        is_owner.then(|| Self::Local { uid, user: user_name(uid) })
     }
 
-    /// What the caller may do. A local user who can open the socket could also change the files under it.
+    /// What the caller may do; `None`: nothing but what owners of trees may.
     #[must_use]
-    pub fn role(&self) -> AdminRole {
+    pub fn role(&self) -> Option<AdminRole> {
         match self {
-            Self::Local { .. } => AdminRole::Admin,
-            Self::Remote { role, .. } => *role,
+            Self::Local { .. } => Some(AdminRole::Admin),
+            Self::Remote { role, .. } => Some(*role),
+            Self::Person(person) => person.role.ok(),
         }
     }
 
@@ -62,6 +60,7 @@ impl Caller {
             Self::Local { uid, user: None } => format!("uid {uid}"),
             Self::Local { user: Some(user), .. } => user.clone(),
             Self::Remote { name, .. } => name.clone(),
+            Self::Person(person) => person.who.name.to_string(),
         }
     }
 
@@ -71,28 +70,41 @@ impl Caller {
         match self {
             Self::Local { uid, .. } => format!("control socket, uid {uid}"),
             Self::Remote { peer, .. } => peer.to_string(),
+            Self::Person(person) => person.at.to_string(),
+        }
+    }
+
+    /// How the caller has shown who it is, and the credential if there is more to say. Nobody can log in with it.
+    pub(crate) fn shown_by(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Local { .. } => ("control socket", None),
+            Self::Remote { .. } => ("administrator's certificate", None),
+            Self::Person(person) => {
+                let mechanism = match person.at {
+                    PersonAt::Here(_) => "control socket",
+                    PersonAt::Network(_) => person.who.mechanism.name(),
+                };
+                (mechanism, Some(&person.who.credential))
+            }
         }
     }
 }
 
+/// The number of the user at the other end of a socket of this machine, as the kernel says it.
+///
+/// # Errors
+/// Errors of the kernel.
+pub(super) fn user_at(socket: impl AsFd) -> std::io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, {})", self.name(), self.role(), self.peer())
+        match self.role() {
+            Some(role) => write!(f, "{} ({role}, {})", self.name(), self.peer()),
+            None => write!(f, "{} (no role, {})", self.name(), self.peer()),
+        }
     }
-}
-
-fn user_name(uid: u32) -> Option<String> {
-    let passwd = std::fs::File::open(PASSWD).ok()?.take(PASSWD_MAX);
-    let mut lines = BufReader::new(passwd).split(b'\n');
-    lines.find_map(|line| user_in(&line.ok()?, uid))
-}
-
-/// The user's name, if this line of passwd(5) is about this number.
-fn user_in(line: &[u8], uid: u32) -> Option<String> {
-    let mut fields = std::str::from_utf8(line).ok()?.split(':');
-    let (name, number) = (fields.next()?, fields.nth(1)?);
-    let is_it = number.parse() == Ok(uid) && !name.is_empty() && !name.starts_with(['+', '-']);
-    is_it.then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -102,18 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_number() {
-        assert_eq!(user_in(b"root:x:0:0:root:/root:/bin/sh", 0), Some("root".into()));
-        for (line, uid) in [(&b"root:x:0:0::/:"[..], 1), (b"+:x:0", 0), (b"root:x", 0), (b"", 0), (b"\xff:x:0", 0)] {
-            assert_eq!(user_in(line, uid), None, "{line:?}");
-        }
-    }
-
-    #[test]
     fn the_user_at_a_socket_is_this_one() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let own = rustix::process::getuid().as_raw();
-        let Caller::Local { uid, .. } = Caller::of_socket(&ours).unwrap() else { panic!("it is a local user") };
+        assert_eq!(user_at(&ours).unwrap(), own);
+        let Some(Caller::Local { uid, .. }) = Caller::owner_of_node(own) else { panic!("it owns the node") };
         assert_eq!(uid, own);
+        assert_eq!(Caller::owner_of_node(0).and_then(|root| root.role()), Some(AdminRole::Admin));
+        assert_eq!(Caller::owner_of_node(own ^ 0x7000), None);
     }
 }

@@ -76,6 +76,18 @@ pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answ
     answer(Box::new(BufReader::new(stream)), &failed)
 }
 
+/// Sends a request to the node that listens at `socket` for all users of this machine. Returns the answer and a reader of the bytes that follow it.
+///
+/// # Errors
+/// [`AskError`].
+pub fn ask_at(socket: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
+    let failed = |source| AskError::Io { at: format!("the control socket {}", socket.display()), source };
+    let mut stream = server::connect_at(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
+    answer(Box::new(BufReader::new(stream)), &failed)
+}
+
 /// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).
 pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, AskError> {
     let (_, following) = ask(data, what)?;

@@ -4,9 +4,11 @@
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
 use audit::{Event, Log, Outcome, Record};
+use link::admin::AdminRole;
 
+use super::person::Person;
 use super::rules::{Rule, rule};
-use super::{Answerer, Caller, ControlRequest, LINE_MAX, Reply};
+use super::{Answers, Caller, ControlRequest, LINE_MAX, Reply};
 
 /// Reads the line of a request.
 pub fn read(from: impl Read) -> io::Result<Vec<u8>> {
@@ -20,7 +22,7 @@ pub fn serve(
     line: &[u8],
     mut to: impl Write,
     caller: impl FnOnce() -> Result<Caller, String>,
-    answer: &Answerer,
+    answers: &Answers,
     log: &Log,
 ) -> io::Result<()> {
     // Whoever may make no request learns nothing about requests.
@@ -40,26 +42,29 @@ pub fn serve(
             );
         }
     };
-    let Rule { least, change } = rule(&ask);
+    let Rule { least, or_owner, change } = rule(&ask);
     let is_change = change.is_some();
     let line = Change::of(&ask, change);
+    let decision = decide(&caller, &ask, least, or_owner);
+    let by = match &decision {
+        Ok(Right::Role(role)) => role.to_string(),
+        Ok(Right::MayOwn(_)) => "owner".to_owned(),
+        Err(_) => caller.role().map_or_else(|| "none".to_owned(), |role| role.to_string()),
+    };
     let audit = |outcome: Outcome, why: &str| {
         // Also what only reads, if somebody wanted to see more than they may.
         if is_change || outcome == Outcome::Denied {
-            line.write(log, &caller, outcome, why);
+            line.write(log, &caller, &by, outcome, why);
         }
     };
-    if let (Caller::Remote { .. }, ControlRequest::Backup { .. }) = (&caller, &ask) {
-        let why = "backups are made on the manager's machine: they contain the key of the cluster";
-        audit(Outcome::Denied, why);
-        return say(&mut to, &Reply::Denied(why.into()));
-    }
-    if caller.role() < least {
-        let why = format!("{} is {}, and this needs the role {least}", caller.name(), caller.role());
-        audit(Outcome::Denied, &why);
-        return say(&mut to, &Reply::Denied(why));
-    }
-    let reply = answer(&caller, ask);
+    let reply = match decision {
+        Err(why) => Reply::Denied(why),
+        Ok(Right::Role(_)) => (answers.by_role)(&caller, ask),
+        Ok(Right::MayOwn(person)) => match (answers.by_owner)(person, ask) {
+            Reply::Denied(why) => Reply::Denied(format!("{why}; {}", lacks(person, least))),
+            reply => reply,
+        },
+    };
     match reply {
         Reply::Late(value, work) => {
             let began = say(&mut to, &Reply::Done(value));
@@ -93,6 +98,48 @@ pub fn serve(
     }
 }
 
+/// By what right a request is carried out.
+#[derive(Debug, PartialEq, Eq)]
+enum Right<'a> {
+    /// The caller has this role.
+    Role(AdminRole),
+    /// The caller has not the role, and may own the tree that the request is about.
+    MayOwn(&'a Person),
+}
+
+/// Decides whether the caller may make the request, which needs the role `least`. The error says why not, and what would help.
+fn decide<'a>(caller: &'a Caller, ask: &ControlRequest, least: AdminRole, or_owner: bool) -> Result<Right<'a>, String> {
+    match (ask, caller) {
+        (ControlRequest::Backup { .. }, Caller::Remote { .. } | Caller::Person(_)) => {
+            return Err("backups are made on the manager's machine, by root or the user that weir runs as: they contain the key of the cluster".into());
+        }
+        // A longer life of a certificate is for its holder.
+        (ControlRequest::AdminRenew { .. }, Caller::Person(_)) => {
+            return Err("this renews an administrator's certificate, and you have shown none".into());
+        }
+        _ => {}
+    }
+    if let Some(role) = caller.role().filter(|role| *role >= least) {
+        return Ok(Right::Role(role));
+    }
+    match caller {
+        Caller::Person(person) if or_owner && person.may_own() => Ok(Right::MayOwn(person)),
+        Caller::Person(person) => Err(lacks(person, least)),
+        Caller::Local { .. } | Caller::Remote { .. } => {
+            let role = caller.role().map_or_else(|| "nobody".to_owned(), |role| role.to_string());
+            Err(format!("{} is {role}, and this needs the role {least}", caller.name()))
+        }
+    }
+}
+
+/// Why the role of a person is not enough, and what would help.
+fn lacks(person: &Person, least: AdminRole) -> String {
+    match person.role {
+        Ok(role) => format!("{} is {role}, and this needs the role {least}", person.who.name),
+        Err(why) => format!("{} has no role, and this needs the role {least}: {why}", person.who.name),
+    }
+}
+
 /// The answer to a command for which there is no room.
 pub const TOO_MANY: &str = "too many commands at a time; try again in a moment";
 /// Bytes of an answer that are sent together.
@@ -121,23 +168,25 @@ impl Change {
         Self { words: words.unwrap_or_else(|| operation.clone()), operation, path }
     }
 
-    /// Writes the line, and one to the log of the node.
-    fn write(&self, log: &Log, caller: &Caller, result: Outcome, why: &str) {
+    /// Writes the line, and one to the log of the node. `role`: by which the caller acts.
+    fn write(&self, log: &Log, caller: &Caller, role: &str, result: Outcome, why: &str) {
         let outcome = match result {
             Outcome::Ok => "done".to_owned(),
             other => format!("{}: {why}", other.name()),
         };
         // Values of other people stand in quotes: they cannot look like another line.
-        let (by, role, peer, what, outcome) =
-            (caller.name(), caller.role(), caller.peer(), cut(&self.words), cut(&outcome));
-        tracing::info!(target: "audit", by, %role, peer, what, outcome, "change");
+        let (by, peer, what, outcome) = (caller.name(), caller.peer(), cut(&self.words), cut(&outcome));
+        let (mechanism, shown) = caller.shown_by();
+        match shown {
+            Some(shown) => {
+                let credential = cut(shown);
+                tracing::info!(target: "audit", by, %role, peer, credential, what, outcome, "change");
+            }
+            None => tracing::info!(target: "audit", by, %role, peer, what, outcome, "change"),
+        }
         if !log.is_on() {
             return;
         }
-        let mechanism = match caller {
-            Caller::Local { .. } => "control socket",
-            Caller::Remote { .. } => "administrator's certificate",
-        };
         log.write(Record {
             event: Event::Admin,
             operation: self.operation.clone().into(),
@@ -147,7 +196,7 @@ impl Change {
             reason: (!why.is_empty()).then(|| why.to_owned().into()),
             principal: Some(by.into()),
             mechanism: Some(mechanism.into()),
-            credential: Some(role.to_string().into()),
+            credential: Some(shown.map_or_else(|| role.to_owned(), |shown| format!("{role}, {shown}")).into()),
             address: Some(peer.into()),
             ..Record::default()
         });
@@ -175,11 +224,14 @@ mod tests {
     use std::sync::Arc;
 
     use audit::{Destination, FileSettings, Filter, Reader, Settings};
-    use link::admin::{AdminId, AdminRole};
+    use link::admin::AdminId;
     use tracing_subscriber::fmt;
     use tracing_subscriber::prelude::*;
 
     use super::*;
+    use crate::Answerer;
+    use crate::person::tests::client;
+    use crate::person::{NoRole, PersonAt};
 
     fn caller(role: AdminRole) -> Caller {
         let peer = "127.0.0.1:9".parse().unwrap();
@@ -195,7 +247,11 @@ mod tests {
     }
 
     /// The answer to `ask`, and the log.
-    fn served(ask: &str, caller: Result<Caller, String>, answer: &Answerer) -> (String, String) {
+    fn served(ask: &str, caller: Result<Caller, String>, answer: &'static Answerer) -> (String, String) {
+        served_by(ask, caller, &Answers::new(answer))
+    }
+
+    fn served_by(ask: &str, caller: Result<Caller, String>, answer: &Answers) -> (String, String) {
         let mut out = Vec::new();
         let (_, log) = logged(|| serve(ask.as_bytes(), &mut out, || caller, answer, &Log::off()));
         (String::from_utf8(out).unwrap(), log)
@@ -219,7 +275,7 @@ mod tests {
         }
         let failed = served(DRAIN, Ok(caller(AdminRole::Admin)), &|_, _| Reply::Refused("no room".into()));
         assert!(failed.1.contains("outcome=\"failed: no room\""), "{}", failed.1);
-        let late: &Answerer = &|_, _| {
+        let late: &'static Answerer = &|_, _| {
             Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Err("late".into()))))
         };
         let late = served(DRAIN, Ok(caller(AdminRole::Admin)), late);
@@ -245,17 +301,18 @@ mod tests {
                 Ok(())
             }
         }
-        let late: &Answerer =
-            &|_, _| Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Ok(()))));
+        let late = Answers::new(|_, _| {
+            Reply::Late(serde_json::Value::Null, Box::new(|out| out.write_all(b"2").map(|()| Ok(()))))
+        });
         let (ended, log) =
-            logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), late, &Log::off()));
+            logged(|| serve(DRAIN.as_bytes(), Ends(false), || Ok(caller(AdminRole::Admin)), &late, &Log::off()));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(log.contains("what=\"drain store 7\" outcome=\"done\""), "{log}");
     }
 
     #[test]
     fn without_the_role_nothing_happens() {
-        let nobody: &Answerer = &|_, _| panic!("it was answered");
+        let nobody: &'static Answerer = &|_, _| panic!("it was answered");
         let denied = served(DRAIN, Ok(caller(AdminRole::Viewer)), nobody);
         assert!(denied.0.contains("\"denied\":true") && denied.0.contains("needs the role operator"), "{}", denied.0);
         assert!(denied.1.contains("outcome=\"denied: "), "{}", denied.1);
@@ -281,7 +338,8 @@ mod tests {
             (backup, AdminRole::Admin),
             (r#"{"ask":"restored","list":1,"accept":false,"force":false}"#, AdminRole::Viewer),
         ] {
-            serve(ask.as_bytes(), &mut Vec::new(), || Ok(caller(role)), &|_, _| Reply::long(&1), &log).unwrap();
+            let answers = Answers::new(|_, _| Reply::long(&1));
+            serve(ask.as_bytes(), &mut Vec::new(), || Ok(caller(role)), &answers, &log).unwrap();
         }
         log.stop();
         let mut lines = Vec::new();
@@ -298,6 +356,107 @@ mod tests {
         assert!(drain.reason.unwrap().contains("needs the role operator"));
         assert_eq!((&*backup.operation, backup.result), ("backup", Outcome::Denied));
         assert_eq!((&*restored.operation, restored.result), ("restored", Outcome::Denied), "it only reads");
+    }
+
+    /// `yes`: it is carried out. `if`: the namespace decides whether the caller owns the tree. `no`: denied.
+    /// The people: with each role; with none; with none and a token for jobs. `root` is on the machine, the others come over the network.
+    const TABLE: &str = r#"
+viewer operator admin root none jobs request
+yes    yes      yes   yes  no   no   {"ask":"status"}
+yes    yes      yes   yes  no   no   {"ask":"stores"}
+yes    yes      yes   yes  no   no   {"ask":"trees","after":null}
+yes    yes      yes   yes  no   no   {"ask":"quotas","path":null,"after":null}
+yes    yes      yes   yes  if   no   {"ask":"quotas","path":"/t","after":null}
+yes    yes      yes   yes  if   no   {"ask":"policy-get","path":"/t"}
+yes    yes      yes   yes  no   no   {"ask":"policy-list"}
+yes    yes      yes   yes  no   no   {"ask":"admins"}
+yes    yes      yes   yes  no   no   {"ask":"authority"}
+yes    yes      yes   yes  no   no   {"ask":"tokens"}
+no     yes      yes   yes  no   no   {"ask":"drain","store":7,"stop":false}
+no     yes      yes   yes  no   no   {"ask":"scrub-now","rate":null}
+no     yes      yes   yes  no   no   {"ask":"policy-apply","path":"/t","dry_run":true,"files_per_second":1}
+no     no       yes   yes  no   no   {"ask":"policy-apply","path":"/t","dry_run":false,"files_per_second":1}
+if     if       yes   yes  if   no   {"ask":"policy-set","path":"/t","words":"replica(2)"}
+if     if       yes   yes  if   no   {"ask":"policy-remove","path":"/t"}
+if     if       yes   yes  if   no   {"ask":"quota-set","path":"/t","user":"a"}
+no     no       yes   yes  no   no   {"ask":"tree-create","path":"/t"}
+no     no       yes   yes  no   no   {"ask":"tree-owner","path":"/t","user":"ana"}
+no     no       yes   yes  no   no   {"ask":"principal-add","group":false,"name":"x"}
+no     no       yes   yes  no   no   {"ask":"admin-revoke","name":"x"}
+no     no       yes   yes  no   no   {"ask":"explain","path":"/t","to":null,"operation":"read","who":"a","groups":[],"scopes":null}
+no     no       no    yes  no   no   {"ask":"backup"}
+no     no       no    yes  no   no   {"ask":"admin-renew","request":""}
+"#;
+
+    fn person(role: Result<AdminRole, NoRole>) -> Caller {
+        let at = PersonAt::Network("127.0.0.1:9".parse().unwrap());
+        Caller::Person(Box::new(Person { who: client("ana", &[]), role, at }))
+    }
+
+    #[test]
+    fn each_person_makes_the_requests_of_the_role_and_an_owner_those_about_trees() {
+        let root = || Caller::owner_of_node(0).unwrap();
+        let who: [(&str, Caller); 6] = [
+            ("viewer", person(Ok(AdminRole::Viewer))),
+            ("operator", person(Ok(AdminRole::Operator))),
+            ("admin", person(Ok(AdminRole::Admin))),
+            ("root", root()),
+            ("none", person(Err(NoRole::NoRule))),
+            ("jobs", person(Err(NoRole::LimitedToken))),
+        ];
+        let mut lines = TABLE.trim().lines();
+        let head: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        assert_eq!(head[..6], who.each_ref().map(|(name, _)| *name));
+        let mut rows = 0;
+        for line in lines {
+            let (expected, ask) = line.split_at(line.find('{').unwrap());
+            let answers =
+                Answers::new(|_, _| Reply::Done("by role".into())).with_owners(|_, _| Reply::Done("by owner".into()));
+            let found = who.each_ref().map(|(_, caller)| {
+                let (said, _) = served_by(ask, Ok(caller.clone()), &answers);
+                match &*said {
+                    "{\"ok\":\"by role\"}\n" => "yes",
+                    "{\"ok\":\"by owner\"}\n" => "if",
+                    said if said.contains("\"denied\":true") => "no",
+                    other => panic!("{ask}: {other}"),
+                }
+            });
+            assert_eq!(expected.split_whitespace().collect::<Vec<_>>(), found, "{ask}");
+            rows += 1;
+        }
+        assert_eq!(rows, 24);
+    }
+
+    #[test]
+    fn a_refused_person_learns_what_would_help_and_the_log_says_by_what_credential() {
+        let nobody: &'static Answerer = &|_, _| panic!("it was answered");
+        for (role, words) in [
+            (Ok(AdminRole::Viewer), "ana is viewer, and this needs the role operator"),
+            (Err(NoRole::NoRule), "ana has no role, and this needs the role operator: no [[administrator]]"),
+            (Err(NoRole::LimitedToken), "get a token without storage scopes"),
+            (Err(NoRole::ByMappingService), "write an [[identity]] for this person"),
+        ] {
+            let (said, log) = served(DRAIN, Ok(person(role)), nobody);
+            assert!(said.contains(words), "{said}");
+            let credential = "credential=\"subject ana of https://a.example\"";
+            assert!(
+                log.contains("by=\"ana\"") && log.contains(credential) && log.contains("outcome=\"denied: "),
+                "{log}"
+            );
+        }
+        // Whoever only owns trees acts as that, whatever the namespace decides.
+        let set = r#"{"ask":"policy-set","path":"/t","words":"replica(2)"}"#;
+        let outside = Answers::new(nobody).with_owners(|_, _| Reply::Denied("not yours".into()));
+        let (said, log) = served_by(set, Ok(person(Ok(AdminRole::Viewer))), &outside);
+        assert!(said.contains("not yours") && said.contains("\"denied\":true"), "{said}");
+        assert!(
+            log.contains("role=owner")
+                && log.contains("outcome=\"denied: not yours; ana is viewer, and this needs the role admin\""),
+            "{log}"
+        );
+        // A node without trees has no owners.
+        let (said, _) = served_by(set, Ok(person(Err(NoRole::NoRule))), &Answers::new(nobody));
+        assert!(said.contains("\"denied\":true") && said.contains("has no trees"), "{said}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Requests to a running node, from the control socket in its data directory, and to a manager also from
-//! administrators' machines. Only the owner of the data directory (and root) may open the socket.
+//! administrators' machines. Only the owner of the data directory (and root) may open the socket. Another one, which the
+//! settings name, is for all users of the machine.
 //!
 //! Each connection carries one request: a line of JSON, [`ControlRequest`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
 //! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
@@ -9,9 +10,12 @@
 //! for the audit log. Every request passes `gate`, which checks the role and logs each change. This crate answers nothing: `weir` does, in
 //! `serve_manager` and `admin_api` for a manager, in `node_services` for a single node, in `serve_disk` for a disk server.
 
+mod answers;
 mod caller;
 pub mod client;
 pub mod gate;
+mod local_user;
+mod person;
 pub mod remote;
 mod rules;
 mod server;
@@ -21,7 +25,10 @@ use std::io::Write;
 
 use link::admin::AdminRole;
 
+pub use answers::{Answerer, Answers, LocalUsers, OwnerAnswerer};
 pub use caller::Caller;
+pub use local_user::LocalUser;
+pub use person::{NoRole, Person, PersonAt};
 pub use server::{Control, ControlError};
 
 /// The socket's name in the data directory.
@@ -78,6 +85,8 @@ pub enum ControlRequest {
         /// The name of the administrator.
         name: String,
     },
+    /// Show the fingerprint of the cluster's authority, and the addresses of managers: what people need who administer with a token.
+    Authority,
     /// Make a new certificate for the administrator who asks. The answer is the certificate, in base64.
     AdminRenew {
         /// The request of [`link::NewKey::admin_renewal`], in base64.
@@ -236,6 +245,15 @@ pub enum ControlRequest {
         #[serde(default)]
         mkdir: bool,
     },
+    /// Give a tree to a user or a group, who may then set policies and quotas in it. Without both, to nobody.
+    TreeOwner {
+        /// The root of the tree.
+        path: String,
+        /// The name or number of the user.
+        user: Option<String>,
+        /// The name or number of the group.
+        group: Option<String>,
+    },
     /// List some of the trees, in the order of their numbers.
     Trees {
         /// Only those after this number.
@@ -326,6 +344,3 @@ impl Reply {
         }
     }
 }
-
-/// Answers requests. It may block; several threads may call it at once.
-pub type Answerer = dyn Fn(&Caller, ControlRequest) -> Reply + Send + Sync;

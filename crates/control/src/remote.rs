@@ -1,9 +1,9 @@
 //! A command's side of an administrator's connection: the same request and answer as on the control socket, over TLS
-//! with the administrator's certificate.
+//! with the administrator's certificate, or with a person's token before the request.
 
 use std::io::{self, BufReader, Write as _};
 
-use link::admin::{AdminIdentity, AdminStream, connect_admin};
+use link::admin::{AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_token};
 use link::{CloseCause, LinkError, NewKey, Settings};
 use types::Timestamp;
 
@@ -20,20 +20,84 @@ pub fn ask(
     identity: &AdminIdentity,
     what: &ControlRequest,
 ) -> Result<(serde_json::Value, Answers), AskError> {
-    let (mut stream, at) = connect(cluster, identity)?;
+    let connect = |manager: &str| connect_admin(identity, manager, &Settings::default(), PATIENCE);
+    let (stream, at) = reach(cluster, identity.managers(), connect)?;
+    send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
+}
+
+/// Sends a request to a manager of a cluster, and a bearer token with it, once the manager has shown that it is one of this cluster.
+///
+/// # Errors
+/// [`AskError`]. None contains the token.
+pub fn ask_with_token(
+    cluster: &str,
+    trusted: &TrustedCluster,
+    token: &str,
+    what: &ControlRequest,
+) -> Result<(serde_json::Value, Answers), AskError> {
+    let connect = |manager: &str| connect_with_token(trusted, manager, &Settings::default(), PATIENCE);
+    let (stream, at) = reach(cluster, &trusted.managers, connect)?;
+    let line = TokenRequest { token: token.to_owned(), request: what.clone() }.line();
+    send(stream, at, &line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
+}
+
+/// A request with a bearer token, as it is sent.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest<R = serde_json::Value> {
+    /// The token.
+    pub token: String,
+    /// The request: a [`ControlRequest`].
+    pub request: R,
+}
+
+// The token is never shown.
+impl<R> std::fmt::Debug for TokenRequest<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenRequest(..)")
+    }
+}
+
+impl TokenRequest<ControlRequest> {
+    fn line(&self) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl TokenRequest {
+    /// The token and the request in `line`; `None` if it is no such line.
+    #[must_use]
+    pub fn of_line(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// The line of the request, as [`crate::gate::serve`] takes it.
+    #[must_use]
+    pub fn request_line(&self) -> Vec<u8> {
+        self.request.to_string().into_bytes()
+    }
+}
+
+fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<(serde_json::Value, Answers), AskError> {
     let failed = |source: io::Error| match source.kind() {
         // In TLS 1.3 the manager judges the certificate after this side has connected.
         io::ErrorKind::PermissionDenied => AskError::Denied(format!("{at}: {source}")),
         _ => AskError::Io { at: format!("manager {at}"), source },
     };
-    stream.write_all(&line_of(what).map_err(failed)?).map_err(failed)?;
+    stream.write_all(line).map_err(failed)?;
     answer(Box::new(BufReader::new(stream)), &failed)
 }
 
-fn connect<'a>(cluster: &str, identity: &'a AdminIdentity) -> Result<(AdminStream, &'a str), AskError> {
+fn reach<'a>(
+    cluster: &str,
+    managers: &'a [String],
+    connect: impl Fn(&str) -> Result<AdminStream, LinkError>,
+) -> Result<(AdminStream, &'a str), AskError> {
     let mut errors: Vec<LinkError> = Vec::new();
-    for manager in identity.managers() {
-        match connect_admin(identity, manager, &Settings::default(), PATIENCE) {
+    for manager in managers {
+        match connect(manager) {
             Ok(stream) => return Ok((stream, manager)),
             Err(error) => errors.push(error),
         }
@@ -59,4 +123,34 @@ pub fn renew(cluster: &str, identity: &AdminIdentity, now: Timestamp) -> Result<
     let (answer, _) = ask(cluster, identity, &what).map_err(|error| error.to_string())?;
     let certificate = answer.get("certificate").and_then(|text| text.as_str()).unwrap_or_default();
     identity.renewed(&key, certificate, now).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_with_a_token_is_read_back_and_never_shows_it() {
+        let asked = TokenRequest { token: "a.b.c".into(), request: ControlRequest::PolicyGet { path: "/t".into() } };
+        assert_eq!(format!("{asked:?}"), "TokenRequest(..)");
+        let line = asked.line().unwrap();
+        assert!(line.ends_with(b"}\n") && line.iter().filter(|byte| **byte == b'\n').count() == 1);
+        let read = TokenRequest::of_line(&line).unwrap();
+        assert_eq!(read.token, "a.b.c");
+        let request: ControlRequest = serde_json::from_slice(&read.request_line()).unwrap();
+        assert_eq!(request, asked.request);
+        for wrong in [
+            &b""[..],
+            b"\n",
+            b"\xff\n",
+            b"{\"ask\":\"stores\"}\n",
+            b"{\"token\":1,\"request\":{}}",
+            b"{\"token\":\"a\"}",
+            b"{\"token\":\"a\",\"request\":{},\"more\":1}",
+            b"{\"token\":\"a\",\"request\":{}} {}",
+            &[b'['; 60_000],
+        ] {
+            assert!(TokenRequest::of_line(wrong).is_none(), "{}", wrong.escape_ascii());
+        }
+    }
 }

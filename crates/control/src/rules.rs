@@ -1,4 +1,4 @@
-//! Which role each request needs, and whether it changes something: one table. A new request does not compile without
+//! Which role each request needs, whether the owner of a tree may make it without, and whether it changes something: one table. A new request does not compile without
 //! a line here.
 
 use link::admin::AdminRole::{self, Admin, Operator, Viewer};
@@ -12,16 +12,24 @@ use config::ClusterRole;
 pub(crate) struct Rule {
     /// The least role that may make it.
     pub(crate) least: AdminRole,
+    /// Also the owner of the tree that its path lies in may make it. The namespace decides whether the path does.
+    pub(crate) or_owner: bool,
     /// What it changes, in words for the audit log. `None`: it only reads, and has a line only if it is denied.
     pub(crate) change: Option<String>,
 }
 
 fn read(least: AdminRole) -> Rule {
-    Rule { least, change: None }
+    Rule { least, or_owner: false, change: None }
 }
 
 fn change(least: AdminRole, what: impl Into<String>) -> Rule {
-    Rule { least, change: Some(what.into()) }
+    Rule { least, or_owner: false, change: Some(what.into()) }
+}
+
+impl Rule {
+    fn or_owner(self) -> Self {
+        Self { or_owner: true, ..self }
+    }
 }
 
 fn kind(is_group: bool) -> &'static str {
@@ -38,18 +46,19 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
         | ControlRequest::Top
         | ControlRequest::File { .. }
         | ControlRequest::Missing { .. }
-        | ControlRequest::PolicyGet { .. }
         | ControlRequest::PolicyList
         | ControlRequest::Repair
         | ControlRequest::Drain { store: None, .. }
         | ControlRequest::Tokens
         | ControlRequest::Admins
+        | ControlRequest::Authority
         | ControlRequest::Principals { .. }
         | ControlRequest::Principal { .. }
         | ControlRequest::Trees { .. }
-        | ControlRequest::Quotas { .. }
+        | ControlRequest::Quotas { path: None, .. }
         // It changes nothing but the certificate of the administrator who asks.
         | ControlRequest::AdminRenew { .. } => read(Viewer),
+        ControlRequest::PolicyGet { .. } | ControlRequest::Quotas { path: Some(_), .. } => read(Viewer).or_owner(),
         // These search the whole namespace.
         ControlRequest::StoreRemoveLost { confirmed: false, .. }
         | ControlRequest::FsckCluster { .. }
@@ -82,7 +91,7 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
 
         ControlRequest::PolicySet { path, words, mkdir } => {
             let made = if *mkdir { ", and make the directory" } else { "" };
-            change(Admin, format!("set the policy of {path} to {words}{made}"))
+            change(Admin, format!("set the policy of {path} to {words}{made}")).or_owner()
         }
         ControlRequest::PolicyApply { path, dry_run: false, .. } => {
             change(Admin, format!("apply policies to the files below {path}"))
@@ -91,7 +100,9 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             let forced = if *force { ", forced" } else { "" };
             change(Admin, format!("accept the restored state{forced}"))
         }
-        ControlRequest::PolicyRemove { path } => change(Admin, format!("remove the policy of {path}")),
+        ControlRequest::PolicyRemove { path } => {
+            change(Admin, format!("remove the policy of {path}")).or_owner()
+        }
         ControlRequest::StoreRemove { store } => change(Admin, format!("remove store {store}")),
         ControlRequest::StoreRemoveLost { stores, confirmed: true, force } => {
             let stores: Vec<String> = stores.iter().map(u64::to_string).collect();
@@ -115,6 +126,14 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             let made = if *mkdir { ", and make the directory" } else { "" };
             change(Admin, format!("make {path} the root of a tree{made}"))
         }
+        ControlRequest::TreeOwner { path, user, group } => {
+            let whom = match (user, group) {
+                (Some(user), _) => format!("the user {user}"),
+                (None, Some(group)) => format!("the group {group}"),
+                (None, None) => "nobody".to_owned(),
+            };
+            change(Admin, format!("give the tree {path} to {whom}"))
+        }
         ControlRequest::QuotaSet { path, user, group, hard_bytes, soft_bytes, hard_files, soft_files, grace_secs } => {
             let whose = match (user, group) {
                 (Some(user), _) => format!("user {user} in tree {path}"),
@@ -128,7 +147,7 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
                 Some(crate::LimitEdit::At(limit)) => Some(format!("{name} {limit}")),
             });
             let edits: Vec<String> = edits.chain(grace_secs.map(|secs| format!("grace {secs} s"))).collect();
-            change(Admin, format!("set the quota of {whose}: {}", edits.join(", ")))
+            change(Admin, format!("set the quota of {whose}: {}", edits.join(", "))).or_owner()
         }
         ControlRequest::RevokeToken { id } => change(Admin, format!("revoke token {id}")),
         ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use std::time::Duration;
 use audit::Log;
 use disk::Directory;
 
-use super::{Answerer, Caller, Reply, SOCKET, gate};
+use super::caller::user_at;
+use super::{Answers, Reply, SOCKET, gate};
 
 /// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 8;
@@ -34,14 +35,30 @@ pub struct ControlError {
 
 /// The socket; it closes when this is dropped.
 pub struct Control {
-    /// The data directory. A disk that is mounted over it later does not get the socket.
-    data: Arc<Directory>,
+    at: SocketAt,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Where a socket is.
+enum SocketAt {
+    /// In the data directory. A disk that is mounted over it later does not get the socket.
+    Data(Arc<Directory>),
+    /// At this path.
+    Path(PathBuf),
+}
+
+impl SocketAt {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Data(data) => data.held().join(SOCKET),
+            Self::Path(path) => path.clone(),
+        }
+    }
+}
+
 struct Shared {
-    answer: Box<Answerer>,
+    answers: Answers,
     log: Log,
     stopping: AtomicBool,
     connections: AtomicUsize,
@@ -50,7 +67,7 @@ struct Shared {
 impl Control {
     /// Listens in the data directory `data`, whose lock the caller holds. Replaces the socket of an earlier run.
     /// `log`: takes the lines about changes.
-    pub fn start(data: &Arc<Directory>, answer: Box<Answerer>, log: Log) -> Result<Self, ControlError> {
+    pub fn start(data: &Arc<Directory>, answers: Answers, log: Log) -> Result<Self, ControlError> {
         let (held, path) = (data.held(), data.held().join(SOCKET));
         let failed = |what| {
             let path = data.shown().join(SOCKET);
@@ -68,13 +85,30 @@ impl Control {
                 Ok(made)
             });
         forget(&folder);
-        let listener = made?;
+        Self::serve(made?, SocketAt::Data(Arc::clone(data)), answers, log).map_err(failed("serve"))
+    }
+
+    /// Listens at `path` for all users of this machine. Replaces the socket of an earlier run. Nobody else may be able to change its folder: they could
+    /// put another socket there.
+    ///
+    /// # Errors
+    /// It cannot be made there, or somebody else listens.
+    pub fn start_for_users(path: &Path, answers: Answers, log: Log) -> Result<Self, ControlError> {
+        let failed = |what| move |source| ControlError { what, path: path.to_owned(), source };
+        check_folder(path).map_err(failed("make"))?;
+        forget_unused(path).map_err(failed("replace"))?;
+        let listener = within_path(path, |short| UnixListener::bind(short)).map_err(failed("make"))?;
+        fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("open"))?;
+        Self::serve(listener, SocketAt::Path(path.to_owned()), answers, log).map_err(failed("serve"))
+    }
+
+    fn serve(listener: UnixListener, at: SocketAt, answers: Answers, log: Log) -> io::Result<Self> {
         let shared =
-            Arc::new(Shared { answer, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
+            Arc::new(Shared { answers, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
-        let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;
-        Ok(Self { data: Arc::clone(data), shared, thread: Some(thread) })
+        let thread = thread.spawn(move || listen(&listener, &inner))?;
+        Ok(Self { at, shared, thread: Some(thread) })
     }
 
     /// Takes no more requests; waits up to `patience` for unfinished answers.
@@ -82,8 +116,8 @@ impl Control {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread.take() else { return };
         // Wakes the thread. Without the socket's name it would notice the stop only at the next request.
-        let woken = connect(&self.data.held()).is_ok();
-        let _ = fs::remove_file(self.data.held().join(SOCKET));
+        let woken = connect_at(&self.at.path()).is_ok();
+        let _ = fs::remove_file(self.at.path());
         if woken && thread.join().is_err() {
             tracing::error!("the control socket's thread had panicked");
         }
@@ -112,6 +146,48 @@ fn forget(folder: &Path) {
 /// Connects to the node that serves `data`.
 pub(super) fn connect(data: &Path) -> io::Result<UnixStream> {
     within(data, SOCKET, |short| UnixStream::connect(short))
+}
+
+/// Connects to the socket at `path`.
+pub(super) fn connect_at(path: &Path) -> io::Result<UnixStream> {
+    within_path(path, |short| UnixStream::connect(short))
+}
+
+/// Like [`within`], for the name at the end of `path`.
+fn within_path<T>(path: &Path, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name");
+    let (folder, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
+    let folder = File::open(folder)?;
+    what(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+/// Refuses a folder in which somebody else could replace the socket.
+fn check_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().map(fs::metadata).transpose()?;
+    let folder = folder.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is in no folder"))?;
+    let is_ours = folder.uid() == 0 || folder.uid() == rustix::process::geteuid().as_raw();
+    match is_ours && folder.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "others than root and the user that weir runs as may write into its folder",
+        )),
+    }
+}
+
+/// Removes a socket at which nobody listens. Anything else at the path stays.
+fn forget_unused(path: &Path) -> io::Result<()> {
+    let there = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    if !there.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket has this name"));
+    }
+    if connect_at(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
+    }
+    fs::remove_file(path)
 }
 
 /// Calls `what` with a short path to `name` in the folder `data`: the path of a socket has at most 107 bytes (unix(7)).
@@ -163,9 +239,9 @@ impl Drop for ConnectionGuard {
 fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    let caller = Caller::of_socket(&stream)?;
+    let uid = user_at(&stream)?;
     let line = gate::read(&stream)?;
-    gate::serve(&line, &stream, || Ok(caller), &*shared.answer, &shared.log)
+    gate::serve(&line, &stream, || shared.answers.user(uid), &shared.answers, &shared.log)
 }
 
 #[cfg(test)]
@@ -175,8 +251,8 @@ mod tests {
     use super::super::{ControlRequest, client};
     use super::*;
 
-    fn answering() -> Box<Answerer> {
-        Box::new(|_, ask| match ask {
+    fn answering() -> Answers {
+        Answers::new(|_, ask| match ask {
             ControlRequest::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
             ControlRequest::ScrubStop => Reply::Refused("not now".into()),
             _ => Reply::Stream(serde_json::json!(null), Box::new(|out| out.write_all(b"and more"))),
@@ -208,6 +284,39 @@ mod tests {
             done.store(true, Ordering::SeqCst);
         });
         assert!(!seen.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn the_socket_for_users_is_open_for_all_and_replaces_only_a_dead_one() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::set_permissions(temp.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = temp.path().join("people");
+        let start = || Control::start_for_users(&path, answering(), Log::off());
+        let mut control = start().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+        assert_eq!(client::ask_at(&path, &ControlRequest::ScrubStatus).unwrap().0["rate"], 7);
+        assert!(start().err().unwrap().to_string().contains("another process listens"));
+        control.stop(Duration::from_secs(1));
+        assert!(!path.exists());
+        // Left by a process that was killed.
+        drop(UnixListener::bind(&path).unwrap());
+        drop(start().unwrap());
+        fs::write(&path, "mine").unwrap();
+        assert!(start().err().unwrap().to_string().contains("no socket"));
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        fs::remove_file(&path).unwrap();
+        fs::set_permissions(temp.path(), Permissions::from_mode(0o777)).unwrap();
+        assert!(start().err().unwrap().to_string().contains("may write into its folder"));
+    }
+
+    #[test]
+    fn a_user_who_does_not_own_the_node_is_who_the_settings_say() {
+        let stranger = rustix::process::geteuid().as_raw() ^ 0x7000;
+        let answers = Answers::new(|_, _| Reply::Refused("answered".into()));
+        assert!(answers.user(stranger).unwrap_err().contains("only root"));
+        let answers = answers.with_users(|uid| Err(format!("user {uid} is nobody")));
+        assert_eq!(answers.user(stranger).unwrap_err(), format!("user {stranger} is nobody"));
+        assert!(matches!(answers.user(0), Ok(crate::Caller::Local { uid: 0, .. })), "root is not asked for");
     }
 
     #[test]

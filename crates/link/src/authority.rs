@@ -50,6 +50,27 @@ impl Fingerprint {
     }
 }
 
+impl std::str::FromStr for Fingerprint {
+    type Err = String;
+
+    /// Reads the form of `Display`: 64 hexadecimal digits.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            "a fingerprint has 64 hexadecimal digits; `weir admin authority` on the manager's machine prints it"
+                .to_owned()
+        };
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

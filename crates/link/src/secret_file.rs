@@ -108,6 +108,14 @@ impl SecretFile {
         }
     }
 
+    /// Whether the file at `path` begins as one of this kind. It may still be damaged.
+    pub(crate) fn is_kind(self, path: &Path) -> bool {
+        let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
+        let mut begins = Vec::new();
+        let read = |file: File| file.take(self.first_line.len() as u64 + 1).read_to_end(&mut begins);
+        is_file && File::open(path).and_then(read).is_ok() && begins == format!("{}\n", self.first_line).as_bytes()
+    }
+
     /// The values of `keys`. The file must have exactly these keys in this order.
     pub(crate) fn read<const N: usize>(self, path: &Path, keys: [&str; N]) -> Result<[String; N], FileError> {
         let failed = |source: io::Error| match source.kind() {

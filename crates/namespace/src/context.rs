@@ -181,6 +181,7 @@ op_tags! {
     SetQuota = 79,
     Reserve = 80,
     RecountUsage = 81,
+    SetTreeOwner = 82,
 }
 
 /// An answer that can be remembered.

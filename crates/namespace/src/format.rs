@@ -109,7 +109,7 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
             }),
         };
         txn.put(&keys::inode(Ino::ROOT), &crate::tree::node::encode_record(&root, mark.epoch));
-        TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
+        TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now, owner: None }.put(txn);
     }
     if new || mark.features & USAGE_IS_COUNTED == 0 {
         match set_counted(txn, now) {

@@ -17,7 +17,7 @@
 //! - `tree`: names, inodes, attributes.
 //! - `writers`: opens, what they write, how they end; sessions.
 //! - `groups`: a cluster's nodes, stores and groups, missing replicas, deletions.
-//! - `trees`: totals and policies.
+//! - `trees`: owners, totals and policies.
 //! - `principals`: the table of users' and groups' names and numbers.
 //! - `quota`: usage and limits of trees, and of users and groups in them.
 //!
@@ -92,7 +92,7 @@ pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
 pub use principals::rename::RenamePrincipal;
 pub use principals::table::{FIRST_NAMED_PRINCIPAL, PRINCIPALS_MAX, name_of, number_of, numbers_of, principals};
 pub use quota::charge::{Charge, Reservation};
-pub use quota::listed::{QuotaSpace, quota, quotas, space_at, tree_of_root, trees};
+pub use quota::listed::{QuotaSpace, quota, quotas, space_at, trees};
 pub use quota::record::{Amount, Limit, QuotaOf, QuotaRecord};
 pub use quota::recount::RecountUsage;
 pub use quota::reserve::Reserve;
@@ -127,6 +127,7 @@ pub use tree::xattr::{
     xattr_of, xattrs_of,
 };
 pub use trees::default_policy::{DefaultPolicyRecord, GiveDefaultPolicy, default_policy, is_policy_given};
+pub use trees::owner::{SetTreeOwner, TreeOwner, permit_tree_owner, tree_of_root};
 pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};

@@ -136,6 +136,10 @@ fn quotas(s: &mut Script) {
     s.open("/q/open", ns::WriteMode::NewOnly, false);
     let of = ns::QuotaOf::Group(PrincipalId(9));
     s.change(ns::SetQuota { of, soft_bytes: None, soft_files: None, grace: None, ..limits }).unwrap();
+    let user = Some(ns::TreeOwner::User(PrincipalId(6)));
+    s.change(ns::SetTreeOwner { path: path("/q"), owner: user }).unwrap();
+    let group = Some(ns::TreeOwner::Group(PrincipalId(9)));
+    s.change(ns::SetTreeOwner { path: path("/tree"), owner: group }).unwrap();
 }
 
 /// A cluster with a disk server and its store.

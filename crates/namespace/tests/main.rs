@@ -21,4 +21,5 @@ mod rules;
 mod slashes;
 mod snapshot_epochs;
 mod stripes;
+mod tree_owners;
 mod widening;

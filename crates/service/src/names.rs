@@ -7,6 +7,7 @@ use namespace::{Actor, Context, Durability, Namespace, NsError, Operation};
 use types::{ClientIdentity, Incarnation, RequestNumber, Timestamp};
 
 use crate::caller::Caller;
+use crate::quotas::TreeActor;
 use crate::service::Role;
 
 /// The party that makes a change, and how.
@@ -20,6 +21,11 @@ impl By {
     /// The service itself, for housekeeping. It passes all permission checks.
     pub(crate) fn service() -> Self {
         Self { actor: Actor::admin(), request: None, is_urgent: false }
+    }
+
+    /// Somebody who decides about a tree.
+    pub(crate) fn tree_actor(who: &TreeActor) -> Self {
+        Self { actor: who.actor().clone(), ..Self::service() }
     }
 
     /// A caller.

@@ -1,7 +1,11 @@
 //! Trees, their usage and their quotas.
 
-use namespace::{Durability, MakeTree, Mkdir, NsError, QuotaOf, QuotaRecord, QuotaSpace, SetQuota, USUAL_MODE};
-use types::{Ino, NsPath, PrincipalKind, Timestamp, TreeId};
+use identity::TokenRights;
+use namespace::{
+    Actor, Durability, MakeTree, Mkdir, NsError, QuotaOf, QuotaRecord, QuotaSpace, SetQuota, SetTreeOwner, TreeOwner,
+    USUAL_MODE,
+};
+use types::{ErrorCode, Ino, NsPath, PrincipalKind, PrincipalName, Timestamp, TreeId};
 
 use crate::caller::Caller;
 use crate::error::Error;
@@ -19,6 +23,26 @@ pub struct ListedTree {
     pub made: Timestamp,
     /// What it uses, and its limits.
     pub quota: QuotaRecord,
+    /// Who decides about it beside the administrator.
+    pub owner: Option<TreeOwner>,
+}
+
+/// Who asks for something about a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TreeActor(Actor);
+
+impl TreeActor {
+    /// The administrator of the node or the cluster. The caller has checked the role.
+    #[must_use]
+    pub fn administrator() -> Self {
+        Self(Actor::admin())
+    }
+
+    /// As the namespace takes it.
+    #[must_use]
+    pub fn actor(&self) -> &Actor {
+        &self.0
+    }
 }
 
 /// Whose quota a request is about, by name or number.
@@ -55,22 +79,68 @@ impl Service {
         let listed = self.names.read(|read| {
             let listed = |record: namespace::TreeRecord| {
                 let quota = namespace::quota(read, record.tree, QuotaOf::Tree)?;
-                Ok(ListedTree { tree: record.tree, path: shown(read, record.root)?, made: record.made, quota })
+                Ok(ListedTree {
+                    tree: record.tree,
+                    path: shown(read, record.root)?,
+                    made: record.made,
+                    quota,
+                    owner: record.owner,
+                })
             };
             namespace::trees(read, after, limit)?.into_iter().map(listed).collect::<Result<Vec<_>, NsError>>()
         });
         listed.map_err(|error| Error::of_namespace(&"list the trees", &error))
     }
 
-    /// Sets limits. `of` in `request` is replaced by `whose`.
+    /// Somebody who may own trees: this principal with these groups, with what its token allows. The namespace decides which trees it owns, in each request.
+    ///
+    /// # Errors
+    /// It is the administrator of files, who is no administrator of the node by that. Or the names cannot be read or given numbers.
+    pub fn tree_owner(
+        &self,
+        name: &PrincipalName,
+        groups: &[PrincipalName],
+        rights: Option<TokenRights>,
+    ) -> Result<TreeActor, Error> {
+        let principal = self.principal(name, groups, rights)?;
+        let mut actor = Actor::new(principal.id, principal.groups);
+        if actor.is_admin() {
+            let text = format!(
+                "{name} is a superuser for files, which is no role, and owns no tree: [[administrator]] of the settings gives roles"
+            );
+            return Err(Error::new(ErrorCode::Denied, text));
+        }
+        actor.limits = principal.limits;
+        Ok(TreeActor(actor))
+    }
+
+    /// Gives the tree with its root at `path` to somebody; `None`: to nobody.
     ///
     /// # Errors
     /// The path is not the root of a tree, or nobody has that name.
-    pub fn set_quota(&self, request: SetQuota, whose: &QuotaOwner) -> Result<(), Error> {
+    pub fn give_tree(&self, path: &NsPath, to: Option<(PrincipalKind, &str)>) -> Result<(), Error> {
+        let owner = match to {
+            None => None,
+            Some((kind @ PrincipalKind::User, name)) => Some(TreeOwner::User(self.principal_called(kind, name)?)),
+            Some((kind @ PrincipalKind::Group, name)) => Some(TreeOwner::Group(self.principal_called(kind, name)?)),
+        };
+        let op = SetTreeOwner { path: path.clone(), owner };
+        let done = self.names.change_wait(By::service(), Durability::Synced, op);
+        done.map_err(|error| Error::of_namespace(&"give away the tree", &error))
+    }
+
+    /// Sets limits. `of` in `request` is replaced by `whose`.
+    ///
+    /// # Errors
+    /// The path is not the root of a tree, or not of one that `who` owns; or nobody has that name.
+    pub fn set_quota(&self, who: &TreeActor, request: SetQuota, whose: &QuotaOwner) -> Result<(), Error> {
+        let failed = |error: NsError| Error::of_namespace(&"set the quota of", &error);
+        // Before anything is said about names. The change checks it again.
+        self.names.read(|read| namespace::permit_tree_owner(read, &who.0, &request.path)).map_err(failed)?;
         let of = self.quota_of(whose)?;
         let op = SetQuota { of, ..request };
-        let done = self.names.change_wait(By::service(), Durability::Synced, op);
-        done.map_err(|error| Error::of_namespace(&"set the quota of", &error))
+        let done = self.names.change_wait(By::tree_actor(who), Durability::Synced, op);
+        done.map_err(failed)
     }
 
     fn quota_of(&self, whose: &QuotaOwner) -> Result<QuotaOf, Error> {
@@ -85,16 +155,20 @@ impl Service {
     /// is given.
     ///
     /// # Errors
-    /// The path is not the root of a tree, or the namespace cannot be read.
+    /// The path is not the root of a tree, or not of one that `who` owns; or the namespace cannot be read.
     pub fn quotas(
         &self,
+        who: &TreeActor,
         path: Option<&NsPath>,
         after: Option<(TreeId, QuotaOf)>,
         limit: usize,
     ) -> Result<Vec<(String, QuotaRecord)>, Error> {
         let listed = self.names.read(|read| {
-            let admin = namespace::Actor::admin();
-            let tree = path.map(|path| namespace::tree_of_root(read, &admin, path)).transpose()?;
+            let tree = path.map(|path| namespace::tree_of_root(read, &who.0, path)).transpose()?;
+            if tree.is_none() && !who.0.is_admin() {
+                let rule = "only an administrator lists the quotas of all trees; name one of your own".into();
+                return Err(NsError::Denied { path: "/".into(), rule });
+            }
             let with_path = |record: QuotaRecord| Ok((shown(read, Ino(record.tree.0))?, record));
             namespace::quotas(read, tree, after, limit)?.into_iter().map(with_path).collect::<Result<Vec<_>, NsError>>()
         });

@@ -5,7 +5,9 @@ use std::io::Write as _;
 use config::units::parse_duration;
 use control::ControlRequest;
 use control::validity::Limited;
+use link::admin::AdminRole;
 use manager::administrators::{AdminState, AdminView};
+use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 use crate::cli::{AdminArgs, AdminCommand, InviteArgs};
@@ -15,15 +17,44 @@ use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
 
+/// An administrator, as `weir admin list` shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Administrator {
+    /// With a certificate of the cluster, or an invitation.
+    Certificate(AdminView),
+    /// By an `[[administrator]]` of the settings.
+    Settings {
+        /// The name of the principal or group.
+        name: String,
+        /// `user` or `group`.
+        kind: String,
+        /// The role.
+        role: AdminRole,
+    },
+}
+
+/// What people need who administer with a token.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct AuthorityView {
+    /// The fingerprint of the cluster's authority.
+    pub(crate) authority: String,
+    /// Addresses of managers.
+    pub(crate) managers: Vec<String>,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &AdminArgs) -> Result<Exit, Failure> {
     match &args.command {
         AdminCommand::Invite(args) => invite(args),
-        AdminCommand::List(args) => show(args, &ControlRequest::Admins, |all: &Vec<AdminView>| in_words(all)),
+        AdminCommand::List(args) => show(args, &ControlRequest::Admins, |all: &Vec<Administrator>| in_words(all)),
+        AdminCommand::Authority(args) => show(args, &ControlRequest::Authority, |view: &AuthorityView| {
+            let managers: String = view.managers.iter().map(|manager| format!(" --manager {manager}")).collect();
+            vec![format!("weir context add NAME --authority {}{managers}", view.authority)]
+        }),
         AdminCommand::Revoke(args) => {
-            show(&args.manager, &ControlRequest::AdminRevoke { name: args.name.clone() }, |all: &Vec<AdminView>| {
-                in_words(all)
-            })
+            let ask = ControlRequest::AdminRevoke { name: args.name.clone() };
+            show(&args.manager, &ask, |all: &Vec<Administrator>| in_words(all))
         }
     }
 }
@@ -49,11 +80,17 @@ fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn in_words(all: &[AdminView]) -> Vec<String> {
+fn in_words(all: &[Administrator]) -> Vec<String> {
     if all.is_empty() {
         return vec!["there are no administrators; `weir admin invite NAME --role ROLE` invites one".into()];
     }
-    let row = |one: &AdminView| {
+    let row = |one: &Administrator| {
+        let one = match one {
+            Administrator::Certificate(one) => one,
+            Administrator::Settings { name, kind, role } => {
+                return vec![format!("{kind} {name}"), role.to_string(), "the settings".into(), "active".into()];
+            }
+        };
         let time = show_time(u64::try_from(one.until).unwrap_or(0));
         let state = match one.state {
             AdminState::Invited => format!("invited until {time}"),
@@ -63,5 +100,5 @@ fn in_words(all: &[AdminView]) -> Vec<String> {
         };
         vec![one.name.clone(), one.role.to_string(), one.invited_by.clone(), state]
     };
-    table_lines(&["name", "role", "invited by", "state"], &all.iter().map(row).collect::<Vec<_>>())
+    table_lines(&["name", "role", "by", "state"], &all.iter().map(row).collect::<Vec<_>>())
 }

@@ -8,6 +8,7 @@ use control::{ControlRequest, Reply};
 use manager::{ApplyOptions, CompareOptions, Manager, MemberError, OpeningError, RemoveLost};
 use namespace::{Actor, Durability, InheritedPolicy, Mkdir, NsError, RemovePolicy, SetPolicy};
 use serde::{Deserialize, Serialize};
+use service::TreeActor;
 use store::Store;
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 
@@ -50,16 +51,13 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::Top => told(manager.top_view()),
         ControlRequest::File { path } => with_path(path, |path| told(manager.file_view(&path))),
         ControlRequest::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
-        ControlRequest::PolicySet { path, words, mkdir } => with_path(path, |path| set(manager, path, words, *mkdir)),
+        ControlRequest::PolicySet { .. } | ControlRequest::PolicyGet { .. } | ControlRequest::PolicyRemove { .. } => {
+            return answer_owner(manager, &TreeActor::administrator(), ask);
+        }
         ControlRequest::PolicyApply { path, dry_run, files_per_second } => {
             let how = ApplyOptions { dry_run: *dry_run, files_per_second: *files_per_second };
             with_path(path, |path| apply(manager, path, how))
         }
-        ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
-        ControlRequest::PolicyRemove { path } => with_path(path, |path| {
-            let removed = change(manager, RemovePolicy { path: path.clone() });
-            told(removed.and_then(|()| get(manager, &path)))
-        }),
         ControlRequest::PolicyList => told(list(manager)),
         ControlRequest::StoreReadOnly { store, read_only } => {
             with_members(manager.set_read_only(StoreId(*store), *read_only), || manager.stores_view())
@@ -83,11 +81,27 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
     })
 }
 
+/// Answers a request about the policy of a directory, of somebody who may own the tree that it is in; `None`: the request is about something else.
+pub(crate) fn answer_owner(manager: &Arc<Manager>, who: &TreeActor, ask: &ControlRequest) -> Option<Reply> {
+    Some(match ask {
+        ControlRequest::PolicySet { path, words, mkdir } => {
+            with_path(path, |path| set(manager, who, path, words, *mkdir))
+        }
+        ControlRequest::PolicyGet { path } => with_path(path, |path| told(get(manager, who, &path))),
+        ControlRequest::PolicyRemove { path } => with_path(path, |path| {
+            let removed = change(manager, who, RemovePolicy { path: path.clone() });
+            told(removed.and_then(|()| get(manager, who, &path)))
+        }),
+        _ => return None,
+    })
+}
+
 /// The answer, or why there is none.
 pub(crate) fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
     match result {
         Ok(answer) => Reply::long(&answer),
         Err(error) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
+        Err(error) if error.code() == ErrorCode::Denied => Reply::Denied(error.to_string()),
         Err(error) => Reply::Refused(error.to_string()),
     }
 }
@@ -105,8 +119,12 @@ fn with_path(path: &str, then: impl FnOnce(NsPath) -> Reply) -> Reply {
     }
 }
 
-fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manager, op: O) -> Result<(), NsError> {
-    let ctx = manager.namespace().context(now(), &Actor::admin(), None);
+fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(
+    manager: &Manager,
+    who: &TreeActor,
+    op: O,
+) -> Result<(), NsError> {
+    let ctx = manager.namespace().context(now(), who.actor(), None);
     manager.namespace().change_wait(Durability::Synced, ctx, op)
 }
 
@@ -184,7 +202,18 @@ fn drain(manager: &Manager, store: Option<StoreId>, stop: bool) -> Reply {
     }
 }
 
-fn set(manager: &Manager, path: NsPath, words: &str, mkdir: bool) -> Reply {
+fn set(manager: &Manager, who: &TreeActor, path: NsPath, words: &str, mkdir: bool) -> Reply {
+    // Before anything is said about the stores. The change checks it again.
+    if let Err(error) = manager.namespace().read(|read| namespace::permit_tree_owner(read, who.actor(), &path))
+        && error.code() == ErrorCode::Denied
+    {
+        return Reply::Denied(error.to_string());
+    }
+    if mkdir && !who.actor().is_admin() {
+        return Reply::Denied(
+            "only an administrator makes a directory this way; make it with `weir mkdir` first".into(),
+        );
+    }
     let policy: Policy = match words.parse() {
         Ok(policy) => policy,
         Err(error) => return Reply::Refused(format!("`{words}` is no policy: {error}")),
@@ -201,8 +230,11 @@ fn set(manager: &Manager, path: NsPath, words: &str, mkdir: bool) -> Reply {
     }
     let from = Some(path.to_string());
     let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from, is_given: false, doubts };
-    tracing::info!(path = %path, policy = %policy, "the policy of a directory was set");
-    told(change(manager, SetPolicy { path, policy }).map(|()| shown))
+    let set = change(manager, who, SetPolicy { path: path.clone(), policy: policy.clone() });
+    if set.is_ok() {
+        tracing::info!(%path, %policy, "the policy of a directory was set");
+    }
+    told(set.map(|()| shown))
 }
 
 /// Makes a directory with those above it, unless it is there.
@@ -223,8 +255,9 @@ fn make_directory(manager: &Manager, path: &NsPath) -> Result<(), NsError> {
     }
 }
 
-fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
+fn get(manager: &Manager, who: &TreeActor, path: &NsPath) -> Result<PolicyView, NsError> {
     manager.namespace().read(|read| {
+        namespace::permit_tree_owner(read, who.actor(), path)?;
         let inode = namespace::stat(read, &Actor::admin(), path)?;
         if !inode.is_dir() {
             return Err(NsError::NotDirectory(path.to_string()));

@@ -1,21 +1,27 @@
-//! A manager's connections of administrators: how many there are, that each administrator may still act, and that a
-//! revocation ends them.
+//! A manager's connections of administrators and of people with tokens: how many there are, that each may still act, and
+//! that a revocation ends them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::{Answerer, Caller, Reply, gate};
+use control::remote::TokenRequest;
+use control::{Answers, Caller, Person, Reply, gate};
 use link::UnidentifiedConnection;
 use link::admin::{AdminError, AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
 use manager::administrators::Administrators;
 use parking_lot::Mutex;
 
 use crate::cluster_node::now;
+use crate::people::People;
 
-/// Simultaneous connections; a further one is told to try again.
+/// Simultaneous connections of those who have a role; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 16;
 /// Those of one administrator.
 const OF_ONE_MAX: usize = 8;
+/// The same for people without a role, who may own trees. They take nobody's place who has one.
+const WITHOUT_ROLE_MAX: usize = 8;
+/// Those of one person without a role.
+const OF_ONE_WITHOUT_ROLE_MAX: usize = 2;
 /// Short, because a program writes a request as one line at once.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
@@ -23,32 +29,61 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct OpenConnections(Mutex<(u64, Vec<OpenConnection>)>);
 
+/// Whose connection it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Holder {
+    /// An administrator with a certificate.
+    Administrator(AdminId),
+    /// A principal, and whether it has a role.
+    Person(String, bool),
+}
+
+impl Holder {
+    fn of(person: &Person) -> Self {
+        Self::Person(person.who.name.to_string(), person.role.is_ok())
+    }
+
+    fn has_role(&self) -> bool {
+        !matches!(self, Self::Person(_, false))
+    }
+}
+
 #[derive(Debug)]
 struct OpenConnection {
     number: u64,
-    id: AdminId,
+    holder: Holder,
     cutter: StreamCutter,
 }
 
 impl OpenConnections {
     /// Counts a connection until the guard is dropped; `None` if there is no room for it.
-    fn enter(self: &Arc<Self>, id: AdminId, cutter: StreamCutter) -> Option<ConnectionGuard> {
+    fn enter(self: &Arc<Self>, holder: Holder, cutter: StreamCutter) -> Option<ConnectionGuard> {
         let mut open = self.0.lock();
         let (counted, connections) = &mut *open;
-        let of_one = connections.iter().filter(|one| one.id == id).count();
-        if connections.len() >= CONNECTIONS_MAX || of_one >= OF_ONE_MAX {
+        let of_one = connections.iter().filter(|one| one.holder == holder).count();
+        let alike = connections.iter().filter(|one| one.holder.has_role() == holder.has_role()).count();
+        let (alike_max, of_one_max) = match holder.has_role() {
+            true => (CONNECTIONS_MAX, OF_ONE_MAX),
+            false => (WITHOUT_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX),
+        };
+        if alike >= alike_max || of_one >= of_one_max {
             return None;
         }
         *counted += 1;
-        connections.push(OpenConnection { number: *counted, id, cutter });
+        connections.push(OpenConnection { number: *counted, holder, cutter });
         Some(ConnectionGuard { open: Arc::clone(self), number: *counted })
     }
 
     /// Ends the connections of these administrators.
     pub(crate) fn cut(&self, ids: &[AdminId]) {
-        for one in self.0.lock().1.iter().filter(|one| ids.contains(&one.id)) {
-            one.cutter.cut();
-        }
+        let is_of = |one: &&OpenConnection| matches!(&one.holder, Holder::Administrator(id) if ids.contains(id));
+        self.0.lock().1.iter().filter(is_of).for_each(|one| one.cutter.cut());
+    }
+
+    /// Ends the connections of all people with tokens. Whoever may still act can ask again.
+    pub(crate) fn cut_people(&self) {
+        let is_person = |one: &&OpenConnection| matches!(one.holder, Holder::Person(..));
+        self.0.lock().1.iter().filter(is_person).for_each(|one| one.cutter.cut());
     }
 
     /// Ends all connections, and waits until nobody answers a request any more, but not longer than `patience`.
@@ -75,8 +110,9 @@ impl Drop for ConnectionGuard {
 /// Serves administrators' connections.
 pub(crate) struct Administration {
     pub(crate) administrators: Arc<Administrators>,
+    pub(crate) people: Arc<People>,
     pub(crate) open: Arc<OpenConnections>,
-    pub(crate) answer: Box<Answerer>,
+    pub(crate) answers: Answers,
     /// Takes the lines about changes, and about those that are not let in.
     pub(crate) log: audit::Log,
 }
@@ -108,7 +144,7 @@ impl AdminHandler for Administration {
             stream.end();
             return;
         }
-        let Some(_counted) = self.open.enter(who.id, stream.cutter()) else {
+        let Some(_counted) = self.open.enter(Holder::Administrator(who.id), stream.cutter()) else {
             let _ = gate::say(&mut stream, &Reply::Refused(gate::TOO_MANY.into()));
             stream.end();
             return;
@@ -125,10 +161,65 @@ impl AdminHandler for Administration {
             }
         };
         let served =
-            gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &*self.answer, &self.log));
+            gate::read(&mut stream).and_then(|line| gate::serve(&line, &mut stream, caller, &self.answers, &self.log));
         match served {
             Ok(()) => stream.end(),
             Err(error) => tracing::debug!(%peer, "an administrator's connection ended: {error}"),
+        }
+    }
+
+    fn serve_with_token(&self, mut stream: AdminStream, stranger: UnidentifiedConnection) {
+        let peer = stream.address();
+        stream.read_within(REQUEST_TIME);
+        let asked = match gate::read(&mut stream).map(|line| TokenRequest::of_line(&line)) {
+            Ok(Some(asked)) => asked,
+            Ok(None) => {
+                let why =
+                    "the manager does not understand this request with a token; is the command of the same version?";
+                let _ = gate::say(&mut stream, &Reply::Refused(why.into()));
+                return stream.end();
+            }
+            Err(error) => return tracing::debug!(%peer, "a connection with a token ended: {error}"),
+        };
+        let refused = |why: &str, held_back: u64| {
+            tracing::warn!(%peer, reason = why, held_back, "somebody with a token was refused");
+            self.log.write(audit::Record {
+                event: audit::Event::Login,
+                operation: "login".into(),
+                result: audit::Outcome::Denied,
+                reason: Some(why.to_owned().into()),
+                mechanism: Some("ztn".into()),
+                address: Some(peer.to_string().into()),
+                ..audit::Record::default()
+            });
+        };
+        // A stranger until the token is accepted. Strangers share their lines in the log.
+        let person = match self.people.bearer(&asked.token, peer, false) {
+            Ok(person) => person,
+            Err((why, for_log)) => {
+                if let Some(held_back) = stranger.may_be_logged() {
+                    refused(&for_log, held_back);
+                }
+                let _ = gate::say(&mut stream, &Reply::Denied(why));
+                return stream.end();
+            }
+        };
+        let Some(_counted) = self.open.enter(Holder::of(&person), stream.cutter()) else {
+            let _ = gate::say(&mut stream, &Reply::Refused(gate::TOO_MANY.into()));
+            return stream.end();
+        };
+        drop(stranger);
+        // Asked again now that the connection is in the list that a reload ends: no role that was taken away slips through.
+        let caller = || match self.people.bearer(&asked.token, peer, true) {
+            Ok(person) => Ok(Caller::Person(Box::new(person))),
+            Err((why, for_log)) => {
+                refused(&for_log, 0);
+                Err(why)
+            }
+        };
+        match gate::serve(&asked.request_line(), &mut stream, caller, &self.answers, &self.log) {
+            Ok(()) => stream.end(),
+            Err(error) => tracing::debug!(%peer, "the connection of a person with a token ended: {error}"),
         }
     }
 }
@@ -198,7 +289,8 @@ mod tests {
             let administration = Administration {
                 administrators: Arc::clone(&administrators),
                 open: Arc::clone(&open),
-                answer: Box::new(|_, _| Reply::Done(serde_json::json!("done"))),
+                people: People::nobody(),
+                answers: Answers::new(|_, _| Reply::Done(serde_json::json!("done"))),
                 log: audit::Log::off(),
             };
             let service = AdminService {
@@ -243,6 +335,39 @@ mod tests {
             site.listener.unidentified() == 1
         });
         assert!(is_seen, "nothing counts the connections of somebody who was revoked");
+    }
+
+    #[test]
+    fn people_without_a_role_take_no_place_of_administrators() {
+        let site = Site::new();
+        let stream = site.connect(ACTIVE);
+        let enter = |holder: &Holder| site.open.enter(holder.clone(), stream.cutter());
+        let person = |number: usize, has_role| Holder::Person(format!("p{number}"), has_role);
+        let without: Vec<_> = (0..100).filter_map(|number| enter(&person(number % 50, false))).collect();
+        assert_eq!(without.len(), WITHOUT_ROLE_MAX);
+        drop(without);
+        let of_one: Vec<_> = (0..100).filter_map(|_| enter(&person(1, false))).collect();
+        assert_eq!(of_one.len(), OF_ONE_WITHOUT_ROLE_MAX);
+        let with: Vec<_> = (0..100).filter_map(|_| enter(&person(1, true))).collect();
+        assert_eq!(with.len(), OF_ONE_MAX, "they are others than the same person without the role");
+        drop((of_one, with));
+        assert!(enter(&Holder::Administrator(REVOKED)).is_some());
+    }
+
+    #[test]
+    fn a_manager_that_takes_no_tokens_says_so() {
+        let site = Site::new();
+        let address = site.listener.address().to_string();
+        let trusted = link::admin::TrustedCluster { authority: site.authority.fingerprint(), managers: vec![address] };
+        for line in ["{\"token\":\"a.b.c\",\"request\":{\"ask\":\"stores\"}}\n", "{\"ask\":\"stores\"}\n", "\n"] {
+            let settings = Settings::default();
+            let mut stream = link::admin::connect_with_token(&trusted, &trusted.managers[0], &settings, SOON).unwrap();
+            stream.write_all(line.as_bytes()).unwrap();
+            let mut said = String::new();
+            stream.read_to_string(&mut said).unwrap();
+            let expected = if line.contains("token") { "takes no tokens" } else { "does not understand" };
+            assert!(said.contains(expected) && !said.contains("a.b.c"), "{said}");
+        }
     }
 
     #[test]

@@ -35,6 +35,11 @@ impl ClientSecurity {
         Ok(Self { tls, authenticator, _refresher: None })
     }
 
+    /// Finds out who clients are; `None`: they need not show it.
+    pub(crate) fn authenticator(&self) -> Option<Arc<Authenticator>> {
+        self.authenticator.clone()
+    }
+
     /// Whether clients must show who they are.
     pub(crate) fn asks_clients(&self) -> bool {
         self.authenticator.is_some()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Config;
-use control::{Caller, Control, ControlRequest, Reply};
+use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
 use foundation::Foundation;
 use kv::JournaledIndex;
 use maintenance::scrub::{MarkedFiles, Scrub, ScrubConfig};
@@ -13,7 +13,8 @@ use store::Store;
 
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
-use crate::{Failure, admin_api, explain, maintain};
+use crate::people::People;
+use crate::{Failure, admin_api, explain, maintain, quotas};
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
@@ -23,11 +24,17 @@ pub struct NodeServices {
     scrub: Arc<Scrub>,
     health: Arc<NodeHealth>,
     control: Option<Control>,
+    for_users: Option<Control>,
 }
 
 impl NodeServices {
-    /// Starts them. `front` shows what the front end does.
-    pub fn start(foundation: &Foundation, config: &Config, front: xrootd::Watch) -> Result<Self, Failure> {
+    /// Starts them. `front` shows what the front end does, `people` finds out who users of this machine are.
+    pub fn start(
+        foundation: &Foundation,
+        config: &Config,
+        front: xrootd::Watch,
+        people: &Arc<People>,
+    ) -> Result<Self, Failure> {
         let scrub = ScrubConfig {
             rate: config.scrub_rate,
             period: config.scrub_period,
@@ -50,12 +57,17 @@ impl NodeServices {
         let health = Arc::new(NodeHealth::new(judged, Arc::clone(&foundation.directory), indexes, audit.clone()));
         let namespace = Arc::clone(&foundation.names.index);
         let store = Arc::clone(&foundation.objects.store);
-        let admin_api = AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store, service };
-        let answer = move |_: &Caller, ask: ControlRequest| admin_api.answer(ask);
+        let admin_api =
+            Arc::new(AdminApi { scrub: Arc::clone(&scrub), health: Arc::clone(&health), namespace, store, service });
+        let (owners, people) = (Arc::clone(&admin_api), Arc::clone(people));
+        let answers = Answers::new(move |_: &Caller, ask: ControlRequest| admin_api.answer(ask))
+            .with_owners(move |person: &Person, ask: ControlRequest| owners.answer_owner(person, &ask))
+            .with_users(move |uid| people.user(uid));
+        let for_users = People::listen(config, &answers, &audit)?;
         let has_socket = config.data.is_some();
-        let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer), audit));
+        let control = has_socket.then(|| Control::start(&foundation.directory, answers, audit));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
-        Ok(Self { scrub, health, control })
+        Ok(Self { scrub, health, control, for_users })
     }
 
     /// The judgement of the node.
@@ -71,7 +83,7 @@ impl NodeServices {
     /// Ends them. Call it before closing the stores and indexes that they use.
     pub fn stop(mut self) {
         self.scrub.stop();
-        if let Some(control) = &mut self.control {
+        for control in [&mut self.for_users, &mut self.control].into_iter().flatten() {
             control.stop(ANSWERS_PATIENCE);
         }
     }
@@ -87,6 +99,16 @@ struct AdminApi {
 }
 
 impl AdminApi {
+    /// Answers somebody who may own the tree that the request is about. There are no policies here.
+    fn answer_owner(&self, person: &Person, ask: &ControlRequest) -> Reply {
+        let Person { who, .. } = person;
+        match self.service.tree_owner(&who.name, &who.groups, who.rights.clone()) {
+            Ok(who) => quotas::answer_owner(&self.service, &who, ask)
+                .unwrap_or_else(|| Reply::Refused("this is a single node, with one store: it has no policies".into())),
+            Err(error) => Reply::Denied(error.to_string()),
+        }
+    }
+
     fn answer(&self, ask: ControlRequest) -> Reply {
         match ask {
             ControlRequest::Status => admin_api::told(self.health.status()),
@@ -106,6 +128,7 @@ impl AdminApi {
             | ControlRequest::AdminInvite { .. }
             | ControlRequest::Admins
             | ControlRequest::AdminRevoke { .. }
+            | ControlRequest::Authority
             | ControlRequest::AdminRenew { .. } => Reply::Refused(
                 "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
@@ -134,9 +157,10 @@ impl AdminApi {
             }),
             ControlRequest::Backup { since } => maintain::back_up(&self.namespace, since),
             ask @ (ControlRequest::TreeCreate { .. }
+            | ControlRequest::TreeOwner { .. }
             | ControlRequest::Trees { .. }
             | ControlRequest::QuotaSet { .. }
-            | ControlRequest::Quotas { .. }) => crate::quotas::answer(&self.service, &ask)
+            | ControlRequest::Quotas { .. }) => quotas::answer(&self.service, &ask)
                 .unwrap_or_else(|| Reply::Refused("this version of weir does not do that".into())),
             ask @ (ControlRequest::Principals { .. }
             | ControlRequest::Principal { .. }

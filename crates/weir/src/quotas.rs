@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use control::{ControlRequest, LimitEdit, QuotaAfter, Reply};
-use namespace::{QuotaOf, QuotaRecord, SetQuota};
+use namespace::{QuotaOf, QuotaRecord, SetQuota, TreeOwner};
 use serde::{Deserialize, Serialize};
-use service::{ListedTree, QuotaOwner, Service};
-use types::{ErrorCode, NsPath, PrincipalId, Timestamp, TreeId};
+use service::{ListedTree, QuotaOwner, Service, TreeActor};
+use types::{ErrorCode, NsPath, PrincipalId, PrincipalKind, Timestamp, TreeId};
 
 use crate::Failure;
 use crate::cli::{QuotaArgs, QuotaCommand, QuotaListArgs, QuotaSetArgs, TreeArgs, TreeCommand};
@@ -58,20 +58,48 @@ pub(crate) struct TreeView {
     pub(crate) number: u64,
     /// When it was made.
     pub(crate) made: String,
+    /// Who decides about its policies and quotas beside administrators: `user NAME` or `group NAME`.
+    #[serde(default)]
+    pub(crate) owner: Option<String>,
     /// Its usage and its own limits.
     pub(crate) quota: QuotaView,
 }
 
-/// Answers a request about trees and quotas; `None`: the request is about something else.
+/// Answers a request about trees and quotas of an administrator; `None`: the request is about something else.
 pub(crate) fn answer(service: &Service, ask: &ControlRequest) -> Option<Reply> {
+    answer_to(service, &TreeActor::administrator(), ask)
+}
+
+/// Answers a request of somebody who may own the tree that it is about; `None`: the request is about something else, or is not for owners.
+pub(crate) fn answer_owner(service: &Service, who: &TreeActor, ask: &ControlRequest) -> Option<Reply> {
+    match ask {
+        ControlRequest::QuotaSet { .. } | ControlRequest::Quotas { path: Some(_), .. } => answer_to(service, who, ask),
+        _ => None,
+    }
+}
+
+fn answer_to(service: &Service, who: &TreeActor, ask: &ControlRequest) -> Option<Reply> {
     Some(match ask {
         ControlRequest::TreeCreate { path, mkdir } => {
             with_path(path, |path| told(service.make_tree(&path, *mkdir).map(|()| path.to_string())))
         }
+        ControlRequest::TreeOwner { path, user, group } => {
+            let to = match (user, group) {
+                (None, None) => None,
+                (Some(user), None) => Some((PrincipalKind::User, user.as_str())),
+                (None, Some(group)) => Some((PrincipalKind::Group, group.as_str())),
+                (Some(_), Some(_)) => return Some(Reply::Refused("name a user or a group, not both".into())),
+            };
+            with_path(path, |path| told(service.give_tree(&path, to)))
+        }
         ControlRequest::Trees { after } => told(service.trees(after.map(TreeId), PAGE).map(|trees| {
             let view = |tree: ListedTree| {
                 let quota = view(service, (tree.path, tree.quota));
-                TreeView { number: tree.tree.0, made: tree.made.to_string(), quota }
+                let owner = tree.owner.map(|owner| match owner {
+                    TreeOwner::User(id) => format!("user {}", service.shown_principal(id)),
+                    TreeOwner::Group(id) => format!("group {}", service.shown_principal(id)),
+                });
+                TreeView { number: tree.tree.0, made: tree.made.to_string(), owner, quota }
             };
             trees.into_iter().map(view).collect::<Vec<_>>()
         })),
@@ -98,18 +126,18 @@ pub(crate) fn answer(service: &Service, ask: &ControlRequest) -> Option<Reply> {
                     soft_files: edit(soft_files),
                     grace: grace_secs.map(Duration::from_secs),
                 };
-                told(service.set_quota(request, &whose))
+                told(service.set_quota(who, request, &whose))
             })
         }
         ControlRequest::Quotas { path: Some(path), after } => {
-            with_path(path, |path| listed(service, Some(&path), after.as_ref()))
+            with_path(path, |path| listed(service, who, Some(&path), after.as_ref()))
         }
-        ControlRequest::Quotas { path: None, after } => listed(service, None, after.as_ref()),
+        ControlRequest::Quotas { path: None, after } => listed(service, who, None, after.as_ref()),
         _ => return None,
     })
 }
 
-fn listed(service: &Service, path: Option<&NsPath>, after: Option<&QuotaAfter>) -> Reply {
+fn listed(service: &Service, who: &TreeActor, path: Option<&NsPath>, after: Option<&QuotaAfter>) -> Reply {
     let after = after.map(|QuotaAfter { tree, kind, id }| {
         let of = match kind {
             0 => QuotaOf::Tree,
@@ -118,7 +146,7 @@ fn listed(service: &Service, path: Option<&NsPath>, after: Option<&QuotaAfter>) 
         };
         (TreeId(*tree), of)
     });
-    let listed = service.quotas(path, after, PAGE);
+    let listed = service.quotas(who, path, after, PAGE);
     told(listed.map(|all| all.into_iter().map(|one| view(service, one)).collect::<Vec<_>>()))
 }
 
@@ -158,6 +186,7 @@ fn told<T: Serialize>(result: Result<T, service::Error>) -> Reply {
     match result {
         Ok(answer) => Reply::long(&answer),
         Err(error) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
+        Err(error) if error.code() == ErrorCode::Denied => Reply::Denied(error.to_string()),
         Err(error) => Reply::Refused(error.to_string()),
     }
 }
@@ -168,6 +197,15 @@ pub(crate) fn run_tree(args: &TreeArgs) -> Result<Exit, Failure> {
         TreeCommand::Create(args) => {
             let ask = ControlRequest::TreeCreate { path: args.path.clone(), mkdir: args.mkdir };
             show(&args.node, &ask, |path: &String| vec![format!("{path} is the root of a tree")])
+        }
+        TreeCommand::Owner(args) => {
+            let (path, user, group) = (args.path.clone(), args.user.clone(), args.group.clone());
+            let said = match (&user, &group) {
+                (Some(user), _) => format!("the user {user} owns the tree {path}"),
+                (None, Some(group)) => format!("the group {group} owns the tree {path}"),
+                (None, None) => format!("nobody owns the tree {path}"),
+            };
+            show(&args.node, &ControlRequest::TreeOwner { path, user, group }, |(): &()| vec![said])
         }
         TreeCommand::List(node) => {
             let mut all: Vec<TreeView> = Vec::new();
@@ -183,9 +221,10 @@ pub(crate) fn run_tree(args: &TreeArgs) -> Result<Exit, Failure> {
             let row = |tree: &TreeView| {
                 let QuotaView { tree: path, bytes, files, .. } = &tree.quota;
                 let (bytes, files) = (cells(bytes, &size), cells(files, &u64::to_string));
-                [vec![path.clone()], bytes, files, vec![tree.made.clone()]].concat()
+                let owner = tree.owner.clone().unwrap_or_else(|| "-".to_owned());
+                [vec![path.clone()], bytes, files, vec![owner, tree.made.clone()]].concat()
             };
-            let head = ["tree", "bytes", "soft", "hard", "files", "soft", "hard", "made"];
+            let head = ["tree", "bytes", "soft", "hard", "files", "soft", "hard", "owner", "made"];
             print(node, &all, |all| table_lines(&head, &all.iter().map(row).collect::<Vec<_>>()))
         }
     }

@@ -18,6 +18,7 @@ use crate::end::End;
 use crate::exit::Exit;
 use crate::metrics::{JournalSource, Metrics, ScrubSource, Sources};
 use crate::node_services::NodeServices;
+use crate::people::People;
 use crate::reload::Reload;
 use crate::signals::Signal;
 use crate::space_watch::SpaceWatch;
@@ -81,9 +82,14 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     security.start()?;
     security.give_to(&mut server_config, false);
     set_bounds(&config, &mut server_config);
+    let people = People::of(&config, &security)?;
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
-    let mut reload = |server: &xrootd::Server| _ = reload.again(server);
-    serve_on(&foundation, &config, server_config, metrics, &stop, &mut reload, &mut clock)
+    let mut reload = |server: &xrootd::Server| {
+        if let Some(config) = reload.again(server) {
+            people.reload(config);
+        }
+    };
+    serve_on(&foundation, &config, server_config, metrics, &stop, &mut reload, &mut clock, &people)
 }
 
 /// The fetcher for third-party copies, if they are enabled.
@@ -114,6 +120,7 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
 
 /// Serves on the open foundation until a signal stops it or it cannot go on. `metrics` shows how it is. Calls `reload` to read the configuration
 /// again.
+#[allow(clippy::too_many_arguments)] // each is a part of a node that was started before
 pub fn serve_on(
     foundation: &Foundation,
     config: &Config,
@@ -122,6 +129,7 @@ pub fn serve_on(
     asked: &Receiver<Signal>,
     reload: &mut dyn FnMut(&xrootd::Server),
     clock: &mut Clock,
+    people: &Arc<People>,
 ) -> Result<Exit, Failure> {
     say_all(foundation.startup_report(config.grace.as_secs()));
     foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
@@ -134,7 +142,7 @@ pub fn serve_on(
         store: Arc::clone(&foundation.objects.store),
     };
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
-    let node_services = NodeServices::start(foundation, config, server.watch())?;
+    let node_services = NodeServices::start(foundation, config, server.watch(), people)?;
     let health = Arc::clone(node_services.health());
     metrics.serve(sources(foundation, &server, &node_services));
     let url = format!("root://{}/", server.address());

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use config::Config;
-use control::{Control, ControlRequest, Reply};
+use control::{Answers, Control, ControlRequest, Reply};
 use disk_server::DiskServer;
 use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
@@ -32,6 +32,7 @@ use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::managers_file;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
+use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
@@ -156,12 +157,16 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
     let first = stores.first().map(|store| Arc::clone(&store.foundation.objects.store));
-    let answer = move |_: &_, ask| match ask {
+    let people = People::of(config, &security)?;
+    let users = Arc::clone(&people);
+    let answers = Answers::new(move |_, ask| match ask {
         ControlRequest::ForgetRecent => admin_api::forget_recent(first.as_ref()),
         ask => asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask)),
-    };
+    });
+    let answers = answers.with_users(move |uid| users.user(uid));
+    let for_users = People::listen(config, &answers, &audit)?;
     let mut control =
-        Control::start(data.directory(), Box::new(answer), audit).map_err(|error| Failure::new(Exit::Failed, error))?;
+        Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
 
     let is_ready = std::cell::Cell::new(false);
@@ -183,7 +188,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         ))),
     };
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
-    let reload = || _ = reload.again(&started.server);
+    let reload = || {
+        if let Some(config) = reload.again(&started.server) {
+            people.reload(config);
+        }
+    };
     let own = data.watch();
     let watch = || {
         let mut watches = std::iter::once(&own).chain(stores.iter().map(|store| &store.foundation.watch));
@@ -204,7 +213,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     metrics.stopping();
     supervisor::tell("STOPPING=1");
     control.stop(Duration::from_millis(500));
-    drop((control, health));
+    drop((control, for_users, health));
     drop(renewal);
     links.stop("the disk server stops", LINKS_STOP);
     drop(registrar);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{ClusterRole, Config};
 use control::validity::{Limited, ValidityError};
-use control::{Caller, Control, ControlRequest, Reply};
+use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
@@ -24,6 +24,7 @@ use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
+use crate::admin::{Administrator, AuthorityView};
 use crate::administration::{Administration, OpenConnections};
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
@@ -35,6 +36,7 @@ use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
+use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
@@ -130,6 +132,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
     let renewal = renew(identity, &data, credentials, &authority)?;
     let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
+    let people = People::of(config, &security)?;
     let is_new = !is_in_use(&foundation)?;
     first_administrator::invite_if_none(&data, &administrators, &told, &authority, (is_new, now()));
     let admin_api = Arc::new(AdminApi {
@@ -142,12 +145,17 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         service: Arc::clone(started.server.service()),
         health: Arc::clone(&health),
         namespace: Arc::clone(&foundation.names.index),
+        people: Arc::clone(&people),
     });
-    let (remote, log) = (Arc::clone(&admin_api), audit.clone());
+    let (owners, users, log) = (Arc::clone(&admin_api), Arc::clone(&people), audit.clone());
+    let answers = Answers::new(move |caller, ask| admin_api.answer(caller, &ask))
+        .with_owners(move |person: &Person, ask| owners.answer_owner(person, &ask))
+        .with_users(move |uid| users.user(uid));
     let administration = Administration {
         administrators: Arc::clone(&administrators),
+        people: Arc::clone(&people),
         open: Arc::clone(&open),
-        answer: Box::new(move |caller, ask| remote.answer(caller, &ask)),
+        answers: answers.clone(),
         log: audit.clone(),
     };
     let others = OtherServices {
@@ -165,9 +173,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         })),
     };
     start_links(&links, &listener, others, &authority, &foundation, &started)?;
+    let for_users = People::listen(config, &answers, &audit)?;
     let mut control =
-        Control::start(data.directory(), Box::new(move |caller, ask| admin_api.answer(caller, &ask)), audit)
-            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
     say_ready(&started)?;
     let url = started.url_for_clients(config);
@@ -177,6 +185,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
         if let Some(config) = reload.again(&started.server) {
+            people.reload(config);
+            // Their roles may be lower now.
+            open.cut_people();
             manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
@@ -193,7 +204,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     metrics.stopping();
     supervisor::tell("STOPPING=1");
     control.stop(Duration::from_millis(500));
-    drop((control, health));
+    drop((control, for_users, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
     open.end_all(ADMINISTRATORS_STOP);
@@ -396,6 +407,7 @@ struct AdminApi {
     health: Arc<NodeHealth>,
     /// The keys of the namespace.
     namespace: Arc<JournaledIndex>,
+    people: Arc<People>,
 }
 
 impl AdminApi {
@@ -407,9 +419,32 @@ impl AdminApi {
             Err(RevokeAdminError::Unknown(_)) => {}
         }
         match revoked {
-            Ok(_) => Reply::long(&self.administrators.list(now())),
+            Ok(_) => self.listed_administrators(),
             Err(error @ RevokeAdminError::Unknown(_)) => Reply::Absent(error.to_string()),
             Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
+    /// Those with certificates, and those of the settings.
+    fn listed_administrators(&self) -> Reply {
+        let with_certificates = self.administrators.list(now()).into_iter().map(Administrator::Certificate);
+        let rules = self.people.rules();
+        let of_settings = rules.iter().map(|rule| Administrator::Settings {
+            name: rule.name.to_string(),
+            kind: rule.kind.to_string(),
+            role: rule.role,
+        });
+        Reply::long(&with_certificates.chain(of_settings).collect::<Vec<_>>())
+    }
+
+    /// Answers somebody who may own the tree that the request is about.
+    fn answer_owner(&self, person: &Person, ask: &ControlRequest) -> Reply {
+        let Person { who, .. } = person;
+        match self.service.tree_owner(&who.name, &who.groups, who.rights.clone()) {
+            Ok(who) => crate::quotas::answer_owner(&self.service, &who, ask)
+                .or_else(|| admin_api::answer_owner(&self.manager, &who, ask))
+                .unwrap_or_else(|| Reply::Denied("owners of trees cannot do this".into())),
+            Err(error) => Reply::Denied(error.to_string()),
         }
     }
 
@@ -452,7 +487,11 @@ impl AdminApi {
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
-            ControlRequest::Admins => Reply::long(&self.administrators.list(now())),
+            ControlRequest::Admins => self.listed_administrators(),
+            ControlRequest::Authority => Reply::long(&AuthorityView {
+                authority: self.authority.fingerprint().to_string(),
+                managers: vec![self.address.clone()],
+            }),
             ControlRequest::AdminRevoke { name } => self.revoke_admin(name),
             ControlRequest::AdminRenew { request } => self.renew_admin(caller, request),
             ControlRequest::Status => admin_api::told(self.health.status()),

@@ -41,8 +41,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["console", "client", "wire", "disk"]),
     ("bench-run", &["console", "status-page", "bench", "client"]),
     ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
-    ("config", &["audit", "service", "foundation", "tls", "authentication", "identity"]),
-    ("control", &["audit", "config", "foundation", "disk", "link", "manager"]),
+    ("config", &["audit", "service", "foundation", "tls", "authentication", "identity", "link"]),
+    ("control", &["audit", "authentication", "config", "foundation", "disk", "identity", "link", "manager"]),
     ("local", &["config", "control", "console", "status-page", "foundation", "cluster", "manager", "client", "wire"]),
     (
         "weir",

@@ -19,6 +19,7 @@ use kv::{Durability, Kv as _};
 use types::{BootId, Timestamp};
 use weir::Failure;
 use weir::exit::Exit;
+use weir::people::People;
 use weir::serve::{Clock, serve_on};
 use wire::request::{Access, Open, OpenOptions as Options};
 use wire::{PathArg, Request, Response};
@@ -63,7 +64,8 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     std::thread::spawn(move || {
         let server_config = xrootd::ServerConfig::new(address, BootId(1));
         let (metrics, mut clock) = (weir::metrics::Metrics::nowhere(), Clock::default());
-        let result = serve_on(&served, &config, server_config, metrics, &stop, &mut |_| (), &mut clock);
+        let result =
+            serve_on(&served, &config, server_config, metrics, &stop, &mut |_| (), &mut clock, &People::nobody());
         tell.send(result).unwrap();
     });
     let end = Instant::now() + Duration::from_secs(60);

@@ -34,7 +34,9 @@ fn configure_lists_every_key_with_its_default() {
                 Some(Given::Number(number)) => number.to_string(),
                 Some(Given::Switch(switch)) => switch.to_string(),
                 Some(Given::List(list)) => format!("{list:?}"),
-                Some(Given::Stores(_) | Given::Issuers(_) | Given::Rules(_)) => unreachable!("tables have no default"),
+                Some(Given::Stores(_) | Given::Issuers(_) | Given::Rules(_) | Given::Administrators(_)) => {
+                    unreachable!("tables have no default")
+                }
             };
             (key.name.to_owned(), default)
         })

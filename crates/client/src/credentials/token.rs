@@ -37,7 +37,17 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    /// Finds the token of this program's user, where tools of the grid leave it.
+    ///
+    /// # Errors
+    /// There is none, or it must not be used. The text does not show it.
+    pub fn usual() -> Result<Self, String> {
+        Places::usual().find()
+    }
+
+    /// The token, to send it to who may see it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

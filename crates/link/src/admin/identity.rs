@@ -24,7 +24,7 @@ const KIND: SecretFile = SecretFile {
     hint: "remove the context and ask an administrator for a new invitation (`weir admin invite`)",
 };
 /// Addresses of managers that are kept.
-const MANAGERS_MAX: usize = 16;
+pub(super) const MANAGERS_MAX: usize = 16;
 
 /// An administrator's identity cannot be made, read or used.
 #[derive(Debug, thiserror::Error)]

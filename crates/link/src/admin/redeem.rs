@@ -266,6 +266,7 @@ mod tests {
 
     impl AdminHandler for Closed {
         fn serve(&self, _: AdminName, _: AdminStream, _: UnidentifiedConnection) {}
+        fn serve_with_token(&self, _: AdminStream, _: UnidentifiedConnection) {}
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::{AdminIdentity, AdminName};
+use crate::admin::{AdminIdentity, AdminName, TrustedCluster};
 use crate::channel::{self, Channel, Deadline, SplitChannel};
+use crate::credentials::{self, TOKEN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::verify::name_of;
 use crate::{Role, Settings, UnidentifiedConnection};
@@ -23,6 +24,9 @@ pub trait AdminHandler: Send + Sync {
     /// is for the handler to decide. Until the handler drops `stranger`, the connection counts among those that have
     /// not identified themselves: it keeps that until it has decided and counts the connection itself, or has ended it.
     fn serve(&self, who: AdminName, stream: AdminStream, stranger: UnidentifiedConnection);
+
+    /// Serves a connection of somebody who will show a token on it. Nothing is known about them yet. `stranger`: as above.
+    fn serve_with_token(&self, stream: AdminStream, stranger: UnidentifiedConnection);
 }
 
 /// A connection with an administrator, or of one with a manager. Reads and writes block, each up to a time limit.
@@ -138,16 +142,43 @@ pub fn connect_admin(
 ) -> Result<AdminStream, LinkError> {
     let connect = || {
         let config = identity.client().map_err(|error| CloseCause::ClosedHere(error.to_string()))?;
-        let deadline = Deadline::new("connecting", settings.connect_time);
-        let (socket, at) = dial(address, settings)?;
-        let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
-        let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
-        if !name.roles.contain(Role::Manager) {
-            return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
-        }
-        Ok(AdminStream::new(halves, at, read_time))
+        connect_by(address, config, settings, read_time)
     };
     connect().map_err(|why: CloseCause| why.with(address))
+}
+
+/// Connects to the manager at `address` (`host:port`) of this cluster, to show a token. On return, the other side has shown that it is a manager of the
+/// cluster: only then may it see the token.
+///
+/// # Errors
+/// Nobody answers there, or it is not a manager of this cluster.
+pub fn connect_with_token(
+    cluster: &TrustedCluster,
+    address: &str,
+    settings: &Settings,
+    read_time: Duration,
+) -> Result<AdminStream, LinkError> {
+    let connect = || {
+        let config = credentials::joining(cluster.authority, TOKEN_PROTOCOL).map_err(CloseCause::of_tls)?;
+        connect_by(address, config, settings, read_time)
+    };
+    connect().map_err(|why: CloseCause| why.with(address))
+}
+
+fn connect_by(
+    address: &str,
+    config: Arc<rustls::ClientConfig>,
+    settings: &Settings,
+    read_time: Duration,
+) -> Result<AdminStream, CloseCause> {
+    let deadline = Deadline::new("connecting", settings.connect_time);
+    let (socket, at) = dial(address, settings)?;
+    let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
+    let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
+    if !name.roles.contain(Role::Manager) {
+        return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
+    }
+    Ok(AdminStream::new(halves, at, read_time))
 }
 
 /// Connects to the first address of this name that answers.

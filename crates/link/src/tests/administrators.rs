@@ -46,15 +46,24 @@ impl AdminHandler for TestStore {
             std::thread::sleep(Duration::from_millis(10));
         }
         drop(stranger);
-        stream.read_within(Duration::from_secs(1));
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while line.last() != Some(&b'\n') && line.len() < 100 && matches!(stream.read(&mut byte), Ok(1)) {
-            line.push(byte[0]);
-        }
-        let _ = stream.write_all(&line.repeat(1000));
-        stream.end();
+        answer(stream);
     }
+
+    fn serve_with_token(&self, stream: AdminStream, stranger: UnidentifiedConnection) {
+        drop(stranger);
+        answer(stream);
+    }
+}
+
+fn answer(mut stream: AdminStream) {
+    stream.read_within(Duration::from_secs(1));
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.last() != Some(&b'\n') && line.len() < 100 && matches!(stream.read(&mut byte), Ok(1)) {
+        line.push(byte[0]);
+    }
+    let _ = stream.write_all(&line.repeat(1000));
+    stream.end();
 }
 
 struct Site {
@@ -243,6 +252,33 @@ fn a_disk_server_serves_no_administrators_and_gets_no_secret() {
     let error = redeemed(&invitation, &[other.address().to_string()]).unwrap_err().to_string();
     assert!(error.contains("not the one that"), "{error}");
     assert!(redeemed(&invitation, &[site.address()]).is_ok(), "it was not used up");
+}
+
+/// The answer to a token that is sent with the trust in `authority`.
+fn asked_with_token(address: String, authority: Fingerprint) -> Result<String, LinkError> {
+    let trusted = TrustedCluster { authority, managers: vec![address.clone()] };
+    let mut stream = connect_with_token(&trusted, &address, &Settings::default(), Duration::from_secs(5))?;
+    stream.write_all(b"token\n").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    Ok(said)
+}
+
+#[test]
+fn a_token_is_shown_to_managers_of_the_right_cluster_alone() {
+    let site = Site::new();
+    let authority = site.cluster.authority.fingerprint();
+    assert_eq!(authority.to_string().parse(), Ok(authority));
+    for wrong in ["", "00", &"g".repeat(64), &"+".repeat(64), &authority.to_string()[1..]] {
+        assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
+    }
+    assert_eq!(asked_with_token(site.address(), authority).unwrap(), "token\n".repeat(1000));
+    assert!(site.store.served.lock().is_empty(), "it is nobody with a certificate");
+    let other = asked_with_token(site.address(), Fingerprint([1; 32])).unwrap_err();
+    assert!(other.to_string().contains("leads to another cluster"), "{other}");
+    let disk = site.cluster.node(2, Roles::DISK);
+    let disk = asked_with_token(disk.address().to_string(), authority).unwrap_err();
+    assert!(disk.to_string().contains("which is no manager"), "{disk}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::codec::BadValue;
 use crate::quota::record::{QuotaOf, QuotaRecord, decode_at};
 use crate::scan::collect;
 use crate::tree::node::Dentry;
-use crate::tree::walk::{Last, Resolved, Walk, resolve_existing, walk};
+use crate::tree::walk::{Last, Resolved, Walk, walk};
 use crate::{Actor, NsError, PathOperation, TreeRecord, keys};
 
 /// Trees after `after`, by number; at most `limit`.
@@ -43,17 +43,6 @@ pub fn quotas(
 /// The usage and limits of a tree, or of a user or group in it. All zero if there are none.
 pub fn quota(read: &dyn Read, tree: TreeId, of: QuotaOf) -> Result<QuotaRecord, NsError> {
     QuotaRecord::get(read, tree, of)
-}
-
-/// The tree whose root is at `path`.
-pub fn tree_of_root(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<TreeId, NsError> {
-    let (parent, _, entry) = resolve_existing(read, actor, path, Last::Follow, PathOperation::ModifyDirectory)?;
-    let Dentry::Directory(dir) = entry else { return Err(NsError::NotDirectory(path.to_string())) };
-    if dir.tree == parent.tree && dir.ino != types::Ino::ROOT {
-        let why = "it is not the root of a tree; `weir tree create` makes an empty directory one, `weir tree list` shows them";
-        return Err(NsError::Invalid { what: path.to_string(), why });
-    }
-    Ok(dir.tree)
 }
 
 /// The space that quotas leave.

@@ -6,14 +6,16 @@ use kv::Txn;
 use types::NsPath;
 
 use crate::format::is_usage_counted;
-use crate::quota::listed::tree_of_root;
 use crate::quota::record::{QuotaOf, QuotaRecord};
-use crate::{Access, AccessKind, Context, NsError, permit};
+use crate::trees::owner::tree_of_root;
+use crate::{Context, NsError};
 
 /// A change of one limit: `None` keeps it, `Some(None)` removes it.
 pub type LimitEdit = Option<Option<u64>>;
 
-/// Sets limits. A limit below the usage is no error: it refuses what is new. Only the administrator may.
+/// Sets limits. A limit below the usage is no error: it refuses what is new. The administrator may, and the owner of the tree, or of a tree around it.
+/// But an owner only tightens the limits of a tree itself: what is in an inner tree does not count in the tree around it, so otherwise an owner could
+/// get more space than the administrator has given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetQuota {
     /// The root of the tree.
@@ -35,14 +37,13 @@ pub struct SetQuota {
 /// See [`SetQuota`]. [`NsError::Invalid`] if the directory is not the root of a tree, or a soft limit is above the hard one.
 pub fn set_quota(txn: &mut dyn Txn, ctx: &Context, request: &SetQuota) -> Result<(), NsError> {
     let path = &request.path;
-    let nobody_else = Access::new(types::PrincipalId(0), types::PrincipalId(0), 0);
-    permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let tree = tree_of_root(txn, &ctx.actor, path)?;
     if !is_usage_counted(txn)? {
         let why = "what is used is not known yet, because some records cannot be read; stop the node, run `weir fsck`, and start it again";
         return Err(NsError::Invalid { what: path.to_string(), why });
     }
-    let mut record = QuotaRecord::get(txn, tree, request.of)?;
+    let before = QuotaRecord::get(txn, tree, request.of)?;
+    let mut record = before;
     for (limit, edit) in [
         (&mut record.bytes.hard, request.hard_bytes),
         (&mut record.bytes.soft, request.soft_bytes),
@@ -62,9 +63,25 @@ pub fn set_quota(txn: &mut dyn Txn, ctx: &Context, request: &SetQuota) -> Result
         let why = "a grace without a limit has no effect; set a soft limit too";
         return Err(NsError::Invalid { what: path.to_string(), why });
     }
+    if !ctx.actor.is_admin() && request.of == QuotaOf::Tree && is_looser(&record, &before) {
+        let rule = "only an administrator raises or removes limits of a tree itself; its owner may lower them, and set those of the users and groups in it";
+        return Err(NsError::Denied { path: path.to_string(), rule: rule.into() });
+    }
     record.note(ctx.now);
     record.put(txn);
     Ok(())
+}
+
+/// Whether the limits of `new` leave room, or time, that those of `old` do not.
+fn is_looser(new: &QuotaRecord, old: &QuotaRecord) -> bool {
+    let is_higher = |new: Option<u64>, old: Option<u64>| old.is_some_and(|old| new.is_none_or(|new| new > old));
+    // Without a soft limit, there was nothing that the grace belongs to.
+    let had_soft = old.bytes.soft.or(old.files.soft).is_some();
+    is_higher(new.bytes.hard, old.bytes.hard)
+        || is_higher(new.bytes.soft, old.bytes.soft)
+        || is_higher(new.files.hard, old.files.hard)
+        || is_higher(new.files.soft, old.files.soft)
+        || had_soft && new.grace > old.grace
 }
 
 crate::context::operations! {

@@ -1,15 +1,16 @@
 //! Policies of directories: the placement of new files below them. docs/how-to/policies.md explains the words.
 
 use kv::{Read, Txn};
-use types::{Ino, Layout, NsPath, Policy, PrincipalId, Spread, Stripe};
+use types::{Ino, Layout, NsPath, Policy, Spread, Stripe};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
 use crate::scan::collect;
-use crate::tree::node::{Dentry, get_directory};
+use crate::tree::node::get_directory;
 use crate::tree::path_of::DEPTH_MAX;
-use crate::tree::walk::{Last, Walk, resolve_existing, walk};
-use crate::{Access, AccessKind, Actor, Context, NsError, OpTag, Operation, PathOperation, keys, permit};
+use crate::tree::walk::{Last, Walk, walk};
+use crate::trees::owner::administered_directory;
+use crate::{Actor, Context, NsError, OpTag, Operation, PathOperation, keys};
 
 // A reader that does not know one of these must not place a file by the other fields.
 const TAG_STRIPE: u8 = 0x81;
@@ -18,7 +19,7 @@ const TAG_CLASSES: u8 = 0x83;
 
 const NEAR_CLIENT: u8 = 1;
 
-/// Sets the policy of a directory, in place of its previous one. Only the administrator may.
+/// Sets the policy of a directory, in place of its previous one. The administrator may, and the owner of the tree that it is in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetPolicy {
     /// The directory; a symbolic link to one is followed.
@@ -27,7 +28,7 @@ pub struct SetPolicy {
     pub policy: Policy,
 }
 
-/// Removes a directory's own policy, so that it inherits again. Returns not found if it has none. Only the administrator may.
+/// Removes a directory's own policy, so that it inherits again. Returns not found if it has none. The same may as in [`SetPolicy`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemovePolicy {
     /// The directory; a symbolic link to one is followed.
@@ -45,7 +46,7 @@ pub struct InheritedPolicy {
 
 /// See [`SetPolicy`].
 pub fn set_policy(txn: &mut dyn Txn, ctx: &Context, request: &SetPolicy) -> Result<(), NsError> {
-    let dir = directory(txn, ctx, &request.path)?;
+    let dir = administered_directory(txn, &ctx.actor, &request.path)?.ino;
     put_policy(txn, dir, &request.policy);
     Ok(())
 }
@@ -56,7 +57,7 @@ pub(crate) fn put_policy(txn: &mut dyn Txn, dir: Ino, policy: &Policy) {
 
 /// See [`RemovePolicy`].
 pub fn remove_policy(txn: &mut dyn Txn, ctx: &Context, request: &RemovePolicy) -> Result<(), NsError> {
-    let key = keys::policy(directory(txn, ctx, &request.path)?);
+    let key = keys::policy(administered_directory(txn, &ctx.actor, &request.path)?.ino);
     // A policy that cannot be decoded can be removed too.
     if txn.get(&key)?.is_none() {
         return Err(NsError::NotFound(request.path.to_string(), "policy set on this directory itself"));
@@ -120,16 +121,6 @@ pub(crate) fn drop_policy(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
         txn.delete(&key);
     }
     Ok(())
-}
-
-fn directory(read: &dyn Read, ctx: &Context, path: &NsPath) -> Result<Ino, NsError> {
-    let nobody_else = Access::new(PrincipalId(0), PrincipalId(0), 0);
-    permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
-    let (_, _, entry) = resolve_existing(read, &ctx.actor, path, Last::Follow, PathOperation::ModifyDirectory)?;
-    match entry {
-        Dentry::Directory(dir) => Ok(dir.ino),
-        _ => Err(NsError::NotDirectory(path.to_string())),
-    }
 }
 
 pub(crate) fn encode(policy: &Policy) -> Vec<u8> {

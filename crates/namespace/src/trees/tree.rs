@@ -1,13 +1,14 @@
 //! Trees: the roots of quota and snapshot.
 
 use kv::{Read, Txn};
-use types::{Ino, NsPath, Timestamp, TreeId};
+use types::{Ino, NsPath, PrincipalId, Timestamp, TreeId};
 
-use crate::codec::{BadValue, Decoder, Encoder};
+use crate::codec::{BadValue, Decoder, Encoder, field_u32};
 use crate::quota::charge::{Charge, Delta, move_usage};
 use crate::tree::node::{Dentry, get_directory, put_directory};
 use crate::tree::rmdir::is_empty;
 use crate::tree::walk::{Last, resolve_existing};
+use crate::trees::owner::TreeOwner;
 use crate::{Access, AccessKind, Context, Kind, NsError, OpTag, Operation, PathOperation, keys, permit};
 
 /// `T`: a tree.
@@ -19,13 +20,24 @@ pub struct TreeRecord {
     pub root: Ino,
     /// When it was made.
     pub made: Timestamp,
+    /// Who decides about its policies and quotas beside the administrator.
+    pub owner: Option<TreeOwner>,
 }
+
+// A reader that does not know the owner gives nobody rights.
+const TAG_USER: u8 = 0x01;
+const TAG_GROUP: u8 = 0x02;
 
 impl TreeRecord {
     pub(crate) fn put(&self, txn: &mut dyn Txn) {
-        let mut out = Encoder::new(17);
+        let mut out = Encoder::new(24);
         out.u64(self.root.0);
         out.i64(self.made.0);
+        match self.owner {
+            None => {}
+            Some(TreeOwner::User(user)) => out.tag_u32(TAG_USER, user.0),
+            Some(TreeOwner::Group(group)) => out.tag_u32(TAG_GROUP, group.0),
+        }
         txn.put(&keys::tree(self.tree), &out.0);
     }
 
@@ -34,8 +46,16 @@ impl TreeRecord {
         let key = keys::tree(tree);
         let decode = |value: &[u8]| -> Result<Self, BadValue> {
             let mut from = Decoder::new(value, "a tree")?;
-            let record = Self { tree, root: Ino(from.u64()?), made: Timestamp(from.i64()?) };
-            from.end()?;
+            let mut record = Self { tree, root: Ino(from.u64()?), made: Timestamp(from.i64()?), owner: None };
+            from.tags(|tag, field| {
+                let id = || field_u32(field).map(PrincipalId);
+                match tag {
+                    TAG_USER => record.owner = Some(TreeOwner::User(id()?)),
+                    TAG_GROUP => record.owner = Some(TreeOwner::Group(id()?)),
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?;
             Ok(record)
         };
         read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
@@ -55,7 +75,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     if path.is_root() {
         return Err(NsError::Invalid { what: "/".into(), why: "the root belongs to the default tree" });
     }
-    let nobody_else = Access::new(types::PrincipalId(0), types::PrincipalId(0), 0);
+    let nobody_else = Access::new(PrincipalId(0), PrincipalId(0), 0);
     permit(&ctx.actor, &nobody_else, AccessKind::Own, &|| path.to_string())?;
     let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep, PathOperation::ModifyDirectory)?;
     let Dentry::Directory(dir) = entry else {
@@ -76,7 +96,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     put_directory(txn, ctx, &inode, &record);
     let charges = (Charge::new(parent.tree, &inode), Charge::new(tree, &inode));
     move_usage(txn, ctx, charges, Delta::one_file(0), &|| path.to_string())?;
-    TreeRecord { tree, root: dir.ino, made: ctx.now }.put(txn);
+    TreeRecord { tree, root: dir.ino, made: ctx.now, owner: None }.put(txn);
     Ok(tree)
 }
 

@@ -24,8 +24,10 @@ pub enum AdminCommand {
     /// Send it to that person over a channel that nobody else reads. They run `weir context add` with it. It works
     /// once, until it expires.
     Invite(InviteArgs),
-    /// List administrators and invitations: roles, states, and until when they last.
+    /// List administrators and invitations: roles, states, and until when they last. Also the roles that the settings give.
     List(ManagerArgs),
+    /// Show how people with tokens add this cluster as a context: the fingerprint of its authority, which is no secret.
+    Authority(ManagerArgs),
     /// Revoke an administrator, or an invitation: at once, also for connections that are open.
     Revoke(AdminRevokeArgs),
 }
@@ -75,7 +77,8 @@ pub struct ContextArgs {
 pub enum ContextCommand {
     /// Redeem an invitation, and keep its cluster as a context. The first context becomes the current one.
     ///
-    /// The key is made on this machine and never leaves it.
+    /// The key is made on this machine and never leaves it. With --authority instead of an invitation, commands show your
+    /// bearer token to the cluster (BEARER_TOKEN, BEARER_TOKEN_FILE, ...).
     Add(ContextAddArgs),
     /// List the contexts. `*` marks the current one.
     List(ContextListArgs),
@@ -87,7 +90,7 @@ pub enum ContextCommand {
 
 /// Arguments of `weir context add`.
 #[derive(Args, Debug, Clone)]
-#[command(group = clap::ArgGroup::new("invitation").required(true).args(["invite", "invite_file"]))]
+#[command(group = clap::ArgGroup::new("invitation").required(true).args(["invite", "invite_file", "authority"]))]
 pub struct ContextAddArgs {
     /// The name of the context, for --cluster.
     #[arg(value_name = "NAME")]
@@ -99,6 +102,10 @@ pub struct ContextAddArgs {
     /// The file that holds the invitation; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pub invite_file: Option<std::path::PathBuf>,
+    /// The fingerprint of the cluster's authority, as `weir admin authority` prints it: commands show a bearer token to
+    /// managers that it has certified.
+    #[arg(long, value_name = "FINGERPRINT", requires = "manager", value_parser = str::parse::<link::Fingerprint>)]
+    pub authority: Option<link::Fingerprint>,
     /// The address of a manager, as this machine reaches it; may be given several times [default: those in the
     /// invitation].
     #[arg(long, value_name = "HOST:PORT", value_parser = config::keys::address)]
@@ -177,7 +184,7 @@ impl Command {
             },
             Self::Admin(args) => match &mut args.command {
                 AdminCommand::Invite(args) => &mut args.data,
-                AdminCommand::List(args) => &mut args.data,
+                AdminCommand::List(args) | AdminCommand::Authority(args) => &mut args.data,
                 AdminCommand::Revoke(args) => &mut args.manager.data,
             },
             Self::Status(args) => &mut args.manager.data,
@@ -192,6 +199,7 @@ impl Command {
             },
             Self::Tree(args) => match &mut args.command {
                 TreeCommand::Create(args) => &mut args.node.data,
+                TreeCommand::Owner(args) => &mut args.node.data,
                 TreeCommand::List(args) => &mut args.data,
             },
             Self::Quota(args) => match &mut args.command {
@@ -224,6 +232,31 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Cli, Exit> {
         crate::cli::parse(line.split(' ').map(Into::into))
+    }
+
+    #[test]
+    fn a_tree_gets_one_owner_and_a_context_one_way_in() {
+        let authority = "0".repeat(64);
+        for line in [
+            "weir tree owner /a ana",
+            "weir tree owner /a --group g",
+            "weir tree owner /a --nobody --cluster /run/s",
+            &format!("weir context add lab --authority {authority} --manager m:1095"),
+            "weir context add lab --invite-file f",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+        for line in [
+            "weir tree owner /a",
+            "weir tree owner /a ana --nobody",
+            "weir tree owner /a ana --group g",
+            &format!("weir context add lab --authority {authority}"),
+            &format!("weir context add lab --authority {authority} --manager m:1095 --invite-file f"),
+            "weir context add lab --authority 00 --manager m:1095",
+            "weir context add lab --manager m:1095",
+        ] {
+            assert_eq!(parsed(line).err(), Some(Exit::Usage), "{line}");
+        }
     }
 
     #[test]

@@ -23,7 +23,12 @@ pub enum TreeCommand {
     /// Files in it no longer count in the tree around it. Directories and files with several names cannot be moved out of a
     /// tree; others can.
     Create(TreeCreateArgs),
-    /// List the trees, with what they use and their own limits. The root directory is always one.
+    /// Give a tree to a user or a group. The owner may set policies and quotas in it, and lower its own.
+    ///
+    /// An owner needs no role. Only an administrator raises or removes the limits of the tree itself, makes trees, and
+    /// gives them away.
+    Owner(TreeOwnerArgs),
+    /// List the trees, with what they use, their own limits and their owners. The root directory is always one.
     List(ManagerArgs),
 }
 
@@ -36,6 +41,27 @@ pub struct TreeCreateArgs {
     /// Make the directory first, with those above it, if it is not there.
     #[arg(long)]
     pub mkdir: bool,
+    /// The node to ask.
+    #[command(flatten)]
+    pub node: ManagerArgs,
+}
+
+/// Arguments of `weir tree owner`.
+#[derive(Args, Debug, Clone)]
+#[command(group = clap::ArgGroup::new("owner").required(true).args(["user", "group", "nobody"]))]
+pub struct TreeOwnerArgs {
+    /// The root of the tree.
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// The user who gets it, by name or number.
+    #[arg(value_name = "USER")]
+    pub user: Option<String>,
+    /// The group whose members get it.
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Take it from its owner: only administrators decide about it.
+    #[arg(long)]
+    pub nobody: bool,
     /// The node to ask.
     #[command(flatten)]
     pub node: ManagerArgs,

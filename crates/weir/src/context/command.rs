@@ -4,10 +4,10 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use link::Settings;
-use link::admin::{AdminIdentity, Invitation, RedeemError, redeem};
+use link::admin::{AdminIdentity, Invitation, RedeemError, TrustedCluster, redeem};
 use serde_json::json;
 
-use super::{ContextError, Contexts};
+use super::{Context, ContextError, Contexts};
 use crate::Failure;
 use crate::cli::{ContextAddArgs, ContextArgs, ContextCommand, ContextListArgs};
 use crate::exit::Exit;
@@ -48,6 +48,15 @@ fn failed(error: ContextError) -> Failure {
 fn add(contexts: &Contexts, args: &ContextAddArgs) -> Result<Exit, Failure> {
     // The invitation works once: whatever would prevent keeping its context comes first, and so does the key.
     contexts.check_new(&args.name).map_err(failed)?;
+    if let Some(authority) = args.authority {
+        let cluster = TrustedCluster { authority, managers: args.manager.clone() };
+        contexts.write_cluster(&args.name, &cluster).map_err(failed)?;
+        let current = become_current(contexts, &args.name)?;
+        return say(&[format!(
+            "{} is a context{current}: commands show your bearer token there (BEARER_TOKEN, BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID)",
+            args.name
+        )]);
+    }
     let text = match (&args.invite, &args.invite_file) {
         (Some(text), _) => text.0.clone(),
         (None, Some(file)) => read(file)?,
@@ -70,15 +79,20 @@ fn add(contexts: &Contexts, args: &ContextAddArgs) -> Result<Exit, Failure> {
     })?;
     contexts.write(&args.name, &identity).map_err(failed)?;
     contexts.forget_key(invitation.id);
-    let is_first = contexts.current().map_err(failed)?.is_none();
-    if is_first {
-        contexts.set_current(&args.name).map_err(failed)?;
-    }
-    let current = if is_first { ", and the current one" } else { "" };
+    let current = become_current(contexts, &args.name)?;
     say(&[
         format!("{} is a context{current}: you are {} there, {}", args.name, identity.name(), identity.role()),
         format!("certificate until {}; commands renew it", time(&identity)),
     ])
+}
+
+/// Makes the first context the current one, and says so.
+fn become_current(contexts: &Contexts, name: &str) -> Result<&'static str, Failure> {
+    if contexts.current().map_err(failed)?.is_some() {
+        return Ok("");
+    }
+    contexts.set_current(name).map_err(failed)?;
+    Ok(", and the current one")
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
@@ -100,7 +114,14 @@ fn list(contexts: &Contexts, args: &ContextListArgs) -> Result<Exit, Failure> {
         // One file that cannot be read does not hide the others.
         match contexts.find(&name) {
             Ok(None) => {}
-            Ok(Some(identity)) => {
+            Ok(Some(Context::Token(TrustedCluster { authority, managers }))) => {
+                let authority = authority.to_string();
+                all.push(json!({ "name": name, "current": is_current, "authority": authority, "managers": managers }));
+                let mark = if is_current { "*" } else { "" };
+                let who = "by token".to_owned();
+                rows.push(vec![mark.into(), name, who, "-".into(), "-".into(), managers.join(" ")]);
+            }
+            Ok(Some(Context::Certificate(identity))) => {
                 let managers = identity.managers().join(" ");
                 let role = identity.role().to_string();
                 all.push(json!({

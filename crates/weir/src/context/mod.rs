@@ -1,5 +1,6 @@
 //! Contexts: the clusters that a user of this machine administers. Each is a file with everything that is needed to
-//! ask that cluster: the addresses of its managers, a key, and a certificate.
+//! ask that cluster: the addresses of its managers, a key, and a certificate. Or, for people who show a token, the
+//! addresses and the fingerprint of the cluster's authority.
 //!
 //! The folder is `weir` in `$XDG_CONFIG_HOME`, else `~/.config/weir`. `contexts/NAME` is a context, `current` holds the
 //! name of the one that commands use by themselves. `contexts/.key-ID` is the key of an invitation while that is redeemed.
@@ -12,7 +13,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use link::admin::{AdminId, AdminIdentity, AdminIdentityError, key_to_redeem};
+use link::admin::{AdminId, AdminIdentity, AdminIdentityError, TrustedCluster, key_to_redeem};
 use link::{FileError, NewKey};
 
 pub(crate) use command::run;
@@ -64,6 +65,33 @@ pub(crate) enum ContextError {
     },
 }
 
+/// A context.
+#[derive(Clone, Debug)]
+pub(crate) enum Context {
+    /// Commands show a certificate of the cluster.
+    Certificate(Box<AdminIdentity>),
+    /// Commands show the bearer token of the user.
+    Token(TrustedCluster),
+}
+
+impl Context {
+    /// Addresses of managers, as `host:port`.
+    pub(crate) fn managers(&self) -> &[String] {
+        match self {
+            Self::Certificate(identity) => identity.managers(),
+            Self::Token(cluster) => &cluster.managers,
+        }
+    }
+
+    /// The same with other addresses.
+    fn with_managers(self, managers: Vec<String>) -> Self {
+        match self {
+            Self::Certificate(identity) => Self::Certificate(Box::new(identity.with_managers(managers))),
+            Self::Token(cluster) => Self::Token(TrustedCluster { managers, ..cluster }),
+        }
+    }
+}
+
 /// The contexts of the user.
 pub(crate) struct Contexts {
     folder: PathBuf,
@@ -111,19 +139,25 @@ impl Contexts {
     }
 
     /// The context `name`; `None` if there is none.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<AdminIdentity>, ContextError> {
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Context>, ContextError> {
         if !is_name(name) {
             return Ok(None);
         }
-        match AdminIdentity::read(&self.path(name)?) {
-            Ok(identity) => Ok(Some(identity)),
+        let path = self.path(name)?;
+        let read = match TrustedCluster::read(&path) {
+            Ok(Some(cluster)) => Ok(Context::Token(cluster)),
+            Ok(None) => AdminIdentity::read(&path).map(|identity| Context::Certificate(Box::new(identity))),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(context) => Ok(Some(context)),
             Err(AdminIdentityError::File(FileError::Missing { .. })) => Ok(None),
             Err(source) => Err(ContextError::Identity { name: name.to_owned(), source }),
         }
     }
 
     /// The context `name`.
-    pub(crate) fn read(&self, name: &str) -> Result<AdminIdentity, ContextError> {
+    pub(crate) fn read(&self, name: &str) -> Result<Context, ContextError> {
         self.find(name)?.ok_or_else(|| ContextError::Unknown {
             name: name.to_owned(),
             folder: self.folder.join(CONTEXTS).display().to_string(),
@@ -159,6 +193,12 @@ impl Contexts {
     /// Writes the context `name`.
     pub(crate) fn write(&self, name: &str, identity: &AdminIdentity) -> Result<(), ContextError> {
         let written = identity.write(&self.path(name)?);
+        written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
+    }
+
+    /// Writes the context `name` of a cluster that is asked with a token.
+    pub(crate) fn write_cluster(&self, name: &str, cluster: &TrustedCluster) -> Result<(), ContextError> {
+        let written = cluster.write(&self.path(name)?).map_err(AdminIdentityError::from);
         written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
     }
 

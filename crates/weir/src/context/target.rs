@@ -11,11 +11,12 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use ::client as client_library;
 use control::client::{self, Answers, AskError};
 use control::{ControlRequest, remote};
 use link::admin::AdminIdentity;
 
-use super::{ContextError, Contexts};
+use super::{Context, ContextError, Contexts};
 use crate::Failure;
 use crate::cli::{DATA_DEFAULT, TargetArgs};
 use crate::exit::Exit;
@@ -43,8 +44,10 @@ pub(crate) enum Target {
         /// The cluster, as the user named it.
         name: String,
         /// Who asks, and at which addresses.
-        identity: Box<AdminIdentity>,
+        context: Context,
     },
+    /// The node that listens at a socket for all users of this machine.
+    Socket(PathBuf),
 }
 
 /// What was given, in the order in which it wins.
@@ -89,6 +92,8 @@ impl Target {
                 let identity = Contexts::of_user().and_then(|contexts| current_identity(&contexts, &name));
                 Ok(Self::remote(name, identity.map_err(usage)?))
             }
+            // No name of a context and no address has a slash.
+            Given::Cluster(said) if said.starts_with('/') => Ok(Self::Socket(said.into())),
             Given::Cluster(said) => {
                 let identity = Contexts::of_user().and_then(|contexts| named(&contexts, &said)).map_err(usage)?;
                 let identity = identity.ok_or_else(|| unknown(&said))?;
@@ -97,27 +102,34 @@ impl Target {
         }
     }
 
-    /// Renews the certificate first, if it is time.
-    fn remote(name: String, (context, identity): (String, AdminIdentity)) -> Self {
+    fn remote(name: String, (called, context): (String, Context)) -> Self {
+        let context = match context {
+            Context::Certificate(identity) => Context::Certificate(Box::new(Self::renewed(&name, &called, *identity))),
+            context @ Context::Token(_) => context,
+        };
+        Self::Remote { name, context }
+    }
+
+    /// The identity of the context with its certificate renewed, if it is time.
+    fn renewed(name: &str, context: &str, identity: AdminIdentity) -> AdminIdentity {
         let now = now();
         if !identity.wants_renewal(now) || identity.expires() <= now {
-            return Self::Remote { name, identity: Box::new(identity) };
+            return identity;
         }
-        let renewed = remote::renew(&name, &identity, now).and_then(|renewed| {
+        let renewed = remote::renew(name, &identity, now).and_then(|renewed| {
             let contexts = Contexts::of_user().map_err(|error| error.to_string())?;
             // The addresses of the command line are not those of the context.
-            let kept = contexts.read(&context).map_err(|error| error.to_string())?;
+            let kept = contexts.read(context).map_err(|error| error.to_string())?;
             let kept = renewed.clone().with_managers(kept.managers().to_vec());
-            contexts.write(&context, &kept).map(|()| renewed).map_err(|error| error.to_string())
+            contexts.write(context, &kept).map(|()| renewed).map_err(|error| error.to_string())
         });
-        let identity = renewed.unwrap_or_else(|why| {
+        renewed.unwrap_or_else(|why| {
             let end = crate::time_text::show_time(u64::try_from(identity.expires().secs()).unwrap_or(0));
             let text = format!("weir: the certificate of context {context} ends {end} and could not be renewed: {why}");
             // Stderr may be closed.
             let _ = writeln!(std::io::stderr(), "{text}");
             identity
-        });
-        Self::Remote { name, identity: Box::new(identity) }
+        })
     }
 
     /// Sends a request. Returns the answer and a reader of the bytes that follow it.
@@ -129,7 +141,13 @@ impl Target {
     fn ask_unwatched(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
         match self {
             Self::Local { data, .. } => client::ask(data, what),
-            Self::Remote { name, identity } => remote::ask(name, identity, what),
+            Self::Remote { name, context: Context::Certificate(identity) } => remote::ask(name, identity, what),
+            Self::Remote { name, context: Context::Token(cluster) } => {
+                // Found for each request: tokens are renewed.
+                let token = client_library::Token::usual().map_err(AskError::Denied)?;
+                remote::ask_with_token(name, cluster, token.as_str(), what)
+            }
+            Self::Socket(socket) => client::ask_at(socket, what),
         }
     }
 
@@ -163,6 +181,10 @@ impl Target {
                 };
                 Failure::message(Exit::Failed, format!("{answered_by}: {error}{hint}"))
             }
+            (AskError::Io { source, .. }, Self::Local { .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                let hint = "only root and the user that weir runs as may use it; people to whom the settings give a role name the socket `administration.socket` with --cluster, or use a context with a token";
+                Failure::message(Exit::Denied, format!("{error}: {hint}"))
+            }
             _ => Failure::new(Exit::Failed, error),
         }
     }
@@ -173,6 +195,7 @@ impl std::fmt::Display for Target {
         match self {
             Self::Local { data, .. } => write!(f, "the node on {}", data.display()),
             Self::Remote { name, .. } => write!(f, "the manager of {name}"),
+            Self::Socket(socket) => write!(f, "the node at {}", socket.display()),
         }
     }
 }
@@ -218,18 +241,18 @@ pub(crate) fn watched<T: Send + 'static>(
     }
 }
 
-fn current_identity(contexts: &Contexts, name: &str) -> Result<(String, AdminIdentity), ContextError> {
+fn current_identity(contexts: &Contexts, name: &str) -> Result<(String, Context), ContextError> {
     Ok((name.to_owned(), contexts.read(name)?))
 }
 
 /// The context with this name, or the one of a manager at this address. If no context has the address, the current
 /// context asks there: the certificate, not the address, decides whether it is the same cluster.
-fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, AdminIdentity)>, ContextError> {
+fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, Context)>, ContextError> {
     if let Some(identity) = contexts.find(said)? {
         return Ok(Some((said.to_owned(), identity)));
     }
     let Some(address) = address_of(said) else { return Ok(None) };
-    let at = |identity: AdminIdentity| identity.with_managers(vec![address.clone()]);
+    let at = |identity: Context| identity.with_managers(vec![address.clone()]);
     for name in contexts.names()? {
         // A context that cannot be read is no obstacle for others.
         if let Ok(Some(identity)) = contexts.find(&name)
@@ -298,6 +321,7 @@ mod tests {
         assert_eq!(given(&args(Some("/d"), None), &both), Given::Data("/d".into(), "--data"));
         assert_eq!(given(&args(None, Some("c")), &both), Given::Cluster("c".into()));
         assert_eq!(given(&args(None, None), &both), Given::Cluster("of-env".into()));
+        assert_eq!(given(&args(None, Some("/run/s")), &both), Given::Cluster("/run/s".into()));
         assert_eq!(given(&args(None, None), &data_alone), Given::Data("/env".into(), "WEIR_DATA"));
         assert_eq!(given(&args(None, None), &empty), Given::Context("cern".into()));
         let nothing = super::given(&args(None, None), |_| None, || Ok(None)).unwrap();

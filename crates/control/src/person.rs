@@ -1,0 +1,160 @@
+//! People who administer with the credentials that they use as clients: which role the settings give to them.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use authentication::Authenticated;
+use config::AdministratorRule;
+use identity::{MatchedBy, TokenRights};
+use link::admin::AdminRole;
+use types::PrincipalKind;
+
+/// A person: a principal with groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Person {
+    /// Who it is, and how it has shown that.
+    pub who: Authenticated,
+    /// The role, or why there is none. A person without a role may own trees.
+    pub role: Result<AdminRole, NoRole>,
+    /// Where the person is.
+    pub at: PersonAt,
+}
+
+/// Where a person is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PersonAt {
+    /// On this machine, as the user with this number.
+    Here(u32),
+    /// At this address.
+    Network(SocketAddr),
+}
+
+/// Why a person has no role. The texts say what would help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoRole {
+    /// No `[[administrator]]` is about it.
+    #[error("no [[administrator]] of the settings gives one to this principal or a group of it")]
+    NoRule,
+    /// The mapping service says who clients are, but makes no administrators: it would decide about the cluster.
+    #[error(
+        "the mapping service has said who this is, and it cannot make administrators: write an [[identity]] for this person"
+    )]
+    ByMappingService,
+    /// The token is for some uses of storage only. Such tokens are handed to jobs and services.
+    #[error(
+        "the token has scopes, so it is for what they name only: get a token without storage scopes for administration"
+    )]
+    LimitedToken,
+}
+
+impl Person {
+    /// Decides which role the rules give to `who`: the highest of its own and those of its groups.
+    #[must_use]
+    pub fn new(who: Authenticated, rules: &[AdministratorRule], at: PersonAt) -> Self {
+        let role = role_of(&who, rules);
+        Self { who, role, at }
+    }
+
+    /// Whether the person may act as the owner of a tree. Only the namespace knows whether it owns one.
+    #[must_use]
+    pub fn may_own(&self) -> bool {
+        self.role != Err(NoRole::LimitedToken)
+    }
+}
+
+fn role_of(who: &Authenticated, rules: &[AdministratorRule]) -> Result<AdminRole, NoRole> {
+    match who.rights {
+        Some(TokenRights::Scoped(_) | TokenRights::Nothing { .. }) => return Err(NoRole::LimitedToken),
+        Some(TokenRights::Identity(_)) | None => {}
+    }
+    if who.by == MatchedBy::MappingService {
+        return Err(NoRole::ByMappingService);
+    }
+    let is_about = |rule: &&AdministratorRule| match rule.kind {
+        PrincipalKind::User => rule.name == who.name,
+        PrincipalKind::Group => who.groups.contains(&rule.name),
+    };
+    rules.iter().filter(is_about).map(|rule| rule.role).max().ok_or(NoRole::NoRule)
+}
+
+impl fmt::Display for PersonAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here(uid) => write!(f, "control socket, uid {uid}"),
+            Self::Network(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use authentication::Mechanism;
+    use link::admin::AdminRole::{Admin, Operator, Viewer};
+    use types::PrincipalName;
+
+    use super::*;
+
+    fn name(kind: PrincipalKind, text: &str) -> PrincipalName {
+        PrincipalName::parse(kind, text).unwrap()
+    }
+
+    /// A client with these groups, as a rule has named it.
+    pub(crate) fn client(user: &str, groups: &[&str]) -> Authenticated {
+        Authenticated {
+            name: name(PrincipalKind::User, user),
+            groups: groups.iter().map(|group| name(PrincipalKind::Group, group)).collect(),
+            rights: None,
+            credential: format!("subject {user} of https://a.example"),
+            mechanism: Mechanism::Ztn,
+            by: MatchedBy::Rule { number: 1, conditions: String::new() },
+            expires: None,
+        }
+    }
+
+    fn rules() -> Vec<AdministratorRule> {
+        let of = |kind, text: &str, role| AdministratorRule { kind, name: name(kind, text), role };
+        vec![
+            of(PrincipalKind::User, "ana", Viewer),
+            of(PrincipalKind::Group, "ops", Operator),
+            of(PrincipalKind::Group, "chiefs", Admin),
+            of(PrincipalKind::User, "ben", Admin),
+            of(PrincipalKind::Group, "ben", Viewer),
+        ]
+    }
+
+    #[test]
+    fn the_highest_role_of_a_principal_and_its_groups_counts() {
+        let rules = rules();
+        // A user and a group of the same name are two; the case of letters counts.
+        for (user, groups, role) in [
+            ("ana", &[][..], Ok(Viewer)),
+            ("ana", &["ops"], Ok(Operator)),
+            ("ana", &["ops", "chiefs", "more"], Ok(Admin)),
+            ("ben", &["ops"], Ok(Admin)),
+            ("eve", &["ops"], Ok(Operator)),
+            ("eve", &["ben"], Ok(Viewer)),
+            ("ops", &[], Err(NoRole::NoRule)),
+            ("eve", &["ana", "Ops", "ops2"], Err(NoRole::NoRule)),
+            ("Ana", &[], Err(NoRole::NoRule)),
+            ("admin", &["admin"], Err(NoRole::NoRule)),
+        ] {
+            assert_eq!(role_of(&client(user, groups), &rules), role, "{user} {groups:?}");
+            assert_eq!(role_of(&client(user, groups), &[]), Err(NoRole::NoRule));
+        }
+    }
+
+    #[test]
+    fn a_token_for_jobs_and_the_mapping_service_make_no_administrator() {
+        let rules = rules();
+        let person = |who| Person::new(who, &rules, PersonAt::Here(1));
+        let scoped = Some(TokenRights::of_scopes("storage.modify:/ storage.read:/").unwrap());
+        let nothing = Some(TokenRights::Nothing { issuer: "https://a.example".into() });
+        for rights in [scoped, nothing] {
+            let limited = person(Authenticated { rights, ..client("ben", &["chiefs"]) });
+            assert_eq!((limited.role, limited.may_own()), (Err(NoRole::LimitedToken), false));
+        }
+        let by_service = person(Authenticated { by: MatchedBy::MappingService, ..client("ben", &["chiefs"]) });
+        assert_eq!((by_service.role, by_service.may_own()), (Err(NoRole::ByMappingService), true));
+        assert!(person(client("eve", &[])).may_own());
+    }
+}
