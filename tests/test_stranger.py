@@ -250,6 +250,7 @@ def resident(pid: int) -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
+@pytest.mark.alone  # thousands of threads and connections: what runs beside them, and the user here, would wait too long
 @pytest.mark.timeout(300)
 def test_ten_thousand_connections_of_strangers_keep_out_no_user(place, tmp_path):
     """They are silent, in the middle of a handshake of one kind or another, or never show who they are."""

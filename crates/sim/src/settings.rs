@@ -175,15 +175,13 @@ pub enum Bug {
     TermCutShort,
     /// A server acknowledges bytes that its open write has not reserved.
     ReservationNotAwaited,
-    /// A server takes a write for which nothing is reserved, because its client has opened the file again since.
-    StaleReservationServed,
     /// The manager answers a change of an owner, a mode, an ACL or a quota before it is durable.
     AccessNotSynced,
 }
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 19] = [
+    pub const ALL: [(Self, &str); 18] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
@@ -202,7 +200,6 @@ impl Bug {
         (Self::TermCutShort, "term-cut-short"),
         (Self::ReservationNotAwaited, "reservation-not-awaited"),
         (Self::AccessNotSynced, "access-not-synced"),
-        (Self::StaleReservationServed, "stale-reservation-served"),
     ];
 
     /// The planted bug of the state machines.

@@ -115,7 +115,7 @@ fn planted_bugs_are_found_and_found_again() {
             // Only a damaged replica is replaced under its readers.
             Bug::Shell(disk_server::PlantedBug::CopyShown) => Scenario::Damage,
             // Only there are quotas, and changes of permissions.
-            Bug::ReservationNotAwaited | Bug::AccessNotSynced | Bug::StaleReservationServed => Scenario::Sharing,
+            Bug::ReservationNotAwaited | Bug::AccessNotSynced => Scenario::Sharing,
             _ => Scenario::Everything,
         };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };

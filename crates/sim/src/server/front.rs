@@ -107,12 +107,6 @@ impl Server {
                     self.growth.learn(*replica, *epoch, reached.unwrap_or(u64::MAX));
                     self.answer_now(client, write, env);
                 }
-                // A planted bug: the store may take the write, although its client has opened the file again and nothing is reserved.
-                Err(NotAgreed::Refused(refusal))
-                    if refusal.code == ErrorCode::Stale && self.planted == Some(Bug::StaleReservationServed) =>
-                {
-                    self.answer_now(client, write, env);
-                }
                 Err(NotAgreed::Refused(refusal)) => {
                     self.done(client, *number)(Err(DiskServerError::Refused(refusal.code)));
                 }

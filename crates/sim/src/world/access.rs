@@ -121,14 +121,6 @@ impl World {
         }
     }
 
-    /// Checks that a closed file has the permissions that were acknowledged.
-    pub(super) fn is_access_kept(&self, path: &str, told: Option<&Access>, found: &Access) -> Result<(), String> {
-        match told {
-            Some(told) if told != found => Err(format!("{path} has {found:?}, and {told:?} was acknowledged")),
-            _ => Ok(()),
-        }
-    }
-
     /// Checks the limits of the trees.
     pub(super) fn are_shares_kept(&self) -> Result<(), String> {
         let Some(manager) = &self.manager.process else { return Ok(()) };
@@ -148,6 +140,14 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that a closed file has the permissions that were acknowledged.
+pub(super) fn is_access_kept(path: &str, told: Option<&Access>, found: &Access) -> Result<(), String> {
+    match told {
+        Some(told) if told != found => Err(format!("{path} has {found:?}, and {told:?} was acknowledged")),
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use namespace::Actor;
 use types::{GroupId, NsPath, ObjectId, ReplicaId};
 
 use super::World;
+use super::access::is_access_kept;
 use crate::manager::{Decision, store_of};
 use crate::model;
 use crate::server::Server;
@@ -196,7 +197,7 @@ impl World {
                 "{path} is {content:?}, and was closed with {whole:?}; bytes that differ on each server: {where_:?}"
             ));
         }
-        self.is_access_kept(&path, self.model.files[file].access.as_ref(), &inode.access)?;
+        is_access_kept(&path, self.model.files[file].access.as_ref(), &inode.access)?;
         let (group, object) = (content.group, content.object);
         self.are_copies_made(&path, group, object)?;
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;

@@ -23,6 +23,7 @@ use node::{FromDisk, FromManager};
 use types::{InSyncReplica, NsPath, ReplicaId, SessionId, StoreId, WriterToken};
 
 use super::World;
+use super::access::is_access_kept;
 use crate::client::Promise;
 use crate::manager::{server_of, store_of};
 use crate::message::{Addr, Capability, Message};
@@ -419,7 +420,7 @@ impl World {
         if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
             return Err(at(&format!("{content:?} is there, and not {whole:?}")));
         }
-        self.is_access_kept(path, self.model.files[file].access.as_ref(), &access)?;
+        is_access_kept(path, self.model.files[file].access.as_ref(), &access)?;
         if holders.is_empty() {
             return Err(at(&"nobody holds it"));
         }
