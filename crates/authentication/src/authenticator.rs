@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use identity::{
-    Credential, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
+    Credential, DelegatedProxy, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
     SecretCredential, TokenRights, UnverifiedToken,
 };
 use parking_lot::RwLock;
@@ -21,6 +21,7 @@ use crate::gsi_login::GsiLogin;
 use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::key_files::KeyFiles;
 use crate::mapping_service::{MappingCounters, MappingService};
+use crate::proxy_keys::ProxyKeys;
 use crate::report::{self, Report, Trace};
 use crate::secrets::SeenSecrets;
 use crate::settings::Checked;
@@ -49,6 +50,8 @@ pub struct Authenticated {
     pub by: MatchedBy,
     /// From when on the credential does not count any more: the session must end, or get a new one.
     pub expires: Option<Timestamp>,
+    /// A proxy with which this node can act as the client elsewhere, if the client has delegated one.
+    pub delegated: Option<DelegatedProxy>,
 }
 
 /// The settings in use.
@@ -71,6 +74,7 @@ struct Shared {
     seen_secrets: SeenSecrets,
     mapping_counters: Arc<MappingCounters>,
     turns: Turns,
+    proxy_keys: ProxyKeys,
 }
 
 /// Turns what clients present into principals. Clones are the same authenticator.
@@ -146,6 +150,7 @@ impl Authenticator {
             seen_secrets,
             mapping_counters,
             turns: Turns::new(),
+            proxy_keys: ProxyKeys::new(),
         })))
     }
 
@@ -180,6 +185,9 @@ impl Authenticator {
             authenticator.fetch_due_keys();
             if let Some(gsi) = &authenticator.current().gsi {
                 gsi.refresh(authenticator.steady());
+                if gsi.get().delegation {
+                    authenticator.proxy_keys().refill();
+                }
             }
             if stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -338,6 +346,11 @@ impl Authenticator {
         self.0.turns.take().ok_or(AuthenticationError::Busy)
     }
 
+    /// The keys for delegated proxies.
+    pub(crate) fn proxy_keys(&self) -> &ProxyKeys {
+        &self.0.proxy_keys
+    }
+
     pub(crate) fn steady(&self) -> Duration {
         self.0.clock.steady()
     }
@@ -436,6 +449,7 @@ impl Authenticator {
             mechanism,
             by: mapped.by,
             expires,
+            delegated: None,
         })
     }
 

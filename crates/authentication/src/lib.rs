@@ -17,6 +17,10 @@
 //!
 //! **Shared secrets** come from a keytab, which is read with the settings. Each credential counts once, also over a reload.
 //!
+//! **Delegated proxies.** If the settings say so, a client of `gsi` that allows it is asked for a proxy, with a key that a thread has made
+//! before ([`Authenticated::delegated`]). It is in memory only. A client that declines is let in without; one that sends something else
+//! than was asked for is refused.
+//!
 //! **A mapping service** is asked about clients that no rule matches. It is asked over HTTPS as well, about at most
 //! [`MAPPING_QUESTIONS_MAX`] at once, for at most [`MAPPING_TIME_MAX`]. Its answers are kept for a time. Without an answer the
 //! client is refused.
@@ -36,6 +40,7 @@ mod issuer_keys;
 mod key_files;
 mod mapping_service;
 mod mechanism;
+mod proxy_keys;
 mod report;
 mod secrets;
 mod seen_file;
@@ -60,5 +65,7 @@ pub use mapping_service::{
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};
 pub use settings::{GsiSettings, NETWORKS_MAX, Settings, SettingsError};
+/// What a client has delegated.
+pub use identity::DelegatedProxy;
 /// What the offer of `sss` says to clients, and the longest credential of it.
 pub use sss::{CREDENTIAL_BYTES_MAX as SSS_CREDENTIAL_BYTES_MAX, OFFER as SSS_OFFER};
