@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pwd
 import shutil
 import socket
 import struct
@@ -14,7 +13,8 @@ import raw
 from authority import Authority
 from clients import run
 from content import write
-from harness import WEIR_BIN, Xrootd, weir
+from gsi_servers import GsiXrootd
+from harness import WEIR_BIN, weir
 from proxies import User
 
 AUTHMORE = 4002
@@ -340,27 +340,6 @@ def test_weirs_client_shows_itself_to_the_right_server_only(served, users, tmp_p
     others = Authority(home, "others").trusted
     why = own_client("stat", f"root://localhost:{node.port}//", X509_USER_PROXY=proxy, X509_CERT_DIR=str(others))
     assert why.code != 0 and "the server's certificate is not good" in why.err, why
-
-
-class GsiXrootd(Xrootd):
-    """A stock xrootd that takes certificates."""
-
-    def __init__(self, home, authority):
-        super().__init__(home)
-        self.keys = home / "keys"
-        shutil.copytree(authority.trusted, self.keys / "authorities")
-        for path, name in zip(authority.issue(home.name), ("cert.pem", "key.pem"), strict=True):
-            shutil.copy(path, self.keys / name)
-        (self.keys / "key.pem").chmod(0o400)
-        options = f"-certdir:{self.keys}/authorities -cert:{self.keys}/cert.pem -key:{self.keys}/key.pem -crl:0 -gmapopt:10 -vomsat:0"
-        self.more = f"xrootd.seclib libXrdSec.so\nsec.protocol gsi {options}\nsec.protbind * only gsi\n"
-
-    def start(self):
-        if os.getuid() == 0:
-            user = pwd.getpwnam("xrootd")
-            for path in (self.keys, *self.keys.rglob("*")):
-                os.chown(path, user.pw_uid, user.pw_gid)
-        return super().start()
 
 
 def test_weirs_client_logs_in_at_a_stock_server(base, authority, users, tmp_path, monkeypatch):

@@ -44,6 +44,15 @@ impl ClientSecret {
         Ok(Self { certificates, chain, public: pem::encode("PUBLIC KEY", &public), key, authority })
     }
 
+    /// Signs the proxy that `request` (PKCS #10, in PEM form) asks for at `now`, in seconds since 1970. Returns the certificate in PEM form.
+    /// Whoever has the key of the request can then act as this client, so call it only for a server that has shown who it is.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn sign_proxy(&self, request: &[u8], now: i64, random: &mut dyn Random) -> Result<String, HandshakeError> {
+        proxy_sign::sign(&self.key, &self.chain, request, now, random)
+    }
+
     fn sign(&self, bytes: &[u8], random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
         sign(&self.key, bytes, random).map_err(|error| HandshakeError::Sign(error.to_string()))
     }
@@ -209,7 +218,7 @@ impl ClientHandshake {
             return Err(HandshakeError::OtherTag);
         }
         let request = required(&inner, BucketType::REQUEST)?;
-        let proxy = proxy_sign::sign(&secret.key, &secret.chain, request, now, random)?;
+        let proxy = secret.sign_proxy(request, now, random)?;
         let signed_tag = secret.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
         let inner = Frame::new(
             Step::CLIENT_SIGNS,

@@ -245,6 +245,25 @@ fn what_was_encrypted_for_another_handshake_is_worth_nothing() {
 }
 
 #[test]
+fn what_is_no_request_for_this_client_is_not_signed() {
+    let sign = |client: &ClientSecret, request: &[u8]| client.sign_proxy(request, NOW, &mut Numbers(9)).map(drop);
+    let malformed = Err(HandshakeError::Malformed(BucketType::REQUEST));
+    // Made by `openssl req -new` for /DC=org/DC=example/CN=ana/CN=7, without extensions.
+    let request = include_bytes!("data/request.pem");
+    assert_eq!(sign(&user(), request), Ok(()));
+    for wrong in [&b""[..], USER, &request[..300], &request.repeat(2), &request.repeat(40)] {
+        assert_eq!(sign(&user(), wrong), malformed);
+    }
+    // Another user, and the proxy of this one: the subject is not one below theirs.
+    for client in [ClientSecret::new(OTHER, OTHER_KEY).unwrap(), proxy(ONE_PROXY)] {
+        let why = sign(&client, request).unwrap_err().to_string();
+        assert!(why.contains("another subject"), "{why}");
+    }
+    let why = sign(&user(), include_bytes!("data/elliptic-request.pem")).unwrap_err().to_string();
+    assert!(why.contains("not one of RSA"), "{why}");
+}
+
+#[test]
 fn options_of_another_length_are_refused() {
     let (secret, random) = (server(), &mut Numbers(7));
     let (_, first) = ClientHandshake::begin(&user(), b"v:10600,c:ssl", Delegation::Sign, random).unwrap();

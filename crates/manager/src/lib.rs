@@ -35,6 +35,7 @@ mod coordinator;
 mod hold;
 mod inventories;
 mod jobs;
+mod delegated;
 mod known_damage;
 mod manager;
 mod manager_node;

@@ -71,6 +71,13 @@ impl Session {
         !self.handles.is_empty()
     }
 
+    /// Whether third-party copies into this session's files read their sources with a proxy that the client has delegated: it has
+    /// delegated one at its login, or, in a cluster, with a file that it has open here.
+    #[must_use]
+    pub fn copies_by_proxy(&self) -> bool {
+        self.caller().delegated().is_some() || self.handles.any(OpenFile::is_fetched_by_proxy)
+    }
+
     /// Sets the caller for later requests. Files that are already open are not affected.
     pub fn set_caller(&self, caller: Caller) {
         *self.caller.lock() = Arc::new(Caller { session: Some(self.number), ..caller });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{RateLimit, Settings};
+use client::{Delegation, RateLimit, Settings};
 use transfer::{CopyOptions, Direct, SyncOptions, TransferError, TransferOptions};
 
 use crate::cli::{CpArgs, DirectArg, SyncArgs, TransferArgs};
@@ -12,17 +12,21 @@ use crate::{Failure, logging};
 /// Runs `weir cp`.
 pub fn copy(args: &CpArgs) -> Result<Exit, Failure> {
     logging::start(&args.log)?;
-    let options = CopyOptions {
+    let mut options = CopyOptions {
         paths: args.paths.clone(),
         recursive: args.recursive || args.archive,
         force: args.force,
         resume: args.resume,
         no_target_directory: args.no_target_directory,
         third_party: args.tpc,
+        delegate: args.delegate,
         follow: args.follow,
         dry_run: args.dry_run,
         how: TransferOptions { preserve: args.how.preserve || args.archive, ..how(&args.how) },
     };
+    if args.delegate {
+        options.how.client.credentials.delegation = Delegation::Sign;
+    }
     transfer::copy(&options).map_err(failed)
 }
 

@@ -24,6 +24,7 @@ use crate::coordinator::{Coordinator, PublishedView};
 use crate::hold::Hold;
 use crate::inventories::Inventories;
 use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
+use crate::delegated::DelegatedProxies;
 use crate::known_damage::KnownDamage;
 use crate::names::Names;
 use crate::open::OpenService;
@@ -60,6 +61,7 @@ pub struct Manager {
     hold: Arc<Hold>,
     comparison: Comparison,
     widening: Widening,
+    delegated: DelegatedProxies,
 }
 
 impl fmt::Debug for Manager {
@@ -155,6 +157,7 @@ impl Manager {
             audit,
             activities,
             open_lengths: OpenLengths::default(),
+            delegated: DelegatedProxies::default(),
             views,
             hold,
             comparison,

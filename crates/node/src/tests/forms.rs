@@ -96,6 +96,7 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Client { found: ClientPresence::Gone { .. }, .. } => "client-gone",
         FromDisk::Client { found: ClientPresence::Ending, .. } => "client-ending",
         FromDisk::Client { found: ClientPresence::Unknown, .. } => "client-unknown",
+        FromDisk::TakeProxy(_) => "take-proxy",
     }
     .to_owned()
 }
@@ -133,6 +134,8 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
         FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
         FromManager::AskClient { .. } => "ask-client",
+        FromManager::Proxy(ProxyAnswer { proxy: Some(_), .. }) => "proxy",
+        FromManager::Proxy(_) => "no-proxy",
     }
     .to_owned()
 }
@@ -340,6 +343,8 @@ fn from_managers() -> Vec<FromManager> {
         inventory(InventoryRequest::After(Some(REPLICA))),
         inventory(InventoryRequest::Origins(vec![REPLICA])),
         FromManager::AskClient { number: 9, writer: WRITER },
+        FromManager::Proxy(ProxyAnswer { number: 9, proxy: SentProxy::new("proxy".into(), Timestamp(8)) }),
+        FromManager::Proxy(ProxyAnswer { number: 9, proxy: None }),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use authentication::Mechanism;
 use service::{FileKind, FileSums, QuotaSpace, Role};
 use types::DigestKind;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
@@ -24,7 +25,7 @@ impl Connection {
         let result = match r.kind {
             QueryKind::Checksum => return self.query_checksum(stream, r),
             QueryKind::Config => {
-                let values = r.words().map(|word| self.front.config_value(word)).collect();
+                let values = r.words().map(|word| self.config_value(word)).collect();
                 self.ok(stream, |out| ConfigReply { values }.encode(out))
             }
             QueryKind::Space => self.query_space(stream, r),
@@ -61,6 +62,15 @@ impl Connection {
             }
         };
         Ok(result)
+    }
+
+    /// The answer to one word of a config query.
+    fn config_value(&self, word: &[u8]) -> Vec<u8> {
+        match word {
+            // What this session can delegate: a client that reads it does not let this server read the source by a key.
+            b"tpcdlg" if self.session.open.copies_by_proxy() => Mechanism::Gsi.name().as_bytes().to_vec(),
+            word => self.front.config_value(word),
+        }
     }
 
     fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), RequestError>, Stop> {
