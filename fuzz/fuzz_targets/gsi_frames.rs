@@ -4,7 +4,8 @@
 use std::sync::LazyLock;
 
 use gsi::{
-    ClientHandshake, ClientSecret, Delegation, Frame, NoRandom, ProxyKey, Random, ServerHandshake, ServerSecret, ServerStep,
+    ClientHandshake, ClientSecret, Delegation, Frame, NoRandom, ProxyKey, Random, ServerHandshake, ServerSecret,
+    ServerStep,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -43,7 +44,8 @@ fuzz_target!(|bytes: &[u8]| {
     // As the first frame of a client, and as the second.
     let _ = ServerHandshake::new().step(server, bytes, random);
     let parameters = server.parameters();
-    let (mut at_client, first) = ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
     let mut at_server = ServerHandshake::new();
     let Ok(ServerStep::Reply(reply)) = at_server.step(server, &first, random) else { panic!("no reply") };
     // Nobody guesses what was signed.
@@ -51,7 +53,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(at_client.show(client, bytes, &|_| Ok(()), random).is_err());
     let _ = ClientHandshake::begin(client, bytes, Delegation::Sign, random);
     // As the request for a proxy, and as its answer: as they come, and inside of what both encrypt.
-    let (mut at_client, first) = ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
     let mut at_server = ServerHandshake::new();
     let Ok(ServerStep::Reply(again)) = at_server.step(server, &first, random) else { panic!("no reply") };
     assert_eq!(reply.len(), again.len());

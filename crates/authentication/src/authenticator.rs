@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use identity::{
-    Credential, DelegatedProxy, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
-    SecretCredential, TokenRights, UnverifiedToken,
+    Credential, DelegatedProxy, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy,
+    Refusal, SecretCredential, TokenRights, UnverifiedToken,
 };
 use parking_lot::RwLock;
 use sss::{Keytab, read_keytab};

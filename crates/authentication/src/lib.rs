@@ -56,6 +56,8 @@ pub use grid_map_file::GridMapFileError;
 pub use gsi_files::{FilesProblem, GsiError};
 pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep};
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
+/// What a client has delegated.
+pub use identity::DelegatedProxy;
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use key_files::KeyFilesError;
 pub use mapping_service::{
@@ -65,7 +67,5 @@ pub use mapping_service::{
 pub use mechanism::{Mechanism, MechanismError, Mechanisms};
 pub use report::{Report, ReportStep};
 pub use settings::{GsiSettings, NETWORKS_MAX, Settings, SettingsError};
-/// What a client has delegated.
-pub use identity::DelegatedProxy;
 /// What the offer of `sss` says to clients, and the longest credential of it.
 pub use sss::{CREDENTIAL_BYTES_MAX as SSS_CREDENTIAL_BYTES_MAX, OFFER as SSS_OFFER};

@@ -20,8 +20,7 @@ const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14]
 /// `sha256WithRSAEncryption`, 1.2.840.113549.1.1.11.
 const SHA256_WITH_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
 /// The head of a digest by SHA-256 in a signature (RFC 8017, section 9.2).
-const SHA256_HEAD: [u8; 19] =
-    [0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
+const SHA256_HEAD: [u8; 19] = [0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
 
 /// A new key for one proxy.
 pub struct ProxyKey {

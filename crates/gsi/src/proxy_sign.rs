@@ -48,7 +48,8 @@ pub(crate) fn sign(
     let own = issuer.subject().as_raw();
     let parts = wanted.subject.iter_rdn().count();
     let is_below = parts == issuer.subject().iter_rdn().count() + 1
-        && content(wanted.subject.as_raw()).is_some_and(|subject| content(own).is_some_and(|own| subject.starts_with(own)));
+        && content(wanted.subject.as_raw())
+            .is_some_and(|subject| content(own).is_some_and(|own| subject.starts_with(own)));
     let number = wanted.subject.iter_common_name().last().and_then(|name| name.as_str().ok()?.parse::<u32>().ok());
     let Some(number) = number.filter(|_| is_below) else {
         return Err(HandshakeError::CannotDelegate("the server asks for a proxy with another subject"));

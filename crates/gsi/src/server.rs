@@ -4,12 +4,12 @@ use crate::agreement::{Public, SecretExponent};
 use crate::rsa_blocks::recover;
 use crate::secret::public_key;
 use crate::{
-    BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, ProxyKey, Random, ServerSecret, Step,
-    TAG_BYTES_MAX, VERSION_SIGNED, pem,
+    BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, ProxyKey, Random, ServerSecret,
+    Step, TAG_BYTES_MAX, VERSION_SIGNED, pem,
 };
-use rsa::PublicKey;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use rsa::PublicKey;
 
 /// The end of the names of modules that do not fill up the shared secret with zeros.
 const NO_PADDING: &[u8] = b"nopad";

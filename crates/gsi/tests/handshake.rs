@@ -1,8 +1,8 @@
 //! Both sides of the handshake, against each other and against peers that do not keep to it.
 
 use gsi::{
-    AgreementError, BucketType, ClientHandshake, ClientSecret, Delegation, Frame, FrameError, HandshakeError, NoRandom, Random,
-    SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
+    AgreementError, BucketType, ClientHandshake, ClientSecret, Delegation, Frame, FrameError, HandshakeError, NoRandom,
+    Random, SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
 };
 
 const CA: &[u8] = include_bytes!("data/ca.pem");
@@ -64,7 +64,8 @@ struct Half {
 
 fn half(server: &ServerSecret, client: &ClientSecret, seed: u64) -> Half {
     let random = &mut Numbers(seed);
-    let (mut at_client, first) = ClientHandshake::begin(client, server.parameters().as_bytes(), Delegation::Never, random).unwrap();
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, server.parameters().as_bytes(), Delegation::Never, random).unwrap();
     let mut at_server = ServerHandshake::new();
     let ServerStep::Reply(reply) = at_server.step(server, &first, random).unwrap() else { panic!("no reply") };
     let second = at_client.show(client, &reply, &good, random).unwrap();
@@ -131,7 +132,8 @@ fn a_tag_of_another_handshake_is_refused() {
     let (server, client) = (server(), user());
     let begin = |tag: u8| {
         let random = &mut Same(Numbers(0), tag);
-        let (mut at_client, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, random).unwrap();
+        let (mut at_client, first) =
+            ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, random).unwrap();
         let mut at_server = ServerHandshake::new();
         let ServerStep::Reply(reply) = at_server.step(&server, &first, random).unwrap() else { panic!("no reply") };
         (at_server, at_client.show(&client, &reply, &good, random).unwrap())
@@ -288,7 +290,8 @@ fn frames_out_of_turn_end_the_handshake() {
 #[test]
 fn a_client_does_not_show_itself_to_a_wrong_server() {
     let (server, client) = (server(), user());
-    let begin = || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", Delegation::Never, &mut Numbers(7)).unwrap().0;
+    let begin =
+        || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", Delegation::Never, &mut Numbers(7)).unwrap().0;
     let Half { reply, .. } = half(&server, &client, 7);
     let refused = |_: &[u8]| Err("another host".to_owned());
     let why = begin().show(&client, &reply, &refused, &mut Numbers(9)).unwrap_err();
@@ -322,7 +325,8 @@ fn a_client_does_not_show_itself_to_a_wrong_server() {
 
 #[test]
 fn a_client_begins_with_servers_that_it_can_trust_only() {
-    let begin = |parameters: &[u8]| ClientHandshake::begin(&user(), parameters, Delegation::Never, &mut Numbers(7)).map(|_| ());
+    let begin =
+        |parameters: &[u8]| ClientHandshake::begin(&user(), parameters, Delegation::Never, &mut Numbers(7)).map(|_| ());
     assert_eq!(begin(b"v:10300,c:ssl,ca:x"), Err(HandshakeError::TooOld(10_300)));
     assert_eq!(begin(b"c:ssl"), Err(HandshakeError::Malformed(BucketType::VERSION)));
     assert_eq!(begin(b"v:x"), Err(HandshakeError::Malformed(BucketType::VERSION)));

@@ -133,7 +133,8 @@ fn name_of(client: IpAddr) -> String {
 fn url_of(source: &PullSource, key: Option<(&String, &str)>) -> Result<Url, String> {
     let words = key.map(|(key, client)| format!("tpc.key={key}&tpc.org={}@{client}&tpc.stage=copy", source.origin));
     let key = key.map(|(key, _)| key);
-    if [&source.server, &source.path, &source.origin].into_iter().chain(key).any(|word| word.contains(['&', '?', '\0'])) {
+    if [&source.server, &source.path, &source.origin].into_iter().chain(key).any(|word| word.contains(['&', '?', '\0']))
+    {
         return Err("its names hold what cannot be sent on".to_owned());
     }
     let mut url = Url::parse(&format!("root://{}/", source.server)).map_err(|error| error.to_string())?;
@@ -181,8 +182,9 @@ mod tests {
 
     #[test]
     fn only_configured_sources_are_allowed() {
-        let fetch =
-            |hosts: &[&str]| Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>(), Path::new("/a"));
+        let fetch = |hosts: &[&str]| {
+            Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>(), Path::new("/a"))
+        };
         assert!(fetch(&["*"]).may_fetch_from("ana@anything.example.org:1094").is_ok());
         assert!(fetch(&[]).may_fetch_from("anything").is_err());
         let some = fetch(&["*.example.org", "10.1.*", "::1"]);

@@ -105,8 +105,9 @@ impl Credentials {
     #[must_use]
     pub fn from_environment() -> Self {
         // What is no text names no method.
-        let named =
-            Self::named_in(std::env::var_os("XrdSecPROTOCOL").map(|list| list.to_string_lossy().into_owned()).as_deref());
+        let named = Self::named_in(
+            std::env::var_os("XrdSecPROTOCOL").map(|list| list.to_string_lossy().into_owned()).as_deref(),
+        );
         Self { delegation: delegation_of(std::env::var_os(DELEGATION_VARIABLE).as_deref()), ..named }
     }
 

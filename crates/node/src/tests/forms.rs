@@ -21,6 +21,7 @@ use crate::message::{
     OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError, StoreAddress,
     StoreAddressPage, StoreReport, SumRequest, Summed,
 };
+use crate::proxy::{ProxyAnswer, ProxyRequest, SentProxy};
 
 /// The encodings of the version that the first line names.
 const PINNED: &str = include_str!("forms.txt");
@@ -286,6 +287,7 @@ fn from_disks() -> Vec<FromDisk> {
         client(ClientPresence::Gone { ago_ms: 1000, left_ms: 59_000 }),
         client(ClientPresence::Ending),
         client(ClientPresence::Unknown),
+        FromDisk::TakeProxy(ProxyRequest { number: 9, object: REPLICA.object }),
     ]
 }
 

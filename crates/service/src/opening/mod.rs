@@ -270,12 +270,7 @@ impl Service {
     }
 
     /// The source of a third-party copy, which may be read with the proxy that its client has delegated. `open` must be that of a target.
-    fn source_of(
-        &self,
-        caller: &Caller,
-        open: &Open,
-        proxy: Option<&DelegatedProxy>,
-    ) -> Result<PullSource, Error> {
+    fn source_of(&self, caller: &Caller, open: &Open, proxy: Option<&DelegatedProxy>) -> Result<PullSource, Error> {
         let Part::Target { key, server, tls, path, delegates } = &open.copy else {
             return Err(source_to_write());
         };
