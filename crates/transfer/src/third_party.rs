@@ -1,6 +1,6 @@
 //! A third-party copy: we ask the target's server to copy by itself, as the stock client asks (`service::third_party` has the steps).
 
-use client::{Client, RemoteFile, Url};
+use client::{Client, Credentials, Delegation, RemoteFile, Settings, Url};
 use wire::request::OpenOptions;
 
 use crate::bulk::{Bulk, Copied, told};
@@ -42,7 +42,13 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
         words.push_str(&format!("&tried={}", to_url.server.host));
     }
     let how = if context.options.force { OpenOptions::DELETE } else { OpenOptions::NEW };
-    let opened = client.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
+    // Nobody but the target gets a proxy: not the source, which could ask for one as well.
+    let mut delegating = context.options.delegate.then(|| delegating(&context.settings));
+    let to_target = match delegating.as_mut() {
+        Some(delegating) => delegating,
+        None => &mut *client,
+    };
+    let opened = to_target.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
     let mut target = opened.map_err(|error| match error.kind() {
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
@@ -68,6 +74,12 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
         context.not_compared([from, to]);
     }
     Ok(Copied { bytes: len, len, sum: None, verified, skipped: false })
+}
+
+/// A client that signs a proxy for a server that asks for one.
+fn delegating(settings: &Settings) -> Client {
+    let credentials = Credentials { delegation: Delegation::Sign, ..settings.credentials.clone() };
+    Client::new(Settings { credentials, ..settings.clone() })
 }
 
 /// Lets the two servers copy, and waits for the end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Delegation, RateLimit, Settings};
+use client::{RateLimit, Settings};
 use transfer::{CopyOptions, Direct, SyncOptions, TransferError, TransferOptions};
 
 use crate::cli::{CpArgs, DirectArg, SyncArgs, TransferArgs};
@@ -12,7 +12,7 @@ use crate::{Failure, logging};
 /// Runs `weir cp`.
 pub fn copy(args: &CpArgs) -> Result<Exit, Failure> {
     logging::start(&args.log)?;
-    let mut options = CopyOptions {
+    let options = CopyOptions {
         paths: args.paths.clone(),
         recursive: args.recursive || args.archive,
         force: args.force,
@@ -24,9 +24,6 @@ pub fn copy(args: &CpArgs) -> Result<Exit, Failure> {
         dry_run: args.dry_run,
         how: TransferOptions { preserve: args.how.preserve || args.archive, ..how(&args.how) },
     };
-    if args.delegate {
-        options.how.client.credentials.delegation = Delegation::Sign;
-    }
     transfer::copy(&options).map_err(failed)
 }
 

@@ -25,6 +25,7 @@ use crate::attributes::Stat;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::handles::Handle;
+use crate::names::wall_clock;
 use crate::open_file::{Copying, OpenFile};
 use crate::open_writes::Manner;
 use crate::service::{Role, Service};
