@@ -113,16 +113,18 @@ def test_weir_reads_a_stock_source_as_the_client(stock, target, ana, made, tmp_p
     assert keys_in(target.data, target.log) == []
 
 
-@CLIENTS
-def test_weir_reads_a_weir_source_as_the_client(base, target, authority, ana, keeper, made, tmp_path, client):
-    with node(base, authority, f"delegation-source-{client[0][-5:]}", "") as source:
+def test_weir_reads_a_weir_source_as_the_client(base, target, authority, ana, keeper, made, tmp_path):
+    with node(base, authority, "delegation-weir-source", "") as source:
         proxy = ana.proxy()
         at = shared(source.port, keeper)
         put(proxy, made, f"{at}/file")
         # Only she may read it.
         with_proxy(proxy, "xrdfs", f"root://localhost:{source.port}/", "chmod", "/shared/file", "rw-------").ok()
-        with_proxy(proxy, *client, f"{at}/file", f"{target.shared}/private").ok()
+        with_proxy(proxy, *OURS, f"{at}/file", f"{target.shared}/private").ok()
         arrived(proxy, f"{target.shared}/private", made, tmp_path)
+        # Clients of XRootD before 5.6 sign with SHA-1. The target takes that for its own new key; a source of weir does not.
+        assert with_proxy(proxy, *STOCK, f"{at}/file", f"{target.shared}/old").code != 0
+        assert "it is signed with SHA-1" in source.log_text()
         # Without delegation the target cannot show who it is there.
         assert with_proxy(proxy, "xrdcp", "-s", "-f", "--tpc", "only", f"{at}/file", f"{target.shared}/key").code != 0
     remove(source.home)

@@ -1,6 +1,7 @@
 //! Proxies that users delegate to a service.
 
-use grid::{CHAIN_MAX, GridError, GridUser, Problem, verify_delegated};
+use grid::{CHAIN_MAX, GridError, GridUser, Problem, TrustMaterial, verify_delegated};
+use types::Timestamp;
 
 use crate::der::*;
 use crate::site::*;
@@ -95,4 +96,37 @@ fn it_keeps_to_lengths_and_times() {
     let stranger = Holder::authority("/O=Stranger").user("/O=x/CN=ana");
     assert!(matches!(here.problem(&stranger.proxy(), &[&stranger]), Problem::UnknownIssuer(_)));
     assert_eq!(verify_delegated(&here.ana.proxy().der, &[], &[], &here.trust, now()), Err(GridError::Empty));
+}
+
+/// What XRootD before 5.6 signs. The files are those of the tests of the handshake.
+#[test]
+fn a_signature_with_sha1_is_taken_for_the_new_key_alone() {
+    let der = |name: &str| {
+        let path = format!("{}/../gsi/tests/data/{name}.pem", env!("CARGO_MANIFEST_DIR"));
+        grid::certificates_from_pem(&std::fs::read(path).unwrap()).unwrap().remove(0)
+    };
+    let material = TrustMaterial { authorities: vec![file("ca", &der("ca"))], ..TrustMaterial::default() };
+    let (trust, now) = (grid::Trust::new(&material), Timestamp::from_secs(1_800_000_000));
+    let (ana, proxy, key) = (der("user"), der("sha1proxy"), der("oneproxy"));
+    // Both proxies of the tests have one key.
+    let (_, parsed) = x509_parser::parse_x509_certificate(&key).unwrap();
+    let key = parsed.public_key().raw;
+    let user = verify_delegated(&proxy, std::slice::from_ref(&ana), key, &trust, now).unwrap();
+    assert_eq!(user.subject.as_str(), "/DC=org/DC=example/CN=ana");
+    // At a login, or further up in the chain, it is broken.
+    let broken = |result: Result<GridUser, GridError>| {
+        assert!(
+            matches!(result, Err(GridError::Certificate { why: Problem::BrokenAlgorithm("SHA-1"), .. })),
+            "{result:?}"
+        );
+    };
+    broken(grid::verify_user(&[proxy.clone(), ana.clone()], &trust, now));
+    // Another signature under the same name of an algorithm.
+    let mut forged = proxy.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let why = verify_delegated(&forged, std::slice::from_ref(&ana), key, &trust, now).unwrap_err();
+    assert!(matches!(why, GridError::Certificate { why: Problem::Signature(_), .. }), "{why}");
+    // The chain of it is no better as a start.
+    let below = Holder::self_signed("/O=x", |_| ());
+    assert!(verify_delegated(&below.der, &[proxy, ana], &below.key.public(), &trust, now).is_err());
 }

@@ -1,9 +1,11 @@
 //! How a client signs a proxy for a server (`XrdCryptosslX509SignProxyReq` in `XrdCryptosslgsiAux.cc`): the key is the server's, all
 //! else is decided here.
 
-use rsa::PrivateKey;
+use rsa::pkcs8::DecodePublicKey as _;
+use rsa::traits::PublicKeyParts as _;
+use rsa::{PrivateKey, PublicKey};
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate, X509Name};
 
 use crate::der::{GENERALIZED_TIME, UTC_TIME, der, integer, sequence};
 use crate::proxy_key::{signature_algorithm, signed};
@@ -15,8 +17,10 @@ const LIFE_SECS_MAX: i64 = 24 * 3600;
 const SKEW_SECS: i64 = 300;
 /// The longest request. One for a key of 8192 bits has some 2 KiB.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// `rsaEncryption`, 1.2.840.113549.1.1.1.
-const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+/// The shortest key for which a proxy is signed.
+const KEY_BYTES_MIN: usize = 256;
+/// `commonName`, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 
 /// Signs what `request` (in PEM form) asks for with `key`, which is that of the first certificate of `chain`. `now` is in seconds since
 /// 1970. Returns the proxy in PEM form.
@@ -50,12 +54,13 @@ pub(crate) fn sign(
     let is_below = parts == issuer.subject().iter_rdn().count() + 1
         && content(wanted.subject.as_raw())
             .is_some_and(|subject| content(own).is_some_and(|own| subject.starts_with(own)));
-    let number = wanted.subject.iter_common_name().last().and_then(|name| name.as_str().ok()?.parse::<u32>().ok());
-    let Some(number) = number.filter(|_| is_below) else {
+    let Some(number) = number_of(&wanted.subject).filter(|_| is_below) else {
         return Err(HandshakeError::CannotDelegate("the server asks for a proxy with another subject"));
     };
-    if wanted.subject_pki.algorithm.algorithm.as_bytes() != RSA {
-        return Err(HandshakeError::CannotDelegate("the server asks for a proxy with a key that is not one of RSA"));
+    let public = PublicKey::from_public_key_der(wanted.subject_pki.raw)
+        .map_err(|_| HandshakeError::CannotDelegate("the server asks for a proxy with a key that is not one of RSA"))?;
+    if public.size() < KEY_BYTES_MIN {
+        return Err(HandshakeError::CannotDelegate("the server asks for a proxy with a key of fewer than 2048 bits"));
     }
     let info = proxy_info::read(&issuer)?;
     if info.path_length == Some(0) {
@@ -82,6 +87,15 @@ pub(crate) fn sign(
         der(0xa3, &extensions),
     ]);
     Ok(pem::encode("CERTIFICATE", &signed(key, content, random)?))
+}
+
+/// The number in the last part of the subject of a request, which is a single CN. Stock servers write one of 32 bits as if it had a sign.
+fn number_of(subject: &X509Name<'_>) -> Option<u32> {
+    let last = subject.iter_rdn().last()?;
+    let mut names = last.iter();
+    let (name, None) = (names.next()?, names.next()) else { return None };
+    let number = name.as_str().ok().filter(|_| name.attr_type().as_bytes() == COMMON_NAME)?.parse::<i64>().ok()?;
+    u32::try_from(number).or_else(|_| i32::try_from(number).map(i32::cast_unsigned)).ok()
 }
 
 /// What is in an element of DER.

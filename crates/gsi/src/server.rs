@@ -39,7 +39,7 @@ pub enum ProxyAnswer {
         /// The certificate in DER form.
         proxy: Vec<u8>,
         /// The key of it.
-        key: ProxyKey,
+        key: Box<ProxyKey>,
     },
     /// It has not, and perhaps says why.
     Declined(String),
@@ -349,7 +349,9 @@ fn answered(requested: Requested, frame: &Frame<'_>) -> Result<ProxyAnswer, Hand
         return Err(HandshakeError::Malformed(BucketType::CERTIFICATES));
     };
     match public_key(&proxy) {
-        Some((public, _)) if public == proxy_key.public() => Ok(ProxyAnswer::Signed { proxy, key: proxy_key }),
+        Some((public, _)) if public == proxy_key.public() => {
+            Ok(ProxyAnswer::Signed { proxy, key: Box::new(proxy_key) })
+        }
         Some(_) => Err(HandshakeError::OtherProxyKey),
         None => Err(HandshakeError::Key),
     }

@@ -93,7 +93,7 @@ fn delegated(client: &ClientSecret) -> Result<Vec<u8>, HandshakeError> {
     let answer = both.at_client.sign(client, &request, NOW, &mut Numbers(9))?;
     match both.answer(&answer)? {
         ServerStep::Answered(ProxyAnswer::Signed { proxy, key }) => {
-            assert_eq!(key, proxy_key());
+            assert_eq!(*key, proxy_key());
             Ok(proxy)
         }
         other => panic!("{other:?}"),
@@ -251,6 +251,14 @@ fn what_is_no_request_for_this_client_is_not_signed() {
     // Made by `openssl req -new` for /DC=org/DC=example/CN=ana/CN=7, without extensions.
     let request = include_bytes!("data/request.pem");
     assert_eq!(sign(&user(), request), Ok(()));
+    // Stock servers have a number with a sign.
+    assert_eq!(sign(&user(), include_bytes!("data/negative-request.pem")), Ok(()));
+    let why = sign(&user(), include_bytes!("data/short-request.pem")).unwrap_err().to_string();
+    assert!(why.contains("2048 bits"), "{why}");
+    for subject in [&include_bytes!("data/word-request.pem")[..], include_bytes!("data/unit-request.pem")] {
+        let why = sign(&user(), subject).unwrap_err().to_string();
+        assert!(why.contains("another subject"), "{why}");
+    }
     for wrong in [&b""[..], USER, &request[..300], &request.repeat(2), &request.repeat(40)] {
         assert_eq!(sign(&user(), wrong), malformed);
     }
