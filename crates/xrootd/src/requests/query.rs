@@ -68,7 +68,9 @@ impl Connection {
     fn config_value(&self, word: &[u8]) -> Vec<u8> {
         match word {
             // What this session can delegate: a client that reads it does not let this server read the source by a key.
-            b"tpcdlg" if self.session.open.copies_by_proxy() => Mechanism::Gsi.name().as_bytes().to_vec(),
+            b"tpcdlg" if self.front.service.copies_by_proxy(&self.session.open) => {
+                Mechanism::Gsi.name().as_bytes().to_vec()
+            }
             word => self.front.config_value(word),
         }
     }
