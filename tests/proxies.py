@@ -17,12 +17,12 @@ class User:
         self.certificate, self.key = authority.issue(name, hosts="email:somebody@example.org")
         self.made = 0
 
-    def proxy(self, kind: str = "full", of: Path | None = None, days: int = 1) -> Path:
+    def proxy(self, kind: str = "full", of: Path | None = None, days: int = 1, more: str = "") -> Path:
         """The file of a new proxy, of the user's own certificate or of another proxy. `days=-1`: it has expired."""
         home, self.made = self.authority.home, self.made + 1
         stem = f"{self.name}-proxy-{self.made}"
         (home / f"{stem}.ext").write_text(
-            f"keyUsage=critical,digitalSignature,keyEncipherment\nproxyCertInfo=critical,language:{LANGUAGES[kind]}\n"
+            f"keyUsage=critical,digitalSignature,keyEncipherment\nproxyCertInfo=critical,language:{LANGUAGES[kind]}{more}\n"
         )
         issuer = of or self.certificate
         subject = self.authority.openssl("x509", "-in", str(issuer), "-noout", "-subject", "-nameopt", "compat").stdout

@@ -51,11 +51,12 @@ class TlsXrootd(SecureXrootd):
 class GsiXrootd(SecureXrootd):
     """It takes certificates."""
 
-    def __init__(self, home: Path, authority: Authority):
+    def __init__(self, home: Path, authority: Authority, more_options: str = "", more: str = ""):
         super().__init__(home)
         certificate, key = self.host_certificate(authority)
         trusted = shutil.copytree(authority.trusted, self.keys / "authorities")
-        self.authenticate("gsi", f"-certdir:{trusted} -cert:{certificate} -key:{key} -crl:0 -gmapopt:10 -vomsat:0")
+        self.authenticate("gsi", f"-certdir:{trusted} -cert:{certificate} -key:{key} -crl:0 -gmapopt:10 -vomsat:0 {more_options}")
+        self.more += more
 
 
 class SssXrootd(SecureXrootd):

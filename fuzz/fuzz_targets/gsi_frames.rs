@@ -3,13 +3,18 @@
 
 use std::sync::LazyLock;
 
-use gsi::{ClientHandshake, ClientSecret, Frame, NoRandom, Random, ServerHandshake, ServerSecret, ServerStep};
+use gsi::{
+    ClientHandshake, ClientSecret, Delegation, Frame, NoRandom, ProxyKey, Random, ServerHandshake, ServerSecret,
+    ServerStep,
+};
 use libfuzzer_sys::fuzz_target;
 
 const SERVER: &[u8] = include_bytes!("../../crates/gsi/tests/data/server.pem");
 const SERVER_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/server.key");
 const USER: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.pem");
 const USER_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.key");
+
+const PROXY_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/proxy.key");
 
 /// The same numbers in each run.
 struct Numbers(u64);
@@ -38,12 +43,26 @@ fuzz_target!(|bytes: &[u8]| {
     let random = &mut Numbers(7);
     // As the first frame of a client, and as the second.
     let _ = ServerHandshake::new().step(server, bytes, random);
-    let (mut at_client, first) = ClientHandshake::begin(client, server.parameters().as_bytes(), random).unwrap();
+    let parameters = server.parameters();
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
     let mut at_server = ServerHandshake::new();
-    assert!(matches!(at_server.step(server, &first, random), Ok(ServerStep::Reply(_))));
+    let Ok(ServerStep::Reply(reply)) = at_server.step(server, &first, random) else { panic!("no reply") };
     // Nobody guesses what was signed.
     assert!(at_server.step(server, bytes, random).is_err());
     assert!(at_client.show(client, bytes, &|_| Ok(()), random).is_err());
-    let _ = ClientHandshake::begin(client, bytes, random);
+    let _ = ClientHandshake::begin(client, bytes, Delegation::Sign, random);
+    // As the request for a proxy, and as its answer: as they come, and inside of what both encrypt.
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Sign, random).unwrap();
+    let mut at_server = ServerHandshake::new();
+    let Ok(ServerStep::Reply(again)) = at_server.step(server, &first, random) else { panic!("no reply") };
+    assert_eq!(reply.len(), again.len());
+    let second = at_client.show(client, &again, &|_| Ok(()), random).unwrap();
+    assert!(matches!(at_server.step(server, &second, random), Ok(ServerStep::Presented(_))));
+    at_server.request_proxy(server, ProxyKey::from_pem(PROXY_KEY).unwrap(), random).unwrap();
+    assert!(at_server.step(server, bytes, random).is_err());
+    assert!(at_client.sign(client, bytes, 1_800_000_000, random).is_err());
+    let _ = client.sign_proxy(bytes, 1_800_000_000, random);
     let _ = gsi::issuer_hash(bytes);
 });

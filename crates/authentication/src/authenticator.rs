@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use gsi::SessionKey;
 use identity::{
-    Credential, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy, Refusal,
-    SecretCredential, TokenRights, UnverifiedToken,
+    Credential, DelegatedProxy, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy,
+    Refusal, SecretCredential, TokenRights, UnverifiedToken,
 };
 use parking_lot::RwLock;
 use sss::{Keytab, read_keytab};
@@ -23,6 +23,7 @@ use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::kerberos::{Kerberos, SeenTickets};
 use crate::key_files::KeyFiles;
 use crate::mapping_service::{MappingCounters, MappingService};
+use crate::proxy_keys::ProxyKeys;
 use crate::report::{self, Report, Trace};
 use crate::secrets::SeenSecrets;
 use crate::settings::Checked;
@@ -53,6 +54,8 @@ pub struct Authenticated {
     pub expires: Option<Timestamp>,
     /// What it signs requests with; `None`: its mechanism gives no key.
     pub session_key: Option<SessionKey>,
+    /// A proxy with which this node can act as the client elsewhere, if the client has delegated one.
+    pub delegated: Option<DelegatedProxy>,
 }
 
 /// The settings in use.
@@ -78,6 +81,7 @@ struct Shared {
     seen_tickets: SeenTickets,
     mapping_counters: Arc<MappingCounters>,
     turns: Turns,
+    proxy_keys: ProxyKeys,
 }
 
 /// Turns what clients present into principals. Clones are the same authenticator.
@@ -180,6 +184,7 @@ impl Authenticator {
             seen_tickets,
             mapping_counters,
             turns: Turns::new(),
+            proxy_keys: ProxyKeys::new(),
         })))
     }
 
@@ -214,6 +219,9 @@ impl Authenticator {
             authenticator.fetch_due_keys();
             if let Some(gsi) = &authenticator.current().gsi {
                 gsi.refresh(authenticator.steady());
+                if gsi.get().delegation {
+                    authenticator.proxy_keys().refill();
+                }
             }
             if stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -422,6 +430,11 @@ impl Authenticator {
         self.0.turns.take().ok_or(AuthenticationError::Busy)
     }
 
+    /// The keys for delegated proxies.
+    pub(crate) fn proxy_keys(&self) -> &ProxyKeys {
+        &self.0.proxy_keys
+    }
+
     pub(crate) fn steady(&self) -> Duration {
         self.0.clock.steady()
     }
@@ -521,6 +534,7 @@ impl Authenticator {
             by: mapped.by,
             expires,
             session_key: None,
+            delegated: None,
         })
     }
 

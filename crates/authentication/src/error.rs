@@ -68,6 +68,12 @@ pub enum AuthenticationError {
     /// The certificates are not accepted.
     #[error(transparent)]
     Certificate(#[from] grid::GridError),
+    /// The proxy that the client has delegated is not accepted.
+    #[error("the delegated proxy is not accepted: {0}")]
+    Delegated(grid::GridError),
+    /// The key of a delegated proxy cannot be used.
+    #[error("cannot use the key of the delegated proxy: {0}")]
+    ProxyKey(gsi::SecretError),
     /// The client is known, and no rule lets it in.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -105,7 +111,7 @@ impl AuthenticationError {
         match self {
             Self::Keys(KeysError::Away { .. } | KeysError::Slow { .. } | KeysError::Busy(_)) => ErrorKind::Unavailable,
             Self::Keys(KeysError::Refused(identity::KeyRefusal::IssuerAway { .. })) => ErrorKind::Unavailable,
-            Self::MappingService(_) | Self::Busy => ErrorKind::Unavailable,
+            Self::MappingService(_) | Self::Busy | Self::ProxyKey(_) => ErrorKind::Unavailable,
             Self::Ticket(krb5::Refusal::Busy | krb5::Refusal::Forgotten(_) | krb5::Refusal::NotNoted) => {
                 ErrorKind::Unavailable
             }
@@ -121,6 +127,7 @@ impl AuthenticationError {
             | Self::Handshake(_)
             | Self::Late(_)
             | Self::Certificate(_)
+            | Self::Delegated(_)
             | Self::Pem(_)
             | Self::TooManyGroups(_) => ErrorKind::NotAuthenticated,
         }

@@ -63,6 +63,8 @@ pub enum GsiError {
 pub(crate) struct Gsi {
     pub(crate) secret: Arc<ServerSecret>,
     pub(crate) trust: Arc<grid::Trust>,
+    /// Clients that allow it are asked for a proxy.
+    pub(crate) delegation: bool,
 }
 
 /// What distinguishes the versions of a file: inode, length, and when its content and anything of it were changed, in seconds and
@@ -90,7 +92,8 @@ impl GsiFiles {
         let secret = Arc::new(secret(&settings)?);
         let trust = Arc::new(trust(&settings)?);
         let looked = Mutex::new(Looked { versions, read_trust: now });
-        Ok(Self { settings, content: RwLock::new(Arc::new(Gsi { secret, trust })), looked })
+        let delegation = settings.delegation;
+        Ok(Self { settings, content: RwLock::new(Arc::new(Gsi { secret, trust, delegation })), looked })
     }
 
     /// Their content.
@@ -111,7 +114,7 @@ impl GsiFiles {
                     let certificate = self.settings.certificate.display();
                     tracing::info!(%certificate, "the certificate for gsi was read again");
                     *self.content.write() =
-                        Arc::new(Gsi { secret: Arc::new(secret), trust: Arc::clone(&before.trust) });
+                        Arc::new(Gsi { secret: Arc::new(secret), trust: Arc::clone(&before.trust), ..*before });
                 }
                 Err(error) => tracing::error!("{error}; the one of before stays in use"),
             }
@@ -120,7 +123,7 @@ impl GsiFiles {
             looked.read_trust = now;
             let secret = Arc::clone(&self.get().secret);
             match trust(&self.settings) {
-                Ok(trust) => *self.content.write() = Arc::new(Gsi { secret, trust: Arc::new(trust) }),
+                Ok(trust) => *self.content.write() = Arc::new(Gsi { secret, trust: Arc::new(trust), ..*before }),
                 Err(error) => tracing::error!("{error}; the authorities of before stay in use"),
             }
         }

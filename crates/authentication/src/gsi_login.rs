@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gsi::{NoRandom, Random, ServerHandshake, ServerStep};
+use gsi::{HandshakeError, NoRandom, ProxyAnswer, ProxyKey, Random, ServerHandshake, ServerStep};
+use identity::DelegatedProxy;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::gsi_files::Gsi;
@@ -31,6 +32,16 @@ pub struct GsiLogin {
     handshake: ServerHandshake,
     began: Duration,
     peer: IpAddr,
+    /// The client was asked for a proxy. It is let in as this when it has answered.
+    known: Option<Known>,
+}
+
+/// A client that has shown who it is.
+#[derive(Debug)]
+struct Known {
+    authenticated: Authenticated,
+    /// The certificates that it has presented.
+    certificates: Vec<Vec<u8>>,
 }
 
 /// The randomness of the system.
@@ -50,7 +61,7 @@ impl Random for SystemNumbers {
 
 impl GsiLogin {
     pub(crate) fn new(authenticator: Authenticator, files: Arc<Gsi>, now: Duration, peer: IpAddr) -> Self {
-        Self { authenticator, files, handshake: ServerHandshake::new(), began: now, peer }
+        Self { authenticator, files, handshake: ServerHandshake::new(), began: now, peer, known: None }
     }
 
     /// Goes on with what the client has sent.
@@ -83,8 +94,50 @@ impl GsiLogin {
                 let mut authenticated =
                     self.authenticator.certificates(&presented.certificates, &self.files.trust, self.peer)?;
                 authenticated.session_key = Some(presented.session_key);
-                Ok(LoginStep::Done(authenticated))
+                // Only a client that may come in costs a key.
+                if !self.files.delegation || !presented.may_delegate {
+                    return Ok(LoginStep::Done(authenticated));
+                }
+                let Some(key) = self.authenticator.proxy_keys().take() else {
+                    tracing::warn!(principal = %authenticated.name, "no key was ready for a delegated proxy, so the client was not asked for one");
+                    return Ok(LoginStep::Done(authenticated));
+                };
+                let request = {
+                    let _turn = self.authenticator.turn()?;
+                    self.handshake.request_proxy(&self.files.secret, key, &mut SystemNumbers::new())?
+                };
+                self.known = Some(Known { authenticated, certificates: presented.certificates });
+                Ok(LoginStep::More(request))
+            }
+            ServerStep::Answered(answer) => {
+                let known = self.known.take().ok_or(HandshakeError::Over)?;
+                let Known { authenticated, certificates } = known;
+                let delegated = match answer {
+                    ProxyAnswer::Signed { proxy, key } => Some(self.delegated(&proxy, &key, &certificates)?),
+                    ProxyAnswer::Declined(why) => {
+                        tracing::info!(principal = %authenticated.name, why, "the client delegates no proxy");
+                        None
+                    }
+                };
+                Ok(LoginStep::Done(Authenticated { delegated, ..authenticated }))
             }
         }
+    }
+
+    /// The proxy that the client has signed for `key`, after it has presented `certificates`.
+    fn delegated(
+        &self,
+        proxy: &[u8],
+        key: &ProxyKey,
+        certificates: &[Vec<u8>],
+    ) -> Result<DelegatedProxy, AuthenticationError> {
+        let user = {
+            let _turn = self.authenticator.turn()?;
+            let (trust, now) = (&self.files.trust, self.authenticator.wall());
+            grid::verify_delegated(proxy, certificates, key.public(), trust, now)
+                .map_err(AuthenticationError::Delegated)?
+        };
+        let text = key.proxy_text(proxy, certificates).map_err(AuthenticationError::ProxyKey)?;
+        Ok(DelegatedProxy::new(text, user.not_after))
     }
 }

@@ -18,6 +18,10 @@
 //! **Shared secrets** come from a keytab, which is read with the settings. Each credential counts once, also over a reload.
 //! So do the keys for **Kerberos**; a KDC is never asked.
 //!
+//! **Delegated proxies.** If the settings say so, a client of `gsi` that allows it is asked for a proxy, with a key that a thread has made
+//! before ([`Authenticated::delegated`]). It is in memory only. A client that declines is let in without; one that sends something else
+//! than was asked for is refused.
+//!
 //! **A mapping service** is asked about clients that no rule matches. It is asked over HTTPS as well, about at most
 //! [`MAPPING_QUESTIONS_MAX`] at once, for at most [`MAPPING_TIME_MAX`]. Its answers are kept for a time. Without an answer the
 //! client is refused.
@@ -38,6 +42,7 @@ mod kerberos;
 mod key_files;
 mod mapping_service;
 mod mechanism;
+mod proxy_keys;
 mod report;
 mod secrets;
 mod seen_file;
@@ -56,6 +61,8 @@ pub use gsi::SessionKey;
 pub use gsi_files::{FilesProblem, GsiError};
 pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep};
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
+/// What a client has delegated.
+pub use identity::DelegatedProxy;
 pub use issuer_keys::{KeysError, WAITING_MAX};
 pub use kerberos::{KerberosError, KerberosSettings};
 pub use key_files::KeyFilesError;

@@ -72,6 +72,8 @@ pub struct GsiSettings {
     pub voms_servers: PathBuf,
     /// The names of this node, for VOMS attributes that are meant for some services only.
     pub own_hosts: Vec<String>,
+    /// Ask clients that allow it for a delegated proxy.
+    pub delegation: bool,
 }
 
 /// Why settings are refused.

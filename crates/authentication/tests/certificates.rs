@@ -9,7 +9,7 @@ use authentication::{
     Authenticated, AuthenticationError, Authenticator, ErrorKind, GsiSettings, HANDSHAKE_TIME_MAX, LoginStep,
     Mechanism, Mechanisms, Settings,
 };
-use gsi::{ClientHandshake, ClientSecret, HandshakeError, NoRandom, Random};
+use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::world::{HERE, World, logins, mapping};
@@ -49,6 +49,7 @@ fn settings(world: &World) -> Settings {
         authorities: world.path("authorities"),
         voms_servers: world.path("vomsdir"),
         own_hosts: vec!["localhost".into()],
+        delegation: false,
     };
     file(&world.path("authorities/e93ab527.0"), &data("ca.pem"), 0o644);
     Settings {
@@ -71,7 +72,8 @@ fn login(
     between: impl FnOnce(),
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
-    let (mut handshake, first) = ClientHandshake::begin(client, parameters.as_bytes(), &mut Numbers).unwrap();
+    let (mut handshake, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers).unwrap();
     let mut login = authenticator.gsi(HERE).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
     let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
@@ -96,6 +98,55 @@ fn a_certificate_becomes_a_principal() {
     let report = authenticator.explain_certificates(&data("user.pem"), Some(HERE));
     assert_eq!(report.result.unwrap().name.as_str(), "ana");
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
+}
+
+/// A login of a client that may delegate a proxy.
+fn delegate(
+    authenticator: &Authenticator,
+    client: &ClientSecret,
+    delegation: Delegation,
+) -> Result<Authenticated, AuthenticationError> {
+    let parameters = authenticator.gsi_parameters().unwrap();
+    let (mut handshake, first) =
+        ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers).unwrap();
+    let mut login = authenticator.gsi(HERE).unwrap();
+    let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    let request = match login.step(&second)? {
+        LoginStep::More(request) => request,
+        LoginStep::Done(authenticated) => return Ok(authenticated),
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let third = handshake.sign(client, &request, i64::try_from(now).unwrap(), &mut Numbers).unwrap();
+    match login.step(&third)? {
+        LoginStep::More(_) => panic!("three rounds are enough"),
+        LoginStep::Done(authenticated) => Ok(authenticated),
+    }
+}
+
+#[test]
+fn a_proxy_is_delegated_if_both_sides_want_it() {
+    let world = World::new();
+    let mut settings = settings(&world);
+    let authenticator = world.with(settings.clone());
+    assert_eq!(delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap().delegated, None, "not asked for");
+    settings.gsi.as_mut().unwrap().delegation = true;
+    authenticator.reload(settings).unwrap();
+    assert_eq!(delegate(&authenticator, &secret("user"), Delegation::Never).unwrap().delegated, None);
+    let ana = delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap();
+    let proxy = ana.delegated.unwrap();
+    assert_eq!(ana.name.as_str(), "ana");
+    assert!(proxy.expires() < ana.expires.unwrap(), "a day at most");
+    // It lets this node in as her, and shows nothing of itself.
+    let text = proxy.secret_text().as_bytes();
+    let as_ana = ClientSecret::new(text, text).unwrap();
+    let again = delegate(&authenticator, &as_ana, Delegation::Never).unwrap();
+    assert_eq!((again.name.as_str(), again.expires), ("ana", Some(proxy.expires())));
+    assert!(!format!("{again:?} {proxy:?}").contains("PRIVATE"));
+    // Who may not come in is not asked, and the second of two has a key of its own.
+    let second = delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap().delegated.unwrap();
+    assert_ne!(second.secret_text(), proxy.secret_text());
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (5, 0));
 }
 
 #[test]

@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use wire::request::{Close, Query, QueryKind, Stat, StatOptions, Sync, Target};
-use wire::response::StatReply;
-use wire::{Request, Response};
+use wire::response::{ConfigReply, StatReply};
+use wire::{FileHandle, Request, Response};
 
 use crate::pace::WaitLimit;
 use crate::settings::Stop;
 use crate::watch::WaitReason;
-use crate::{ClientError, RemoteFile};
+use crate::{ClientError, Method, RemoteFile};
 
 /// How often the client asks how far the copy is.
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,6 +25,8 @@ const UNSEEN_MAX: Duration = Duration::from_secs(1800);
 /// also cancels the copy.
 const CANCEL_MAX: Duration = Duration::from_secs(5);
 const CANCEL: &[u8] = b"ofs.tpc cancel\0";
+/// The configuration value with the methods by which a server takes delegated credentials.
+const DELEGATION: &str = "tpcdlg";
 
 impl RemoteFile {
     /// Waits for the end of the third-party copy into this file, which a first [`RemoteFile::sync`] has started.
@@ -36,6 +38,21 @@ impl RemoteFile {
     /// caller must cancel the copy.
     pub fn finish_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
         self.follow_copy(len, shown).inspect_err(|error| self.lost |= matches!(error, ClientError::Lost { .. }))
+    }
+
+    /// Whether the server copies into this file with a proxy that the client has delegated, so that the client need not open the source.
+    ///
+    /// # Errors
+    /// The server refuses, or the connection fails.
+    pub fn copies_by_proxy(&mut self) -> Result<bool, ClientError> {
+        let args = DELEGATION.as_bytes().to_vec();
+        let request = Request::Query(Query { kind: QueryKind::Config, handle: FileHandle::default(), args });
+        let body = self.call("query config", request)?;
+        let server = self.url.server.clone();
+        let reply = ConfigReply::decode(&body).map_err(|source| ClientError::Protocol { server, source })?;
+        // A server that cannot do it repeats the word.
+        let methods = reply.values.first().map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
+        Ok(methods.split_ascii_whitespace().any(|method| method == Method::Gsi.name()))
     }
 
     /// Tells the server to stop the copy. Waits a few seconds for its answer. Unless the connection is lost, the

@@ -104,6 +104,7 @@ impl Config {
             authorities: self.gsi_authorities.clone(),
             voms_servers: self.voms_servers.clone(),
             own_hosts: host.map(str::to_owned).into_iter().collect(),
+            delegation: self.gsi_delegation,
         })
     }
 

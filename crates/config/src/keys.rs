@@ -413,6 +413,13 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
+        name: "authentication.gsi_delegation",
+        default: Some(Given::Switch(false)),
+        set: |c, v| switch(v).map(|v| c.gsi_delegation = v),
+        same: |a, b| a.gsi_delegation == b.gsi_delegation,
+        live: true,
+    },
+    Key {
         name: "authentication.voms_servers",
         default: Some(Given::Text("/etc/grid-security/vomsdir")),
         set: |c, v| text(v).map(|v| c.voms_servers = PathBuf::from(v)),

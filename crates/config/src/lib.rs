@@ -103,6 +103,7 @@ pub struct Config {
     pub gsi_certificate: Option<PathBuf>,
     pub gsi_key: Option<PathBuf>,
     pub gsi_authorities: PathBuf,
+    pub gsi_delegation: bool,
     pub voms_servers: PathBuf,
     pub issuers: Vec<IssuerSettings>,
     pub mapping: MappingSettings,
@@ -217,6 +218,7 @@ impl Config {
             gsi_certificate: None,
             gsi_key: None,
             gsi_authorities: PathBuf::new(),
+            gsi_delegation: false,
             voms_servers: PathBuf::new(),
             issuers: Vec::new(),
             mapping: MappingSettings::default(),
@@ -267,6 +269,7 @@ impl Config {
             gsi_certificate: new.gsi_certificate.clone(),
             gsi_key: new.gsi_key.clone(),
             gsi_authorities: new.gsi_authorities.clone(),
+            gsi_delegation: new.gsi_delegation,
             voms_servers: new.voms_servers.clone(),
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
@@ -308,7 +311,7 @@ mod tests {
             index.cache = \"1MiB\"\n\
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\nsigning = \"intense\"\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nkerberos_keytab = \"/h\"\nkerberos_principal = \"a@B\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
-            gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\nvoms_servers = \"/v\"\n\
+            gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\ngsi_delegation = true\nvoms_servers = \"/v\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n\
             [[administrator]]\nprincipal = \"x\"\nrole = \"viewer\"\n[administration]\nsocket = \"/run/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();

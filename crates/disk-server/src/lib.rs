@@ -11,6 +11,7 @@ mod blocking;
 mod client_writes;
 mod completing;
 mod damage;
+mod delegated;
 mod disk_node;
 mod fullness;
 #[cfg(any(test, feature = "planted"))]
@@ -133,6 +134,7 @@ pub struct DiskServer {
     looks: looks::Looks,
     client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
+    proxy_questions: delegated::ProxyQuestions,
     open_write_requests: open_writes::OpenWriteRequests,
     /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
@@ -184,6 +186,7 @@ impl DiskServer {
             looks: looks::Looks::default(),
             client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
+            proxy_questions: delegated::ProxyQuestions::new(settings.process_epoch.0),
             open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
             bulk: BulkPool::default(),
             began: world.now(),
@@ -309,6 +312,7 @@ impl DiskServer {
             FromManager::Sum(request) => self.sum(request),
             FromManager::Attribute(answer) => self.attribute_answered(answer),
             FromManager::OpenWrite(answer) => self.open_write_answered(answer),
+            FromManager::Proxy(answer) => self.proxy_answered(answer),
             FromManager::Claim(claim) => self.claim(claim),
             FromManager::AskClient { number, writer } => self.ask_client(number, writer),
             FromManager::Inventory { number, store, request } => self.inventory(number, store, request),

@@ -40,6 +40,16 @@ impl VerifiedCapability {
         }
     }
 
+    /// The object that it is for.
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        match self {
+            Self::Read(reading) => reading.0.replica.object,
+            Self::Write(writing) => writing.good.replica.object,
+            Self::Striped(striped) => striped.object,
+        }
+    }
+
     /// The length that the open write may reach before it must reserve more. `None`: any length.
     #[must_use]
     pub fn may_reach(&self) -> Option<u64> {

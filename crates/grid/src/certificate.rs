@@ -5,13 +5,13 @@ use types::Timestamp;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, KeyUsage, NameConstraints, ParsedExtension};
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::{SubjectPublicKeyInfo, X509Name, X509Version};
+use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo, X509Name, X509Version};
 
 use crate::der::{self, Malformed};
 use crate::error::{GridError, Problem, Unreadable};
 use crate::name::{NameKey, dotted, for_message, one_line};
 use crate::proxy::{PROXY_INFO, ProxyInfo, ProxyInfoProblem};
-use crate::signature;
+use crate::signature::{self, SignatureProblem};
 
 /// The longest serial number (RFC 5280, section 4.1.2.2).
 pub(crate) const SERIAL_MAX: usize = 20;
@@ -21,6 +21,9 @@ const VOMS_ATTRIBUTES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 5];
 /// The proxies of the Globus Toolkit 3, from a draft of RFC 3820: 1.3.6.1.4.1.3536.1.222.
 const DRAFT_PROXY_INFO: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
 const CERTIFICATE_POLICIES: &[u8] = &[0x55, 0x1d, 0x20];
+
+/// How a signature is checked.
+type Check = fn(&SubjectPublicKeyInfo<'_>, &AlgorithmIdentifier<'_>, &[u8], &[u8]) -> Result<(), SignatureProblem>;
 
 /// One certificate.
 #[derive(Clone)]
@@ -147,12 +150,21 @@ impl<'a> Certificate<'a> {
 
     /// Whether `issuer`'s key has signed this.
     pub fn check_signature(&self, issuer: &Certificate<'_>) -> Result<(), Problem> {
+        self.check_signature_by(issuer, signature::check)
+    }
+
+    /// The same for a certificate with a key that was made just now, and that nobody knew before ([`signature::check_new`]).
+    pub fn check_new_signature(&self, issuer: &Certificate<'_>) -> Result<(), Problem> {
+        self.check_signature_by(issuer, signature::check_new)
+    }
+
+    fn check_signature_by(&self, issuer: &Certificate<'_>, check: Check) -> Result<(), Problem> {
         let x509 = &self.x509;
         if x509.signature_value.unused_bits != 0 {
             return Err(Problem::Signature(issuer.subject_for_message()));
         }
         let message = x509.tbs_certificate.as_ref();
-        signature::check(issuer.key(), &x509.signature_algorithm, message, &x509.signature_value.data)
+        check(issuer.key(), &x509.signature_algorithm, message, &x509.signature_value.data)
             .map_err(|why| why.of_certificate(&issuer.subject_for_message()))
     }
 }

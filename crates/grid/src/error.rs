@@ -173,6 +173,15 @@ pub enum Problem {
     /// The information about the proxy is malformed.
     #[error("its proxyCertInfo is malformed")]
     ProxyInfo,
+    /// Something else than the delegated proxy that was asked for.
+    #[error("it is not a proxy certificate, which was asked for")]
+    NoProxy,
+    /// A delegated proxy for another key.
+    #[error("its key is not the one that was made for it")]
+    ProxyKey,
+    /// A delegated proxy that another certificate has signed.
+    #[error("its issuer is not {0}, with which the user has logged in")]
+    ProxyIssuer(String),
     /// The subject is not the issuer's with one more CN.
     #[error("the subject of a proxy must be that of its issuer {0} and one CN (RFC 3820, section 3.4)")]
     ProxySubject(String),

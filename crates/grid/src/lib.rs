@@ -3,6 +3,7 @@
 //!
 //! - [`Trust`]: authorities with their revocation lists and signing policies, and VOMS servers.
 //! - [`verify_user`]: the user of a chain, or which rule refuses it.
+//! - [`verify_delegated`]: a proxy that a user has signed for this service.
 //! - [`verify_host`]: the same for a server.
 //! - [`UserCredential`]: what a client presents, from a proxy file.
 //!
@@ -13,6 +14,7 @@
 
 mod attribute_certificate;
 mod certificate;
+mod delegated;
 mod der;
 mod error;
 mod host;
@@ -31,6 +33,7 @@ mod user_credential;
 mod voms;
 mod voms_error;
 
+pub use delegated::verify_delegated;
 pub use error::{GridError, Problem, Unreadable};
 pub use host::{GridHost, verify_host};
 pub use limits::{CERTIFICATE_BYTES_MAX, CHAIN_MAX};

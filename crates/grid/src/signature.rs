@@ -2,8 +2,8 @@
 
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ED25519,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey,
-    VerificationAlgorithm,
+    RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo};
 
@@ -18,6 +18,7 @@ const RSA_BITS_MIN: usize = 2048;
 const RSA_BITS_MAX: usize = 8192;
 
 pub(crate) const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+const SHA1_WITH_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
 pub(crate) const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 const ED25519_OID: &[u8] = &[0x2b, 0x65, 0x70];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
@@ -142,6 +143,29 @@ fn scheme(algorithm: &AlgorithmIdentifier<'_>) -> Result<Scheme, SignatureProble
     match (scheme, parameters) {
         (_, None) | (Scheme::Rsa(_), Some((5, []))) => Ok(scheme),
         _ => Err(SignatureProblem::UnknownAlgorithm(dotted(oid))),
+    }
+}
+
+/// Checks `signature` over `message` with `key`, and takes RSA with SHA-1, too. That is only good for a message with something new in it,
+/// which nobody knew before: then a signature of something else with the same digest is of no use.
+pub(crate) fn check_new(
+    key: &SubjectPublicKeyInfo<'_>,
+    algorithm: &AlgorithmIdentifier<'_>,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), SignatureProblem> {
+    let parameters = algorithm.parameters.as_ref().map(|any| (any.tag().0, any.data));
+    let is_sha1 = algorithm.algorithm.as_bytes() == SHA1_WITH_RSA && matches!(parameters, None | Some((5, [])));
+    if !is_sha1 {
+        return check(key, algorithm, message, signature);
+    }
+    match kind(key).map_err(SignatureProblem::Key)? {
+        Kind::Rsa => {
+            let key =
+                UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, &key.subject_public_key.data);
+            key.verify(message, signature).map_err(|_| SignatureProblem::Wrong)
+        }
+        _ => Err(SignatureProblem::Wrong),
     }
 }
 

@@ -39,7 +39,25 @@ pub struct GridUser {
 ///
 /// [`GridError`]: which rule refuses which certificate. VOMS attributes that do not count are no error.
 pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<GridUser, GridError> {
-    let chain = path::read_chain(chain)?;
+    user_of(&path::read_chain(chain)?, First::Unchecked, trust, now)
+}
+
+/// What is known of the first certificate of a chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Nothing.
+    Unchecked,
+    /// It is a proxy, which the second one has signed.
+    Checked,
+}
+
+/// The same, after the certificates were read.
+pub(crate) fn user_of(
+    chain: &[Certificate<'_>],
+    first: First,
+    trust: &Trust,
+    now: Timestamp,
+) -> Result<GridUser, GridError> {
     let mut budget = SignatureBudget::new();
     let mut used = vec![false; chain.len()];
     used[0] = true;
@@ -47,7 +65,11 @@ pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<G
     let mut position = 0;
     while chain[position].is_proxy() {
         proxies.push(&chain[position]);
-        position = path::signer_in_chain(&chain, position, &mut used, &mut budget)?;
+        if position == 0 && first == First::Checked {
+            (position, used[1]) = (1, true);
+        } else {
+            position = path::signer_in_chain(chain, position, &mut used, &mut budget)?;
+        }
     }
     let user = &chain[position];
     for certificate in proxies.iter().chain([&user]) {
@@ -56,7 +78,7 @@ pub fn verify_user(chain: &[Vec<u8>], trust: &Trust, now: Timestamp) -> Result<G
         }
     }
     let limited = proxy::check(&proxies, user)?;
-    let mut not_after = path::check(&chain, position, &mut used, &mut budget, trust, now)?.ends;
+    let mut not_after = path::check(chain, position, &mut used, &mut budget, trust, now)?.ends;
     for certificate in &proxies {
         path::check_one(certificate, now)?;
         not_after = not_after.min(certificate.not_after());

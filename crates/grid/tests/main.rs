@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
+mod delegated;
 mod der;
 mod hosts;
 mod proxies;

@@ -9,6 +9,7 @@ use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd, Resize as _};
 use x509_parser::asn1_rs::{FromDer as _, Integer, Sequence};
 
+use crate::der::{integer, sequence, trimmed};
 use crate::{AgreementError, HandshakeError, Random, pem};
 
 /// The modulus of ffdhe3072, RFC 7919, appendix A.2. The generator is 2.
@@ -200,21 +201,6 @@ fn is_all_ones(bytes: &[u8]) -> bool {
     let bytes = trimmed(bytes);
     let rest = bytes.get(1..).unwrap_or_default();
     bytes.first().is_none_or(|first| (u16::from(*first) + 1).is_power_of_two()) && rest.iter().all(|byte| *byte == 0xff)
-}
-
-fn trimmed(bytes: &[u8]) -> &[u8] {
-    &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..]
-}
-
-/// DER for a number that is not negative.
-fn integer(bytes: &[u8]) -> Vec<u8> {
-    let bytes = trimmed(bytes);
-    let sign: &[u8] = if bytes.first().is_none_or(|byte| *byte >= 0x80) { &[0] } else { &[] };
-    crate::name_hash::der(2, &[sign, bytes].concat())
-}
-
-fn sequence(parts: &[Vec<u8>]) -> Vec<u8> {
-    crate::name_hash::der(0x30, &parts.concat())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -8,14 +8,16 @@ use crate::rsa_blocks::{recover, sign};
 use crate::secret::{belongs, private_key, public_key};
 use crate::server::{is_padded, required, signable, tag, text};
 use crate::{
-    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, SecretError, SessionKey, Step, VERSION,
-    VERSION_SIGNED, issuer_hash, pem,
+    BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, Random, SecretError, SessionKey,
+    Step, VERSION, VERSION_SIGNED, issuer_hash, pem, proxy_sign,
 };
 
 /// The certificates of a client, and the key of the first one.
 pub struct ClientSecret {
     /// In PEM form, the certificate of the key first.
     certificates: String,
+    /// The same in DER form.
+    chain: Vec<Vec<u8>>,
     /// In PEM form.
     public: String,
     key: PrivateKey,
@@ -39,7 +41,16 @@ impl ClientSecret {
         // The authority of the user's own certificate, which comes last. Servers look for it by this.
         let authority = chain.last().and_then(|last| issuer_hash(last)).ok_or(SecretError::Certificate)?;
         let certificates = chain.iter().map(|one| pem::encode("CERTIFICATE", one)).collect();
-        Ok(Self { certificates, public: pem::encode("PUBLIC KEY", &public), key, authority })
+        Ok(Self { certificates, chain, public: pem::encode("PUBLIC KEY", &public), key, authority })
+    }
+
+    /// Signs the proxy that `request` (PKCS #10, in PEM form) asks for at `now`, in seconds since 1970. Returns the certificate in PEM form.
+    /// Whoever has the key of the request can then act as this client, so call it only for a server that has shown who it is.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub fn sign_proxy(&self, request: &[u8], now: i64, random: &mut dyn Random) -> Result<String, HandshakeError> {
+        proxy_sign::sign(&self.key, &self.chain, request, now, random)
     }
 
     fn sign(&self, bytes: &[u8], random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
@@ -54,11 +65,31 @@ impl std::fmt::Debug for ClientSecret {
     }
 }
 
+/// Whether a client signs a proxy for the server, with which the server can act as the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delegation {
+    /// It does not, as stock clients do without being told (`XrdSecGSIDELEGPROXY`).
+    #[default]
+    Never,
+    /// It signs one if the server asks for it.
+    Sign,
+}
+
 /// The client's side.
 pub struct ClientHandshake {
     tag: Option<Vec<u8>>,
     is_padded: bool,
     session_key: Option<SessionKey>,
+    delegation: Delegation,
+    shown: Option<Shown>,
+}
+
+/// What the client needs for the request of the server.
+struct Shown {
+    server: PublicKey,
+    cipher: Cipher,
+    shared: Vec<u8>,
+    tag: Vec<u8>,
 }
 
 impl ClientHandshake {
@@ -69,6 +100,7 @@ impl ClientHandshake {
     pub fn begin(
         secret: &ClientSecret,
         parameters: &[u8],
+        delegation: Delegation,
         random: &mut dyn Random,
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let parameter =
@@ -83,18 +115,18 @@ impl ClientHandshake {
         let tag = tag(random)?;
         let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag.as_slice())]).encode();
         let version = VERSION.to_be_bytes();
+        let options = DelegationOptions::of(delegation).0.to_be_bytes();
         let first = Frame::new(
             Step::CLIENT_ASKS,
             vec![
                 (BucketType::MODULE, module),
                 (BucketType::VERSION, &version),
                 (BucketType::AUTHORITY, secret.authority.as_bytes()),
-                // No delegation.
-                (BucketType::OPTIONS, &[0; 4]),
+                (BucketType::OPTIONS, &options),
                 (BucketType::MAIN, &inner),
             ],
         );
-        Ok((Self { tag: Some(tag), is_padded, session_key: None }, first.encode()))
+        Ok((Self { tag: Some(tag), is_padded, session_key: None, delegation, shown: None }, first.encode()))
     }
 
     /// Answers the server's certificate. `check` gets it in DER form, and says what is wrong with it.
@@ -133,14 +165,17 @@ impl ClientHandshake {
         let group = public.group()?;
         let exponent = group.secret(random)?;
         let shared = group.shared(&exponent, &public, self.is_padded)?;
-        let inner = Frame::new(
-            Step::CLIENT_SHOWS,
-            vec![
-                (BucketType::CERTIFICATES, secret.certificates.as_bytes()),
-                (BucketType::SIGNED_TAG, signed_tag.as_slice()),
-            ],
-        );
-        let main = cipher.encrypt(&shared, &inner.encode(), random)?;
+        // The server signs this one with its request.
+        let next_tag = match self.delegation {
+            Delegation::Never => None,
+            Delegation::Sign => Some(tag(random)?),
+        };
+        let mut inner = vec![
+            (BucketType::CERTIFICATES, secret.certificates.as_bytes()),
+            (BucketType::SIGNED_TAG, signed_tag.as_slice()),
+        ];
+        inner.extend(next_tag.as_deref().map(|tag| (BucketType::TAG, tag)));
+        let main = cipher.encrypt(&shared, &Frame::new(Step::CLIENT_SHOWS, inner).encode(), random)?;
         let agreement = secret.sign(exponent.text.as_bytes(), random)?;
         self.session_key = Some(SessionKey::new(cipher, &shared));
         let module: &[u8] = if self.is_padded { b"ssl" } else { b"sslnopad" };
@@ -153,7 +188,46 @@ impl ClientHandshake {
             (BucketType::PUBLIC_KEY, secret.public.as_bytes()),
             (BucketType::MAIN, &main),
         ];
-        Ok(Frame::new(Step::CLIENT_SHOWS, buckets).encode())
+        let frame = Frame::new(Step::CLIENT_SHOWS, buckets).encode();
+        self.shown = next_tag.map(|tag| Shown { server: key, cipher, shared, tag });
+        Ok(frame)
+    }
+
+    /// Answers the server's request for a proxy at `now`, in seconds since 1970. The client must have allowed it.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]. Then the server has got no proxy.
+    pub fn sign(
+        &mut self,
+        secret: &ClientSecret,
+        frame: &[u8],
+        now: i64,
+        random: &mut dyn Random,
+    ) -> Result<Vec<u8>, HandshakeError> {
+        let frame = Frame::decode(frame)?;
+        if frame.step != Step::SERVER_REQUESTS {
+            return Err(HandshakeError::OutOfTurn(frame.step));
+        }
+        if self.delegation == Delegation::Never {
+            return Err(HandshakeError::NoDelegation);
+        }
+        let Shown { server, cipher, shared, tag } = self.shown.take().ok_or(HandshakeError::OutOfTurn(frame.step))?;
+        let inner = cipher.decrypt(&shared, required(&frame, BucketType::MAIN)?).ok_or(HandshakeError::Decrypt)?;
+        let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;
+        let signed_tag = recover(&server, required(&inner, BucketType::SIGNED_TAG)?)
+            .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
+        if signed_tag != tag {
+            return Err(HandshakeError::OtherTag);
+        }
+        let request = required(&inner, BucketType::REQUEST)?;
+        let proxy = secret.sign_proxy(request, now, random)?;
+        let signed_tag = secret.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+        let inner = Frame::new(
+            Step::CLIENT_SIGNS,
+            vec![(BucketType::CERTIFICATES, proxy.as_bytes()), (BucketType::SIGNED_TAG, signed_tag.as_slice())],
+        );
+        let main = cipher.encrypt(&shared, &inner.encode(), random)?;
+        Ok(Frame::new(Step::CLIENT_SIGNS, vec![(BucketType::MAIN, &main)]).encode())
     }
 
     /// The key of the session, after [`Self::show`] has answered.
@@ -203,7 +277,7 @@ mod tests {
             (include_bytes!("../tests/data/server.pem"), include_bytes!("../tests/data/server.key"));
         let random = &mut Numbers(3);
         let server = ServerSecret::new(certificate, key, random).unwrap();
-        let (mut at_client, first) = ClientHandshake::begin(client, b"v:10600,c:ssl", random)?;
+        let (mut at_client, first) = ClientHandshake::begin(client, b"v:10600,c:ssl", Delegation::Never, random)?;
         let mut at_server = ServerHandshake::new();
         let ServerStep::Reply(reply) = at_server.step(&server, &first, random)? else { panic!("no reply") };
         let second = at_client.show(client, &reply, &|_| Ok(()), random)?;

@@ -100,6 +100,15 @@ pub enum HandshakeError {
     /// The key that signs is not that of the certificate.
     #[error("the peer signs with another key than that of its certificate")]
     OtherKey,
+    /// The certificate that the client has signed is for another key.
+    #[error("the client has signed a proxy for another key than the one that it was asked for")]
+    OtherProxyKey,
+    /// A server asks for a proxy, and the client has not offered one.
+    #[error("the server asks for a delegated proxy, and none was offered")]
+    NoDelegation,
+    /// The client cannot sign a proxy.
+    #[error("cannot delegate a proxy: {0}")]
+    CannotDelegate(&'static str),
     /// The caller does not take the server's certificate.
     #[error("the server's certificate is not good: {0}")]
     Server(String),

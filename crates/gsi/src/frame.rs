@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::FrameError;
+use crate::{Delegation, FrameError};
 
 /// The longest frame.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -25,8 +25,12 @@ impl Step {
     pub const CLIENT_ASKS: Self = Self(1000);
     /// The client shows its certificates.
     pub const CLIENT_SHOWS: Self = Self(1001);
+    /// The client sends the proxy that it has signed.
+    pub const CLIENT_SIGNS: Self = Self(1002);
     /// The server shows its certificate.
     pub const SERVER_SHOWS: Self = Self(2001);
+    /// The server asks for a proxy.
+    pub const SERVER_REQUESTS: Self = Self(2002);
 }
 
 impl fmt::Display for Step {
@@ -34,7 +38,9 @@ impl fmt::Display for Step {
         match *self {
             Self::CLIENT_ASKS => f.write_str("a request for a certificate"),
             Self::CLIENT_SHOWS => f.write_str("a client's certificates"),
+            Self::CLIENT_SIGNS => f.write_str("a signed proxy"),
             Self::SERVER_SHOWS => f.write_str("a server's certificate"),
+            Self::SERVER_REQUESTS => f.write_str("a request for a proxy"),
             Self(number) => write!(f, "a frame for step {number}"),
         }
     }
@@ -59,6 +65,8 @@ impl BucketType {
     pub const SIGNED_TAG: Self = Self(3007);
     /// The user that the client wants to be.
     pub const USER: Self = Self(3008);
+    /// A message for people.
+    pub const MESSAGE: Self = Self(3011);
     /// The version that the peer speaks.
     pub const VERSION: Self = Self(3014);
     /// What the client asks for concerning delegation.
@@ -67,10 +75,36 @@ impl BucketType {
     pub const CERTIFICATES: Self = Self(3022);
     /// The hash of the name of the authority that the client's certificate is from.
     pub const AUTHORITY: Self = Self(3023);
+    /// A request for a certificate, in PEM form.
+    pub const REQUEST: Self = Self(3024);
     /// Ciphers.
     pub const CIPHERS: Self = Self(3025);
     /// Digests.
     pub const DIGESTS: Self = Self(3026);
+}
+
+/// What a client says about delegation (`kOpts…` in `XrdSecProtocolgsi.hh`), in [`BucketType::OPTIONS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DelegationOptions(pub(crate) u32);
+
+impl DelegationOptions {
+    /// `kOptsDlgPxy`: the client wants the server to ask for a proxy.
+    const WANTS: u32 = 1;
+    /// `kOptsSigReq`: the client signs a proxy if it is asked.
+    const SIGNS: u32 = 4;
+
+    /// What a client here says.
+    pub(crate) fn of(delegation: Delegation) -> Self {
+        match delegation {
+            Delegation::Never => Self(0),
+            Delegation::Sign => Self(Self::WANTS | Self::SIGNS),
+        }
+    }
+
+    /// Whether the client signs a proxy. One that would send the key of its own proxy (`kOptsFwdPxy`) is not asked.
+    pub(crate) fn allow(self) -> bool {
+        self.0 & Self::SIGNS != 0 && self.0 & 2 == 0
+    }
 }
 
 impl fmt::Display for BucketType {
@@ -83,10 +117,12 @@ impl fmt::Display for BucketType {
             Self::TAG => "random tag",
             Self::SIGNED_TAG => "signed random tag",
             Self::USER => "user",
+            Self::MESSAGE => "message",
             Self::VERSION => "version",
             Self::OPTIONS => "options",
             Self::CERTIFICATES => "certificates",
             Self::AUTHORITY => "hash of an authority",
+            Self::REQUEST => "request for a proxy",
             Self::CIPHERS => "cipher",
             Self::DIGESTS => "digest",
             Self(number) => return write!(f, "part of type {number}"),

@@ -29,15 +29,22 @@
 //!
 //! Stock servers sign tags of any length. So whoever decides about a client's certificate must refuse those of hosts.
 //!
-//! Delegation (`pxyreq`, `sigpxy`) is not spoken: the server never asks for it, and the client never offers it.
+//! **Delegation.** A client that allows it can be asked for a proxy (`pxyreq`): the server makes a key ([`ProxyKey`]), the client signs
+//! a certificate for it (`sigpxy`), and with both the server can act as the client. The private key stays at the server. A client here
+//! decides itself what it signs: not more than its own proxy allows, limited if that is limited, and for a day at most. The other
+//! way, in which a client sends the key of its own proxy (`kOptsFwdPxy`), is spoken by neither side.
 
 mod agreement;
 mod cipher;
 mod client;
+mod der;
 mod error;
 mod frame;
 mod name_hash;
 mod pem;
+mod proxy_info;
+mod proxy_key;
+mod proxy_sign;
 mod random;
 mod rsa_blocks;
 mod secret;
@@ -45,14 +52,17 @@ mod server;
 mod session_key;
 
 pub use cipher::Cipher;
-pub use client::{ClientHandshake, ClientSecret};
+pub use client::{ClientHandshake, ClientSecret, Delegation};
 pub use error::{AgreementError, FrameError, HandshakeError, SecretError};
 pub use frame::{BUCKETS_MAX, BucketType, FRAME_BYTES_MAX, Frame, Step};
 pub use name_hash::issuer_hash;
+pub use proxy_key::ProxyKey;
 pub use random::{NoRandom, Random};
 pub use secret::ServerSecret;
-pub use server::{Presented, ServerHandshake, ServerStep};
+pub use server::{Presented, ProxyAnswer, ServerHandshake, ServerStep};
 pub use session_key::{HASH_LEN, SessionKey, hash};
+
+use frame::DelegationOptions;
 
 /// The version that both sides announce (`XrdSecgsiVERSION`).
 pub const VERSION: u32 = 10_600;

@@ -5,6 +5,8 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use x509_parser::asn1_rs::{Any, FromDer as _, Tag};
 use x509_parser::prelude::{X509Certificate, X509Name};
 
+use crate::der::der;
+
 /// The hash of the authority that has issued a certificate in DER form; `None`: it is not a certificate.
 #[must_use]
 pub fn issuer_hash(certificate: &[u8]) -> Option<String> {
@@ -45,22 +47,4 @@ fn value(value: &Any<'_>) -> Option<Vec<u8>> {
     let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let text = words.collect::<Vec<_>>().join(&b' ').to_ascii_lowercase();
     Some(der(12, &text))
-}
-
-/// A value of DER with its head.
-pub(crate) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let len = content.len().to_be_bytes();
-    let len = &len[len.iter().take_while(|byte| **byte == 0).count()..];
-    let mut bytes = vec![tag];
-    match (content.len(), u8::try_from(len.len())) {
-        (0..=0x7f, _) => bytes.push(u8::try_from(content.len()).unwrap_or_default()),
-        (_, Ok(count)) => {
-            bytes.push(0x80 | count);
-            bytes.extend_from_slice(len);
-        }
-        // Not on a machine whose memory can be addressed with 64 bits.
-        (_, Err(_)) => {}
-    }
-    bytes.extend_from_slice(content);
-    bytes
 }

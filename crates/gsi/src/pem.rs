@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::pem::Pem;
+use zeroize::Zeroizing;
 
 /// The longest text that is read.
 pub(crate) const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -33,8 +34,10 @@ pub(crate) fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
 
 /// The text for `der`, as OpenSSL writes it.
 pub(crate) fn encode(label: &str, der: &[u8]) -> String {
-    let encoded = STANDARD.encode(der);
-    let mut text = format!("-----BEGIN {label}-----\n");
+    // It may be a key, of which no copies should stay behind: neither of this, nor of a text that grows.
+    let encoded = Zeroizing::new(STANDARD.encode(der));
+    let mut text = String::with_capacity(encoded.len() + encoded.len() / LINE + 2 * label.len() + 64);
+    text.push_str(&format!("-----BEGIN {label}-----\n"));
     let mut rest = encoded.as_str();
     while !rest.is_empty() {
         // The text is ASCII.

@@ -4,11 +4,12 @@ use crate::agreement::{Public, SecretExponent};
 use crate::rsa_blocks::recover;
 use crate::secret::public_key;
 use crate::{
-    BucketType, CERTIFICATES_MAX, Cipher, Frame, HandshakeError, Random, ServerSecret, SessionKey, Step, TAG_BYTES_MAX,
-    VERSION_SIGNED, pem,
+    BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, ProxyKey, Random, ServerSecret,
+    SessionKey, Step, TAG_BYTES_MAX, VERSION_SIGNED, pem,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use rsa::PublicKey;
 
 /// The end of the names of modules that do not fill up the shared secret with zeros.
 const NO_PADDING: &[u8] = b"nopad";
@@ -16,13 +17,32 @@ const NO_PADDING: &[u8] = b"nopad";
 /// What the tags of servers here begin with. Stock peers have letters, digits, `.` and `/` in theirs (`XrdSutRndm::GetRndmTag`).
 const SERVER_MARK: u8 = b'~';
 
+/// The longest message of a client that is passed on.
+const MESSAGE_BYTES_MAX: usize = 200;
+
 /// What follows from a frame of the client.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum ServerStep {
     /// The server answers this, and waits for another frame.
     Reply(Vec<u8>),
     /// The client has shown that it holds the key of its certificate.
     Presented(Presented),
+    /// The client has answered [`ServerHandshake::request_proxy`].
+    Answered(ProxyAnswer),
+}
+
+/// The answer of a client that was asked to sign a proxy.
+#[derive(PartialEq, Eq, Debug)]
+pub enum ProxyAnswer {
+    /// It has signed one for the key. Nobody has verified more of it.
+    Signed {
+        /// The certificate in DER form.
+        proxy: Vec<u8>,
+        /// The key of it.
+        key: Box<ProxyKey>,
+    },
+    /// It has not, and perhaps says why.
+    Declined(String),
 }
 
 /// What a client has shown.
@@ -34,6 +54,8 @@ pub struct Presented {
     pub user: Option<Vec<u8>>,
     /// What it signs requests with.
     pub session_key: SessionKey,
+    /// Whether it signs a proxy if it is asked ([`ServerHandshake::request_proxy`]).
+    pub may_delegate: bool,
 }
 
 /// The server's side. After an error it is over.
@@ -42,7 +64,31 @@ pub struct ServerHandshake(State);
 enum State {
     New,
     Asked(Box<Asked>),
+    /// The client allows to be asked for a proxy.
+    Shown(Box<Shown>),
+    Requested(Box<Requested>),
     Over,
+}
+
+/// The client has shown who it is.
+struct Shown {
+    cipher: Cipher,
+    shared: Vec<u8>,
+    /// The client's key.
+    key: PublicKey,
+    /// The client's certificate.
+    certificate: Vec<u8>,
+    /// What the client wants to be signed.
+    tag: Vec<u8>,
+}
+
+/// The client was asked for a proxy.
+struct Requested {
+    cipher: Cipher,
+    shared: Vec<u8>,
+    key: PublicKey,
+    tag: Vec<u8>,
+    proxy_key: ProxyKey,
 }
 
 /// The client has the server's certificate.
@@ -50,6 +96,7 @@ struct Asked {
     secret: SecretExponent,
     tag: Vec<u8>,
     is_padded: bool,
+    options: DelegationOptions,
 }
 
 impl ServerHandshake {
@@ -77,10 +124,50 @@ impl ServerHandshake {
                 self.0 = State::Asked(Box::new(asked));
                 Ok(ServerStep::Reply(reply))
             }
-            (State::Asked(asked), Step::CLIENT_SHOWS) => presented(secret, &asked, &frame).map(ServerStep::Presented),
+            (State::Asked(asked), Step::CLIENT_SHOWS) => {
+                let (presented, shown) = presented(secret, &asked, &frame)?;
+                if let Some(shown) = shown {
+                    self.0 = State::Shown(Box::new(shown));
+                }
+                Ok(ServerStep::Presented(presented))
+            }
+            (State::Requested(requested), Step::CLIENT_SIGNS) => answered(*requested, &frame).map(ServerStep::Answered),
             (State::Over, _) => Err(HandshakeError::Over),
             (_, step) => Err(HandshakeError::OutOfTurn(step)),
         }
+    }
+
+    /// Asks a client that has presented certificates to sign a proxy for `key`. Returns the frame that the server sends. Without this, the
+    /// handshake is over.
+    ///
+    /// # Errors
+    /// [`HandshakeError::NoDelegation`]: the client does not allow it; and what else can go wrong.
+    pub fn request_proxy(
+        &mut self,
+        secret: &ServerSecret,
+        key: ProxyKey,
+        random: &mut dyn Random,
+    ) -> Result<Vec<u8>, HandshakeError> {
+        let State::Shown(shown) = std::mem::replace(&mut self.0, State::Over) else {
+            return Err(HandshakeError::NoDelegation);
+        };
+        let signed_tag = secret.sign(&shown.tag, random)?;
+        let request = key.request(&shown.certificate, random)?;
+        let tag = server_tag(random)?;
+        let inner = Frame::new(
+            Step::SERVER_REQUESTS,
+            vec![
+                (BucketType::SIGNED_TAG, signed_tag.as_slice()),
+                (BucketType::REQUEST, request.as_bytes()),
+                // A stock client fails badly without it.
+                (BucketType::TAG, tag.as_slice()),
+            ],
+        );
+        let main = shown.cipher.encrypt(&shown.shared, &inner.encode(), random)?;
+        let frame = Frame::new(Step::SERVER_REQUESTS, vec![(BucketType::MAIN, &main)]).encode();
+        let Shown { cipher, shared, key: of_client, .. } = *shown;
+        self.0 = State::Requested(Box::new(Requested { cipher, shared, key: of_client, tag, proxy_key: key }));
+        Ok(frame)
     }
 }
 
@@ -96,6 +183,8 @@ impl std::fmt::Debug for ServerHandshake {
         f.write_str(match self.0 {
             State::New => "ServerHandshake(new)",
             State::Asked(_) => "ServerHandshake(asked)",
+            State::Shown(_) => "ServerHandshake(shown)",
+            State::Requested(_) => "ServerHandshake(requested)",
             State::Over => "ServerHandshake(over)",
         })
     }
@@ -154,6 +243,10 @@ fn answer(
     if version < VERSION_SIGNED {
         return Err(HandshakeError::TooOld(version));
     }
+    // Old clients send none.
+    let options = frame.get(BucketType::OPTIONS).map_or(Ok([0; 4]), TryInto::try_into);
+    let options = options.map_err(|_| HandshakeError::Malformed(BucketType::OPTIONS))?;
+    let options = DelegationOptions(u32::from_be_bytes(options));
     let modules = required(frame, BucketType::MODULE)?;
     let is_padded = is_padded(modules)?;
     let inner = Frame::decode(required(frame, BucketType::MAIN)?)?;
@@ -183,11 +276,15 @@ fn answer(
         ],
     );
     let reply = reply.encode();
-    Ok((Asked { secret, tag, is_padded }, reply))
+    Ok((Asked { secret, tag, is_padded, options }, reply))
 }
 
-/// Checks the second frame.
-fn presented(server: &ServerSecret, asked: &Asked, frame: &Frame<'_>) -> Result<Presented, HandshakeError> {
+/// Checks the second frame. Returns what is needed to ask for a proxy, too, if the client allows that.
+fn presented(
+    server: &ServerSecret,
+    asked: &Asked,
+    frame: &Frame<'_>,
+) -> Result<(Presented, Option<Shown>), HandshakeError> {
     let cipher = Cipher::chosen(text(required(frame, BucketType::CIPHERS)?)).ok_or(HandshakeError::Cipher)?;
     if text(required(frame, BucketType::DIGESTS)?) != b"sha256" {
         return Err(HandshakeError::Digest);
@@ -221,5 +318,44 @@ fn presented(server: &ServerSecret, asked: &Asked, frame: &Frame<'_>) -> Result<
         return Err(HandshakeError::OtherTag);
     }
     let user = inner.get(BucketType::USER).map(|user| text(user).to_vec());
-    Ok(Presented { certificates, user, session_key: SessionKey::new(cipher, &shared) })
+    let session_key = SessionKey::new(cipher, &shared);
+    // Stock clients that sign a proxy have sent a tag.
+    let tag = inner.get(BucketType::TAG).filter(|_| asked.options.allow());
+    let shown = match tag {
+        Some(tag) if signable(tag)?[0] == SERVER_MARK => return Err(HandshakeError::MarkedTag),
+        Some(tag) => {
+            let certificate = certificates[0].clone();
+            Some(Shown { cipher, shared, key, certificate, tag: tag.to_vec() })
+        }
+        None => None,
+    };
+    Ok((Presented { certificates, user, session_key, may_delegate: shown.is_some() }, shown))
+}
+
+/// Checks the answer to the request for a proxy.
+fn answered(requested: Requested, frame: &Frame<'_>) -> Result<ProxyAnswer, HandshakeError> {
+    let Requested { cipher, shared, key, tag, proxy_key } = requested;
+    let inner = cipher.decrypt(&shared, required(frame, BucketType::MAIN)?).ok_or(HandshakeError::Decrypt)?;
+    let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;
+    let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
+        .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
+    if signed_tag != tag {
+        return Err(HandshakeError::OtherTag);
+    }
+    let Some(proxy) = inner.get(BucketType::CERTIFICATES) else {
+        let message = text(inner.get(BucketType::MESSAGE).unwrap_or_default());
+        let message = &message[..message.len().min(MESSAGE_BYTES_MAX)];
+        return Ok(ProxyAnswer::Declined(message.escape_ascii().to_string()));
+    };
+    let mut proxies = pem::certificates(proxy);
+    let (Some(proxy), true) = (proxies.pop(), proxies.is_empty()) else {
+        return Err(HandshakeError::Malformed(BucketType::CERTIFICATES));
+    };
+    match public_key(&proxy) {
+        Some((public, _)) if public == proxy_key.public() => {
+            Ok(ProxyAnswer::Signed { proxy, key: Box::new(proxy_key) })
+        }
+        Some(_) => Err(HandshakeError::OtherProxyKey),
+        None => Err(HandshakeError::Key),
+    }
 }

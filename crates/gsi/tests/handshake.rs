@@ -1,8 +1,8 @@
 //! Both sides of the handshake, against each other and against peers that do not keep to it.
 
 use gsi::{
-    AgreementError, BucketType, ClientHandshake, ClientSecret, Frame, FrameError, HandshakeError, NoRandom, Random,
-    SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
+    AgreementError, BucketType, ClientHandshake, ClientSecret, Delegation, Frame, FrameError, HandshakeError, NoRandom,
+    Random, SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
 };
 
 const CA: &[u8] = include_bytes!("data/ca.pem");
@@ -64,7 +64,8 @@ struct Half {
 
 fn half(server: &ServerSecret, client: &ClientSecret, seed: u64) -> Half {
     let random = &mut Numbers(seed);
-    let (mut at_client, first) = ClientHandshake::begin(client, server.parameters().as_bytes(), random).unwrap();
+    let (mut at_client, first) =
+        ClientHandshake::begin(client, server.parameters().as_bytes(), Delegation::Never, random).unwrap();
     let mut at_server = ServerHandshake::new();
     let ServerStep::Reply(reply) = at_server.step(server, &first, random).unwrap() else { panic!("no reply") };
     let second = at_client.show(client, &reply, &good, random).unwrap();
@@ -131,7 +132,8 @@ fn a_tag_of_another_handshake_is_refused() {
     let (server, client) = (server(), user());
     let begin = |tag: u8| {
         let random = &mut Same(Numbers(0), tag);
-        let (mut at_client, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", random).unwrap();
+        let (mut at_client, first) =
+            ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, random).unwrap();
         let mut at_server = ServerHandshake::new();
         let ServerStep::Reply(reply) = at_server.step(&server, &first, random).unwrap() else { panic!("no reply") };
         (at_server, at_client.show(&client, &reply, &good, random).unwrap())
@@ -242,7 +244,7 @@ fn a_public_part_that_gives_the_key_away_is_refused() {
 fn what_a_server_signs_for_anybody_does_not_let_anybody_in_as_that_server() {
     let server = server();
     let ask = |tag: &[u8]| {
-        let client = ClientHandshake::begin(&user(), b"v:10600,c:ssl", &mut Numbers(7)).unwrap().1;
+        let client = ClientHandshake::begin(&user(), b"v:10600,c:ssl", Delegation::Never, &mut Numbers(7)).unwrap().1;
         let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag)]).encode();
         ServerHandshake::new().step(&server, &with(&client, BucketType::MAIN, Some(&inner)), &mut Numbers(7))
     };
@@ -288,7 +290,8 @@ fn frames_out_of_turn_end_the_handshake() {
 #[test]
 fn a_client_does_not_show_itself_to_a_wrong_server() {
     let (server, client) = (server(), user());
-    let begin = || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", &mut Numbers(7)).unwrap().0;
+    let begin =
+        || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", Delegation::Never, &mut Numbers(7)).unwrap().0;
     let Half { reply, .. } = half(&server, &client, 7);
     let refused = |_: &[u8]| Err("another host".to_owned());
     let why = begin().show(&client, &reply, &refused, &mut Numbers(9)).unwrap_err();
@@ -300,7 +303,7 @@ fn a_client_does_not_show_itself_to_a_wrong_server() {
     let why = begin().show(&client, &forged, &good, &mut Numbers(9)).unwrap_err();
     assert_eq!(why, HandshakeError::Signature(BucketType::AGREEMENT));
     // A reply to another tag.
-    let later = ClientHandshake::begin(&client, b"v:10600,c:ssl", &mut Numbers(8)).unwrap().0;
+    let later = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, &mut Numbers(8)).unwrap().0;
     let mut later = later;
     assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::OtherTag));
     assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::Over));
@@ -322,7 +325,8 @@ fn a_client_does_not_show_itself_to_a_wrong_server() {
 
 #[test]
 fn a_client_begins_with_servers_that_it_can_trust_only() {
-    let begin = |parameters: &[u8]| ClientHandshake::begin(&user(), parameters, &mut Numbers(7)).map(|_| ());
+    let begin =
+        |parameters: &[u8]| ClientHandshake::begin(&user(), parameters, Delegation::Never, &mut Numbers(7)).map(|_| ());
     assert_eq!(begin(b"v:10300,c:ssl,ca:x"), Err(HandshakeError::TooOld(10_300)));
     assert_eq!(begin(b"c:ssl"), Err(HandshakeError::Malformed(BucketType::VERSION)));
     assert_eq!(begin(b"v:x"), Err(HandshakeError::Malformed(BucketType::VERSION)));

@@ -2,4 +2,5 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
+mod delegation;
 mod handshake;

@@ -8,6 +8,7 @@
 //! - **Mapping** ([`MappingRules`]): the first rule that matches a [`Credential`] gives the principal. [`GridMap`] is
 //!   the traditional list of certificate subjects. [`MappingQuestion`] and [`MappingReply`] are for an external service that
 //!   knows who a credential is, and [`MappingMemory`] keeps what it has said.
+//! - **Delegation** ([`DelegatedProxy`]): what a user has given this node to act as the user elsewhere.
 //!
 //! Whoever reads the settings calls [`MappingRules::check_issuers`]. With a token, a front end takes these steps:
 //!
@@ -30,6 +31,7 @@
 mod algorithm;
 mod claims;
 mod credential;
+mod delegated_proxy;
 mod discovery;
 mod distinguished_name;
 mod fqan;
@@ -54,6 +56,7 @@ mod wlcg_group;
 
 pub use algorithm::Algorithm;
 pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName, SecretCredential};
+pub use delegated_proxy::DelegatedProxy;
 pub use discovery::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError};
 pub use distinguished_name::{DISTINGUISHED_NAME_MAX, DistinguishedName, DistinguishedNameError};
 pub use fqan::{FQAN_MAX, Fqan, FqanError, FqanPattern};

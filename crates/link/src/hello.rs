@@ -60,7 +60,8 @@ pub enum Version {
     V8 = 8,
     /// An order to delete replicas says whether their objects exist elsewhere.
     V9 = 9,
-    /// A capability says how long an open write may become, and a disk server asks the manager to reserve more.
+    /// A capability says how long an open write may become, and a disk server asks the manager to reserve more, and for the proxy that a client
+    /// has delegated for a third-party copy.
     V10 = 10,
 }
 

@@ -32,6 +32,7 @@ mod audit;
 mod capability_clock;
 mod comparison;
 mod coordinator;
+mod delegated;
 mod hold;
 mod inventories;
 mod jobs;

@@ -9,6 +9,7 @@ mod client_presence;
 mod grant;
 pub mod links;
 mod message;
+mod proxy;
 pub mod registration;
 pub mod renewal;
 pub mod sending;
@@ -30,3 +31,4 @@ pub use message::{
     OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin,
     RequestError, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };
+pub use proxy::{PROXY_BYTES_MAX, ProxyAnswer, ProxyRequest, SentProxy};

@@ -6,7 +6,7 @@ use types::{
     WriterToken,
 };
 
-use crate::{ClientPresence, DamageReport, Inventory, InventoryRequest};
+use crate::{ClientPresence, DamageReport, Inventory, InventoryRequest, ProxyAnswer, ProxyRequest};
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
 
@@ -75,6 +75,8 @@ pub enum FromDisk {
         /// Whether its client is there.
         found: ClientPresence,
     },
+    /// Asks for the proxy that the client of a new file has delegated.
+    TakeProxy(ProxyRequest),
 }
 
 /// The most lengths in one message.
@@ -336,6 +338,8 @@ pub enum FromManager {
         /// The open write.
         writer: WriterToken,
     },
+    /// The answer to [`FromDisk::TakeProxy`].
+    Proxy(ProxyAnswer),
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use identity::DelegatedProxy;
 use namespace::{Actor, PathLimits};
 use types::{ClientIdentity, PrincipalId};
 
@@ -61,6 +62,8 @@ pub struct Login {
     pub mechanism: &'static str,
     /// The credential, in words that let nobody in.
     pub credential: String,
+    /// A proxy with which this node can act as the client elsewhere, for third-party copies.
+    pub delegated: Option<DelegatedProxy>,
 }
 
 /// The identity and origin of a request. Every call to the service is on behalf of a caller.
@@ -122,6 +125,12 @@ impl Caller {
     pub(crate) fn with_capability_of(&self, principal: PrincipalId) -> Self {
         let client = ClientIdentity { principal, ..self.client.clone() };
         Self { principal, client, name: None, ..self.clone() }
+    }
+
+    /// The proxy that the client has delegated.
+    #[must_use]
+    pub fn delegated(&self) -> Option<&DelegatedProxy> {
+        self.login.as_ref()?.delegated.as_ref()
     }
 
     /// The actor that the namespace checks permissions for.

@@ -130,6 +130,11 @@ impl Handles {
         table.slots.len() == table.free.len()
     }
 
+    /// Whether an open file is like this.
+    pub(crate) fn any(&self, is_like_this: impl Fn(&OpenFile) -> bool) -> bool {
+        self.table.lock().slots.iter().filter_map(|slot| slot.file.as_ref()).any(|file| is_like_this(file))
+    }
+
     /// Accepts no more files.
     pub(crate) fn end(&self) {
         self.table.lock().ended = true;

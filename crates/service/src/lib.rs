@@ -183,7 +183,7 @@ pub use transfers::{Sharer, TransferSlot, Transfers, UserKey};
 pub use writer_memory::Room;
 
 // Third-party copies.
-pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
+pub use third_party::{Cancelled, Part, Pull, PullLeave, PullSink, PullSource};
 
 // Configuration, wiring and figures, for `weir`.
 pub use complaints::Complaints;

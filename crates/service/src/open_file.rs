@@ -58,6 +58,11 @@ impl OpenFile {
         }
     }
 
+    /// Whether a third-party copy into this file reads its source with a delegated proxy.
+    pub(crate) fn is_fetched_by_proxy(&self) -> bool {
+        matches!(&self.copying, Copying::Fetched(job) if job.is_by_proxy())
+    }
+
     /// Why the third-party copy into this file is incomplete, if it is.
     pub(crate) fn not_fetched(&self) -> Option<Error> {
         match &self.copying {

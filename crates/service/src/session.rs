@@ -71,6 +71,11 @@ impl Session {
         !self.handles.is_empty()
     }
 
+    /// Whether the client has delegated a proxy at its login, or has a file open here whose data comes from a source that is read with one.
+    fn copies_by_proxy(&self) -> bool {
+        self.caller().delegated().is_some() || self.handles.any(OpenFile::is_fetched_by_proxy)
+    }
+
     /// Sets the caller for later requests. Files that are already open are not affected.
     pub fn set_caller(&self, caller: Caller) {
         *self.caller.lock() = Arc::new(Caller { session: Some(self.number), ..caller });
@@ -102,6 +107,14 @@ impl Sharer for Session {
 }
 
 impl Service {
+    /// Whether third-party copies of this session's client read their sources with a proxy that it has delegated. At a disk server this shows
+    /// in an open file, which may be one of another session: stock clients have a session of their own for each target.
+    #[must_use]
+    pub fn copies_by_proxy(&self, session: &Session) -> bool {
+        let is_same = |other: &Arc<Session>| other.is_of_process_of(session) && other.copies_by_proxy();
+        session.copies_by_proxy() || matches!(self.role, Role::Disk(_)) && self.sessions.all().iter().any(is_same)
+    }
+
     /// Creates a session that acts on behalf of `caller`.
     #[must_use]
     pub fn session(&self, caller: Caller) -> Arc<Session> {

@@ -30,6 +30,8 @@ pub struct Options {
     pub preserve: bool,
     /// Let servers copy among themselves.
     pub tpc: bool,
+    /// Delegate a proxy to the target's server, with which it reads the source.
+    pub delegate: bool,
     /// Copy files that are being written to their end.
     pub follow: bool,
     /// Connections for reading one file.

@@ -45,6 +45,7 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
         force: options.force,
         resume: options.resume,
         tpc: options.third_party,
+        delegate: options.delegate,
         follow: options.follow,
         ..options.how.of_each_file()
     };

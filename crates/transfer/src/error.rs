@@ -33,6 +33,11 @@ pub enum TransferError {
          replace it"
     )]
     Differs { from: String, to: String, algorithm: &'static str, found: String, sent: String },
+    #[error(
+        "{server} does not take a delegated proxy: it must let clients log in by gsi, with `authentication.gsi_delegation` (at a \
+         stock server: `ofs.tpc fcreds`), and you must have a certificate; or copy without --delegate"
+    )]
+    NotDelegated { server: String },
     #[error("{from} has changed while it was copied: it had {expected} bytes, {found} were read")]
     Changed { from: String, expected: u64, found: u64 },
     #[error("{from} arrived damaged: the server says {expected}, and {found} was received; the target was not changed")]
@@ -186,6 +191,7 @@ impl TransferError {
             | Self::RemovesDirectory { .. }
             | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }
+            | Self::NotDelegated { .. }
             | Self::NameWithMark { .. }
             | Self::Changed { .. }
             | Self::FollowElsewhere { .. }

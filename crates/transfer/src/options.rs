@@ -52,6 +52,7 @@ impl TransferOptions {
             sync: self.sync,
             preserve: self.preserve,
             tpc: false,
+            delegate: false,
             follow: false,
             streams: self.streams,
             direct: self.direct,
@@ -74,6 +75,8 @@ pub struct CopyOptions {
     pub no_target_directory: bool,
     /// Have the target's server fetch from the source's server.
     pub third_party: bool,
+    /// Delegate a proxy to the target's server, with which it reads the source.
+    pub delegate: bool,
     /// Copy files that are being written to their end.
     pub follow: bool,
     /// Print the actions without doing them.

@@ -1,6 +1,6 @@
 //! A third-party copy: we ask the target's server to copy by itself, as the stock client asks (`service::third_party` has the steps).
 
-use client::{Client, RemoteFile, Url};
+use client::{Client, Credentials, Delegation, RemoteFile, Settings, Url};
 use wire::request::OpenOptions;
 
 use crate::bulk::{Bulk, Copied, told};
@@ -27,11 +27,13 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
 
     let key = new_key();
     let mut words = format!(
-        "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr={}&tpc.tpr={}&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
+        "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.dlg={}&tpc.spr={}&tpc.tpr={}&tpc.dlgon={}&tpc.stage=copy&oss.asize={len}",
         at.server,
         at.path,
+        from_url.server,
         at.scheme(),
-        to_url.scheme()
+        to_url.scheme(),
+        u8::from(context.options.delegate)
     );
     if context.options.preserve && context.keeps_times(client, to_url)? {
         words.push_str(&format!("&{}", times::words(mtime)));
@@ -40,12 +42,22 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
         words.push_str(&format!("&tried={}", to_url.server.host));
     }
     let how = if context.options.force { OpenOptions::DELETE } else { OpenOptions::NEW };
-    let opened = client.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
+    // Nobody but the target gets a proxy: not the source, which could ask for one as well.
+    let mut delegating = context.options.delegate.then(|| delegating(&context.settings));
+    let to_target = match delegating.as_mut() {
+        Some(delegating) => delegating,
+        None => &mut *client,
+    };
+    let opened = to_target.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
     let mut target = opened.map_err(|error| match error.kind() {
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
-    if let Err(error) = move_it(context, client, &there, &key, &mut target, len) {
+    let moved = match context.options.delegate {
+        false => move_it(context, client, &there, &key, &mut target, len),
+        true => move_by_proxy(context, &mut target, len),
+    };
+    if let Err(error) = moved {
         target.cancel_copy();
         // While it is open for us, nobody else can have it.
         if let Some(made) = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force) {
@@ -64,7 +76,13 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
     Ok(Copied { bytes: len, len, sum: None, verified, skipped: false })
 }
 
-/// Lets the two servers copy, and waits for the end. The open target shows the progress.
+/// A client that signs a proxy for a server that asks for one.
+fn delegating(settings: &Settings) -> Client {
+    let credentials = Credentials { delegation: Delegation::Sign, ..settings.credentials.clone() };
+    Client::new(Settings { credentials, ..settings.clone() })
+}
+
+/// Lets the two servers copy, and waits for the end.
 fn move_it(
     context: &Context,
     client: &mut Client,
@@ -79,6 +97,26 @@ fn move_it(
     let mut from = from.clone();
     from.add_words(&words);
     let source = client.open(&from, OpenOptions::READ, 0)?;
+    wait_for_it(context, target, len)?;
+    // The source has sent everything; the result of its close does not matter.
+    if let Ok(session) = source.close() {
+        client.give_back(session, &from);
+    }
+    Ok(())
+}
+
+/// Lets the target's server read the source with a proxy that this client has delegated.
+fn move_by_proxy(context: &Context, target: &mut RemoteFile, len: u64) -> Result<(), TransferError> {
+    // Any other server would wait for a key.
+    if !target.copies_by_proxy()? {
+        return Err(TransferError::NotDelegated { server: target.url().server.to_string() });
+    }
+    target.sync()?;
+    wait_for_it(context, target, len)
+}
+
+/// Waits for the end of the copy. The open target shows the progress.
+fn wait_for_it(context: &Context, target: &mut RemoteFile, len: u64) -> Result<(), TransferError> {
     let mut seen = 0;
     target.finish_copy(len, &mut |size| {
         let size = size.min(len);
@@ -86,10 +124,6 @@ fn move_it(
         seen = seen.max(size);
     })?;
     context.progress.moved(len - seen);
-    // The source has sent everything; the result of its close does not matter.
-    if let Ok(session) = source.close() {
-        client.give_back(session, &from);
-    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub fn copy(args: &CpArgs) -> Result<Exit, Failure> {
         resume: args.resume,
         no_target_directory: args.no_target_directory,
         third_party: args.tpc,
+        delegate: args.delegate,
         follow: args.follow,
         dry_run: args.dry_run,
         how: TransferOptions { preserve: args.how.preserve || args.archive, ..how(&args.how) },

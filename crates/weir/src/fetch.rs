@@ -1,15 +1,17 @@
 //! Fetches files from other servers, for third-party copies.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use client::{
-    Algorithm, AllowedServers, Chunk, Client, ClientError, Credentials, Endpoint, Method, Reader, Settings, Stop, Sum,
-    Url,
+    Algorithm, AllowedServers, Authorities, CertificateSource, Chunk, Client, ClientError, Credentials, Endpoint,
+    HeldProxy, Method, Reader, Settings, Stop, Sum, Url,
 };
 use disk::AlignedBuf;
 use glob::{MatchOptions, Pattern};
-use service::{Cancelled, Pull, PullSink, PullSource};
+use service::{Cancelled, Pull, PullLeave, PullSink, PullSource};
+use tls::TrustSource;
 use wire::request::OpenOptions;
 
 /// Bytes of one request.
@@ -21,12 +23,15 @@ const WINDOW: usize = 4;
 pub struct Fetch {
     settings: Settings,
     sources: Sources,
+    /// Whose certificates sources may have that a user's proxy is shown to.
+    authorities: Authorities,
 }
 
 impl Fetch {
-    /// Fetches only from the servers that `hosts` name; `*` and `?` in them are wildcards.
+    /// Fetches only from the servers that `hosts` name; `*` and `?` in them are wildcards. With a delegated proxy, it logs in only at those
+    /// whose certificate is from one of the authorities in this directory.
     #[must_use]
-    pub fn from_these(hosts: &[String]) -> Self {
+    pub fn from_these(hosts: &[String], authorities: &Path) -> Self {
         let sources = Sources(hosts.iter().filter_map(|host| Pattern::new(host).ok()).collect());
         let within = sources.clone();
         let settings = Settings {
@@ -42,7 +47,8 @@ impl Fetch {
             reach: AllowedServers::only(move |server| within.has(server)),
             ..Settings::default()
         };
-        Self { settings, sources }
+        let authorities = Authorities::of(vec![TrustSource::Directory(authorities.to_owned())]);
+        Self { settings, sources, authorities }
     }
 }
 
@@ -74,8 +80,17 @@ impl Pull for Fetch {
     }
 
     fn pull(&self, source: &PullSource, cancelled: Cancelled, into: &mut dyn PullSink) -> Result<(), String> {
-        let url = url_of(source, &name_of(source.client))?;
         let settings = Settings { stop: Stop::when(move || cancelled()), ..self.settings.clone() };
+        let (url, settings) = match &source.leave {
+            PullLeave::Key(key) => (url_of(source, Some((key, &name_of(source.client))))?, settings),
+            PullLeave::Proxy(proxy) => {
+                let held = HeldProxy::new(proxy.secret_text().as_bytes())?;
+                // Not as somebody else where the source takes no proxy, and nobody gets a proxy of the proxy.
+                let credentials =
+                    Credentials { certificate: CertificateSource::Held(held), ..Credentials::only(&[Method::Gsi]) };
+                (url_of(source, None)?, Settings { credentials, authorities: self.authorities.clone(), ..settings })
+            }
+        };
         let mut client = Client::new(settings);
         let in_words = |error: ClientError| error.to_string();
         let file = client.open(&url, OpenOptions::READ, 0).map_err(in_words)?;
@@ -114,15 +129,18 @@ fn name_of(client: IpAddr) -> String {
     dns_lookup::lookup_addr(&IpAddr::V6(seen)).unwrap_or_else(|_| format!("[{seen}]"))
 }
 
-fn url_of(source: &PullSource, client: &str) -> Result<Url, String> {
-    let words = format!("tpc.key={}&tpc.org={}@{client}&tpc.stage=copy", source.key, source.origin);
-    if [&source.server, &source.path, &source.key, &source.origin].iter().any(|word| word.contains(['&', '?', '\0'])) {
+/// The URL of the source. `key`: the key of the copy, and the name of the client's host.
+fn url_of(source: &PullSource, key: Option<(&String, &str)>) -> Result<Url, String> {
+    let words = key.map(|(key, client)| format!("tpc.key={key}&tpc.org={}@{client}&tpc.stage=copy", source.origin));
+    let key = key.map(|(key, _)| key);
+    if [&source.server, &source.path, &source.origin].into_iter().chain(key).any(|word| word.contains(['&', '?', '\0']))
+    {
         return Err("its names hold what cannot be sent on".to_owned());
     }
     let mut url = Url::parse(&format!("root://{}/", source.server)).map_err(|error| error.to_string())?;
     url.tls = source.tls;
     url.path = format!("/{}", source.path.trim_start_matches('/'));
-    url.opaque = Some(words);
+    url.opaque = words;
     Ok(url)
 }
 
@@ -164,8 +182,9 @@ mod tests {
 
     #[test]
     fn only_configured_sources_are_allowed() {
-        let fetch =
-            |hosts: &[&str]| Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>());
+        let fetch = |hosts: &[&str]| {
+            Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>(), Path::new("/a"))
+        };
         assert!(fetch(&["*"]).may_fetch_from("ana@anything.example.org:1094").is_ok());
         assert!(fetch(&[]).may_fetch_from("anything").is_err());
         let some = fetch(&["*.example.org", "10.1.*", "::1"]);
@@ -185,17 +204,21 @@ mod tests {
             server: "host:99".into(),
             tls: false,
             path: "//a/b".into(),
-            key: "k".into(),
+            leave: PullLeave::Key("k".into()),
             origin: "ana.7".into(),
             client: IpAddr::from([127, 0, 0, 1]),
             expected_len: None,
         };
-        let url = url_of(&source, "h").unwrap();
+        let (key, bad) = ("k".to_owned(), "k&x=1".to_owned());
+        let url = url_of(&source, Some((&key, "h"))).unwrap();
         assert_eq!(url.to_string(), "root://host:99//a/b");
         assert_eq!(url.opaque.as_deref(), Some("tpc.key=k&tpc.org=ana.7@h&tpc.stage=copy"));
         source.tls = true;
-        assert_eq!(url_of(&source, "h").unwrap().to_string(), "roots://host:99//a/b");
-        source.key = "k&x=1".into();
-        assert!(url_of(&source, "h").is_err());
+        assert_eq!(url_of(&source, Some((&key, "h"))).unwrap().to_string(), "roots://host:99//a/b");
+        assert!(url_of(&source, Some((&bad, "h"))).is_err());
+        // With a proxy there is nothing to say.
+        assert_eq!(url_of(&source, None).unwrap().opaque, None);
+        source.path = "/a&b".into();
+        assert!(url_of(&source, None).is_err());
     }
 }

@@ -96,7 +96,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
 pub(crate) fn fetcher(config: &Config) -> Option<service::Fetcher> {
     config
         .third_party_copy
-        .then(|| service::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))))
+        .then(|| crate::fetch::Fetch::from_these(&config.third_party_sources, &config.gsi_authorities))
+        .map(|fetch| service::Fetcher(Arc::new(fetch)))
 }
 
 /// Refuses the settings that only a node of a cluster can use, rather than ignore them.

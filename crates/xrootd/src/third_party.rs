@@ -30,7 +30,12 @@ pub(crate) fn part_of(target: &PathArg) -> Result<Part, Error> {
                 Some(_) => return Err(Error::unsupported("A third-party copy from anything but a root:// server")),
             };
             let path = word(b"tpc.lfn")?.map(text).transpose()?;
-            Ok(Part::Target { key: text(key)?, server: text(source)?, tls, path })
+            // Whether the client has delegated a proxy shows at its login.
+            let delegates = match word(b"tpc.dlgon")? {
+                Some(b"1") => Some(text(word(b"tpc.dlg")?.unwrap_or(source))?),
+                _ => None,
+            };
+            Ok(Part::Target { key: text(key)?, server: text(source)?, tls, path, delegates })
         }
         (None, Some(dst), None) => Ok(Part::Source { key: key.to_vec(), dst: text(dst)? }),
         (None, None, Some(origin)) => Ok(Part::Fetch { key: key.to_vec(), origin: origin.to_vec() }),
@@ -56,8 +61,18 @@ mod tests {
         assert!(of("/a?tpc.key=k&tpc.dst=h") == Ok(Part::Source { key: b"k".to_vec(), dst: "h".into() }));
         assert!(of("/a?tpc.key=k&tpc.org=u.1@h") == Ok(Part::Fetch { key: b"k".to_vec(), origin: b"u.1@h".to_vec() }));
         for (scheme, tls) in [("root", false), ("roots", true), ("xroots", true)] {
-            let target = Part::Target { key: "k".into(), server: "h:1".into(), tls, path: Some("/b".into()) };
-            assert!(of(&format!("/a?tpc.key=k&tpc.src=h:1&tpc.lfn=/b&tpc.spr={scheme}")) == Ok(target));
+            let target = |delegates: Option<&str>| Part::Target {
+                key: "k".into(),
+                server: "h:1".into(),
+                tls,
+                path: Some("/b".into()),
+                delegates: delegates.map(str::to_owned),
+            };
+            let words = format!("/a?tpc.key=k&tpc.src=h:1&tpc.lfn=/b&tpc.spr={scheme}");
+            assert!(of(&words) == Ok(target(None)));
+            assert!(of(&format!("{words}&tpc.dlgon=0&tpc.dlg=m:2")) == Ok(target(None)));
+            assert!(of(&format!("{words}&tpc.dlgon=1&tpc.dlg=m:2")) == Ok(target(Some("m:2"))));
+            assert!(of(&format!("{words}&tpc.dlgon=1")) == Ok(target(Some("h:1"))));
         }
         for bad in ["/a?tpc.key=k", "/a?tpc.key=k&tpc.src=h&tpc.dst=h", "/a?tpc.key=k&tpc.src=h&tpc.spr=http"] {
             assert!(of(bad).is_err(), "{bad}");

@@ -9,9 +9,10 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use gsi::{ClientHandshake, ClientSecret, HandshakeError, NoRandom, Random};
+use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustix::fs::{Mode, OFlags};
 use tls::Trust;
@@ -36,14 +37,41 @@ pub enum CertificateSource {
         /// The key. Only its owner may have access to it.
         key: PathBuf,
     },
+    /// This proxy, which is in memory only.
+    Held(HeldProxy),
 }
 
+/// A proxy that is in memory only, such as one that somebody has delegated.
+#[derive(Clone, Debug)]
+pub struct HeldProxy(Arc<ClientSecret>);
+
+impl HeldProxy {
+    /// Reads a proxy in PEM form: its certificate, its key, and the certificates that have issued it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn new(text: &[u8]) -> Result<Self, String> {
+        let secret = ClientSecret::new(text, text).map_err(|why| format!("cannot use the proxy: {why}"))?;
+        Ok(Self(Arc::new(secret)))
+    }
+}
+
+/// Two are equal if they are the same one.
+impl PartialEq for HeldProxy {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for HeldProxy {}
+
 impl CertificateSource {
-    fn find(&self) -> Result<ClientSecret, String> {
+    fn find(&self) -> Result<Arc<ClientSecret>, String> {
         match self {
-            Self::UsualPlaces => Places::usual().find(),
-            Self::Proxy(path) => read(path, path, None),
-            Self::Certificate { certificate, key } => read(certificate, key, None),
+            Self::UsualPlaces => Places::usual().find().map(Arc::new),
+            Self::Proxy(path) => read(path, path, None).map(Arc::new),
+            Self::Certificate { certificate, key } => read(certificate, key, None).map(Arc::new),
+            Self::Held(proxy) => Ok(Arc::clone(&proxy.0)),
         }
     }
 }
@@ -125,11 +153,12 @@ fn contents(path: &Path, owner: Option<u32>) -> Result<(Vec<u8>, u32), String> {
 
 /// A login with a certificate.
 pub(super) struct GsiLogin {
-    secret: ClientSecret,
+    secret: Arc<ClientSecret>,
     handshake: ClientHandshake,
     first: Vec<u8>,
     trust: Trust,
     host: String,
+    delegation: Delegation,
     /// The server has shown its certificate.
     has_shown: bool,
 }
@@ -151,17 +180,22 @@ impl Random for SystemNumbers {
 
 impl GsiLogin {
     /// Begins with a server that has offered `gsi` with `parameters`.
-    pub(super) fn begin(source: &CertificateSource, parameters: &[u8], server: Server<'_>) -> Result<Self, String> {
+    pub(super) fn begin(
+        source: &CertificateSource,
+        delegation: Delegation,
+        parameters: &[u8],
+        server: Server<'_>,
+    ) -> Result<Self, String> {
         let secret = source.find()?;
         let trust = server.authorities.trust().map_err(|error| error.to_string())?;
-        let begun = ClientHandshake::begin(&secret, parameters, &mut SystemNumbers::new());
+        let begun = ClientHandshake::begin(&secret, parameters, delegation, &mut SystemNumbers::new());
         let (handshake, first) = begun.map_err(|why| why.to_string())?;
         // The certificate has the address without the form for sockets of both versions of IP.
         let host = match server.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().to_string(),
             Err(_) => server.host.to_owned(),
         };
-        Ok(Self { secret, handshake, first, trust, host, has_shown: false })
+        Ok(Self { secret, handshake, first, trust, host, delegation, has_shown: false })
     }
 
     pub(super) fn first(&self) -> Vec<u8> {
@@ -178,7 +212,21 @@ impl GsiLogin {
     }
 
     pub(super) fn next(&mut self, asked: &[u8]) -> Result<Vec<u8>, Stopped> {
-        let Self { secret, handshake, trust, host, has_shown, .. } = self;
+        let Self { secret, handshake, trust, host, has_shown, delegation, .. } = self;
+        if *has_shown {
+            if *delegation == Delegation::Never {
+                let why = "the server asks for more than a certificate, and no proxy is delegated to it";
+                return Err(Stopped::Method(why.to_owned()));
+            }
+            // The server has shown who it is, and the request comes in what only both can read.
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            let now = i64::try_from(now).unwrap_or(i64::MAX);
+            let signed = handshake.sign(secret, asked, now, &mut SystemNumbers(SystemRandom::new()));
+            return signed.map_err(|why| match why {
+                HandshakeError::Signature(_) | HandshakeError::OtherTag => Stopped::WrongServer(why.to_string()),
+                why => Stopped::Method(why.to_string()),
+            });
+        }
         let check = |certificate: &[u8]| {
             trust.check_server(certificate, host, SystemTime::now()).map_err(|error| error.to_string())
         };

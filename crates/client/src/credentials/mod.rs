@@ -9,7 +9,8 @@ mod token;
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use certificate::CertificateSource;
+pub use certificate::{CertificateSource, HeldProxy};
+pub use gsi::Delegation;
 pub use token::{Token, TokenSource};
 
 pub(crate) use certificate::SystemNumbers;
@@ -26,6 +27,14 @@ const METHODS_LEN_MAX: usize = 16 << 10;
 const METHODS_MAX: usize = 32;
 /// The longest token that a server takes unless it says otherwise, as at the stock server.
 const TOKEN_LEN: usize = 4096;
+
+/// The variable by which stock clients are told whether to delegate.
+const DELEGATION_VARIABLE: &str = "XrdSecGSIDELEGPROXY";
+
+/// What the variable says: with 1 clients sign a proxy. With 2, stock clients send the key of their own proxy, which this one never does.
+fn delegation_of(value: Option<&std::ffi::OsStr>) -> Delegation {
+    if value.is_some_and(|value| value == "1") { Delegation::Sign } else { Delegation::Never }
+}
 
 /// A method of authentication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +77,8 @@ pub struct Credentials {
     pub token: TokenSource,
     /// Where its certificate comes from.
     pub certificate: CertificateSource,
+    /// Whether it signs a proxy for a server that asks for one by `gsi`.
+    pub delegation: Delegation,
 }
 
 /// The server that wants to know who the client is.
@@ -85,14 +96,22 @@ impl Credentials {
     /// Uses only these methods.
     #[must_use]
     pub fn only(methods: &[Method]) -> Self {
-        Self { methods: methods.to_vec(), token: TokenSource::default(), certificate: CertificateSource::default() }
+        Self {
+            methods: methods.to_vec(),
+            token: TokenSource::default(),
+            certificate: CertificateSource::default(),
+            delegation: Delegation::Never,
+        }
     }
 
     /// Uses the methods that `XrdSecPROTOCOL` names, like the stock client; without it all of them.
     #[must_use]
     pub fn from_environment() -> Self {
         // What is no text names no method.
-        Self::named_in(std::env::var_os("XrdSecPROTOCOL").map(|list| list.to_string_lossy().into_owned()).as_deref())
+        let named = Self::named_in(
+            std::env::var_os("XrdSecPROTOCOL").map(|list| list.to_string_lossy().into_owned()).as_deref(),
+        );
+        Self { delegation: delegation_of(std::env::var_os(DELEGATION_VARIABLE).as_deref()), ..named }
     }
 
     fn named_in(list: Option<&str>) -> Self {
@@ -128,7 +147,7 @@ impl Credentials {
             }
             Method::Sss => Ok(Credential(Secret::Shared(shared_secret::bytes(offer.parameters, server.from)?))),
             Method::Gsi => {
-                let login = GsiLogin::begin(&self.certificate, offer.parameters, server)?;
+                let login = GsiLogin::begin(&self.certificate, self.delegation, offer.parameters, server)?;
                 Ok(Credential(Secret::Certificate(Box::new(login))))
             }
             Method::Unix => Ok(Credential(Secret::Names(local_user::names()))),
@@ -353,6 +372,17 @@ mod tests {
         assert!(credentials.for_offer(&offer, Channel::Encrypted, server()).is_ok());
         let offer = Offer { name: b"ztn", parameters: b"" };
         assert!(credentials.for_offer(&offer, Channel::Encrypted, server()).is_ok());
+    }
+
+    #[test]
+    fn a_proxy_is_delegated_only_if_somebody_says_so() {
+        let of = |value: &str| delegation_of(Some(std::ffi::OsStr::new(value)));
+        assert_eq!(of("1"), Delegation::Sign);
+        for other in ["", "0", "2", "11"] {
+            assert_eq!(of(other), Delegation::Never, "{other}");
+        }
+        assert_eq!(delegation_of(None), Delegation::Never);
+        assert_eq!(Credentials::only(&Method::ALL).delegation, Delegation::Never);
     }
 
     #[test]

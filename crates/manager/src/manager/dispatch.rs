@@ -1,11 +1,12 @@
 //! Passes ticks and messages of disk servers on to the parts of the manager.
 
 use cluster::message::{FromStore, ToManager};
-use node::FromDisk;
-use types::{NodeId, StoreId};
+use node::{FromDisk, FromManager, ProxyAnswer, ProxyRequest, SentProxy};
+use types::{NodeId, ObjectId, StoreId};
 
 use super::Manager;
 use crate::coordinator::Placing;
+use crate::delegated::HELD_MAX;
 use crate::open::{Complete, End};
 
 impl Manager {
@@ -16,6 +17,7 @@ impl Manager {
         self.coordinator.look_at_fences(now);
         self.coordinator.look_at_servers(now);
         self.forget_removed_nodes();
+        self.delegated.tick(now);
         // They replace and remove what a restored namespace may not know to be needed. The others look at the hold for each object.
         if !self.hold.is_held() {
             self.backfill.tick(now);
@@ -62,7 +64,21 @@ impl Manager {
             FromDisk::Damage(report) => self.damages.report(node, report),
             FromDisk::Client { number, writer, found } => self.open.client_found(node, number, writer, found),
             FromDisk::Inventory { number, found } => self.inventories.answered(node, number, found),
+            FromDisk::TakeProxy(request) => self.tell_delegated(node, request),
         }
+    }
+
+    /// Holds the proxy that a client has delegated, for the disk server `node`, to which this manager sends it with its new object.
+    pub fn hold_delegated(&self, node: NodeId, object: ObjectId, proxy: SentProxy) {
+        if !self.delegated.hold(self.world.now(), (node, object), proxy) {
+            tracing::warn!(%object, "{HELD_MAX} delegated proxies wait for disk servers, so one more is not used");
+        }
+    }
+
+    fn tell_delegated(&self, node: NodeId, request: ProxyRequest) {
+        let ProxyRequest { number, object } = request;
+        let proxy = self.delegated.of(self.world.now(), node, object);
+        self.world.send(node, FromManager::Proxy(ProxyAnswer { number, proxy }));
     }
 
     fn receive_of_cluster(&self, node: NodeId, message: ToManager) {

@@ -21,6 +21,7 @@ use crate::audit::Audit;
 use crate::capability_clock::CapabilityClock;
 use crate::comparison::Comparison;
 use crate::coordinator::{Coordinator, PublishedView};
+use crate::delegated::DelegatedProxies;
 use crate::hold::Hold;
 use crate::inventories::Inventories;
 use crate::jobs::{Backfill, Copies, Damages, Deletions, Draining, Graces, Summing};
@@ -60,6 +61,7 @@ pub struct Manager {
     hold: Arc<Hold>,
     comparison: Comparison,
     widening: Widening,
+    delegated: DelegatedProxies,
 }
 
 impl fmt::Debug for Manager {
@@ -155,6 +157,7 @@ impl Manager {
             audit,
             activities,
             open_lengths: OpenLengths::default(),
+            delegated: DelegatedProxies::default(),
             views,
             hold,
             comparison,

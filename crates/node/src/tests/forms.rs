@@ -21,6 +21,7 @@ use crate::message::{
     OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError, StoreAddress,
     StoreAddressPage, StoreReport, SumRequest, Summed,
 };
+use crate::proxy::{ProxyAnswer, ProxyRequest, SentProxy};
 
 /// The encodings of the version that the first line names.
 const PINNED: &str = include_str!("forms.txt");
@@ -96,6 +97,7 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromDisk::Client { found: ClientPresence::Gone { .. }, .. } => "client-gone",
         FromDisk::Client { found: ClientPresence::Ending, .. } => "client-ending",
         FromDisk::Client { found: ClientPresence::Unknown, .. } => "client-unknown",
+        FromDisk::TakeProxy(_) => "take-proxy",
     }
     .to_owned()
 }
@@ -133,6 +135,8 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
         FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
         FromManager::AskClient { .. } => "ask-client",
+        FromManager::Proxy(ProxyAnswer { proxy: Some(_), .. }) => "proxy",
+        FromManager::Proxy(_) => "no-proxy",
     }
     .to_owned()
 }
@@ -283,6 +287,7 @@ fn from_disks() -> Vec<FromDisk> {
         client(ClientPresence::Gone { ago_ms: 1000, left_ms: 59_000 }),
         client(ClientPresence::Ending),
         client(ClientPresence::Unknown),
+        FromDisk::TakeProxy(ProxyRequest { number: 9, object: REPLICA.object }),
     ]
 }
 
@@ -340,6 +345,8 @@ fn from_managers() -> Vec<FromManager> {
         inventory(InventoryRequest::After(Some(REPLICA))),
         inventory(InventoryRequest::Origins(vec![REPLICA])),
         FromManager::AskClient { number: 9, writer: WRITER },
+        FromManager::Proxy(ProxyAnswer { number: 9, proxy: SentProxy::new("proxy".into(), Timestamp(8)) }),
+        FromManager::Proxy(ProxyAnswer { number: 9, proxy: None }),
     ]
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
+use identity::DelegatedProxy;
 use namespace::{OpenWrite, Resume, Sharing, USUAL_MODE};
 use types::absent_replicas::AbsentReplica;
 use types::striping::StripedOpenWrite;
@@ -24,11 +25,12 @@ use crate::attributes::Stat;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::handles::Handle;
+use crate::names::wall_clock;
 use crate::open_file::{Copying, OpenFile};
 use crate::open_writes::Manner;
 use crate::service::{Role, Service};
 use crate::session::Session;
-use crate::third_party::{Grant, OpenRequest, Part, PullSource, addresses_of};
+use crate::third_party::{Grant, OpenRequest, Part, PullLeave, PullSource, addresses_of};
 use reading::Reading;
 pub(crate) use redirects::to_manager;
 use writing::Opening;
@@ -209,9 +211,7 @@ impl Service {
                 Err(Error::new(ErrorCode::Invalid, text))
             }
             Part::Target { .. } if how == WriteMode::Update => Err(no_new_target()),
-            Part::Target { key, server, tls, path } => {
-                self.source_of(caller, open, key.clone(), (server.clone(), *tls), path.clone()).map(Some)
-            }
+            Part::Target { .. } => self.source_of(caller, open, caller.delegated()).map(Some),
             Part::Source { .. } | Part::Fetch { .. } => Err(source_to_write()),
         }
     }
@@ -270,24 +270,32 @@ impl Service {
         self.third_party.pulls.is_offered()
     }
 
-    /// The source of a third-party copy.
-    fn source_of(
-        &self,
-        caller: &Caller,
-        open: &Open,
-        key: String,
-        (server, tls): (String, bool),
-        path: Option<String>,
-    ) -> Result<PullSource, Error> {
-        let path = path.unwrap_or_else(|| open.path.to_string());
+    /// The source of a third-party copy, which may be read with the proxy that its client has delegated. `open` must be that of a target.
+    fn source_of(&self, caller: &Caller, open: &Open, proxy: Option<&DelegatedProxy>) -> Result<PullSource, Error> {
+        let Part::Target { key, server, tls, path, delegates } = &open.copy else {
+            return Err(source_to_write());
+        };
+        let path = path.clone().unwrap_or_else(|| open.path.to_string());
         if !self.third_party.pulls.is_offered() {
             // XrdCl recognises these words and this code, and then copies through itself.
             return Err(Error::new(ErrorCode::Incomplete, format!("Unable to open {}; tpc not supported", open.path)));
         }
+        // A client asks only those servers to use its proxy that say they have it. The others read by the key.
+        let (server, leave) = match (delegates, proxy) {
+            (Some(server), Some(proxy)) => {
+                if proxy.expires() <= wall_clock() {
+                    let text = format!("Cannot copy to {}: the proxy that you have delegated has ended", open.path);
+                    return Err(Error::new(ErrorCode::Denied, text));
+                }
+                (server.clone(), PullLeave::Proxy(proxy.clone()))
+            }
+            _ => (server.clone(), PullLeave::Key(key.clone())),
+        };
+        let tls = *tls;
         self.third_party.pulls.allow(&server)?;
         let origin = format!("{}.{}", caller.client.user, caller.client.pid);
         let client = caller.peer.ip().to_canonical();
-        Ok(PullSource { server, tls, path, key, origin, client, expected_len: open.hints.announced })
+        Ok(PullSource { server, tls, path, leave, origin, client, expected_len: open.hints.announced })
     }
 
     fn open_to_write(
@@ -352,7 +360,12 @@ impl Service {
             if template.is_some() {
                 return answer.give(Err(Error::unsupported("To clone a file, in a cluster,")));
             }
-            return self.redirect_writer(&Arc::clone(manager), &caller, (&hints, request), op, answer);
+            // The server that gets the data reads its source with the proxy.
+            let proxy = fetched.and_then(|source| match source.leave {
+                PullLeave::Proxy(proxy) => Some(proxy),
+                PullLeave::Key(_) => None,
+            });
+            return self.redirect_writer(&Arc::clone(manager), &caller, (&hints, request), op, proxy, answer);
         }
         if let Some(template) = &template {
             self.put_off_template(&mut answer, template);

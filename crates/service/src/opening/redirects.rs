@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use disk_server::DiskServer;
+use identity::DelegatedProxy;
 use manager::{Manager, OpenRequest};
 use namespace::{OpenWrite, Sharing};
+use node::SentProxy;
 use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
 use types::{ClientAddress, ErrorCode, NsPath, RequestNumber, StoreId};
@@ -57,6 +59,7 @@ impl Service {
         caller: &Caller,
         (hints, request): (&Hints, Option<RequestNumber>),
         op: OpenWrite,
+        proxy: Option<DelegatedProxy>,
         answer: impl Answer<T>,
     ) {
         let path = op.path.clone();
@@ -66,7 +69,15 @@ impl Service {
         };
         let open_request = OpenRequest { number: request, ..hints.open_request(caller, &path) };
         let returns = hints.returns || open_request.came_with.is_some();
+        let holder = Arc::clone(manager);
         let done = move |result: Result<manager::Redirect, manager::OpeningError>| {
+            // Before the client learns where to go, so that the server there finds it.
+            if let (Ok(to), Some(proxy)) = (&result, proxy) {
+                match SentProxy::new(proxy.secret_text().to_owned(), proxy.expires()) {
+                    Some(sent) => holder.hold_delegated(to.node, to.object, sent),
+                    None => tracing::warn!(%path, "a delegated proxy is too long to be sent to a disk server"),
+                }
+            }
             answer.give(Err(match result {
                 Ok(to) => Error::redirect(Redirect { returns, ..to.into() }),
                 Err(error) => Error::of_opening(&path, &error),
@@ -99,7 +110,7 @@ impl Service {
             Ok(own) if own.is_empty() || goes_on => {
                 let op = if own.is_empty() { op } else { OpenWrite { sharing, ..op } };
                 // The number is for the end of the truncation.
-                self.redirect_writer(manager, caller, (hints, None), op, answer);
+                self.redirect_writer(manager, caller, (hints, None), op, None, answer);
             }
             Ok(_) => {
                 let text = format!("Cannot truncate {}: you are writing it; truncate the open file", op.path);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use disk_server::{DiskServer, DiskServerError, ReadGrant, ReplicatedWriter, StripedGrant, VerifiedCapability};
+use identity::DelegatedProxy;
 use node::StripedRights;
 use types::absent_replicas::AbsentReplica;
 use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
@@ -55,6 +56,11 @@ struct AtDisk {
     fetched: Option<PullSource>,
 }
 
+/// Whether the client of this open wants its delegated proxy to be used.
+fn wants_proxy(copy: &Part) -> bool {
+    matches!(copy, Part::Target { delegates: Some(_), .. })
+}
+
 impl Service {
     /// Opens a file with the capability in `open`.
     pub(super) fn open_granted(
@@ -62,7 +68,35 @@ impl Service {
         disk: &Arc<DiskServer>,
         session: &Arc<Session>,
         caller: &Arc<Caller>,
+        open: Open,
+        answer: impl Answer<Opened>,
+    ) {
+        let capability = open.hints.capability.as_deref().filter(|_| wants_proxy(&open.copy));
+        let verified = capability.and_then(|capability| disk.verify(capability, &open.path, None).ok());
+        let Some(object) = verified.filter(VerifiedCapability::is_to_write).map(|verified| verified.object()) else {
+            return self.open_granted_with(disk, session, caller, open, None, answer);
+        };
+        // The client has delegated its proxy to the manager.
+        let (service, disk) = (Arc::clone(self), Arc::clone(disk));
+        let (session, caller) = (Arc::clone(session), Arc::clone(caller));
+        self.workers.on_worker(answer, move |answer| {
+            let sent = disk.delegated_proxy(object);
+            let proxy = sent.map(|sent| {
+                let expires = sent.expires;
+                DelegatedProxy::new(sent.into_text().into(), expires)
+            });
+            service.open_granted_with(&disk, &session, &caller, open, proxy.as_ref(), answer);
+        });
+    }
+
+    /// The same, with the proxy that the client has delegated for it.
+    fn open_granted_with(
+        self: &Arc<Self>,
+        disk: &Arc<DiskServer>,
+        session: &Arc<Session>,
+        caller: &Arc<Caller>,
         mut open: Open,
+        proxy: Option<&DelegatedProxy>,
         answer: impl Answer<Opened>,
     ) {
         if let Part::Fetch { key, origin } = &open.copy {
@@ -106,10 +140,9 @@ impl Service {
                 });
             }
             Part::Source { .. } | Part::Fetch { .. } => return answer.give(Err(source_to_write())),
-            Part::Target { key, server, tls, path } if verified.is_to_write() => {
+            Part::Target { .. } if verified.is_to_write() => {
                 let makes = matches!(open.intent, Intent::Write(WriteMode::NewOnly | WriteMode::Replace));
-                let source =
-                    if makes { self.source_of(caller, &open, key, (server, tls), path) } else { Err(no_new_target()) };
+                let source = if makes { self.source_of(caller, &open, proxy) } else { Err(no_new_target()) };
                 match source {
                     Ok(source) => opening.fetched = Some(source),
                     Err(error) => return answer.give(Err(error)),

@@ -6,6 +6,9 @@
 //! - The target opens the source with the key and `tpc.org`, which names the client.
 //! - The client's second sync on the target is answered when the copy is done.
 //!
+//! With a delegated proxy (`tpc.dlgon=1`) the target logs in at the source as the client, and needs no key. Then the client does not
+//! open the source.
+//!
 //! The client sees the progress in the length of the target. A query `ofs.tpc cancel`, an early close or a lost
 //! connection stops the copy.
 //!
@@ -19,6 +22,8 @@ pub(crate) use rendezvous::{Grant, OpenRequest, Registration, Rendezvous, addres
 
 use std::net::IpAddr;
 use std::sync::Arc;
+
+use identity::DelegatedProxy;
 
 use crate::figures::Counters;
 use crate::settings::Settings;
@@ -69,14 +74,23 @@ pub struct PullSource {
     pub tls: bool,
     /// The path on that server.
     pub path: String,
-    /// The key that the client has given to both servers. It is a secret.
-    pub key: String,
+    /// What lets this server read the file there.
+    pub leave: PullLeave,
     /// The client, as `user.pid`.
     pub origin: String,
     /// The client's address.
     pub client: IpAddr,
     /// The length that the client has announced, in bytes.
     pub expected_len: Option<u64>,
+}
+
+/// What lets a server read the source of a copy. It is a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PullLeave {
+    /// The key that the client has given to both servers.
+    Key(String),
+    /// The proxy that the client has delegated. The server reads the file as the client.
+    Proxy(DelegatedProxy),
 }
 
 /// The destination of fetched bytes.
@@ -118,5 +132,7 @@ pub enum Part {
         tls: bool,
         /// The path on that server; `None`: the same path.
         path: Option<String>,
+        /// The client wants its delegated proxy to be used, at this server: where it has begun, before any redirect.
+        delegates: Option<String>,
     },
 }

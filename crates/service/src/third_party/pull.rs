@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use types::ErrorCode;
 
-use super::{Cancelled, Pull, PullSink, PullSource, ThirdParty};
+use super::{Cancelled, Pull, PullLeave, PullSink, PullSource, ThirdParty};
 use crate::answer::{Answer, AnyAnswer};
 use crate::error::Error;
 use crate::fair::Class;
@@ -166,6 +166,11 @@ impl PullJob {
         if let State::Running(waiters) = before {
             waiters.into_iter().for_each(|waiter| waiter.give_boxed(result.clone()));
         }
+    }
+
+    /// Whether it reads the source with a delegated proxy.
+    pub(crate) fn is_by_proxy(&self) -> bool {
+        matches!(self.source.leave, PullLeave::Proxy(_))
     }
 
     /// Stops the copy if it is not done.

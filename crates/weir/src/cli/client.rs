@@ -34,6 +34,10 @@ pub struct CpArgs {
     /// machine. Both ends must be servers.
     #[arg(long, conflicts_with_all = ["resume", "bwlimit"])]
     pub tpc: bool,
+    /// Delegate a proxy of your certificate to the target's server, which reads the source with it as you. Both servers must
+    /// take certificates (gsi), and the target must accept delegation. The proxy ends after a day at the latest.
+    #[arg(long, requires = "tpc")]
+    pub delegate: bool,
     /// Copy a file that is still being written to its end: until its writer has closed it. The source must be at a weir
     /// server. It gives up when the file has not grown for the time of --wait-for. Fails if the writer goes away for
     /// good; --partial keeps what was copied. With -r, each file that is being written when its turn comes is followed,

@@ -161,7 +161,8 @@ impl Connection {
 
     /// From now on the session acts as its principal.
     fn admit(&mut self, authenticated: Authenticated, client: ClientIdentity) -> Result<(), RequestError> {
-        let Authenticated { name, groups, rights, credential, mechanism, by, expires, session_key } = authenticated;
+        let Authenticated { name, groups, rights, credential, mechanism, by, expires, session_key, delegated } =
+            authenticated;
         let caller = self.session.open.caller();
         let principal = self.front.service.principal(&name, &groups, rights).inspect_err(|error| {
             let caller = caller.with_client(client.clone());
@@ -169,7 +170,7 @@ impl Connection {
             self.front.service.login_refused(&caller, Some(mechanism.name().into()), why);
         })?;
         tracing::debug!(client = %self.session, principal = %name, credential, %by, "authenticated");
-        let login = Login { mechanism: mechanism.name(), credential };
+        let login = Login { mechanism: mechanism.name(), credential, delegated };
         let caller = caller.with_principal(&principal).with_login(login);
         self.pending = None;
         self.expires = expires;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use authentication::Mechanism;
 use service::{FileKind, FileSums, QuotaSpace, Role};
 use types::DigestKind;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
@@ -24,9 +25,7 @@ impl Connection {
         let result = match r.kind {
             QueryKind::Checksum => return self.query_checksum(stream, r),
             QueryKind::Config => {
-                // A batch cannot be signed.
-                let takes_batches = !self.takes_signed();
-                let values = r.words().map(|word| self.front.config_value(word, takes_batches)).collect();
+                let values = r.words().map(|word| self.config_value(word)).collect();
                 self.ok(stream, |out| ConfigReply { values }.encode(out))
             }
             QueryKind::Space => self.query_space(stream, r),
@@ -63,6 +62,18 @@ impl Connection {
             }
         };
         Ok(result)
+    }
+
+    /// The answer to one word of a config query.
+    fn config_value(&self, word: &[u8]) -> Vec<u8> {
+        match word {
+            // What this session can delegate: a client that reads it does not let this server read the source by a key.
+            b"tpcdlg" if self.front.service.copies_by_proxy(&self.session.open) => {
+                Mechanism::Gsi.name().as_bytes().to_vec()
+            }
+            // A batch cannot be signed.
+            word => self.front.config_value(word, !self.takes_signed()),
+        }
     }
 
     fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), RequestError>, Stop> {
