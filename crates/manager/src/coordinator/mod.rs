@@ -88,6 +88,9 @@ struct CoordinatorState {
     /// Nodes that are just being removed.
     being_removed: BTreeSet<NodeId>,
     /// Nodes that know the present addresses of all stores.
+    /// Nodes that were cut off, to be removed when their leases have ended. After a restart of the manager they are not cut off any more: nobody was
+    /// told that they are removed.
+    cut_off: BTreeSet<NodeId>,
     told: BTreeSet<NodeId>,
     /// The number of address lists sent so far.
     tellings: u64,
@@ -137,6 +140,7 @@ impl Coordinator {
             waiting: Vec::new(),
             being_removed: BTreeSet::new(),
             told: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
             tellings: 0,
             wants_telling: true,
             is_changed: false,

@@ -45,7 +45,7 @@ impl CoordinatorState {
 
     /// Whether a node is a member of the cluster and is not just being removed.
     fn is_member(&self, node: NodeId) -> bool {
-        self.servers.has_node(node) && !self.being_removed.contains(&node)
+        self.servers.has_node(node) && !self.being_removed.contains(&node) && !self.cut_off.contains(&node)
     }
 
     pub(super) fn make_map(&mut self, now: Time) {
