@@ -390,6 +390,41 @@ fn a_node_is_never_both_removed_and_online() {
 }
 
 #[test]
+fn keys_of_capabilities_rotate_while_a_server_stays_connected() {
+    let cluster = Cluster::new();
+    let (node, session) = cluster.disk(1);
+    let keys = |cluster: &Cluster| {
+        let id = |message: FromManager| match message {
+            FromManager::Keys(keys) => Some(keys.id),
+            _ => None,
+        };
+        cluster.sent(node).into_iter().filter_map(id).collect::<Vec<u32>>()
+    };
+    let first = {
+        cluster.comes(node);
+        *keys(&cluster).last().unwrap()
+    };
+    let lives = |secs: u64| {
+        for _ in 0..secs {
+            cluster.lives(&[(node, session)], 1);
+            cluster.manager.tick();
+        }
+    };
+    lives(3590);
+    assert_eq!(keys(&cluster), []);
+    // The first one cannot be sent.
+    cluster.told.full.lock().insert(node);
+    lives(20);
+    cluster.told.full.lock().clear();
+    lives(5);
+    assert_eq!(keys(&cluster), [first + 1], "once, although it is tried each second");
+    lives(3590);
+    assert_eq!(keys(&cluster), []);
+    lives(30);
+    assert_eq!(keys(&cluster), [first + 2]);
+}
+
+#[test]
 fn messages_of_nonmembers_are_ignored() {
     let cluster = Cluster::new();
     let stranger = NodeId(77);
