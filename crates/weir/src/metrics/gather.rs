@@ -145,6 +145,14 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
         Counter,
         "Logins that the mapping service decided about, or should have, by result; kept: an earlier answer was used",
     );
+    out.family(
+        "weir_gsi_unusable_authorities",
+        Gauge,
+        "Authorities whose users are refused, because their revocation list or signing policy cannot be used",
+    );
+    for unusable in authentication.clone().filter_map(|snapshot| snapshot.unusable_authorities) {
+        out.labelled(&[], unusable);
+    }
     for service in authentication.filter_map(|snapshot| snapshot.mapping_service) {
         let MappingServiceStatus { mapped, refused, failed, kept } = service;
         for (result, count) in [("mapped", mapped), ("refused", refused), ("failed", failed), ("kept", kept)] {
