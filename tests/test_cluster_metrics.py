@@ -36,6 +36,8 @@ LABELS = {
     "result",
     "issuer",
     "tree",
+    "kind",
+    "principal",
 }
 CONFIG = 'log = "info"\n'
 
@@ -106,6 +108,23 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
     assert all(named(node, "weir_store_open_replicas") + named(node, "weir_cluster_writers") == 0 for node in ended)
     for node in ended:
         assert {name for key in node for name, _ in key[1:]} <= LABELS and len(node) < 2000
+
+
+def test_users_with_a_quota_have_metrics_and_others_do_not(cluster, tmp_path):
+    data = manager_data(cluster)
+    assert weir("tree", "create", "/limited", "--mkdir", "--data", data).returncode == 0
+    xrdcp(write(tmp_path / "source", "limited", MIB), f"{cluster.url}/limited/file").ok()
+    before = samples(cluster.manager)
+    assert not any(key[0].startswith("weir_quota_") for key in before)
+    listed = json.loads(weir("quota", "list", "/limited", "--json", "--data", data).stdout)
+    me = next(one["name"] for one in listed if one["kind"] == "user")
+    assert weir("quota", "set", "/limited", "--user", me, "--bytes", "1GiB", "--data", data).returncode == 0
+    after = samples(cluster.manager)
+    of_me = {"tree": "/limited", "kind": "user", "principal": me}
+    assert named(after, "weir_quota_bytes", **of_me) == MIB
+    assert named(after, "weir_quota_limit_bytes", **of_me) == 1 << 30
+    assert {dict(key[1:])["principal"] for key in after if key[0].startswith("weir_quota_")} == {me}
+    assert not any(key[0] == "weir_quota_limit_files" for key in after)
 
 
 def trips(nodes: list[Node], action) -> tuple[Counter, Counter]:

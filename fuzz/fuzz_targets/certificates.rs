@@ -76,7 +76,7 @@ fn certificate(issuer: &[&str], subject: &[&str], extensions: &[(&[u8], &[u8])])
 }
 
 fn material() -> TrustMaterial {
-    let file = TrustFile { stems: vec!["root".into()], bytes: ROOT.clone() };
+    let file = TrustFile { stems: vec!["root".into()], name: "root.0".into(), bytes: ROOT.clone() };
     let server = VomsServer { vo: "wlcg".into(), host: "a.example.org".into(), text: "/CN=ana\n/CN=root\n".into() };
     TrustMaterial { authorities: vec![file], voms_servers: vec![server], ..TrustMaterial::default() }
 }
@@ -115,7 +115,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     let mut material = material();
-    let file = TrustFile { stems: vec!["other".into()], bytes: bytes.to_vec() };
+    let file = TrustFile { stems: vec!["other".into()], name: "other.0".into(), bytes: bytes.to_vec() };
     material.authorities.push(file.clone());
     material.revocation_lists.push(file.clone());
     material.signing_policies.push(file);

@@ -468,7 +468,9 @@ impl Authenticator {
     pub fn snapshot(&self) -> Snapshot {
         let mapping_service = self.current().mapping_service.is_some().then(|| self.0.mapping_counters.status());
         let takes_secrets = self.current().mechanisms.contains(Mechanism::Sss);
+        let gsi = self.current().gsi.clone();
         Snapshot {
+            unusable_authorities: gsi.map(|gsi| gsi.get().trust.unusable_authorities()),
             logins: self.0.counters.logins(),
             issuers: self.0.keys.status(),
             mapping_service,

@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub mapping_service: Option<MappingServiceStatus>,
     /// Clients of `sss` that were refused because too many before them failed at the same address; `None`: it is not offered.
     pub too_many_failures: Option<u64>,
+    /// Authorities whose users are refused, because their revocation list or signing policy cannot be used; `None`: `gsi` is not offered.
+    pub unusable_authorities: Option<usize>,
 }
 
 /// Accepted and refused logins.

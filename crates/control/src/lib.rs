@@ -175,6 +175,9 @@ pub enum ControlRequest {
     NodeRemove {
         /// Its name or number.
         name: String,
+        /// Cut it off if it is online.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// Show the progress of draining. Can first start or stop draining a store.
     Drain {

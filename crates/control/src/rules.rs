@@ -109,7 +109,10 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             let forced = if *force { ", forced" } else { "" };
             change(Admin, format!("remove as lost: store {}{forced}", stores.join(", ")))
         }
-        ControlRequest::NodeRemove { name } => change(Admin, format!("remove node {name}")),
+        ControlRequest::NodeRemove { name, force } => {
+            let forced = if *force { ", also if it is online" } else { "" };
+            change(Admin, format!("remove node {name}{forced}"))
+        }
         ControlRequest::MakeToken { role, valid_millis, uses } => {
             let role = match role {
                 ClusterRole::Disk => "disk server",

@@ -194,7 +194,8 @@ impl<'a> Iterator for Extensions<'a> {
 /// What authorities have revoked.
 ///
 /// A list that has ended still counts, and an authority without a list can revoke nothing: as for TLS, and as stock XRootD
-/// decides unless it is configured otherwise. An authority whose only list cannot be used is not believed at all.
+/// decides unless it is configured otherwise. An authority whose only list cannot be used, or is malformed, is not believed at
+/// all.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations(HashMap<NameKey, Vec<Kept>>);
 
@@ -209,23 +210,44 @@ struct Kept {
 }
 
 impl Revocations {
-    /// Adds a list; `authorities` are those of its issuer's name that are known. If it cannot be used, this says why.
-    pub fn add(&mut self, mut list: RevocationList<'_>, authorities: &[Certificate<'_>]) -> Option<String> {
+    /// Adds a list from the file `name`; `authorities` are those of its issuer's name that are known. If it cannot be used,
+    /// this says why.
+    pub fn add(&mut self, mut list: RevocationList<'_>, name: &str, authorities: &[Certificate<'_>]) -> Option<String> {
         let key = list.signer(authorities);
         let unusable = list.unusable.clone();
         let kept = Kept {
             key,
             part: list.part.to_vec(),
             this_update: list.this_update,
-            revoked: list.unusable.map_or(Ok(list.revoked), Err),
+            revoked: list.unusable.map_or(Ok(list.revoked), |why| Err(format!("{name}: {why}"))),
         };
-        let lists = self.0.entry(list.issuer).or_default();
+        self.keep(list.issuer, kept);
+        unusable
+    }
+
+    /// Adds the list of `authority` in the file `name`, which cannot even be read.
+    pub fn add_malformed(&mut self, authority: &Certificate<'_>, name: &str) {
+        let kept = Kept {
+            key: Some(authority.key().raw.to_vec()),
+            part: Vec::new(),
+            this_update: Timestamp(0),
+            revoked: Err(format!("{name} is malformed")),
+        };
+        self.keep(authority.subject.clone(), kept);
+    }
+
+    fn keep(&mut self, issuer: NameKey, kept: Kept) {
+        let lists = self.0.entry(issuer).or_default();
         match lists.iter_mut().find(|other| other.is_about_the_same(&kept)) {
             Some(other) if other.this_update >= kept.this_update => {}
             Some(other) => *other = kept,
             None => lists.push(kept),
         }
-        unusable
+    }
+
+    /// Whether nobody can say what `authority` has revoked.
+    pub fn are_unusable(&self, authority: &Certificate<'_>) -> bool {
+        matches!(self.check(authority, authority), Err(RevocationProblem::Unusable(_)))
     }
 
     /// Whether `issuer` has revoked `certificate`.

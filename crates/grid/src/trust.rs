@@ -28,9 +28,11 @@ pub struct TrustMaterial {
 /// A certificate, a list, or a policy.
 #[derive(Clone, Debug, Default)]
 pub struct TrustFile {
-    /// The names of its file without their last part, such as `5168735f`. They say which policy belongs to which authority
-    /// if the policy itself cannot be read.
+    /// The names of its file without their last part, such as `5168735f`. They say which policy or list belongs to which
+    /// authority if the policy or the list itself cannot be read.
     pub stems: Vec<String>,
+    /// The name of its file, for messages.
+    pub name: String,
     /// The content.
     pub bytes: Vec<u8>,
 }
@@ -50,6 +52,8 @@ pub struct Trust {
 #[derive(Debug)]
 struct Authority {
     der: Vec<u8>,
+    /// The names of its files without their last part.
+    stems: Vec<String>,
     /// It has a policy that cannot be read, or that is not about it.
     unusable_policy: bool,
 }
@@ -71,7 +75,7 @@ impl Trust {
             trust.add_authority(file, &of_stems);
         }
         for file in &material.revocation_lists {
-            trust.add_list(&file.bytes, &file.stems);
+            trust.add_list(file);
         }
         trust
     }
@@ -136,9 +140,13 @@ impl Trust {
                     ));
                 }
                 let same = self.by_subject.entry(subject).or_default();
-                if !same.iter().any(|&other| self.authorities[other].der == file.bytes) {
-                    same.push(self.authorities.len());
-                    self.authorities.push(Authority { der: file.bytes.clone(), unusable_policy });
+                match same.iter().find(|&&other| self.authorities[other].der == file.bytes) {
+                    Some(&known) => self.authorities[known].stems.extend_from_slice(&file.stems),
+                    None => {
+                        same.push(self.authorities.len());
+                        let (der, stems) = (file.bytes.clone(), file.stems.clone());
+                        self.authorities.push(Authority { der, stems, unusable_policy });
+                    }
                 }
             }
             Err(why) => {
@@ -148,19 +156,39 @@ impl Trust {
         }
     }
 
-    fn add_list(&mut self, bytes: &[u8], stems: &[String]) {
-        let name = stems.join(", ");
-        match RevocationList::parse(bytes) {
+    fn add_list(&mut self, file: &TrustFile) {
+        let name = &file.name;
+        match RevocationList::parse(&file.bytes) {
             Ok(list) => {
                 let issuer = list.issuer_for_message().to_owned();
                 let authorities = certificates(&self.authorities, self.by_subject.get(list.issuer()));
                 let authorities: Vec<_> = authorities.map(|(_, certificate)| certificate).collect();
-                if let Some(why) = self.revocations.add(list, &authorities) {
+                if let Some(why) = self.revocations.add(list, name, &authorities) {
                     self.problems.push(format!("the revocation list {name} of {issuer} cannot be used: {why}"));
                 }
             }
-            Err(_) => self.problems.push(format!("the revocation list {name} is malformed, and is not used")),
+            // Only its name says whose it is. As with a list that cannot be used otherwise, that authority may have revoked anybody.
+            Err(_) => {
+                let is_of = |authority: &&Authority| authority.stems.iter().any(|stem| file.stems.contains(stem));
+                for authority in self.authorities.iter().filter(is_of) {
+                    if let Ok(certificate) = Certificate::parse(&authority.der) {
+                        self.revocations.add_malformed(&certificate, name);
+                    }
+                }
+                self.problems.push(format!("the revocation list {name} is malformed: its authority is not believed"));
+            }
         }
+    }
+
+    /// How many authorities are not believed because their signing policy or revocation list cannot be used.
+    #[must_use]
+    pub fn unusable_authorities(&self) -> usize {
+        let is_unusable = |authority: &&Authority| {
+            authority.unusable_policy
+                || Certificate::parse(&authority.der)
+                    .is_ok_and(|certificate| self.revocations.are_unusable(&certificate))
+        };
+        self.authorities.iter().filter(is_unusable).count()
     }
 
     /// The authorities of this name.

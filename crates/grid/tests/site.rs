@@ -212,7 +212,7 @@ pub fn with_common_name(name: &[u8], value: &str) -> Vec<u8> {
 }
 
 pub fn file(stem: &str, bytes: &[u8]) -> TrustFile {
-    TrustFile { stems: vec![stem.to_owned()], bytes: bytes.to_vec() }
+    TrustFile { stems: vec![stem.to_owned()], name: format!("{stem}.x"), bytes: bytes.to_vec() }
 }
 
 pub fn material(authorities: &[&Holder]) -> TrustMaterial {

@@ -105,7 +105,7 @@ fn an_authority_whose_list_cannot_be_used_is_not_believed() {
     let trust = with_lists(&[&root], &[List::of(&[&[9]]).sign(&root), newer.sign(&root)]);
     verify(&[&root.user("/CN=ana")], &trust).unwrap();
     assert_eq!(problem(&[&numbered(&root, &[9])], &trust), Problem::Revoked);
-    // Nobody is hurt by the list of a stranger, or by one that is no list.
+    // Nobody is hurt by the list of a stranger, or by one that is no list and has the name of no authority.
     let trust = with_lists(&[&root], &[List::of(&[&[1, 2, 3]]).sign(&Holder::authority("/O=Other")), b"x".to_vec()]);
     assert_eq!(trust.problems().len(), 1);
     verify(&[&root.user("/CN=ana")], &trust).unwrap();
@@ -113,6 +113,45 @@ fn an_authority_whose_list_cannot_be_used_is_not_believed() {
     let root =
         Holder::self_signed("/O=Root", |plan| plan.extensions = vec![basic_constraints(true, None), key_usage(4)]);
     let trust = with_lists(&[&root], &[List::of(&[]).sign(&root)]);
+    assert!(matches!(problem(&[&root.user("/CN=ana")], &trust), Problem::UnusableRevocationList(_)));
+}
+
+/// Only the name of such a file says whose list it was.
+#[test]
+fn an_authority_whose_list_is_malformed_is_not_believed() {
+    let (root, other) = (Holder::authority("/O=Root"), Holder::authority("/O=Other"));
+    let middle = root.below("/O=Middle");
+    let good = List::of(&[&[9]]).sign(&root);
+    let with = |lists: &[(&str, &[u8])]| {
+        let mut material = material(&[&root, &other]);
+        material.revocation_lists = lists.iter().map(|(stem, list)| file(stem, list)).collect();
+        Trust::new(&material)
+    };
+    for malformed in [&b""[..], b"x", &good[..good.len() - 1], &[&good[..], b"x"].concat()] {
+        let trust = with(&[("ca0", malformed)]);
+        let [problem_of_file] = trust.problems() else { panic!("{:?}", trust.problems()) };
+        assert!(problem_of_file.contains("ca0.x"), "{problem_of_file}");
+        for chain in [&[&root.user("/CN=ana")][..], &[&middle.user("/CN=ana"), &middle]] {
+            match problem(chain, &trust) {
+                Problem::UnusableRevocationList(why) => assert_eq!(why, "ca0.x is malformed"),
+                problem => panic!("{problem}"),
+            }
+        }
+        assert_eq!(trust.unusable_authorities(), 1);
+        verify(&[&other.user("/CN=ana")], &trust).unwrap();
+    }
+    // Another list that can be used is enough, in either order.
+    for lists in [[("ca0", &b"x"[..]), ("ca0", &good)], [("ca0", &good), ("ca0", &b"x"[..])]] {
+        let trust = with(&lists);
+        verify(&[&root.user("/CN=ana")], &trust).unwrap();
+        assert_eq!(problem(&[&numbered(&root, &[9])], &trust), Problem::Revoked);
+        assert_eq!(trust.unusable_authorities(), 0);
+    }
+    // A certificate that is in two files has the names of both.
+    let mut material = material(&[&root]);
+    material.authorities.push(file("old", &root.der));
+    material.revocation_lists = vec![file("old", b"x")];
+    let trust = Trust::new(&material);
     assert!(matches!(problem(&[&root.user("/CN=ana")], &trust), Problem::UnusableRevocationList(_)));
 }
 

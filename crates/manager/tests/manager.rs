@@ -305,7 +305,7 @@ fn a_removed_node_is_disconnected_and_cannot_return() {
     let (gone, _) = cluster.disk(1);
     let (stays, _) = cluster.disk(2);
     cluster.passes(100);
-    cluster.manager.remove_node("disk1").unwrap();
+    cluster.manager.remove_node("disk1", false).unwrap();
     assert_eq!(*cluster.told.cut.lock(), [gone]);
     assert_eq!(cluster.addresses(stays), Some(vec![stays.0]), "the others are told at once");
     // Its connection was accepted before.
@@ -319,13 +319,64 @@ fn a_removed_node_is_disconnected_and_cannot_return() {
 }
 
 #[test]
+fn a_node_that_is_there_is_cut_off_and_removed_when_its_lease_has_ended() {
+    let mut cluster = Cluster::new();
+    let (stolen, session) = cluster.disk(1);
+    let (stays, _) = cluster.disk(2);
+    let renews = |cluster: &Cluster| {
+        let renew = ToManager::Renew { node: stolen, session, number: 2 };
+        cluster.manager.receive(stolen, FromDisk::Cluster(renew));
+        cluster.sent(stolen)
+    };
+    let is_listed =
+        |cluster: &Cluster| cluster.manager.status_view().unwrap().nodes.iter().any(|one| one.node == stolen);
+    assert!(matches!(cluster.manager.remove_node("disk1", false), Err(MemberError::IsThere { .. })));
+    assert!(cluster.told.cut.lock().is_empty());
+
+    let lease = match cluster.manager.remove_node("disk1", true) {
+        Err(MemberError::IsCutOff { lease, .. }) => lease,
+        other => panic!("{other:?}"),
+    };
+    assert!(lease > Duration::ZERO && lease < Duration::from_secs(60), "out within a minute: {lease:?}");
+    assert_eq!(*cluster.told.cut.lock(), [stolen]);
+    // Whoever has its key connects at once, and tries everything that keeps a node in.
+    cluster.sent(stolen);
+    cluster.comes(stolen);
+    let cut = cluster.told.cut.lock().clone();
+    assert!(cut.len() > 1 && cut.iter().all(|node| *node == stolen), "{cut:?}");
+    let is_secret = |one: &FromManager| matches!(one, FromManager::Keys(_));
+    assert!(!cluster.sent(stolen).iter().any(is_secret), "it gets no key for capabilities");
+    assert_eq!(cluster.registers(stolen), None);
+    let answers = renews(&cluster);
+    let is_refusal = |one: &FromManager| matches!(one, FromManager::Cluster(ToServer::NoSession { .. }));
+    assert!(answers.iter().all(is_refusal), "{answers:?}");
+    // Its lease may still run, so it is not removed yet.
+    assert!(matches!(cluster.manager.remove_node("disk1", true), Err(MemberError::IsCutOff { .. })));
+    assert!(is_listed(&cluster));
+    {
+        let mut now = cluster.told.now.lock();
+        *now = *now + lease;
+    }
+    cluster.manager.remove_node("disk1", true).unwrap();
+    assert!(!is_listed(&cluster));
+    assert_eq!(cluster.addresses(stays), Some(vec![stays.0]), "the others are told at once");
+    cluster.comes(stolen);
+    assert_eq!(cluster.registers(stolen), None);
+    assert!(cluster.sent(stolen).iter().all(is_refusal));
+    cluster.restart_manager();
+    cluster.passes(100);
+    cluster.comes(stolen);
+    assert_eq!(cluster.registers(stolen), None);
+}
+
+#[test]
 fn a_node_is_never_both_removed_and_online() {
     let cluster = Cluster::new();
     let (node, _) = cluster.disk(1);
     for _ in 0..20 {
         cluster.passes(100);
         let (removed, session) = std::thread::scope(|scope| {
-            let removing = scope.spawn(|| cluster.manager.remove_node("disk1"));
+            let removing = scope.spawn(|| cluster.manager.remove_node("disk1", false));
             let session = cluster.registers(node);
             (removing.join().unwrap(), session)
         });
@@ -336,6 +387,41 @@ fn a_node_is_never_both_removed_and_online() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn keys_of_capabilities_rotate_while_a_server_stays_connected() {
+    let cluster = Cluster::new();
+    let (node, session) = cluster.disk(1);
+    let keys = |cluster: &Cluster| {
+        let id = |message: FromManager| match message {
+            FromManager::Keys(keys) => Some(keys.id),
+            _ => None,
+        };
+        cluster.sent(node).into_iter().filter_map(id).collect::<Vec<u32>>()
+    };
+    let first = {
+        cluster.comes(node);
+        *keys(&cluster).last().unwrap()
+    };
+    let lives = |secs: u64| {
+        for _ in 0..secs {
+            cluster.lives(&[(node, session)], 1);
+            cluster.manager.tick();
+        }
+    };
+    lives(3590);
+    assert_eq!(keys(&cluster), []);
+    // The first one cannot be sent.
+    cluster.told.full.lock().insert(node);
+    lives(20);
+    cluster.told.full.lock().clear();
+    lives(5);
+    assert_eq!(keys(&cluster), [first + 1], "once, although it is tried each second");
+    lives(3590);
+    assert_eq!(keys(&cluster), []);
+    lives(30);
+    assert_eq!(keys(&cluster), [first + 2]);
 }
 
 #[test]
@@ -619,7 +705,7 @@ fn a_disk_that_moves_between_nodes_is_waited_for_and_keeps_only_durable_bytes() 
     // The first store has all acknowledged bytes on disk or in memory. The second one's server has restarted.
     cluster.passes(100);
     assert!(cluster.boots(disks[1].0, 2).is_some());
-    cluster.manager.remove_node("disk1").unwrap();
+    cluster.manager.remove_node("disk1", false).unwrap();
     assert!(matches!(reopened(), Err(OpeningError::Wait { .. })), "{:?}", reopened());
     assert_eq!(interrupted(), Some(ErrorCode::Stale), "it would be ended with what was synced");
     // The disk comes back in another machine, which comes for the first time, as the earlier one did.

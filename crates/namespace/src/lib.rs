@@ -92,7 +92,7 @@ pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
 pub use principals::rename::RenamePrincipal;
 pub use principals::table::{FIRST_NAMED_PRINCIPAL, PRINCIPALS_MAX, name_of, number_of, numbers_of, principals};
 pub use quota::charge::{Charge, Reservation};
-pub use quota::listed::{QuotaSpace, quota, quotas, space_at, trees};
+pub use quota::listed::{QuotaSpace, limited_owners, quota, quotas, space_at, trees};
 pub use quota::record::{Amount, Limit, QuotaOf, QuotaRecord};
 pub use quota::recount::RecountUsage;
 pub use quota::reserve::Reserve;

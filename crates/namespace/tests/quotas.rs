@@ -354,3 +354,95 @@ fn no_limit_can_be_set_while_the_usage_is_not_counted_and_no_grace_without_a_lim
     let ns = Namespace::open(Arc::clone(&kv), Timestamp(11), NamespaceConfig::default()).unwrap();
     assert!(ns.is_usage_counted());
 }
+
+#[test]
+fn users_and_groups_with_limits_are_found_within_a_bound() {
+    let w = World::new();
+    w.file("/t/f", 7).unwrap();
+    let found = |looked_at, limit| {
+        let records = w.ns.read(|read| ns::limited_owners(read, looked_at, limit)).unwrap();
+        records.into_iter().map(|record| (record.of, record.used.bytes, record.bytes.hard)).collect::<Vec<_>>()
+    };
+    w.change(ns::SetQuota { hard_bytes: Some(Some(9)), ..limit("/t", QuotaOf::Tree) }).unwrap();
+    assert_eq!(found(100, 100), [], "a user without a limit, and a tree");
+    let (admin, group) = (QuotaOf::User(PrincipalId(0)), QuotaOf::Group(PrincipalId(8)));
+    w.change(ns::SetQuota { hard_bytes: Some(Some(10)), ..limit("/t", admin) }).unwrap();
+    w.change(ns::SetQuota { soft_files: Some(Some(10)), ..limit("/t", group) }).unwrap();
+    assert_eq!(found(100, 100), [(admin, 7, Some(10)), (group, 0, None)]);
+    assert_eq!(found(100, 1), [(admin, 7, Some(10))]);
+    assert_eq!(found(1, 100), []);
+    assert_eq!(found(0, 100), []);
+    w.change(ns::SetQuota { hard_bytes: Some(None), ..limit("/t", admin) }).unwrap();
+    assert_eq!(found(100, 100), [(group, 0, None)]);
+}
+
+#[test]
+fn a_quota_that_is_set_meanwhile_holds_for_what_is_written_then() {
+    let w = World::new();
+    let user = QuotaOf::User(PrincipalId(0));
+    w.file("/t/old", 40).unwrap();
+    let opens = || {
+        let new = w.open("/t/new").unwrap();
+        let open = |at: &str, how| ns::OpenWrite::new(path(at), how, ClientIdentity::default(), BootId(1));
+        let hidden = w.change(ns::OpenWrite { posc: true, ..open("/t/hidden", WriteMode::NewOnly) }).unwrap();
+        let update = w.change(open("/t/old", WriteMode::Update)).unwrap();
+        [(new, 0), (hidden, 0), (update, 40)]
+    };
+    for (opened, base) in opens() {
+        let reaches = |len| w.change(ns::Reserve { writer: opened.writer, len });
+        assert_eq!(reaches(base + 70).unwrap(), None, "nothing limits it");
+        assert_eq!(w.quota(user).reserved.bytes, 0);
+        w.change(ns::SetQuota { hard_bytes: Some(Some(140)), ..limit("/t", user) }).unwrap();
+        assert_eq!(reaches(base + 101).unwrap_err().code(), ErrorCode::Quota, "with the 40 bytes of the old file");
+        assert_eq!(reaches(base).unwrap(), Some(base));
+        // 70 bytes are written, and 20 more are wanted.
+        let reached = reaches(base + 90).unwrap().unwrap();
+        assert!((base + 90..=base + 100).contains(&reached), "{reached}");
+        assert_eq!(w.quota(user).reserved.bytes, reached - base);
+        if base == 0 {
+            w.change(ns::Abandon { writer: opened.writer, request: None }).unwrap();
+        } else {
+            w.commit(opened.writer, base);
+        }
+        assert_eq!(w.quota(user).reserved.bytes, 0);
+        w.change(ns::SetQuota { hard_bytes: Some(None), ..limit("/t", user) }).unwrap();
+    }
+}
+
+/// The upload has reserved its bytes for the owner of then.
+#[test]
+fn a_replacement_does_not_pass_the_quota_of_a_new_owner() {
+    for is_limited_before in [false, true] {
+        let w = World::new();
+        let (old, new) = (QuotaOf::User(PrincipalId(0)), QuotaOf::User(PrincipalId(5)));
+        w.file("/t/f", 10).unwrap();
+        if is_limited_before {
+            w.change(ns::SetQuota { hard_bytes: Some(Some(1000)), ..limit("/t", old) }).unwrap();
+        }
+        w.change(ns::SetQuota { hard_bytes: Some(Some(50)), ..limit("/t", new) }).unwrap();
+        let open = || {
+            let open = ns::OpenWrite::new(path("/t/f"), WriteMode::Replace, ClientIdentity::default(), BootId(1));
+            w.change(ns::OpenWrite { posc: true, expected_len: Some(51), ..open }).unwrap()
+        };
+        let close = |opened: &ns::OpenedWrite, len| {
+            let content = ns::Committed { len, sums: None, mtime: None };
+            w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient })
+        };
+        let give = |to| w.change(ns::Chown { path: path("/t/f"), owner: Some(PrincipalId(to)), group: None }).unwrap();
+        let opened = open();
+        give(5);
+        let refused = close(&opened, 51).unwrap_err();
+        assert!(matches!(refused, NsError::UploadKept { code: ErrorCode::Quota, .. }), "{refused}");
+        assert_eq!(w.quota(new).used.bytes, 10, "the old content is there");
+        let upload = w.ns.read(|read| ns::uploads(read, None, 10)).unwrap();
+        assert_eq!(upload[0].state, ns::UploadState::Refused(ErrorCode::Quota));
+        // What has room replaces it, and so does everything while the file is its old owner's.
+        give(0);
+        let opened = open();
+        give(5);
+        close(&opened, 50).unwrap();
+        assert_eq!(w.quota(new).used.bytes, 50);
+        give(0);
+        close(&open(), 51).unwrap();
+    }
+}

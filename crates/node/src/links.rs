@@ -524,8 +524,9 @@ impl Handler for LinkCallbacks {
 
     fn received(&self, from: &Peer, received: Received) {
         let state = self.links.state.lock();
-        // Messages on a refused connection are ignored. A request gets an error.
-        if !Links::is_current(&state, from) {
+        // Messages on a refused connection are ignored, and those that had arrived when it was cut: the node may have been removed. A request gets an
+        // error.
+        if !Links::is_current(&state, from) || from.ended().is_some() {
             return;
         }
         let received = match received {

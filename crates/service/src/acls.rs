@@ -1,11 +1,15 @@
 //! Owners and ACLs as text, with the names of users and groups.
 
-use namespace::{AclEdit, AclTextError, Named, SetAcl, acl_text, parse_acl, parse_acl_names};
+use namespace::{AclEdit, AclTextError, Chown, Named, Operation, SetAcl, acl_text, parse_acl, parse_acl_names};
 use types::{ErrorCode, NsPath, PrincipalId, PrincipalKind};
 
+use crate::audit::About;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::service::Service;
+
+/// Stands for a user or a group that does not exist, to find out what somebody may do. Nobody gets this number.
+const NOBODY: PrincipalId = PrincipalId(u32::MAX);
 
 /// How a text changes the ACLs of a file or directory, as setfacl(1) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,11 +53,20 @@ impl Service {
         Ok(acl_text(&inode.access.acl(), inode.default_acl(), &name_of))
     }
 
-    /// The change of ACLs that `text` describes.
+    /// The change of ACLs that `text` describes, for `caller`.
     ///
     /// # Errors
-    /// The text has another form, or names somebody who is not known.
-    pub fn acl_edit(&self, path: NsPath, change: AclChange, text: &str) -> Result<SetAcl, Error> {
+    /// The text has another form, or names somebody who is not known. A caller that may not change the ACLs at `path` learns
+    /// only that.
+    pub fn acl_edit(&self, caller: &Caller, path: NsPath, change: AclChange, text: &str) -> Result<SetAcl, Error> {
+        self.parsed_acl_edit(path.clone(), change, text).map_err(|wrong| {
+            let (about, probe) =
+                (About::change("set-acl", &path), SetAcl { path: path.clone(), access: None, default: None });
+            self.unless_denied(caller, about, "change the ACL of", probe, wrong)
+        })
+    }
+
+    fn parsed_acl_edit(&self, path: NsPath, change: AclChange, text: &str) -> Result<SetAcl, Error> {
         let find = |name: &str, is_group: bool| {
             let kind = if is_group { PrincipalKind::Group } else { PrincipalKind::User };
             self.principal_called(kind, name).ok()
@@ -81,16 +94,49 @@ impl Service {
         Ok(SetAcl { path, access, default })
     }
 
-    /// The numbers of a new owner and a new group.
+    /// The numbers of a new owner and a new group for `path`, for `caller`.
     ///
     /// # Errors
-    /// Nobody is called that.
+    /// Nobody is called that. A caller that may not give the file away learns only that.
     pub fn new_owner(
         &self,
+        caller: &Caller,
+        path: &NsPath,
         owner: Option<&str>,
         group: Option<&str>,
     ) -> Result<(Option<PrincipalId>, Option<PrincipalId>), Error> {
-        let called = |kind, text: Option<&str>| text.map(|text| self.principal_called(kind, text)).transpose();
-        Ok((called(PrincipalKind::User, owner)?, called(PrincipalKind::Group, group)?))
+        let called = |kind, text: Option<&str>| text.map(|text| self.principal_called(kind, text));
+        let (owner, group) = (called(PrincipalKind::User, owner), called(PrincipalKind::Group, group));
+        let number = |found: &Option<Result<PrincipalId, Error>>| {
+            found.as_ref().map(|found| found.as_ref().copied().unwrap_or(NOBODY))
+        };
+        let probe = Chown { path: path.clone(), owner: number(&owner), group: number(&group) };
+        let both = || Ok((owner.transpose()?, group.transpose()?));
+        both().map_err(|unknown| {
+            self.unless_denied(caller, About::change("chown", path), "change the owner of", probe, unknown)
+        })
+    }
+
+    /// The error of a request that names somebody who is not known, or has another fault. Who may not make the change gets
+    /// the denial instead, as if the request had no fault: so nobody can try which users there are. `probe` is the change
+    /// without the fault, and `verb` names it.
+    fn unless_denied<O: Operation + Send + 'static>(
+        &self,
+        caller: &Caller,
+        about: About<'_>,
+        verb: &'static str,
+        probe: O,
+        fault: Error,
+    ) -> Error {
+        if let Some(elsewhere) = self.names_elsewhere() {
+            return elsewhere;
+        }
+        let denied = caller.may_change(&verb).and_then(|()| {
+            let rehearsed = self.names.rehearse(&caller.actor(), probe);
+            rehearsed.map_err(|error| Error::of_namespace(&verb, &error))
+        });
+        let error = denied.err().unwrap_or(fault);
+        self.audit_refused(caller, about, &error);
+        error
     }
 }

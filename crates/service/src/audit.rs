@@ -282,6 +282,15 @@ impl Service {
         Audited { judge: failure_of_attributes, ..self.audited(caller, about, answer) }
     }
 
+    /// Writes the line of a change that was refused before it began.
+    pub(crate) fn audit_refused(&self, caller: &Caller, about: About<'_>, error: &Error) {
+        if self.audit().is_on()
+            && let Some(record) = with_outcome(about.record(caller), Some(error))
+        {
+            self.audit().write(record);
+        }
+    }
+
     /// Writes the line of a read that was denied, or of any if reads are asked for.
     pub(crate) fn audit_read<T>(
         &self,

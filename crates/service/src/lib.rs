@@ -160,7 +160,7 @@ pub use listing::{ListEntry, Listing};
 pub use namespace::QuotaSpace;
 pub use open_file::{OpenFile, SUM_LEN};
 pub use opening::{GoOn, Hints, Intent, Open, Opened, UnitHint, WriteMode};
-pub use quotas::{ListedTree, QuotaOwner, TreeActor};
+pub use quotas::{LimitedOwner, ListedTree, QuotaOwner, TreeActor};
 pub use read_ahead::ReadAheadFigures;
 pub use service::{Role, Service, StartError};
 pub use session::{Process, Session};

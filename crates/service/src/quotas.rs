@@ -45,6 +45,19 @@ impl TreeActor {
     }
 }
 
+/// A user or a group with limits in a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitedOwner {
+    /// Where the root of the tree is now.
+    pub path: String,
+    /// Whether it is a user or a group.
+    pub kind: PrincipalKind,
+    /// Its name, or its number if it has none.
+    pub name: String,
+    /// What it uses there, and its limits.
+    pub quota: QuotaRecord,
+}
+
 /// Whose quota a request is about, by name or number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QuotaOwner {
@@ -173,6 +186,28 @@ impl Service {
             namespace::quotas(read, tree, after, limit)?.into_iter().map(with_path).collect::<Result<Vec<_>, NsError>>()
         });
         listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))
+    }
+
+    /// Users and groups that have limits: at most `limit` of them, among the first `looked_at` that have files in a tree.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> Result<Vec<LimitedOwner>, Error> {
+        let listed = self.names.read(|read| {
+            let with_path = |record: QuotaRecord| Ok((shown(read, Ino(record.tree.0))?, record));
+            let found = namespace::limited_owners(read, looked_at, limit)?;
+            found.into_iter().map(with_path).collect::<Result<Vec<_>, NsError>>()
+        });
+        let listed = listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))?;
+        let owner = |(path, quota): (String, QuotaRecord)| {
+            let (kind, id) = match quota.of {
+                QuotaOf::User(id) => (PrincipalKind::User, id),
+                QuotaOf::Group(id) => (PrincipalKind::Group, id),
+                QuotaOf::Tree => return None,
+            };
+            Some(LimitedOwner { path, kind, name: self.shown_principal(id).to_string(), quota })
+        };
+        Ok(listed.into_iter().filter_map(owner).collect())
     }
 
     /// What quotas leave to the caller at `path`. `None`: no quota limits it there, the caller may not look there, or another node has the names.

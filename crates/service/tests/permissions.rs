@@ -118,3 +118,48 @@ fn chmod_of_a_directory_keeps_the_bits_that_its_clients_cannot_name() {
         assert_eq!(owner.ask("stat /d/f"), "ok 4 750");
     });
 }
+
+/// Whoever may not change a file learns nothing by trying which users and groups there are.
+#[test]
+fn a_denial_does_not_tell_whether_a_user_exists() {
+    everywhere(|nodes| {
+        let (mut owner, mut eve) = (nodes.connect(1), nodes.connect_as(&eve(), 2));
+        assert_eq!(owner.ask("mkdir /d"), "ok");
+        make(&mut owner, "/d/open", "644", "text");
+        make(&mut owner, "/d/hers", "644", "text");
+        assert_eq!(owner.ask("mkdir /hidden"), "ok");
+        make(&mut owner, "/hidden/f", "644", "text");
+        assert_eq!(owner.ask("chmod /hidden 700"), "ok");
+        for (verb, name) in [("add-user", "bob"), ("add-group", "crew")] {
+            let answer = owner.ask(&format!("{verb} {name}"));
+            assert!(answer.starts_with("ok "), "{answer}");
+        }
+        assert_eq!(owner.ask("chown /d/hers 77 77"), "ok");
+        let cases = [
+            ("chown {} bob -", "chown {} nemo -"),
+            ("chown {} - crew", "chown {} - nocrew"),
+            ("chown {} 77 crew", "chown {} 77 nocrew"),
+            ("set-acl {} u:bob:r--", "set-acl {} u:nemo:r--"),
+            ("set-acl {} u:bob:r--,u:bob:r--", "set-acl {} u:nemo:r--,u:nemo:r--"),
+            ("set-acl {} g:crew:r--", "set-acl {} g:nocrew:r--"),
+            ("set-acl {} u:bob:rq-", "set-acl {} u:nemo:rq-"),
+        ];
+        for path in ["/d/open", "/d/hers", "/d/absent", "/hidden/f", "/hidden/absent"] {
+            for (there, absent) in cases {
+                // Her own ACLs are hers to change: she has to know whom she names.
+                if path == "/d/hers" && there.starts_with("set-acl") {
+                    continue;
+                }
+                let [there, absent] = [there, absent].map(|line| eve.ask(&line.replace("{}", path)));
+                assert!(there.starts_with("error "), "{path}: {there}");
+                assert_eq!(there, absent, "{path}");
+            }
+        }
+        // Whoever may is told what is wrong.
+        for (who, line) in [(&mut owner, "chown /d/open nemo -"), (&mut eve, "set-acl /d/hers u:nemo:r--")] {
+            let answer = who.ask(line);
+            assert!(answer.contains("nemo"), "{answer}");
+        }
+        assert_eq!(eve.ask("set-acl /d/hers u:bob:r--"), "ok");
+    });
+}

@@ -33,7 +33,8 @@ pub fn load_grid_trust(
     let mut material = TrustMaterial { own_hosts, ..TrustMaterial::default() };
     let kinds = [Kind::Certificates, Kind::RevocationList, Kind::SigningPolicy];
     for file in read_directory(authorities, &kinds)? {
-        let with = |bytes: Vec<u8>| TrustFile { stems: file.stems.clone(), bytes };
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let with = |bytes: Vec<u8>| TrustFile { stems: file.stems.clone(), name: name.clone(), bytes };
         match file.kind {
             Kind::Certificates => {
                 material.authorities.extend(certificates(&file.bytes).map(|certificate| with(certificate.to_vec())));

@@ -205,6 +205,26 @@ fn a_revoked_certificate_is_refused() {
     // One bad list changes nothing about the others.
     fs::write(site.path("authorities/ffffffff.r0"), "no list").unwrap();
     assert!(connect(&certificate, &site.trust(), "localhost").is_err());
+    site.revoke(&[7], "0a1b2c3d.r0");
+    connect(&certificate, &site.trust(), "localhost").unwrap();
+}
+
+#[test]
+fn an_authority_with_a_malformed_list_is_not_trusted() {
+    let mut site = Site::new("an authority");
+    let certificate = ServerCertificate::load(site.issue(&["localhost"], 90), now()).unwrap();
+    connect(&certificate, &site.trust(), "localhost").unwrap();
+    // Another one is trusted all the same: without any, there would be nothing to trust.
+    let other = Site::new("another authority");
+    let its = fs::read(other.path("authorities/0a1b2c3d.0")).unwrap();
+    fs::write(site.path("authorities/11111111.0"), its).unwrap();
+    for list in ["no list", ""] {
+        fs::write(site.path("authorities/0a1b2c3d.r0"), list).unwrap();
+        let error = connect(&certificate, &site.trust(), "localhost").unwrap_err().to_string();
+        assert!(error.contains("UnknownIssuer"), "{error}");
+    }
+    fs::remove_file(site.path("authorities/0a1b2c3d.r0")).unwrap();
+    connect(&certificate, &site.trust(), "localhost").unwrap();
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Trust {
     /// Reads the authorities.
     ///
     /// A certificate that its authority has revoked is refused. An authority without a revocation list can revoke none. A
-    /// list that has ended still counts.
+    /// list that has ended still counts. An authority with a list that cannot be used is not trusted.
     ///
     /// # Errors
     /// There are none, or they cannot be read.
@@ -136,22 +136,29 @@ impl Found {
     }
 
     fn add_directory(&mut self, directory: &Path) -> Result<(), TrustError> {
-        for file in read_directory(directory, &[Kind::Certificates, Kind::RevocationList])? {
-            match file.kind {
-                Kind::RevocationList => self.add_list(&file.path, &file.bytes),
-                _ => self.add_certificates(&file.bytes),
+        let files = read_directory(directory, &[Kind::Certificates, Kind::RevocationList])?;
+        let (lists, authorities): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| file.kind == Kind::RevocationList);
+        let mut unusable = Vec::new();
+        for file in lists {
+            let list = revocation_list(&file.bytes);
+            // One list that cannot be used must not take the others with it.
+            match webpki::OwnedCertRevocationList::from_der(&list) {
+                Ok(_) => self.lists.push(list),
+                Err(error) => unusable.push((file, error)),
+            }
+        }
+        for file in authorities {
+            // Its authority may have revoked any certificate, so none of its certificates counts.
+            match unusable.iter().find(|(list, _)| list.stems.iter().any(|stem| file.stems.contains(stem))) {
+                Some((list, error)) => tracing::warn!(
+                    list = %list.path.display(), ?error, authority = %file.path.display(),
+                    "a revocation list cannot be used, so its authority is not trusted"
+                ),
+                None => self.add_certificates(&file.bytes),
             }
         }
         Ok(())
-    }
-
-    fn add_list(&mut self, file: &Path, bytes: &[u8]) {
-        let list = revocation_list(bytes);
-        // One list that cannot be used must not take the others with it.
-        match webpki::OwnedCertRevocationList::from_der(&list) {
-            Ok(_) => self.lists.push(list),
-            Err(error) => tracing::warn!(file = %file.display(), ?error, "a revocation list cannot be used"),
-        }
     }
 
     fn finish(self) -> Result<Trust, TrustError> {

@@ -21,6 +21,9 @@ const LISTED_MAX: usize = 100_000;
 /// How often a long search shows that it goes on.
 const STILL_AT_WORK: Duration = Duration::from_secs(1);
 
+/// How long a command waits for the lease of a node that it cuts off. A lease ends in a few seconds.
+const CUT_OFF_MAX: Duration = Duration::from_secs(55);
+
 /// What it means that a long search stopped.
 const NOTHING_CHANGED: &str = "the command did not wait for the answer, so nothing was changed";
 const NOT_ACCEPTED: &str = "the command did not wait for the answer, so the state was not accepted";
@@ -65,7 +68,9 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &ControlRequest) -> Option<Rep
         ControlRequest::StoreRemove { store } => {
             with_members(manager.remove_store(StoreId(*store)), || manager.stores_view())
         }
-        ControlRequest::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
+        ControlRequest::NodeRemove { name, force } => {
+            with_members(remove_node(manager, name, *force), || manager.status_view())
+        }
         ControlRequest::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
         ControlRequest::Repair => told(manager.repair_view()),
         ControlRequest::FsckCluster { list } => compare(manager, usize::try_from(*list).unwrap_or(usize::MAX)),
@@ -187,6 +192,19 @@ fn with_members<T: Serialize>(done: Result<(), MemberError>, view: impl FnOnce()
     match done {
         Ok(()) => told(view()),
         Err(error) => Reply::Refused(error.to_string()),
+    }
+}
+
+/// Removes a node. One that is cut off first is removed when its lease has ended.
+fn remove_node(manager: &Manager, name: &str, force: bool) -> Result<(), MemberError> {
+    let until = Instant::now() + CUT_OFF_MAX;
+    loop {
+        match manager.remove_node(name, force) {
+            Err(MemberError::IsCutOff { lease, .. }) if Instant::now() < until => {
+                std::thread::sleep(lease.clamp(Duration::from_millis(10), Duration::from_millis(200)));
+            }
+            done => return done,
+        }
     }
 }
 

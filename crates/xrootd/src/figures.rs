@@ -81,6 +81,12 @@ impl Watch {
         self.front.service.trees(None, limit).unwrap_or_default()
     }
 
+    /// The first `limit` users and groups with quotas ([`service::Service::limited_owners`]). None on a node without a namespace.
+    #[must_use]
+    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> Vec<service::LimitedOwner> {
+        self.front.service.limited_owners(looked_at, limit).unwrap_or_default()
+    }
+
     /// The figures at this moment. Reads the file systems' space and the deletion queue.
     #[must_use]
     pub fn figures(&self) -> Figures {

@@ -39,7 +39,7 @@ pub enum MemberError {
     },
     /// The node is online.
     #[error(
-        "node `{name}` is {presence}: stop it first. Its lease ends {}",
+        "node `{name}` is {presence}: stop it first, or use --force to cut it off. Its lease ends {}",
         ends_in(*.lease)
     )]
     IsThere {
@@ -53,6 +53,14 @@ pub enum MemberError {
     /// The node is gone, and its lease still runs.
     #[error("node `{name}` has stopped, and its lease ends {}", ends_in(*.lease))]
     HasLease {
+        /// The node's name.
+        name: String,
+        /// How long its lease runs.
+        lease: Duration,
+    },
+    /// The node was cut off to be removed, and its lease still runs.
+    #[error("node `{name}` is cut off, and its lease ends {}", ends_in(*.lease))]
+    IsCutOff {
         /// The node's name.
         name: String,
         /// How long its lease runs.
@@ -99,7 +107,10 @@ impl Coordinator {
     }
 
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
-    pub(crate) fn remove_node(&self, name: &str) -> Result<(), MemberError> {
+    ///
+    /// With `force`, a node that is there is cut off first: its connection ends, and it gets neither a new session nor a longer lease. The call then
+    /// fails with [`MemberError::IsCutOff`] until the lease has ended, because until then the node may answer clients (C4). Repeat the call then.
+    pub(crate) fn remove_node(&self, name: &str, force: bool) -> Result<(), MemberError> {
         let members = self.names.read(namespace::members)?;
         // A number is unique, whatever the names are.
         let has_number = |member: &MemberEntry| member.node.to_string() == name;
@@ -120,6 +131,15 @@ impl Coordinator {
             let presence = state.sessions.presence(now, member.node);
             if presence != Presence::Away {
                 let (name, lease) = (member.name, state.sessions.lease_left(now, member.node));
+                if force {
+                    let is_first = state.cut_off.insert(member.node);
+                    drop(state);
+                    if is_first {
+                        tracing::warn!(node = %member.node, name, "a node is cut off, to be removed from the cluster");
+                    }
+                    self.world.cut(member.node, REMOVED);
+                    return Err(MemberError::IsCutOff { name, lease });
+                }
                 return Err(match state.servers.is_connected(member.node) {
                     true => MemberError::IsThere { name, presence, lease },
                     false => MemberError::HasLease { name, lease },
@@ -135,6 +155,7 @@ impl Coordinator {
             state.being_removed.remove(&member.node);
             if removed.is_ok() {
                 state.sessions_mut().removed(member.node);
+                state.cut_off.remove(&member.node);
             }
         }
         removed?;

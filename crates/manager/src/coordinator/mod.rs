@@ -4,6 +4,7 @@
 //! One lock protects its state. The table of groups has a lock of its own: there may be ten thousand groups, and a view would copy them at each
 //! change. That lock may be taken while any other lock of the manager is held. No other lock is taken under it.
 
+mod capability_keys;
 mod default_policy;
 mod fencing;
 mod groups;
@@ -87,6 +88,9 @@ struct CoordinatorState {
     waiting: Vec<Waiting>,
     /// Nodes that are just being removed.
     being_removed: BTreeSet<NodeId>,
+    /// Nodes that were cut off, to be removed when their leases have ended. After a restart of the manager they are not cut off any more: nobody was
+    /// told that they are removed.
+    cut_off: BTreeSet<NodeId>,
     /// Nodes that know the present addresses of all stores.
     told: BTreeSet<NodeId>,
     /// The number of address lists sent so far.
@@ -136,6 +140,7 @@ impl Coordinator {
             published_at: now,
             waiting: Vec::new(),
             being_removed: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
             told: BTreeSet::new(),
             tellings: 0,
             wants_telling: true,

@@ -9,8 +9,7 @@ use cluster::message::ToServer;
 use cluster::placement::{Map, StoreInfo, StoreState};
 use cluster::{Presence, Register, Time};
 use namespace::{Durability, MemberEntry, NsError, PutNode, StoreEntry, count_to_pass_over};
-use node::{FromManager, Hello, Keys, StoreReport};
-use types::capability::CapabilityKey;
+use node::{FromManager, Hello, StoreReport};
 use types::{NodeId, ObjectId, SessionId, StoreId};
 
 use super::{ClusterView, Coordinator, CoordinatorState};
@@ -45,7 +44,7 @@ impl CoordinatorState {
 
     /// Whether a node is a member of the cluster and is not just being removed.
     fn is_member(&self, node: NodeId) -> bool {
-        self.servers.has_node(node) && !self.being_removed.contains(&node)
+        self.servers.has_node(node) && !self.being_removed.contains(&node) && !self.cut_off.contains(&node)
     }
 
     pub(super) fn make_map(&mut self, now: Time) {
@@ -90,22 +89,18 @@ impl Coordinator {
             tracing::error!(%node, "the system has no random bytes for the key of a disk server");
             return;
         };
-        // No number may come twice, even if both sides have forgotten the earlier ones. A capability made with an old key must differ from a forged
-        // one.
+        let now = self.world.now();
         let seconds = u32::try_from(self.world.wall().secs()).unwrap_or(0);
         let id = {
             let mut state = self.lock();
             let Some(server) = state.servers_mut().nodes.get_mut(&node) else { return };
-            let before = server.key.as_ref().map_or(0, |key| key.id).max(hello.key);
-            let id = before.saturating_add(1).max(seconds);
-            server.key = Some(CapabilityKey::new(id, &secret));
+            let id = server.keys.begin(now, &secret, hello.key, seconds);
             // The server does not know the addresses of the others.
             state.told.remove(&node);
             id
         };
         self.look_at_newest(node, hello.newest);
-        let (manager, incarnation) = (self.view().clients_at.clone(), self.names.incarnation());
-        self.world.send(node, FromManager::Keys(Keys { id, secret, incarnation, manager }));
+        self.send_key(node, id, secret);
         self.report(node, hello.stores);
         self.tell_ways();
     }
@@ -206,6 +201,7 @@ impl Coordinator {
         if is_due {
             self.look_or_say();
             self.decide_default_policy();
+            self.rotate_keys(now);
         }
         {
             let mut state = self.lock();

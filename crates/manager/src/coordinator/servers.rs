@@ -11,6 +11,7 @@ use store::Space;
 use types::capability::CapabilityKey;
 use types::{ClientAddress, Location, NodeId, StoreId};
 
+use super::capability_keys::ServerKeys;
 use super::hosts::{Host, places_of};
 
 /// A disk server.
@@ -22,10 +23,10 @@ pub(super) struct Server {
     nodes_at: Option<String>,
     /// The source address of its last connection. Clients may be sent to it by name, and a name does not show the address.
     seen_at: Option<IpAddr>,
-    is_connected: bool,
+    pub(super) is_connected: bool,
     /// Its online stores, as it reported last. `None` if it has not reported to this manager yet.
     serves: Option<BTreeSet<StoreId>>,
-    pub(super) key: Option<CapabilityKey>,
+    pub(super) keys: ServerKeys,
 }
 
 /// All disk servers and their stores.
@@ -174,7 +175,7 @@ impl Servers {
     /// The client addresses of a store's server, and the key of its capabilities. `None` if clients cannot be sent there.
     pub(crate) fn way_to(&self, node: NodeId) -> Option<(&[ClientAddress], &CapabilityKey)> {
         let server = self.nodes.get(&node).filter(|server| !server.addresses.is_empty())?;
-        Some((&server.addresses, server.key.as_ref()?))
+        Some((&server.addresses, server.keys.signing()?))
     }
 
     /// Whether any server has an address for clients of `protocol`. If there are other addresses only, the error has some of them.

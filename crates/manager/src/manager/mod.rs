@@ -380,9 +380,10 @@ impl Manager {
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
     ///
     /// # Errors
-    /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
-    pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
-        self.coordinator.remove_node(name)
+    /// If the node is unknown, is the manager or is online, or if the change cannot be recorded. With `force`, a node that is online is cut off. Repeat
+    /// the call after [`MemberError::IsCutOff`], when the lease has ended.
+    pub fn remove_node(&self, name: &str, force: bool) -> Result<(), MemberError> {
+        self.coordinator.remove_node(name, force)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Shows trees and quotas.
 
-use kv::Read;
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder};
 use types::{NsPath, Timestamp, TreeId};
 
 use crate::codec::BadValue;
@@ -38,6 +40,29 @@ pub fn quotas(
     let next = after.map(|(tree, of)| [&keys::quota(tree, of)[..], &[0]].concat());
     let start = next.map_or(first.clone(), |next| next.max(first));
     collect(read, &start, &end, limit, |key, value| decode_at(key, value).map(Some))
+}
+
+/// The records of users and groups that have limits, in the order of their trees; at most `limit` of them, among the first `looked_at` records. A large
+/// site has many users without limits.
+pub fn limited_owners(read: &dyn Read, looked_at: usize, limit: usize) -> Result<Vec<QuotaRecord>, NsError> {
+    let (mut found, mut bad, mut left) = (Vec::new(), None, looked_at);
+    if limit == 0 || looked_at == 0 {
+        return Ok(found);
+    }
+    read.scan(b"Q", b"R", ScanOrder::Ascending, &mut |key, value| {
+        match decode_at(key, value) {
+            Ok(record) if record.of != QuotaOf::Tree && record.has_limits() => found.push(record),
+            Ok(_) => {}
+            Err(error) => bad = Some(error),
+        }
+        left -= 1;
+        if bad.is_some() || left == 0 || found.len() == limit {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    bad.map_or(Ok(found), Err)
 }
 
 /// The usage and limits of a tree, or of a user or group in it. All zero if there are none.

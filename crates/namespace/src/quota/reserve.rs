@@ -3,11 +3,13 @@
 use kv::Txn;
 
 use crate::planted::{self, Bug};
-use crate::quota::charge::{Charge, Delta, Exceeded, Reservation, change_reservation, over_quota, permit_len};
+use crate::quota::charge::{
+    Charge, Delta, Exceeded, Reservation, change_reservation, charge_of, over_quota, permit_len,
+};
 use crate::quota::record::QuotaRecord;
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
-use crate::{Context, NsError, OpTag, Operation, WriterKind, WriterToken, keys};
+use crate::{Context, NsError, OpTag, Operation, UploadRecord, WriterKind, WriterRecord, WriterToken, keys};
 
 /// What an open wants to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,12 +106,21 @@ pub struct Reserve {
     pub len: u64,
 }
 
-/// See [`Reserve`]. Returns the length that the open write may reach; `None`: any length. [`NsError::OverQuota`] if a quota has no room; then nothing has
+/// See [`Reserve`]. Returns the length that the open write may reach; `None`: nothing limits it now. Ask again from time to time then, because a quota may
+/// be set: it holds for what is written after that. [`NsError::OverQuota`] if a quota has no room; then nothing has
 /// changed. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Option<u64>, NsError> {
     permit_len(request.len)?;
     let mut writer = current_writer(txn, &request.writer)?;
-    let Some(before @ Reservation { charge, bytes: Some(bytes), .. }) = writer.reservation else { return Ok(None) };
+    let before = match writer.reservation {
+        Some(before) if before.bytes.is_some() => before,
+        before => match began_unlimited(txn, ctx, &writer, before)? {
+            Some(before) => before,
+            None => return Ok(None),
+        },
+    };
+    let Reservation { charge, bytes, .. } = before;
+    let bytes = bytes.unwrap_or(0);
     let base = match writer.kind {
         WriterKind::Upload(_) => 0,
         WriterKind::New | WriterKind::Update => located_writing(txn, &writer)?.map_or(0, |(_, content)| content.len),
@@ -131,6 +142,36 @@ pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Op
     writer.reservation = Some(after);
     writer.put(txn);
     Ok(Some(reached.saturating_add(more)))
+}
+
+/// The empty reservation of an open write that has reserved no bytes, if something limits it now: what it has written since it was opened is to be
+/// reserved together with what it wants to write.
+fn began_unlimited(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    writer: &WriterRecord,
+    before: Option<Reservation>,
+) -> Result<Option<Reservation>, NsError> {
+    let charge = match (before, writer.kind) {
+        (Some(before), _) => Some(before.charge),
+        (None, WriterKind::Upload(upload)) => match UploadRecord::get(txn, upload)? {
+            Some(upload) => upload.charge(txn)?,
+            None => None,
+        },
+        // A unit of a striped file has no name, and counts for nobody.
+        (None, WriterKind::New | WriterKind::Update) => match located_writing(txn, writer)? {
+            Some((located, _)) => charge_of(txn, &located)?,
+            None => None,
+        },
+    };
+    let Some(charge) = charge else { return Ok(None) };
+    let is_limited = scarcest(&charge.load(txn)?, |record| record.room_for_bytes(ctx.now)).is_some();
+    let files = before.map_or(0, |before| before.files);
+    Ok((is_limited && !planted::is(Bug::GrowthIgnoresTheQuota)).then_some(Reservation {
+        charge,
+        bytes: Some(0),
+        files,
+    }))
 }
 
 impl Operation for Reserve {

@@ -26,9 +26,10 @@ pub struct SetAcl {
 pub fn set_acl(txn: &mut dyn Txn, ctx: &Context, request: &SetAcl) -> Result<(), NsError> {
     let SetAcl { path, access: of_access, default: of_default } = request;
     let refused = |bad: BadAcl| refused(path, bad);
+    // Before the change is judged: what is wrong with it may depend on which users exist.
+    let mut located = find_own(txn, ctx, path)?;
     let edits = [of_access, of_default];
     edits.into_iter().flatten().try_for_each(AclEdit::check).map_err(refused)?;
-    let mut located = find_own(txn, ctx, path)?;
     let access = &mut located.inode.access;
     if let Some(edit) = of_access {
         access.set_acl(&access.acl().edited(edit).map_err(refused)?);

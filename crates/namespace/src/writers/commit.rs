@@ -7,6 +7,7 @@ use crate::groups::deletion::{queue, release_object};
 use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
 use crate::quota::charge::{Delta, charge_in, charge_of, settle};
+use crate::quota::record::QuotaRecord;
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
 use crate::tree::permission::may_create;
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
@@ -160,6 +161,9 @@ fn commit_upload(
         Ok(place) => place,
         Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)?),
     };
+    if let Some(refusal) = find_quota(txn, ctx, &upload, writer, &place, content.len)? {
+        return Err(keep(txn, ctx, request, writer, upload, &refusal)?);
+    }
     // Deletes only the record: its attributes now belong to the file.
     txn.delete(&keys::upload(id));
     let (ino, replaced) = match place {
@@ -254,6 +258,60 @@ fn find_place(
             }
             Ok(Ok(NamePosition::Taken(located, content)))
         }
+    }
+}
+
+/// Why the quotas do not let an upload replace its file, if that counts for others than it did at the open, or is gone. The upload has reserved its length
+/// for those of then.
+fn find_quota(
+    read: &dyn Read,
+    ctx: &Context,
+    upload: &UploadRecord,
+    writer: &WriterRecord,
+    place: &NamePosition,
+    len: u64,
+) -> Result<Option<CommitRefused>, NsError> {
+    if upload.replaces.is_none() || planted::is(Bug::OpenFilesMove) {
+        return Ok(None);
+    }
+    let charged = writer.reservation.map(|reservation| (reservation.charge.owner, reservation.charge.group));
+    // The usual case. The name is where it was, and so in the same tree.
+    if let NamePosition::Taken(Located { inode, .. }, _) = place
+        && charged.unwrap_or((upload.owner, upload.group)) == (inode.access.owner, inode.access.group)
+    {
+        return Ok(None);
+    }
+    let from = match writer.reservation {
+        Some(reservation) => Some(reservation.charge),
+        None => upload.charge(read)?,
+    };
+    let refused = |why| Ok(Some(CommitRefused { code: ErrorCode::Quota, why }));
+    match (place, from) {
+        (NamePosition::Taken(located, old), Some(from)) => {
+            let Some(to) = charge_of(read, located)? else { return Ok(None) };
+            let more = len.saturating_sub(old.len);
+            for (then, now) in from.parts().into_iter().zip(to.parts()) {
+                let is_other = (from.tree, then) != (to.tree, now);
+                if is_other && more > 0 {
+                    let room = QuotaRecord::get(read, to.tree, now)?.room_for_bytes(ctx.now);
+                    if room.is_some_and(|room| room < more) {
+                        return refused("the file counts for somebody else meanwhile, whose quota has no room for it");
+                    }
+                }
+            }
+            Ok(None)
+        }
+        // A file more than before. Its bytes are reserved.
+        (NamePosition::Free, Some(from)) => {
+            let is_full = |record: &QuotaRecord| record.room_for_files(ctx.now) == Some(0);
+            match from.load(read)?.iter().any(is_full) {
+                true => {
+                    refused("the file has been removed or moved meanwhile, and a quota has no room for another one")
+                }
+                false => Ok(None),
+            }
+        }
+        (_, None) => Ok(None),
     }
 }
 

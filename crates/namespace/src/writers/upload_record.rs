@@ -103,12 +103,13 @@ const TAG_NOT_CREATE: u8 = 0x83;
 const TAG_RESERVATION: u8 = 0x84;
 
 /// Codes of a refused upload. They are part of the format.
-const REFUSALS: [(u8, ErrorCode); 5] = [
+const REFUSALS: [(u8, ErrorCode); 6] = [
     (1, ErrorCode::NotFound),
     (2, ErrorCode::Exists),
     (3, ErrorCode::IsDirectory),
     (4, ErrorCode::Busy),
     (5, ErrorCode::Denied),
+    (6, ErrorCode::Quota),
 ];
 
 impl UploadRecord {

@@ -591,6 +591,7 @@ impl Model {
                 if !may || self.permits_upload(user, &[Op::CreateFile], object).is_err() {
                     return Err(ErrorCode::Denied);
                 }
+                self.room_for_replacement(object, None, len)?;
             }
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
@@ -625,6 +626,7 @@ impl Model {
         if at_grace_end && upload.replaces_content != Some((old.object, old.generation)) {
             return Err(ErrorCode::Exists);
         }
+        self.room_for_replacement(object, Some((ino, old.len)), len)?;
         self.become_complete(ino, writer, len, sums, mtime);
         self.uploads.remove(&object);
         let gone = self.release(old.object);

@@ -177,19 +177,63 @@ impl Model {
     fn grow(&mut self, handle: &Handle, len: u64) -> Res<Option<u64>> {
         self.current(handle)?;
         let object = handle.object;
-        let Some(reached) = self.may_reach(object) else { return Ok(None) };
+        let held = self.quotas.held.get(&object).copied();
+        let Some(charge) = held.map(|held| held.charge).or_else(|| self.charge_of_writer(object)) else {
+            return Ok(None);
+        };
+        let reached = match self.may_reach(object) {
+            Some(reached) => reached,
+            // Nothing limited it when it was opened.
+            None if self.room(charge.0, &parts(charge)).0.is_none() => return Ok(None),
+            None => self.base(object),
+        };
         if len <= reached {
             return Ok(Some(reached));
         }
-        let charge = self.quotas.held[&object].charge;
         let more = match self.room(charge.0, &parts(charge)).0 {
             Some(room) if room < len - reached => return Err(ErrorCode::Quota),
             Some(room) => (len - reached).max(step(room)),
             None => (len - reached).max(STEP.1),
         };
-        let held = self.quotas.held.get_mut(&object).unwrap();
-        held.bytes = held.bytes.map(|bytes| bytes + more);
+        let held = self.quotas.held.entry(object).or_insert(Held { charge, bytes: None, files: 0 });
+        held.bytes = Some(held.bytes.unwrap_or(0) + more);
         Ok(Some(reached + more))
+    }
+
+    /// Whom an open write counts for that has reserved nothing.
+    fn charge_of_writer(&self, object: u64) -> Option<Charge> {
+        let writer = &self.writers[&object];
+        if writer.doing == Doing::Upload {
+            let upload = &self.uploads[&object];
+            let has_place = self.nodes.contains_key(&upload.parent);
+            return has_place.then(|| (self.tree(upload.parent), upload.owner, upload.group));
+        }
+        let is_its = self.file(writer.ino).is_some_and(|file| file.object == object);
+        let (dir, _) = self.names_of(writer.ino).first().filter(|_| is_its)?.clone();
+        let node = self.node(writer.ino);
+        Some((self.tree(dir), node.owner, node.group))
+    }
+
+    /// An upload has reserved for whom its file counted at the open.
+    pub fn room_for_replacement(&self, object: u64, old: Option<(u64, u64)>, len: u64) -> Res<()> {
+        let upload = &self.uploads[&object];
+        let held = self.quotas.held.get(&object).map(|held| held.charge);
+        let from = held.unwrap_or((self.tree(upload.parent), upload.owner, upload.group));
+        let Some((ino, old_len)) = old else {
+            return match self.room(from.0, &parts(from)).1 {
+                Some(0) => Err(ErrorCode::Quota),
+                _ => Ok(()),
+            };
+        };
+        let (node, more) = (self.node(ino), len.saturating_sub(old_len));
+        let to = (self.tree(self.names_of(ino)[0].0), node.owner, node.group);
+        for (then, now) in parts(from).into_iter().zip(parts(to)) {
+            let is_other = (from.0, then) != (to.0, now);
+            if is_other && more > 0 && self.room(to.0, &[now]).0.is_some_and(|room| room < more) {
+                return Err(ErrorCode::Quota);
+            }
+        }
+        Ok(())
     }
 
     /// An upload that ends without its file keeps only what is there of it.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use service::{
-    Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, Process,
+    AclChange, Answer, AttributeChange, Caller, Change, Error, Handle, Hints, Intent, Open, Opened, Principal, Process,
     RequestNumber, Service, Session, WriteMode,
 };
 use types::{ClientIdentity, DigestKind, NsPath};
@@ -200,6 +200,20 @@ impl Connection {
                 let (path, bits) = (path(next())?, u16::from_str_radix(next(), 8));
                 self.change(Change::Chmod { path, mode: bits.map_err(|_| wrong("no mode"))? }, request)
             }
+            "chown" => {
+                let (path, owner, group) = (path(next())?, next(), next());
+                let given = |text: &'static str, name| (name != text).then_some(name);
+                let caller = self.session.caller();
+                let (owner, group) = self.service.new_owner(&caller, &path, given("-", owner), given("-", group))?;
+                self.change(Change::Chown { path, owner, group }, request)
+            }
+            "set-acl" => {
+                let (path, text) = (path(next())?, next());
+                let edit = self.service.acl_edit(&self.session.caller(), path, AclChange::Modify, text)?;
+                self.change(Change::SetAcl(edit), request)
+            }
+            "add-user" => self.service.add_principal(types::PrincipalKind::User, next()).map(|id| id.to_string()),
+            "add-group" => self.service.add_principal(types::PrincipalKind::Group, next()).map(|id| id.to_string()),
             "rename" => {
                 let (from, to) = (path(next())?, path(next())?);
                 self.change(Change::Rename { from, to }, request)

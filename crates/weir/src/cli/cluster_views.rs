@@ -256,8 +256,8 @@ pub struct NodeArgs {
 /// Commands on nodes.
 #[derive(Subcommand, Debug, Clone)]
 pub enum NodeCommand {
-    /// Remove the node from the cluster: it cannot connect any more. Refused while it is online. Its stores stay in
-    /// the cluster, and another node may take them over.
+    /// Remove the node from the cluster: it cannot connect any more. Refused while it is online, unless you use --force.
+    /// Its stores stay in the cluster, and another node may take them over.
     Remove(OneNodeArgs),
 }
 
@@ -267,6 +267,9 @@ pub struct OneNodeArgs {
     /// The node's name or number, as `weir status` shows it.
     #[arg(value_name = "NODE")]
     pub name: String,
+    /// Also if it is online: cut it off, and wait until its lease has ended. For a node that somebody else controls.
+    #[arg(long)]
+    pub force: bool,
     /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,

@@ -43,7 +43,11 @@ fn set_read_only(one: &OneStoreArgs, read_only: bool) -> Result<Exit, Failure> {
 /// Runs `weir node`.
 pub(crate) fn node(args: &NodeArgs) -> Result<Exit, Failure> {
     let NodeCommand::Remove(args) = &args.command;
-    show(&args.manager, &ControlRequest::NodeRemove { name: args.name.clone() }, |status: &StatusView| {
-        vec![format!("node {} is removed; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
-    })
+    show(
+        &args.manager,
+        &ControlRequest::NodeRemove { name: args.name.clone(), force: args.force },
+        |status: &StatusView| {
+            vec![format!("node {} is removed; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
+        },
+    )
 }

@@ -8,9 +8,9 @@ use kv::{Embedded, JournaledIndex};
 use monitor::Process;
 use monitor::exposition::{Exposition, Kind, Scale};
 use namespace::QuotaRecord;
-use service::{ListedTree, ReadAheadFigures};
+use service::{LimitedOwner, ListedTree, ReadAheadFigures};
 use store::{RecentStats, Store};
-use types::{Histogram, StoreId};
+use types::{Histogram, PrincipalKind, StoreId};
 
 use super::cluster::ClusterSource;
 use super::scrub::ScrubSource;
@@ -18,6 +18,10 @@ use crate::health::NodeHealth;
 
 /// The most trees with metrics of their own.
 const TREES_MAX: usize = 100;
+/// The most users and groups with metrics of their own.
+const OWNERS_MAX: usize = 200;
+/// How many records are looked at to find them.
+const OWNERS_LOOKED_AT: usize = 20_000;
 
 /// The parts that have metrics.
 pub struct Sources {
@@ -89,6 +93,7 @@ pub fn page(sources: &Sources) -> String {
     }
     if sources.embedded.is_some() {
         of_trees(&mut out, &sources.server.trees(TREES_MAX));
+        of_limited_owners(&mut out, &sources.server.limited_owners(OWNERS_LOOKED_AT, OWNERS_MAX));
     }
     of_indexes(&mut out, &sources.logs);
     sources.scrub.tell(&mut out);
@@ -143,6 +148,14 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
     );
     for refused in authentication.clone().filter_map(|snapshot| snapshot.too_many_failures) {
         out.labelled(&[], refused);
+    }
+    out.family(
+        "weir_gsi_unusable_authorities",
+        Gauge,
+        "Authorities whose users are refused, because their revocation list or signing policy cannot be used",
+    );
+    for unusable in authentication.clone().filter_map(|snapshot| snapshot.unusable_authorities) {
+        out.labelled(&[], unusable);
     }
     out.family(
         "weir_mapping_service_logins_total",
@@ -341,6 +354,28 @@ fn of_trees(out: &mut Exposition, trees: &[ListedTree]) {
     each("weir_tree_reserved_bytes", reserved, &|quota| Some(quota.reserved.bytes));
     each("weir_tree_limit_bytes", "Hard limit of bytes of a tree that has one", &|quota| quota.bytes.hard);
     each("weir_tree_limit_files", "Hard limit of files of a tree that has one", &|quota| quota.files.hard);
+}
+
+fn of_limited_owners(out: &mut Exposition, owners: &[LimitedOwner]) {
+    let mut each = |name, help, value: &dyn Fn(&QuotaRecord) -> Option<u64>| {
+        out.family(name, Kind::Gauge, help);
+        for owner in owners {
+            if let Some(value) = value(&owner.quota) {
+                let kind = if owner.kind == PrincipalKind::User { "user" } else { "group" };
+                out.labelled(
+                    &[("tree", owner.path.as_str()), ("kind", kind), ("principal", owner.name.as_str())],
+                    value,
+                );
+            }
+        }
+    };
+    each("weir_quota_bytes", "Bytes of the files of a user or group with a quota", &|quota| Some(quota.used.bytes));
+    let files = "Files, links and directories of a user or group with a quota";
+    each("weir_quota_files", files, &|quota| Some(quota.used.files));
+    let reserved = "Bytes that open writes have reserved for a user or group with a quota";
+    each("weir_quota_reserved_bytes", reserved, &|quota| Some(quota.reserved.bytes));
+    each("weir_quota_limit_bytes", "Hard limit of bytes of a user or group that has one", &|quota| quota.bytes.hard);
+    each("weir_quota_limit_files", "Hard limit of files of a user or group that has one", &|quota| quota.files.hard);
 }
 
 fn of_indexes(out: &mut Exposition, logs: &[JournalSource]) {

@@ -11,7 +11,7 @@
 //! `weir.target` comes last, and everything after it belongs to it. `weir.mtime` is the modification time in
 //! nanoseconds since 1970. An open for writing also accepts it, for the file that it writes.
 
-use service::{AclChange, Change, Service};
+use service::{AclChange, Caller, Change, Service};
 use types::striping::{
     SUMS_KEY, StripedOpenWrite, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
 };
@@ -37,7 +37,7 @@ impl Connection {
         if target.get(b"weir.op") == Some(b"acl") {
             return Ok(self.acl(stream, &target));
         }
-        let change = change_of(&self.front.service, &target, given);
+        let change = change_of(&self.front.service, &self.session.open.caller(), &target, given);
         self.numbered_change(stream, change, number_of(&target))
     }
 
@@ -52,7 +52,12 @@ impl Connection {
     }
 }
 
-fn change_of(service: &Service, target: &PathArg, given: Option<&[u8]>) -> Result<Change, RequestError> {
+fn change_of(
+    service: &Service,
+    caller: &Caller,
+    target: &PathArg,
+    given: Option<&[u8]>,
+) -> Result<Change, RequestError> {
     let missing = || RequestError::new(ErrorNumber::ARG_MISSING, "Cannot make a link: weir.target is missing");
     match target.get(b"weir.op") {
         Some(b"link") => {
@@ -71,7 +76,7 @@ fn change_of(service: &Service, target: &PathArg, given: Option<&[u8]>) -> Resul
         Some(b"chown") => {
             let path = parse_path(&target.path)?;
             let text = |key: &[u8]| target.get(key).map(|text| text_of(text)).transpose();
-            let (owner, group) = service.new_owner(text(b"weir.owner")?, text(b"weir.group")?)?;
+            let (owner, group) = service.new_owner(caller, &path, text(b"weir.owner")?, text(b"weir.group")?)?;
             Ok(Change::Chown { path, owner, group })
         }
         Some(b"setacl") => {
@@ -82,7 +87,7 @@ fn change_of(service: &Service, target: &PathArg, given: Option<&[u8]>) -> Resul
                     let text = "Cannot change the ACL: weir.edit is replace, modify, remove, clear or clear-default";
                     RequestError::new(ErrorNumber::ARG_INVALID, text)
                 })?;
-            Ok(Change::SetAcl(service.acl_edit(path, change, text_of(given.unwrap_or_default())?)?))
+            Ok(Change::SetAcl(service.acl_edit(caller, path, change, text_of(given.unwrap_or_default())?)?))
         }
         // Completes a striped file after its stripe units have been closed.
         Some(b"complete") => {
