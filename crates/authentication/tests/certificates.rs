@@ -186,7 +186,7 @@ fn after_an_error_a_login_is_over() {
     let why = login.step(b"gsi\0").unwrap_err();
     assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
     let client = secret("user");
-    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", &mut Numbers).unwrap();
+    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, &mut Numbers).unwrap();
     assert_eq!(login.step(&first), Err(HandshakeError::Over.into()));
 }
 

@@ -108,6 +108,8 @@ pub(crate) mod tests {
             mechanism: Mechanism::Ztn,
             by: MatchedBy::Rule { number: 1, conditions: String::new() },
             expires: None,
+            session_key: None,
+            delegated: None,
         }
     }
 

@@ -3,7 +3,6 @@
 use grid::{CHAIN_MAX, GridError, GridUser, Problem, TrustMaterial, verify_delegated};
 use types::Timestamp;
 
-use crate::der::*;
 use crate::site::*;
 
 struct Here {

@@ -40,7 +40,7 @@ impl AdminStore for TestStore {
 }
 
 impl AdminHandler for TestStore {
-    fn serve(&self, who: AdminName, mut stream: AdminStream, stranger: UnidentifiedConnection) {
+    fn serve(&self, who: AdminName, stream: AdminStream, stranger: UnidentifiedConnection) {
         self.served.lock().push(who);
         while self.doubts.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
