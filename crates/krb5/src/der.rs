@@ -10,7 +10,7 @@ const SEQUENCE: u32 = 16;
 /// Reads one value; nothing may stand behind it.
 fn whole<'a>(bytes: &'a [u8], what: Malformed) -> Result<Any<'a>, Malformed> {
     match Any::from_der(bytes) {
-        Ok((rest, any)) if rest.is_empty() => Ok(any),
+        Ok(([], any)) => Ok(any),
         _ => Err(what),
     }
 }
