@@ -7,8 +7,11 @@ import time
 
 import pytest
 import raw
+from authority import HOSTS, Authority
 from clients import run
-from harness import weir
+from cluster import Cluster
+from content import write
+from harness import remove, weir
 from kdc import ENCTYPES, REALM, Kdc
 from test_gsi import Recorder
 
@@ -28,19 +31,16 @@ def kdc(base):
     kdc.stop()
 
 
-@pytest.fixture
-def served(own_node, kdc, tmp_path):
-    def start(keytab=None, more: str = ""):
-        own = tmp_path / "keytab"
-        shutil.copy(keytab or kdc.home / "service.keytab", own)
-        own.chmod(0o600)
-        config = tmp_path / "weir.toml"
-        config.write_text(
-            f"""
-[authentication]
-mechanisms = ["krb5"]
-kerberos_keytab = "{own}"
+def rules(kdc, folder, more: str = "", keytab=None):
+    """The configuration of a node."""
+    own, config = folder / "keytab", folder / "weir.toml"
+    shutil.copy(keytab or kdc.home / "service.keytab", own)
+    own.chmod(0o600)
+    config.write_text(
+        f"""
 {more}
+authentication.mechanisms = ["krb5"]
+authentication.kerberos_keytab = "{own}"
 [[identity]]
 kerberos = "keeper/admin@{REALM}"
 principal = "admin"
@@ -51,7 +51,14 @@ refuse = true
 kerberos = "*@{REALM}"
 principal = "{{user}}"
 """
-        )
+    )
+    return config
+
+
+@pytest.fixture
+def served(own_node, kdc, tmp_path):
+    def start(keytab=None):
+        config = rules(kdc, tmp_path, keytab=keytab)
         node = own_node("--config", str(config), "--metrics", "127.0.0.1:0")
         node.config = config
         return node
@@ -233,3 +240,36 @@ def test_the_configuration_must_make_sense(kdc, tmp_path):
         config.write_text('authentication.mechanisms = ["krb5"]\nidentity_default = "x"\n' + settings)
         done = weir("serve", "--data", str(tmp_path / "data"), "--config", str(config), "--listen", "127.0.0.1:0", timeout=30)
         assert done.returncode != 0 and reason in done.stderr, done
+
+
+def test_over_tls(own_node, kdc, base, tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("krb5-tls", HOSTS)
+    tls = f'tls.certificate = "{certificate}"\ntls.key = "{key}"\n'
+    # Where requests must be signed, a mechanism without a key is offered in the clear on this machine only.
+    config = rules(kdc, tmp_path, tls + 'authentication.signing = "standard"\n')
+    node = own_node("--config", str(config))
+    tickets = kdc.tickets("ana")
+    for scheme in ("roots", "root"):
+        environment = [f"{name}={value}" for name, value in (tickets.environment | {"X509_CERT_DIR": str(authority.trusted)}).items()]
+        run(["env", *environment, "xrdfs", f"{scheme}://localhost:{node.port}", "stat", "/"]).ok()
+
+
+def test_on_a_cluster(kdc, base, tmp_path):
+    config = rules(kdc, tmp_path, "")
+    with Cluster(base / "krb5-cluster", 2, ("--config", str(config))) as cluster:
+        url = f"root://localhost:{cluster.manager.port}"
+        source, back = write(tmp_path / "source", "a", 3_000_000), tmp_path / "back"
+        keeper, ana = (
+            ["env", *(f"{name}={value}" for name, value in kdc.tickets(user).environment.items())] for user in ("keeper/admin", "ana")
+        )
+        run([*keeper, "xrdfs", url, "mkdir", "/shared"]).ok()
+        run([*keeper, "xrdfs", url, "chmod", "/shared", "rwxrwxrwx"]).ok()
+        run([*ana, "xrdcp", str(source), f"{url}//shared/hers"]).ok()
+        run([*ana, "xrdcp", f"{url}//shared/hers", str(back)]).ok()
+        assert back.read_bytes() == source.read_bytes()
+        assert "Owner:  ana" in run([*ana, "xrdfs", url, "stat", "/shared/hers"]).ok().out
+        assert run([*ana, "xrdfs", url, "mkdir", "/top"]).code != 0
+        nobody = [*ana[:1], "KRB5CCNAME=FILE:/nowhere", *(one for one in ana[1:] if not one.startswith("KRB5CCNAME"))]
+        assert run([*nobody, "xrdfs", url, "stat", "/shared/hers"]).code != 0
+    remove(cluster.home)

@@ -4,14 +4,17 @@ signature or sends it again gets nowhere."""
 import contextlib
 import socket
 import struct
+import sys
 import threading
 
 import pytest
 import raw
-from authority import Authority
+import xrdcl
+from authority import HOSTS, Authority
 from clients import run
+from cluster import Cluster
 from content import write
-from harness import WEIR_BIN
+from harness import WEIR_BIN, remove
 from proxies import User
 from test_gsi import GsiXrootd
 from test_metrics import named, samples
@@ -284,3 +287,97 @@ def test_weirs_client_signs_for_a_stock_server(base, authority, keeper, level, t
         assert "file" in own("ls", f"{url}//d").ok().out
         own("mv", f"{url}//d/file", f"{url}//d/moved").ok()
         own("rm", f"{url}//d/moved").ok()
+
+
+OPEN = """
+import sys
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+flags = {"write": OpenFlags.WRITE, "update": OpenFlags.UPDATE}[sys.argv[2]]
+with client.File() as file:
+    status, _ = file.open(sys.argv[1], flags)
+    print("open", status.ok, status.errno)
+"""
+
+
+@pytest.mark.parametrize("level", ["compatible", "standard"])
+def test_an_open_only_to_write_is_signed(served, level, tmp_path):
+    node = served(level)
+    url = f"root://localhost:{node.port}//file"
+    own("cp", write(tmp_path / "source", "a", 1000), url).ok()
+    opened = lambda how: run([sys.executable, "-c", OPEN, url, how]).out  # noqa: E731
+    assert "open True" in opened("update")
+    # The stock client signs this one at the level standard only.
+    assert ("open True" in opened("write")) == (level == "standard")
+    assert (counted(node, "refused") > 0) == (level == "compatible")
+
+
+@pytest.mark.parametrize("level", ["standard", "intense"])
+def test_a_vector_write_is_refused_where_writes_must_be_signed(served, level, tmp_path):
+    node = served(level)
+    url = f"root://localhost:{node.port}//file"
+    own("cp", write(tmp_path / "source", "a", 100_000), url).ok()
+    with xrdcl.File(xrdcl.build(tmp_path), url) as file:
+        if level == "standard":
+            file("writev", "10:5:a")
+        else:
+            with pytest.raises(xrdcl.Refused) as why:
+                file("writev", "10:5:a")
+            assert why.value.number == 3013
+        # The connection lives, and a plain write is signed.
+        file("write", 0, 3, "b")
+        file("close")
+    assert counted(node, "refused") == 0
+    own("cp", "--force", url, tmp_path / "back").ok()
+    assert ((tmp_path / "back").read_bytes()[10:15] == b"aaaaa") == (level == "standard")
+    assert (tmp_path / "back").read_bytes()[:3] == b"bbb"
+
+
+@pytest.mark.parametrize("level", ["intense", "pedantic"])
+def test_over_several_connections_of_a_session(served, level, tmp_path):
+    node = served(level)
+    url = f"root://localhost:{node.port}//file"
+    source, back = write(tmp_path / "source", "a", 40_000_000), tmp_path / "back"
+    run(["xrdcp", "-S", "4", str(source), url]).ok()
+    run(["xrdcp", "-S", "4", url, str(back)]).ok()
+    assert back.read_bytes() == source.read_bytes()
+    assert counted(node, "verified") > 0 and counted(node, "refused") == 0
+
+
+@pytest.mark.parametrize("level", ["standard", "pedantic"])
+def test_over_tls(served, level, tmp_path):
+    node = served(level)
+    url = f"roots://localhost:{node.port}"
+    stock_work(url, tmp_path)
+    own_work(url, tmp_path)
+    assert counted(node, "verified") > 0 and counted(node, "refused") == 0
+
+
+@pytest.mark.parametrize("level", ["standard", "pedantic"])
+def test_on_a_cluster(base, authority, keeper, level, tmp_path, monkeypatch):
+    monkeypatch.setenv("X509_CERT_DIR", str(authority.trusted))
+    monkeypatch.setenv("XrdSecPROTOCOL", "gsi")
+    monkeypatch.setenv("X509_USER_PROXY", str(keeper))
+    certificate, key = authority.issue(f"signing-cluster-{level}", HOSTS)
+    config = tmp_path / "weir.toml"
+    config.write_text(
+        f"""
+tls.certificate = "{certificate}"
+tls.key = "{key}"
+[authentication]
+mechanisms = ["gsi"]
+signing = "{level}"
+gsi_authorities = "{authority.trusted}"
+[[identity]]
+certificate = "/DC=org/DC=example/CN=keeper"
+principal = "admin"
+"""
+    )
+    with Cluster(base / f"signing-cluster-{level}", 2, ("--config", str(config))) as cluster:
+        url = f"root://127.0.0.1:{cluster.manager.port}"
+        stock_work(url, tmp_path)
+        own_work(url, tmp_path)
+        there = Between(cluster.manager.port, change=lambda code, frame: b"" if code == SIGVER else frame)
+        outcome = own("mkdir", f"root://127.0.0.1:{there.port}//unsigned")
+        assert outcome.code != 0 and "must be signed" in outcome.err, outcome
+    remove(cluster.home)

@@ -346,9 +346,15 @@ impl Authenticator {
         let login = || {
             let current = self.current();
             let kerberos = current.kerberos.as_ref().ok_or(AuthenticationError::NotOffered(Mechanism::Krb5))?;
-            let (credential, expires) = self.0.seen_tickets.credential(kerberos, credential, peer, &*self.0.clock)?;
-            let mut authenticated = self.admit(&current, Mechanism::Krb5, &credential, Some(peer), &mut Trace(None))?;
-            authenticated.expires = Some(expires);
+            // The turn ends before a mapping service is asked.
+            let shown = {
+                let _turn = self.turn()?;
+                kerberos.verify(credential, peer, self.wall())?
+            };
+            let credential = &shown.credential;
+            let mut authenticated = self.admit(&current, Mechanism::Krb5, credential, Some(peer), &mut Trace(None))?;
+            authenticated.expires = Some(shown.expires);
+            self.0.seen_tickets.note(shown, &*self.0.clock)?;
             Ok(authenticated)
         };
         self.counted(Mechanism::Krb5, login())
@@ -425,7 +431,7 @@ impl Authenticator {
         self.0.clock.wall()
     }
 
-    /// Waits until the caller may compute with the keys of `gsi`.
+    /// Waits until the caller may compute with keys for a stranger.
     pub(crate) fn turn(&self) -> Result<Turn<'_>, AuthenticationError> {
         self.0.turns.take().ok_or(AuthenticationError::Busy)
     }

@@ -59,8 +59,8 @@ pub enum AuthenticationError {
     /// The handshake of `gsi` took too long.
     #[error("the client has taken {0} s for the handshake of gsi; {max} s is the limit", max = crate::HANDSHAKE_TIME_MAX.as_secs())]
     Late(u64),
-    /// Too many clients are at their handshakes.
-    #[error("too many clients log in by gsi at this time; try again")]
+    /// Too many clients show credentials that take work to check.
+    #[error("too many clients log in at this time; try again")]
     Busy,
     /// A text has no certificates.
     #[error("cannot read the certificates: {0}")]

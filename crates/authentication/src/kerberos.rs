@@ -1,13 +1,14 @@
 //! Kerberos: the keytab of the node, and the messages of clients that it has seen.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use identity::{Credential, KerberosPrincipal};
-use krb5::{Before, Client, KEYTAB_BYTES_MAX, Keytab, KeytabError, Now, Principal, Refusal, Replays};
+use krb5::{Before, Client, KEYTAB_BYTES_MAX, Keytab, KeytabError, Now, Principal, Refusal, Replays, Verified};
 use parking_lot::Mutex;
 use sss::{KeytabFileError, read_secret_file};
-use std::net::IpAddr;
 use types::Timestamp;
 
 use crate::seen_file::SeenFile;
@@ -108,75 +109,93 @@ fn own_principal(keytab: &Keytab, wanted: Option<&str>, path: &Path) -> Result<P
     }
 }
 
+/// A message that is good, and who shows it. It does not count before [`SeenTickets::note`].
+pub(crate) struct Shown {
+    verified: Verified,
+    pub(crate) credential: Credential,
+    /// When its ticket ends.
+    pub(crate) expires: Timestamp,
+}
+
+impl Kerberos {
+    /// Who shows `message` at this time.
+    pub(crate) fn verify(&self, message: &[u8], peer: IpAddr, wall: Timestamp) -> Result<Shown, AuthenticationError> {
+        let verified = krb5::verify(&self.keytab, &self.service, message, peer, wall)?;
+        let Client { principal, expires } = verified.client();
+        let credential = Credential::Kerberos(KerberosPrincipal::parse(&principal.to_string())?);
+        Ok(Shown { credential, expires: *expires, verified })
+    }
+}
+
 /// The messages that were seen. A reload of the configuration does not forget them.
 pub(crate) struct SeenTickets {
     file: Option<SeenFile>,
-    started: Now,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
+    /// When the node started.
+    began: Duration,
     /// `None`: the file was not read yet.
-    replays: Option<Replays>,
-    /// The time that the file has.
-    written: Option<Timestamp>,
+    replays: Mutex<Option<Replays>>,
+    written: Mutex<Written>,
 }
 
-fn now(clock: &dyn Clock) -> Now {
-    Now { wall: clock.wall(), steady: clock.steady() }
+/// What is known of the file.
+#[derive(Default)]
+struct Written {
+    /// The time that it has.
+    newest: Option<Timestamp>,
+    /// When the log has said last that it cannot be used.
+    complained: Option<Duration>,
 }
+
+/// How often the log says that the file cannot be used.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 impl SeenTickets {
     /// `path`: the file that says after a restart what was seen before.
     pub(crate) fn new(path: Option<PathBuf>, clock: &dyn Clock) -> Self {
-        Self { file: path.map(SeenFile::new), started: now(clock), state: Mutex::default() }
-    }
-
-    /// Who shows `credential`, once, and until when that counts.
-    pub(crate) fn credential(
-        &self,
-        kerberos: &Kerberos,
-        credential: &[u8],
-        peer: IpAddr,
-        clock: &dyn Clock,
-    ) -> Result<(Credential, Timestamp), AuthenticationError> {
-        let now = now(clock);
-        // Nothing is decrypted under the lock.
-        let verified = krb5::verify(&kerberos.keytab, &kerberos.service, credential, peer, now.wall)?;
-        let Client { principal, expires } = self.state.lock().admit(verified, self.file.as_ref(), self.started, now)?;
-        Ok((Credential::Kerberos(KerberosPrincipal::parse(&principal.to_string())?), expires))
-    }
-}
-
-impl State {
-    fn admit(
-        &mut self,
-        verified: krb5::Verified,
-        file: Option<&SeenFile>,
-        started: Now,
-        now: Now,
-    ) -> Result<Client, Refusal> {
-        let not_noted = |error: io::Error| {
-            tracing::error!(%error, "clients with Kerberos tickets are refused: cannot use the file that says which were seen");
-            Refusal::NotNoted
-        };
-        // Not at the start: then the node of before may not have ended yet.
-        let replays = match &mut self.replays {
-            Some(replays) => replays,
-            none => {
-                let before = file.map_or(Ok(sss::Before::Unknown(None)), SeenFile::read).map_err(not_noted)?;
-                none.insert(Replays::new(started, of_file(before)))
-            }
-        };
-        let client = verified.admit(replays, now)?;
-        if let (Some(file), Some(newest)) = (file, replays.newest())
-            && self.written < Some(newest)
-        {
-            file.write(newest).map_err(not_noted)?;
-            self.written = Some(newest);
+        Self {
+            file: path.map(SeenFile::new),
+            began: clock.steady(),
+            replays: Mutex::default(),
+            written: Mutex::default(),
         }
-        Ok(client)
+    }
+
+    /// Lets a message count, once. Clients that no rule lets in must not come so far: their messages would take room, and their clocks
+    /// would say what counts after a restart.
+    pub(crate) fn note(&self, shown: Shown, clock: &dyn Clock) -> Result<(), AuthenticationError> {
+        let now = Now { wall: clock.wall(), steady: clock.steady() };
+        let newest = {
+            let mut replays = self.replays.lock();
+            // Not at the start: then the node of before may not have ended yet.
+            let replays = match &mut *replays {
+                Some(replays) => replays,
+                none => {
+                    let before = self.file.as_ref().map_or(Ok(sss::Before::Unknown(None)), SeenFile::read);
+                    let before = before.map_err(|error| self.not_noted(&mut self.written.lock(), &error, now))?;
+                    none.insert(Replays::new(self.began, of_file(before)))
+                }
+            };
+            shown.verified.admit(replays, now)?;
+            replays.newest()
+        };
+        // Others may verify and be noted meanwhile, and one of them writes for all who wait.
+        if let (Some(file), Some(newest)) = (&self.file, newest) {
+            let mut written = self.written.lock();
+            if written.newest < Some(newest) {
+                file.write(newest).map_err(|error| self.not_noted(&mut written, &error, now))?;
+                written.newest = Some(newest);
+            }
+        }
+        Ok(())
+    }
+
+    fn not_noted(&self, written: &mut Written, error: &io::Error, now: Now) -> Refusal {
+        let is_silent = |since: Duration| now.steady.saturating_sub(since) < COMPLAIN_EVERY;
+        if !written.complained.is_some_and(is_silent) {
+            written.complained = Some(now.steady);
+            tracing::error!(%error, "clients with Kerberos tickets are refused: cannot use the file that says which were seen");
+        }
+        Refusal::NotNoted
     }
 }
 

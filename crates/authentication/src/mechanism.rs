@@ -44,6 +44,12 @@ impl Mechanism {
         !matches!(self, Self::Unix | Self::Host)
     }
 
+    /// Whether a login by it gives both sides a key, so that the client can sign its requests.
+    #[must_use]
+    pub fn gives_key(self) -> bool {
+        self == Self::Gsi
+    }
+
     /// Its place in [`Self::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize

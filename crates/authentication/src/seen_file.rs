@@ -1,4 +1,4 @@
-//! A file with the time at which the newest credential of `sss` was made that the node has admitted: all that a node that starts
+//! A file with the time at which the newest credential of `sss` was made that the node has admitted (and another one for `krb5`): all that a node that starts
 //! again must know of what it has seen. It is written at most once a second, and before the client is let in.
 //!
 //! It is not synced to the disk, so a crash of the machine loses it. Therefore it names the boot: after another one the node

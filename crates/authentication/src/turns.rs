@@ -1,4 +1,4 @@
-//! How much of the processors strangers can use: computations with the keys of `gsi` take turns.
+//! How much of the processors strangers can use: computations for `gsi` and `krb5` take turns.
 
 use std::time::Duration;
 

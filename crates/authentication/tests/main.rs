@@ -10,5 +10,6 @@ mod local;
 mod reload;
 mod restart;
 mod secrets;
+mod tickets;
 mod tokens;
 mod world;

@@ -1,8 +1,10 @@
 //! The key of a session: what both sides of a handshake share. With it the client signs requests (`XrdSecProtocolgsi::Encrypt` and
 //! `XrdSecProtect::Secure` in XRootD): a signature is the SHA-256 hash of what is signed, encrypted with the cipher of the handshake.
 //!
-//! The cipher has no authentication of its own. Somebody who changes a signature changes at least one block of the hash into one that he
-//! cannot choose, so a forged signature fits with a probability of two to the power of minus 128.
+//! The cipher has no authentication of its own, so this is weaker than a message authentication code. Whoever knows what was signed (all is in
+//! the clear) can choose the first half of the hash by the random block in front, and knows how the blocks of all signatures that he has
+//! seen decrypt. Of `n` signatures he can put together some `n * n` others, and the second half of the hash must be one of these. So each
+//! message that he makes up fits one of them with a probability of `n * n` to two to the power of 128.
 
 use ring::digest::{Context, SHA256};
 

@@ -48,7 +48,8 @@ pub struct Keytab {
 }
 
 impl Keytab {
-    /// Parses the content of a keytab. Keys for encryption types that are not known here are left out.
+    /// Parses the content of a keytab. Keys for encryption types that are not known here are left out, and so are those of names that no
+    /// client of this mechanism can ask for.
     ///
     /// # Errors
     /// [`KeytabError`].
@@ -108,13 +109,12 @@ impl Keytab {
     }
 }
 
-/// The key of an entry, if its encryption type is known. `None`: the entry is damaged.
+/// The key of an entry, if its encryption type and its name are ones that are known here. `None`: the entry is damaged.
 fn entry_of(entry: &[u8]) -> Option<Option<ServiceKey>> {
     let mut rest = entry;
     let count = usize::from(u16_of(&mut rest)?);
     let realm = text(&mut rest)?;
-    let parts = (0..count.min(crate::NAME_PARTS_MAX + 1)).map(|_| text(&mut rest)).collect::<Option<Vec<_>>>()?;
-    let principal = Principal::new(parts, realm)?;
+    let parts = (0..count).map(|_| text(&mut rest)).collect::<Option<Vec<_>>>()?;
     // The kind of the name, and the time of the entry.
     let _ = take(&mut rest, 8)?;
     let [short] = *take(&mut rest, 1)?.first_chunk::<1>()?;
@@ -127,7 +127,11 @@ fn entry_of(entry: &[u8]) -> Option<Option<ServiceKey>> {
         _ => u32::from(short),
     };
     let Some(kind) = kind else { return Some(None) };
-    Some(Some(ServiceKey { principal, version, key: Key::new(kind, bytes)? }))
+    let key = Key::new(kind, bytes)?;
+    // Other programs may have names that no client of this mechanism can ask for.
+    let parts = parts.into_iter().collect::<Option<Vec<_>>>();
+    let principal = parts.zip(realm).and_then(|(parts, realm)| Principal::new(parts, realm));
+    Some(principal.map(|principal| ServiceKey { principal, version, key }))
 }
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
@@ -140,9 +144,10 @@ fn u16_of(rest: &mut &[u8]) -> Option<u16> {
     take(rest, 2)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
-fn text(rest: &mut &[u8]) -> Option<String> {
+/// A text; within the result `None`: it is not UTF-8.
+fn text(rest: &mut &[u8]) -> Option<Option<String>> {
     let len = usize::from(u16_of(rest)?);
-    String::from_utf8(take(rest, len)?.to_vec()).ok()
+    Some(String::from_utf8(take(rest, len)?.to_vec()).ok())
 }
 
 #[cfg(test)]
@@ -200,6 +205,21 @@ pub(crate) mod tests {
         old[..4].copy_from_slice(&len.to_be_bytes());
         let old = Keytab::parse(&super::tests::keytab(&[old, vec![0; 4], vec![1; 9]])).unwrap();
         assert_eq!(old.keys(&service, EncryptionType::Aes128Sha1, Some(9)).count(), 1);
+    }
+
+    #[test]
+    fn odd_names_of_other_programs_do_no_harm() {
+        let long = format!("{}@A", "x".repeat(crate::TEXT_BYTES_MAX + 1));
+        let many = format!("{}@A", ["x"; crate::NAME_PARTS_MAX + 1].join("/"));
+        let mut foreign = entry("abc@A", 1, 18, &[7; 32]);
+        let place = foreign.windows(3).position(|bytes| bytes == b"abc").unwrap();
+        foreign[place] = 0xff;
+        for odd in [entry(&long, 1, 18, &[7; 32]), entry(&many, 1, 18, &[7; 32]), entry("x@", 1, 18, &[7; 32]), foreign]
+        {
+            let both = Keytab::parse(&keytab(&[odd.clone(), entry(SERVICE, 3, 18, &[3; 32])])).unwrap();
+            assert_eq!(both.principals(), [&Principal::parse(SERVICE).unwrap()]);
+            assert_eq!(Keytab::parse(&keytab(&[odd])).unwrap_err(), KeytabError::NoKey);
+        }
     }
 
     #[test]

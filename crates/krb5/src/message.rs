@@ -86,6 +86,8 @@ pub(crate) struct TicketPart<'a> {
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     pub(crate) client: Principal,
+    /// Whether it has a checksum. Stock clients of XRootD make none; those of other programs do, of data of theirs.
+    pub(crate) has_checksum: bool,
     /// When it was made.
     pub(crate) made: Timestamp,
     /// A restriction that must be known.
@@ -167,8 +169,7 @@ impl Authenticator {
         }
         let realm = fields.required(1)?;
         let client = principal(&fields.required(2)?, &realm, what)?;
-        // A checksum of data that come with the message. None do.
-        let _ = fields.optional(3)?;
+        let has_checksum = fields.optional(3)?.is_some();
         if !(0..1_000_000).contains(&number(&fields.required(4)?, what)?) {
             return Err(what);
         }
@@ -177,7 +178,7 @@ impl Authenticator {
         let _ = (fields.optional(6)?, fields.optional(7)?);
         let restriction = restriction(fields.optional(8)?, what)?;
         fields.end()?;
-        Ok(Self { client, made, restriction })
+        Ok(Self { client, has_checksum, made, restriction })
     }
 }
 

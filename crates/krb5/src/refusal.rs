@@ -1,6 +1,38 @@
 //! Why a message does not count.
 
-use crate::{CLOCK_SKEW, Malformed, Principal};
+use std::fmt;
+
+use crate::{CLOCK_SKEW, KEEP, Malformed, Principal};
+
+/// Most characters of a principal in a message. A client can make up long ones.
+const SHOWN_MAX: usize = 160;
+
+/// A principal in a message. Its control characters are escaped.
+pub(crate) struct Short<'a>(pub(crate) &'a Principal);
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        match text.char_indices().nth(SHOWN_MAX) {
+            Some((end, _)) => write!(f, "{}…", &text[..end]),
+            None => f.write_str(&text),
+        }
+    }
+}
+
+/// When a message that may have been used before can be made anew.
+struct Again(i64);
+
+impl fmt::Display for Again {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // While the clock runs right, nothing is refused for longer.
+        if self.0.unsigned_abs() > KEEP.as_secs() {
+            write!(f, "the server's clock was ahead by about {} s, and was set back: ask its administrator", self.0)
+        } else {
+            write!(f, "try again in {} s", self.0)
+        }
+    }
+}
 
 /// Why a message of a client does not count. No text shows a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -9,7 +41,7 @@ pub enum Refusal {
     #[error("the Kerberos credential is malformed: {0}")]
     Malformed(#[from] Malformed),
     /// The ticket is for another service.
-    #[error("the Kerberos ticket is for {given}, and this server is {own}")]
+    #[error("the Kerberos ticket is for {}, and this server is {}", Short(given), Short(own))]
     Service {
         /// The service of the ticket.
         given: Box<Principal>,
@@ -46,13 +78,22 @@ pub enum Refusal {
     #[error("the client does not have the key of its Kerberos ticket")]
     Authenticator,
     /// The authenticator is of another client.
-    #[error("the Kerberos ticket is that of {ticket}, and the client says that it is {authenticator}")]
+    #[error(
+        "the Kerberos ticket is that of {}, and the client says that it is {}",
+        Short(ticket),
+        Short(authenticator)
+    )]
     OtherClient {
         /// Whose ticket it is.
         ticket: Box<Principal>,
         /// Who the client says it is.
         authenticator: Box<Principal>,
     },
+    /// A client of another program has made the message.
+    #[error(
+        "the Kerberos credential is one for another program (it has a checksum): the principal of this server must be used by nothing else"
+    )]
+    OtherProgram,
     /// The clocks differ.
     #[error(
         "the client's clock and this server's differ by {} s, and Kerberos allows {} s",
@@ -74,9 +115,9 @@ pub enum Refusal {
     Address,
     /// The way through other realms was not checked.
     #[error(
-        "the Kerberos ticket has come from the realm {0} through others, and the KDC of this realm has not checked them"
+        "the Kerberos ticket of {} has come through other realms, and the KDC of this realm has not checked them", Short(.0)
     )]
-    Transited(String),
+    Transited(Box<Principal>),
     /// The ticket or the authenticator says what it is good for, in a way that is not known here.
     #[error("the Kerberos ticket has restrictions of the type {0}, which this server does not know")]
     Restricted(i64),
@@ -84,7 +125,7 @@ pub enum Refusal {
     #[error("the Kerberos credential was used before")]
     Replayed,
     /// It may have been seen before.
-    #[error("the Kerberos credential may have been used before the server's start; try again in {0} s")]
+    #[error("the Kerberos credential may have been used before the server's start, or before its clock was set; {}", Again(*.0))]
     Forgotten(i64),
     /// The memory for what was seen is full.
     #[error("too many clients log in by Kerberos at this time; try again later")]

@@ -53,19 +53,18 @@ pub struct Replays {
     newest: Option<Timestamp>,
     /// What was made until then may have been forgotten.
     forgotten: Option<Timestamp>,
-    /// When this began, and until when what may have been seen before could have been made.
-    started: (Duration, Option<Timestamp>),
+    /// When this began, if there may have been any before.
+    began_unknown: Option<Duration>,
 }
 
 impl Replays {
-    /// At the start of a server at `now`.
+    /// Of a server that began at this time of the steady clock.
     #[must_use]
-    pub fn new(now: Now, before: Before) -> Self {
-        let (forgotten, unknown) = match before {
+    pub fn new(began: Duration, before: Before) -> Self {
+        let (forgotten, began_unknown) = match before {
             Before::None => (None, None),
             Before::Until(newest) => (Some(newest), None),
-            // It can have been made in the future, as far as clocks may differ.
-            Before::Unknown(newest) => (newest, Some(now.wall.plus(CLOCK_SKEW))),
+            Before::Unknown(newest) => (newest, Some(began)),
         };
         Self {
             marks: BTreeSet::new(),
@@ -73,7 +72,7 @@ impl Replays {
             of_clients: BTreeMap::new(),
             newest: forgotten,
             forgotten,
-            started: (now.steady, unknown),
+            began_unknown,
         }
     }
 
@@ -90,8 +89,13 @@ impl Replays {
         if self.marks.contains(&mark) {
             return Err(Refusal::Replayed);
         }
-        let (started, unknown) = self.started;
-        let until = self.forgotten.max(unknown.filter(|_| !is_over(started, now)));
+        // What was seen before the start can have been made in the future, as far as clocks may differ. The time of the start is
+        // reckoned back from now: a clock that was wrong then may have been set since.
+        let unknown = self.began_unknown.filter(|began| !is_over(*began, now)).map(|began| {
+            let running = i64::try_from(now.steady.saturating_sub(began).as_secs()).unwrap_or(i64::MAX);
+            Timestamp::from_secs(now.wall.secs().saturating_sub(running)).plus(CLOCK_SKEW)
+        });
+        let until = self.forgotten.max(unknown);
         if let Some(until) = until.filter(|until| made <= *until) {
             return Err(Refusal::Forgotten((until.secs() - now.wall.secs()).max(0) + 1));
         }
@@ -151,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_message_counts_once_as_long_as_it_could_count_again() {
-        let mut replays = Replays::new(at(1000, 1000), Before::None);
+        let mut replays = Replays::new(Duration::from_secs(1000), Before::None);
         assert_eq!(note(&mut replays, 1, 1300, at(1000, 1000)), Ok(()));
         assert_eq!(note(&mut replays, 1, 1300, at(1000, 1000)), Err(Refusal::Replayed));
         assert_eq!(note(&mut replays, 2, 900, at(1001, 1001)), Ok(()));
@@ -166,21 +170,44 @@ mod tests {
 
     #[test]
     fn what_was_made_before_the_start_could_have_been_seen() {
-        let mut replays = Replays::new(at(1000, 50), Before::Unknown(None));
+        let began = Duration::from_secs(50);
+        let mut replays = Replays::new(began, Before::Unknown(None));
         assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Err(Refusal::Forgotten(301)));
         assert_eq!(note(&mut replays, 1, 1300, at(1200, 250)), Err(Refusal::Forgotten(101)));
         assert_eq!(note(&mut replays, 1, 1301, at(1301, 351)), Ok(()));
         let newest = replays.newest().unwrap();
-        let mut replays = Replays::new(at(1302, 1), Before::Until(newest));
+        let mut replays = Replays::new(Duration::from_secs(1), Before::Until(newest));
         assert_eq!(note(&mut replays, 1, 1301, at(1302, 1)), Err(Refusal::Forgotten(1)));
         assert_eq!(note(&mut replays, 2, 1302, at(1302, 1)), Ok(()));
-        let mut replays = Replays::new(at(1000, 50), Before::None);
+        let mut replays = Replays::new(began, Before::None);
         assert_eq!(note(&mut replays, 1, 999, at(1000, 50)), Ok(()));
     }
 
     #[test]
+    fn a_clock_that_is_set_after_the_start_does_not_make_old_messages_count() {
+        for wrong in [-4000, 4000] {
+            let began = Duration::from_secs(50);
+            let mut replays = Replays::new(began, Before::Unknown(None));
+            // Before the clock is set, nothing that is made by the right time gets so far. Ten seconds later it is set.
+            assert_eq!(note(&mut replays, 9, 9000 + wrong, at(9000 + wrong, 50)), Err(Refusal::Forgotten(301)));
+            assert_eq!(note(&mut replays, 1, 8990, at(9010, 60)), Err(Refusal::Forgotten(291)), "{wrong}");
+            assert_eq!(note(&mut replays, 1, 9300, at(9010, 60)), Err(Refusal::Forgotten(291)), "{wrong}");
+            assert_eq!(note(&mut replays, 1, 9301, at(9010, 60)), Ok(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_says_what_to_do() {
+        let mut replays = Replays::new(Duration::ZERO, Before::Until(Timestamp::from_secs(90_000)));
+        let why = note(&mut replays, 1, 3600, at(3600, 1)).unwrap_err();
+        assert_eq!(why, Refusal::Forgotten(86_401));
+        assert!(why.to_string().contains("was set back: ask its administrator"), "{why}");
+        assert!(Refusal::Forgotten(301).to_string().ends_with("try again in 301 s"));
+    }
+
+    #[test]
     fn the_memory_is_bounded_and_shared_among_clients() {
-        let mut replays = Replays::new(at(0, 0), Before::None);
+        let mut replays = Replays::new(Duration::ZERO, Before::None);
         let mut note = |name: &str, number, steady| {
             replays.note(&client(name), mark(number), Timestamp::from_secs(10), at(10, steady))
         };

@@ -76,13 +76,18 @@ pub fn verify(
         let (ticket, authenticator) = (Box::new(ticket.client), Box::new(authenticator.client));
         return Err(Refusal::OtherClient { ticket, authenticator });
     }
+    // What a client of another program has made for a server with the same principal must not count here. Those of GSSAPI have a
+    // checksum (RFC 4121, section 4.1.1).
+    if authenticator.has_checksum {
+        return Err(Refusal::OtherProgram);
+    }
     check_times(&ticket, authenticator.made, wall)?;
     if ticket.addresses.as_ref().is_some_and(|addresses| !addresses.contains(&peer.to_canonical())) {
         return Err(Refusal::Address);
     }
-    let is_foreign = ticket.client.realm() != service.realm();
-    if is_foreign && ticket.has_transited && ticket.flags & TRANSITED_CHECKED == 0 {
-        return Err(Refusal::Transited(ticket.client.realm().to_owned()));
+    // Whatever realm the client is said to be of: one of those on the way can have said so.
+    if ticket.has_transited && ticket.flags & TRANSITED_CHECKED == 0 {
+        return Err(Refusal::Transited(Box::new(ticket.client)));
     }
     if let Some(kind) = ticket.restriction.or(authenticator.restriction) {
         return Err(Refusal::Restricted(kind));
@@ -129,6 +134,12 @@ fn check_times(ticket: &TicketPart<'_>, made: Timestamp, wall: Timestamp) -> Res
 }
 
 impl Verified {
+    /// Who shows it. It does not count before [`Self::admit`].
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Lets the client in, unless this message was seen before.
     ///
     /// # Errors
@@ -143,6 +154,7 @@ impl Verified {
 mod tests {
     use super::*;
     use crate::keytab::tests::{entry, keytab};
+    use crate::refusal::Short;
     use crate::{Before, Malformed};
 
     const SERVICE: &str = "xrootd/se.example.org@EXAMPLE.ORG";
@@ -211,6 +223,7 @@ mod tests {
         restrictions: Vec<i32>,
         made: i64,
         authenticator_key: u8,
+        checksum: Option<i32>,
         authenticator_restrictions: Vec<i32>,
     }
 
@@ -231,6 +244,7 @@ mod tests {
                 restrictions: vec![1],
                 made: NOW,
                 authenticator_key: 9,
+                checksum: None,
                 authenticator_restrictions: vec![1],
             }
         }
@@ -278,10 +292,14 @@ mod tests {
                 ]),
             );
             let (client, realm) = name(self.said);
+            let checksum = self
+                .checksum
+                .map(|kind| field(3, &sequence(&[field(0, &integer(kind)), field(1, &der(4, &[16, 0, 0, 0]))])));
             let authenticator = sequence(&[
                 field(0, &integer(5)),
                 field(1, &realm),
                 field(2, &client),
+                checksum.unwrap_or_default(),
                 field(4, &integer(123_456)),
                 field(5, &time(self.made)),
                 field(7, &integer(77)),
@@ -325,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_good_message_of_each_type_counts_once() {
-        let mut replays = Replays::new(at(NOW, 0), Before::None);
+        let mut replays = Replays::new(Duration::ZERO, Before::None);
         for kind in EncryptionType::ALL {
             let len = if matches!(kind.number(), 17 | 19) { 16 } else { 32 };
             let message = Message { kind, service_key: vec![3; len], ..Message::good() };
@@ -358,6 +376,29 @@ mod tests {
         assert!(matches!(&other, Refusal::OtherClient { .. }), "{other}");
         let realm = why(Message { said: "ana@OTHER.ORG", ..Message::good() });
         assert!(matches!(&realm, Refusal::OtherClient { .. }), "{realm}");
+    }
+
+    #[test]
+    fn what_a_client_of_another_program_has_made_is_refused() {
+        for kind in [0x8003, 16, 20] {
+            assert_eq!(checked(&Message { checksum: Some(kind), ..Message::good() }), Err(Refusal::OtherProgram));
+        }
+    }
+
+    #[test]
+    fn texts_of_clients_are_cut_and_escaped() {
+        let part = "x\n".repeat(128);
+        let long = Principal::new(vec![part.clone(); 8], part).unwrap();
+        let (one, other) = (Box::new(long.clone()), Box::new(long.clone()));
+        for refusal in [
+            Refusal::Service { given: one.clone(), own: other.clone() },
+            Refusal::OtherClient { ticket: one.clone(), authenticator: other },
+            Refusal::Transited(one),
+        ] {
+            let text = refusal.to_string();
+            assert!(text.len() < 600 && !text.contains('\n') && text.contains('…'), "{text}");
+        }
+        assert_eq!(Short(&Principal::parse(SERVICE).unwrap()).to_string(), SERVICE);
     }
 
     #[test]
@@ -394,9 +435,13 @@ mod tests {
         assert_eq!(addresses(&[(2, &[10, 1, 2])]), Err(Malformed::TicketPart.into()));
         let foreign = Message { client: "ana@OTHER.ORG", said: "ana@OTHER.ORG", ..Message::good() };
         assert_eq!(why(foreign.clone()), Ok(()));
-        let through = Message { transited: b"MIDDLE.ORG", ..foreign };
-        assert_eq!(why(through.clone()), Err(Refusal::Transited("OTHER.ORG".into())));
-        assert_eq!(why(Message { flags: TRANSITED_CHECKED, ..through }), Ok(()));
+        // Another realm can say that its client is of the own one.
+        for through in [foreign, Message::good()] {
+            let through = Message { transited: b"MIDDLE.ORG", ..through };
+            let client = Principal::parse(through.client).unwrap();
+            assert_eq!(why(through.clone()), Err(Refusal::Transited(Box::new(client))));
+            assert_eq!(why(Message { flags: TRANSITED_CHECKED, ..through }), Ok(()));
+        }
         assert_eq!(why(Message { restrictions: vec![1, 8], ..Message::good() }), Err(Refusal::Restricted(8)));
         let restricted = Message { authenticator_restrictions: vec![5], ..Message::good() };
         assert_eq!(why(restricted), Err(Refusal::Restricted(5)));

@@ -2,7 +2,7 @@
 //!
 //! The levels, and the requests that each of them has, are those of the stock server: `secTable` and `Screen` in `XrdSecProtect.cc`
 //! of xrootd 5.5 to 6.1. Requests that this table lacks need no signature at any level, as there; among them are writev and clone, which
-//! stock clients never sign. Two requests are weir's own: [`RequestKind::Batch`] is never signed, because its payload comes as a
+//! stock clients never sign: a server should refuse them where writes must be signed ([`SigningRules::cover_writes`]). Two requests are weir's own: [`RequestKind::Batch`] is never signed, because its payload comes as a
 //! stream, and a server must refuse it where it takes signed requests. A query for an opaque file carries weir's own changes (as chown
 //! does), so that it must be signed wherever chmod must.
 
@@ -121,6 +121,12 @@ impl SigningRules {
         }
     }
 
+    /// Whether writes need a signature, which says where they go. The ranges of writev and clone are in payloads that nobody signs.
+    #[must_use]
+    pub fn cover_writes(&self) -> bool {
+        self.needs.get(usize::from(K::Write.code() - FIRST)) == Some(&Yes)
+    }
+
     /// Whether the signature of a write covers its data. That of another request always covers its payload.
     #[must_use]
     pub fn cover_data(&self) -> bool {
@@ -221,16 +227,21 @@ fn place(kind: RequestKind) -> Option<usize> {
     kind.code().checked_sub(FIRST).map(usize::from)
 }
 
-/// What the stock server takes for a change, in requests that can be both. It does not look at `kXR_open_wrto`, and so it is here, because
-/// stock clients would not sign such an open.
+/// What changes something, in requests that can be both. The stock server does not look at `kXR_open_wrto`, so stock clients do not sign an
+/// open with nothing else at the level compatible; it opens for writing all the same.
 fn may_change(header: &RequestHeader) -> bool {
     let [a, b, c, d, .., modifier] = header.params;
     match header.kind {
         K::Open => {
             let options = OpenOptions(u16::from_be_bytes([c, d]));
-            [OpenOptions::DELETE, OpenOptions::NEW, OpenOptions::UPDATE, OpenOptions::APPEND]
-                .into_iter()
-                .any(|option| options.has(option))
+            let changes = [
+                OpenOptions::DELETE,
+                OpenOptions::NEW,
+                OpenOptions::UPDATE,
+                OpenOptions::APPEND,
+                OpenOptions::WRITE_ONLY,
+            ];
+            changes.into_iter().any(|option| options.has(option))
         }
         K::Query => {
             let kind = QueryKind::from_code(u16::from_be_bytes([a, b]));
@@ -282,6 +293,7 @@ mod tests {
         let never = ["auth", "protocol", "login", "ping", "sigver", "writev", "clone", "batch"];
         let pedantic = RequestKind::ALL.iter().map(|kind| kind.name()).filter(|name| !never.contains(name));
         assert_eq!(names(4), pedantic.collect::<Vec<_>>().join(" "));
+        assert_eq!([1, 2, 3, 4].map(|level| rules(level).cover_writes()), [false, false, true, true]);
         assert_eq!(at(RequestKind::Unknown(2999)), [false; 4]);
         assert_eq!(at(RequestKind::Unknown(65_000)), [false; 4]);
     }
@@ -290,7 +302,8 @@ mod tests {
     fn what_can_be_both_is_signed_if_it_changes_something() {
         let open = |options: u16| signed(1, K::Open, &[&[0, 0][..], &options.to_be_bytes()].concat());
         assert!(open(0x02) && open(0x08) && open(0x20) && open(0x200) && open(0x28));
-        assert!(!open(0x10) && !open(0x8000) && !open(0));
+        assert!(open(0x8000), "kXR_open_wrto");
+        assert!(!open(0x10) && !open(0));
         let query = |level, kind: u16| signed(level, K::Query, &kind.to_be_bytes());
         assert!(query(3, 16) && query(3, 32) && query(3, 64) && !query(3, 3) && !query(3, 7));
         assert!(!query(2, 16) && query(1, 32), "weir's own changes are always signed");

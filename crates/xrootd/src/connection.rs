@@ -350,7 +350,8 @@ impl Connection {
         Ok(decoded)
     }
 
-    /// Receives the payload of a request inside of another one, which was checked with that, and decodes it.
+    /// Receives the payload of a request inside of another one, and decodes it. A signature of the outer one covers the header of the
+    /// inner one, and not this payload.
     pub(crate) fn decode_with_payload(
         &mut self,
         header: &RequestHeader,

@@ -5,6 +5,7 @@
 //! the two has changed, dropped or repeated something.
 
 use authentication::{SessionKey, SigningLevel};
+use service::Error;
 use wire::request::Sigver;
 use wire::response::SecurityRequirements;
 use wire::signing::{self, SignatureError, SigningRules};
@@ -76,6 +77,17 @@ impl Connection {
     /// Whether this connection takes some requests only if they are signed.
     pub(crate) fn takes_signed(&self) -> bool {
         self.signatures.is_some()
+    }
+
+    /// Refuses a request whose payload says what is written where, and which nobody signs, if writes must be signed here.
+    pub(crate) fn must_take_unsigned(&self, what: &str) -> Result<(), Error> {
+        match &self.signatures {
+            Some(signatures) if signatures.rules.cover_writes() => {
+                let level = self.signing;
+                Err(Error::unsupported(&format!("A {what} where writes must be signed (`signing` is `{level}`)")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends the connection after a request without the signature that it needs.

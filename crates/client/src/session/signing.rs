@@ -36,6 +36,7 @@ impl Signer {
         if !self.rules.apply_to(&parsed) {
             return Ok(());
         }
+        debug_assert!(data.is_empty() || has_data(parsed.kind), "data that no rule speaks of would not be signed");
         self.last += 1;
         let sequence = sequence_bytes(self.last);
         let mut parts: Vec<&[u8]> = vec![&sequence, header];

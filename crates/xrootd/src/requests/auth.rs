@@ -7,7 +7,9 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use authentication::{Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism, SSS_OFFER};
+use authentication::{
+    Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism, SSS_OFFER, SigningLevel,
+};
 use service::{Caller, Login};
 use types::{ClientIdentity, ErrorCode, Timestamp};
 use wire::request::{Auth, Request};
@@ -38,13 +40,24 @@ enum Refused {
     Authentication(#[from] AuthenticationError),
 }
 
-/// The mechanisms that a client at `peer` may use.
-fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool) -> Vec<Mechanism> {
+/// The mechanisms that a client at `peer` may use, where requests must be signed at this level.
+fn usable(authenticator: &Authenticator, peer: IpAddr, is_encrypted: bool, signing: SigningLevel) -> Vec<Mechanism> {
     let may = |mechanism: &Mechanism| {
-        // Nobody shows a token in the clear.
-        (is_encrypted || *mechanism != Mechanism::Ztn) && authenticator.check_mechanism(*mechanism, peer).is_ok()
+        is_protected(*mechanism, peer, is_encrypted, signing) && authenticator.check_mechanism(*mechanism, peer).is_ok()
     };
     authenticator.mechanisms().iter().filter(may).collect()
+}
+
+/// Whether what somebody on the way could do after a login by this mechanism is prevented as well as the configuration wants.
+fn is_protected(mechanism: Mechanism, peer: IpAddr, is_encrypted: bool, signing: SigningLevel) -> bool {
+    match mechanism {
+        _ if is_encrypted => true,
+        // Nobody shows a token in the clear.
+        Mechanism::Ztn => false,
+        // Somebody on the way could take the mechanisms with a key out of the offer, so that the client signs nothing. Nobody is on
+        // the way to a client on this machine.
+        mechanism => signing == SigningLevel::None || mechanism.gives_key() || peer.to_canonical().is_loopback(),
+    }
 }
 
 /// The offer of `mechanisms` in the answer to a login.
@@ -78,12 +91,12 @@ impl Connection {
             return Ok(Vec::new());
         };
         let peer = self.session.peer.ip();
-        let mechanisms = usable(authenticator, peer, self.out.is_encrypted());
+        let mechanisms = usable(authenticator, peer, self.out.is_encrypted(), self.signing);
         if !mechanisms.is_empty() {
             let (gsi, kerberos) = (authenticator.gsi_parameters(), authenticator.kerberos_service());
             return Ok(offer(&mechanisms, gsi.as_deref(), kerberos.as_deref()));
         }
-        if !usable(authenticator, peer, true).is_empty() {
+        if !usable(authenticator, peer, true, self.signing).is_empty() {
             return Err(tls_required("This server takes credentials"));
         }
         let text = format!(
@@ -134,7 +147,7 @@ impl Connection {
         let not_offered = || Refused::NotOffered(name.escape_ascii().to_string());
         let authenticator = self.front.config.authenticator.clone().ok_or_else(not_offered)?;
         let peer = self.session.peer.ip();
-        let mut mechanisms = usable(&authenticator, peer, self.out.is_encrypted()).into_iter();
+        let mut mechanisms = usable(&authenticator, peer, self.out.is_encrypted(), self.signing).into_iter();
         let mechanism = mechanisms.find(|mechanism| mechanism.name().as_bytes() == name).ok_or_else(not_offered)?;
         Ok(LoginStep::Done(match mechanism {
             Mechanism::Gsi => {
@@ -265,6 +278,23 @@ fn local_user_of(credential: &[u8]) -> Result<(&str, Option<&str>), Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_requests_must_be_signed_nobody_logs_in_without_a_key_in_the_clear() {
+        let far: IpAddr = "192.0.2.7".parse().unwrap();
+        let names = |peer: IpAddr, is_encrypted, signing| {
+            let usable = Mechanism::ALL.into_iter().filter(|one| is_protected(*one, peer, is_encrypted, signing));
+            usable.map(Mechanism::name).collect::<Vec<_>>().join(" ")
+        };
+        for signing in &SigningLevel::ALL[1..] {
+            assert_eq!(names(far, false, *signing), "gsi");
+            assert_eq!(names(far, true, *signing), "ztn gsi sss krb5 unix host");
+            for near in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+                assert_eq!(names(near.parse().unwrap(), false, *signing), "gsi sss krb5 unix host");
+            }
+        }
+        assert_eq!(names(far, false, SigningLevel::None), "gsi sss krb5 unix host");
+    }
 
     #[test]
     fn the_offer_is_as_stock_clients_expect_it() {

@@ -16,6 +16,9 @@ impl Connection {
     /// kXR_clone. If a range is invalid, nothing is copied.
     #[inline(never)] // see `dispatch`
     pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), RequestError>, Stop> {
+        if let Err(error) = self.must_take_unsigned("clone") {
+            return Ok(Err(error.into()));
+        }
         let target = match self.writable(r.target) {
             Ok(target) => target,
             Err(request_error) => return Ok(Err(request_error)),

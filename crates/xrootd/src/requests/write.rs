@@ -283,7 +283,8 @@ impl Connection {
     pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), RequestError>, Stop> {
         // Check all ranges before the first byte is written.
         let found: Vec<_> = r.segments.iter().map(|segment| self.writable_file(segment.handle)).collect();
-        let mut result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
+        let result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
+        let mut result = result.and_then(|()| self.must_take_unsigned("writev"));
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
         for (segment, file) in r.segments.iter().zip(found) {
             match (&result, file) {
