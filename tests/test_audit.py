@@ -406,3 +406,14 @@ def test_a_full_disk_loses_lines_and_fails_no_request(own_node, base, tmp_path):
         # A login and a mkdir for each client, and nothing else.
         assert lost > 0 and lost + written == 2 * 42, (lost, written)
         server.kill()
+
+
+def test_who_may_change_nothing_drives_nothing_out(site):
+    site.fs("keeper", "mkdir", "-p", "-mrwxr-xr-x", "/audit/kept").ok()
+    tries = "".join(f"mkdir /audit/kept/{number}\\n" for number in range(300))
+    site.does("flooder", "bash", "-c", f"printf '{tries}' | xrdfs {site.url}")
+    site.fs("keeper", "mkdir", "/audit/kept/after").ok()
+    denied = site.lines("--principal", "flooder", "--result", "denied")
+    # 100 at once, and one more every 5 seconds.
+    assert 100 <= len(denied) <= 120, len(denied)
+    assert any(line["path"] == "/audit/kept/after" for line in site.lines("--principal", "keeper", "--result", "ok"))

@@ -1,6 +1,7 @@
-//! How many lines about refused logins and denied reads one client gets. Without a limit, somebody who may do nothing could
-//! drive the whole log out of its files. Each address and principal has a token bucket; what it does not let through is
-//! counted, and one line says how many there were. There are no threads and clocks here.
+//! How many lines about what it was not let do one client gets: refused logins, denied reads, and changes that were not made.
+//! Without a limit, somebody who may do nothing could drive the whole log out of its files. Each address and principal has a
+//! token bucket for each event; what it does not let through is counted, and one line says how many there were. There are
+//! no threads and clocks here.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,8 +24,10 @@ const PATH_MAX: usize = 1024;
 pub(crate) fn is_limited(record: &Record) -> bool {
     match record.event {
         Event::Login => record.result != Outcome::Ok,
-        Event::Read => record.result == Outcome::Denied,
-        Event::Change | Event::Admin | Event::Lost => false,
+        Event::Read | Event::Admin => record.result == Outcome::Denied,
+        // Whoever may do nothing can fail as well as be denied: it can remove a name that does not exist.
+        Event::Change => matches!(record.result, Outcome::Denied | Outcome::Failed),
+        Event::Lost => false,
     }
 }
 
@@ -40,9 +43,24 @@ pub(crate) fn shorten(record: &mut Record) {
     }
 }
 
-/// A client: its address without the port, and its principal. `None`: all that have no bucket of their own.
+/// Whose lines share a bucket. Each event has its own, so that denied reads do not hide a denied change.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Client(Option<(String, Option<u32>)>);
+struct Client {
+    event: Event,
+    /// `None`: all clients that have no bucket of their own.
+    who: Option<Who>,
+}
+
+/// A client.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Who {
+    /// Its address without the port.
+    address: String,
+    /// The number of its principal.
+    number: Option<u32>,
+    /// Its name, for an administrator, who has no number.
+    name: Option<String>,
+}
 
 impl Client {
     fn of(record: &Record) -> Self {
@@ -50,7 +68,8 @@ impl Client {
         let address = address.parse::<SocketAddr>().map_or_else(|_| address.to_owned(), |peer| network_of(peer.ip()));
         // Nobody has shown who they are at a login that was refused.
         let number = record.number.filter(|_| record.event != Event::Login);
-        Self(Some((address, number)))
+        let name = record.principal.as_deref().filter(|_| record.event == Event::Admin).map(str::to_owned);
+        Self { event: record.event, who: Some(Who { address, number, name }) }
     }
 }
 
@@ -70,13 +89,13 @@ struct Bucket {
     tokens: u32,
     /// When the last token came.
     filled: Instant,
-    /// Lines that were held back and not yet told, about logins and about reads.
-    held: [u64; 2],
+    /// Lines that were held back and not yet told.
+    held: u64,
 }
 
 impl Bucket {
     fn new(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now, held: [0; 2] }
+        Self { tokens: BURST, filled: now, held: 0 }
     }
 
     fn refill(&mut self, now: Instant) {
@@ -88,7 +107,7 @@ impl Bucket {
 
     /// Whether a new bucket would do the same.
     fn is_idle(&self) -> bool {
-        self.tokens == BURST && self.held == [0; 2]
+        self.tokens == BURST && self.held == 0
     }
 }
 
@@ -110,7 +129,7 @@ impl Limits {
                 !bucket.is_idle()
             });
             if self.buckets.len() >= CLIENTS_MAX {
-                client = Client(None);
+                client.who = None;
             }
         }
         let bucket = self.buckets.entry(client).or_insert_with(|| Bucket::new(now));
@@ -135,8 +154,7 @@ impl Limits {
 
     /// Counts a line that is not written.
     pub(crate) fn hold_back(&mut self, record: &Record, now: Instant) {
-        let [logins, reads] = &mut self.bucket(record, now).held;
-        *if record.event == Event::Login { logins } else { reads } += 1;
+        self.bucket(record, now).held += 1;
         self.has_held = true;
         self.told.get_or_insert(now);
     }
@@ -155,10 +173,9 @@ impl Limits {
         (self.has_held, self.told) = (false, None);
         let mut lines = Vec::new();
         for (client, bucket) in &mut self.buckets {
-            for (event, held) in [Event::Login, Event::Read].into_iter().zip(std::mem::take(&mut bucket.held)) {
-                if held > 0 {
-                    lines.push(more(client, event, held));
-                }
+            let held = std::mem::take(&mut bucket.held);
+            if held > 0 {
+                lines.push(more(client.clone(), held));
             }
         }
         lines
@@ -166,16 +183,25 @@ impl Limits {
 }
 
 /// The line that stands for those that were held back.
-fn more(client: &Client, event: Event, held: u64) -> Record {
-    let (address, number) = client.0.clone().map_or((None, None), |(address, number)| (Some(address), number));
-    let of_whom = if address.is_some() { "this client" } else { "further clients" };
-    let what = if event == Event::Login { "logins" } else { "reads" };
+fn more(client: Client, held: u64) -> Record {
+    let of_whom = if client.who.is_some() { "this client" } else { "further clients" };
+    let what = match client.event {
+        Event::Login => "logins",
+        Event::Read => "reads",
+        Event::Change | Event::Lost => "changes that were not made",
+        Event::Admin => "commands",
+    };
+    let (address, number, name) = client.who.map_or_else(Default::default, |who| {
+        let Who { address, number, name } = who;
+        (Some(address), number, name)
+    });
     Record {
-        event,
+        event: client.event,
         operation: "more".into(),
         result: Outcome::Denied,
         lines: Some(held),
         address: address.map(Into::into),
+        principal: name.map(Into::into),
         number,
         reason: Some(format!("{held} more lines about {what} of {of_whom} were left out: there were too many").into()),
         ..Record::default()
@@ -225,11 +251,50 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_never_limited() {
+    fn a_change_is_told_after_a_flood_of_denied_reads_and_of_others() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        let change = |number| denied(Event::Change, "192.0.2.1:1", number);
+        passed(&mut limits, &denied(Event::Read, "192.0.2.1:1", 7), 10_000, begin);
+        assert_eq!(passed(&mut limits, &change(8), 10_000, begin), BURST);
+        assert_eq!(passed(&mut limits, &change(7), 150, begin), BURST);
+        let mut lines = limits.tell(begin + TELLS, false);
+        lines.sort_by_key(|line| line.lines);
+        let told: Vec<_> = lines.iter().map(|line| (line.event, line.number, line.lines)).collect();
+        assert_eq!(
+            told,
+            [
+                (Event::Change, Some(7), Some(50)),
+                (Event::Change, Some(8), Some(9900)),
+                (Event::Read, Some(7), Some(9900))
+            ]
+        );
+    }
+
+    #[test]
+    fn administrators_are_told_apart_by_their_names() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        let by = |name: &'static str| Record {
+            number: None,
+            principal: Some(name.into()),
+            ..denied(Event::Admin, "192.0.2.1:1", 0)
+        };
+        assert_eq!(passed(&mut limits, &by("bob"), 101, begin), BURST);
+        assert!(limits.lets_through(&by("alice"), begin));
+        let lines = limits.tell(begin + TELLS, false);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((line.lines, line.principal.as_deref()), (Some(1), Some("bob")));
+    }
+
+    #[test]
+    fn what_was_done_is_never_limited() {
         for (event, result, limited) in [
-            (Event::Change, Outcome::Denied, false),
+            (Event::Change, Outcome::Denied, true),
+            (Event::Change, Outcome::Failed, true),
             (Event::Change, Outcome::Ok, false),
-            (Event::Admin, Outcome::Denied, false),
+            (Event::Change, Outcome::Redirected, false),
+            (Event::Admin, Outcome::Denied, true),
+            (Event::Admin, Outcome::Failed, false),
+            (Event::Admin, Outcome::Ok, false),
             (Event::Login, Outcome::Ok, false),
             (Event::Login, Outcome::Failed, true),
             (Event::Read, Outcome::Denied, true),

@@ -14,7 +14,7 @@ const REASON_MAX: usize = 1024;
 pub const LINE_MAX: usize = 6 * (2 * PATH_MAX + REASON_MAX + 12 * TEXT_MAX) + 1024;
 
 /// What a line is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// A client has logged in, or was refused.
