@@ -53,6 +53,7 @@ mod token_error;
 mod wlcg_group;
 
 pub use algorithm::Algorithm;
+pub use claims::Audience;
 pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName, SecretCredential};
 pub use discovery::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError};
 pub use distinguished_name::{DISTINGUISHED_NAME_MAX, DistinguishedName, DistinguishedNameError};
