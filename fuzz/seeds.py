@@ -101,6 +101,19 @@ if target == "grid_map":
 if target == "audit_line":
     keep(b'{"time":"2026-11-21T09:45:00.123Z","event":"change","operation":"rename","result":"denied","path":"/a","to":"/b","number":7}')
     keep(b'{"event":"lost","operation":"audit","result":"failed","lines":3,"reason":"x","session":1,"code":"Denied"}')
+if target == "administration":
+    for ask in (
+        b'{"ask":"stores"}',
+        b'{"ask":"policy-set","path":"/a","words":"replica(2)"}',
+        b'{"ask":"quota-set","path":"/t","user":"ana","group":null,"hard_bytes":{"at":5},"soft_files":"none","grace_secs":9}',
+        b'{"ask":"quotas","path":null,"after":{"tree":1,"kind":2,"id":3}}',
+        b'{"ask":"make-token","role":"disk","valid_millis":1000,"uses":1}',
+        b'{"ask":"admin-invite","name":"ana","role":"viewer","valid_millis":1000,"access_millis":null}',
+        b'{"ask":"store-remove-lost","stores":[1,2],"confirmed":false,"force":false}',
+        b'{"ask":"backup","since":[1,2]}',
+    ):
+        keep(ask + b"\n")
+        keep(b'{"token":"a.b.c","request":' + ask + b"}\n")
 if target == "gsi_frames":
     number = lambda value: value.to_bytes(4, "big")  # noqa: E731
     bucket = lambda kind, content: number(kind) + number(len(content)) + content  # noqa: E731

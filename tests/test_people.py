@@ -274,6 +274,7 @@ def test_bad_tokens_are_refused_with_the_reason(site, bearer, issuer):
         "audience": (bearer("ada", aud="https://elsewhere.example"), "audience"),
         "banned": (bearer("banned"), "refuse = true"),
         "for jobs": (bearer("ada", scope="storage.read:/ storage.modify:/"), "without storage scopes"),
+        "every service": (bearer("ada", aud="https://wlcg.cern.ch/jwt/v1/any"), "for every service"),
         "nonsense": (Bearer(site, "not.a.token"), "token"),
     }
     forged = bearer("ada").token.rpartition(".")[0] + "." + bearer("vera").token.rpartition(".")[2]
@@ -323,12 +324,16 @@ def test_a_role_ends_with_its_rule(site, bearer, settings):
 
 
 @cluster_alone
-def test_the_roles_of_the_settings_are_listed(site):
+def test_the_roles_of_the_settings_are_listed_and_who_has_invited_others(site, bearer):
+    bearer("ada").done("admin", "invite", "carol", "--role", "viewer")
     listed = site.weir("admin", "list")
     for line in (r"user vera +viewer +the settings +active", r"group ops +operator +the settings +active"):
         assert re.search(line, listed), listed
-    names = {(one["kind"], one["name"]): one["role"] for one in json.loads(site.weir("admin", "list", "--json")) if "kind" in one}
+    listed = json.loads(site.weir("admin", "list", "--json"))
+    names = {(one["kind"], one["name"]): one["role"] for one in listed}
     assert names[("user", "ada")] == "admin" and names[("group", "local-bin")] == "operator"
+    carol = next(one for one in listed if one["name"] == "carol")
+    assert carol["kind"] == "certificate" and carol["invited_by"].startswith("ada, by a token of https://"), carol
 
 
 @pytest.fixture
@@ -400,7 +405,10 @@ def test_an_owner_sets_quotas_in_the_own_tree_alone(site, as_root):
         assert next(one for one in usage if one["kind"] == "tree")["bytes"]["hard"] == 9 << 20
     done = site.audit('by="local-games"', "role=owner", f"set the quota of tree {inner}", 'outcome="done"')
     assert "the local user `games`" in done
-    assert site.audit('by="local-games"', "role=owner", f"set the quota of tree {inner}", 'outcome="denied: ')
+    assert site.audit('by="local-games"', "role=none", f"set the quota of tree {inner}", 'outcome="denied: ')
+    for whose in ("--user", "--group"):
+        unknown = owner("quota", "set", mine, whose, "4000000000", "--bytes", "1MiB")
+        assert unknown.returncode != 0 and "here has this number" in unknown.stderr, unknown
     # Nothing outside, also by the ways that look as if they were inside.
     outside = [other, "/", "/absent", f"{mine}/../theirs", f"{other}/absent"]
     for path in outside:

@@ -24,9 +24,9 @@ const PATH_MAX: usize = 1024;
 pub(crate) fn is_limited(record: &Record) -> bool {
     match record.event {
         Event::Login => record.result != Outcome::Ok,
-        Event::Read | Event::Admin => record.result == Outcome::Denied,
-        // Whoever may do nothing can fail as well as be denied: it can remove a name that does not exist.
-        Event::Change => matches!(record.result, Outcome::Denied | Outcome::Failed),
+        Event::Read => record.result == Outcome::Denied,
+        // Whoever may do nothing can fail as well as be denied: it can remove a name that does not exist, or give a path that is none.
+        Event::Change | Event::Admin => matches!(record.result, Outcome::Denied | Outcome::Failed),
         Event::Lost => false,
     }
 }
@@ -293,7 +293,7 @@ mod tests {
             (Event::Change, Outcome::Ok, false),
             (Event::Change, Outcome::Redirected, false),
             (Event::Admin, Outcome::Denied, true),
-            (Event::Admin, Outcome::Failed, false),
+            (Event::Admin, Outcome::Failed, true),
             (Event::Admin, Outcome::Ok, false),
             (Event::Login, Outcome::Ok, false),
             (Event::Login, Outcome::Failed, true),

@@ -301,13 +301,13 @@ impl Authenticator {
     }
 
     /// The user `login` of this machine, in these groups, as the kernel and this machine's files say. Unlike [`Self::unix`] this is proved, so it needs no
-    /// mechanism that is offered. It does not count as a login.
+    /// mechanism that is offered. It does not count as a login. A group whose name cannot be one here, such as one with a blank, does not count.
     ///
     /// # Errors
     ///
     /// [`AuthenticationError`], which says by what rule.
     pub fn local_user(&self, login: &str, groups: &[String]) -> Result<Authenticated, AuthenticationError> {
-        let groups = groups.iter().map(|group| LoginName::parse(group)).collect::<Result<_, _>>()?;
+        let groups = groups.iter().filter_map(|group| LoginName::parse(group).ok()).collect();
         let credential = Credential::LocalUser { name: LoginName::parse(login)?, groups };
         self.admit(&self.current(), Mechanism::Unix, &credential, None, &mut Trace(None))
     }

@@ -80,6 +80,15 @@ fn groups_that_a_client_names_count_where_a_rule_takes_them() {
 }
 
 #[test]
+fn a_user_of_this_machine_loses_nothing_by_a_group_that_has_no_proper_name() {
+    let authenticator = authenticator(&[]);
+    let groups = ["atlas", "domain users", "", "gr\u{fc}n", "staff"].map(str::to_owned);
+    let found = authenticator.local_user("ana", &groups).unwrap();
+    assert_eq!(found.groups.iter().map(|group| group.as_str()).collect::<Vec<_>>(), ["local", "atlas", "staff"]);
+    assert_eq!(authenticator.local_user("a b", &[]).unwrap_err().kind(), ErrorKind::NotAuthenticated);
+}
+
+#[test]
 fn a_host_is_known_by_its_name_or_its_address() {
     let authenticator = authenticator(&["host"]);
     let name =

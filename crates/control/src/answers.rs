@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::denials::Denials;
 use crate::{Caller, ControlRequest, Person, Reply};
 
 /// Answers requests of callers who have the role for them. It may block; several threads may call it at once.
@@ -20,6 +21,8 @@ pub struct Answers {
     pub(crate) by_role: Arc<Answerer>,
     pub(crate) by_owner: Arc<OwnerAnswerer>,
     pub(crate) users: Arc<LocalUsers>,
+    /// Those that the log has lines about.
+    pub(crate) denials: Arc<Denials>,
 }
 
 impl Answers {
@@ -29,7 +32,12 @@ impl Answers {
         let nobody = |_: u32| -> Result<Person, String> {
             Err("only root and the user that weir runs as may do this here".to_owned())
         };
-        Self { by_role: Arc::new(by_role), by_owner: Arc::new(nobody_owns), users: Arc::new(nobody) }
+        Self {
+            by_role: Arc::new(by_role),
+            by_owner: Arc::new(nobody_owns),
+            users: Arc::new(nobody),
+            denials: Arc::default(),
+        }
     }
 
     /// Also answers owners of trees.

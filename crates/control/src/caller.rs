@@ -64,6 +64,15 @@ impl Caller {
         }
     }
 
+    /// The name, and of a person also the credential: whoever has stolen that one must be found by what it was used for.
+    #[must_use]
+    pub fn with_credential(&self) -> String {
+        match self {
+            Self::Local { .. } | Self::Remote { .. } => self.name(),
+            Self::Person(person) => format!("{}, by {}", self.name(), person.who.credential),
+        }
+    }
+
     /// Where the request comes from, for the log.
     #[must_use]
     pub fn peer(&self) -> String {

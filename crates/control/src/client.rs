@@ -69,11 +69,7 @@ fn connect(data: &Path) -> Result<UnixStream, AskError> {
 
 /// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
 pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
-    let failed = |source| AskError::Io { at: socket_of(data), source };
-    let mut stream = connect(data)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
-    answer(Box::new(BufReader::new(stream)), &failed)
+    exchange(connect(data)?, ask, &|source| AskError::Io { at: socket_of(data), source })
 }
 
 /// Sends a request to the node that listens at `socket` for all users of this machine. Returns the answer and a reader of the bytes that follow it.
@@ -82,10 +78,17 @@ pub fn ask(data: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answ
 /// [`AskError`].
 pub fn ask_at(socket: &Path, ask: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
     let failed = |source| AskError::Io { at: format!("the control socket {}", socket.display()), source };
-    let mut stream = server::connect_at(socket).map_err(failed)?;
+    exchange(server::connect_at(socket).map_err(failed)?, ask, &failed)
+}
+
+fn exchange(
+    mut stream: UnixStream,
+    ask: &ControlRequest,
+    failed: &dyn Fn(io::Error) -> AskError,
+) -> Result<(serde_json::Value, Answers), AskError> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
-    answer(Box::new(BufReader::new(stream)), &failed)
+    answer(Box::new(BufReader::new(stream)), failed)
 }
 
 /// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).

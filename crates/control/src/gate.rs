@@ -2,10 +2,12 @@
 //! answered, and a change is written to the audit log.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::time::Instant;
 
 use audit::{Event, Log, Outcome, Record};
 use link::admin::AdminRole;
 
+use super::denials::Denials;
 use super::person::Person;
 use super::rules::{Rule, rule};
 use super::{Answers, Caller, ControlRequest, LINE_MAX, Reply};
@@ -46,18 +48,18 @@ pub fn serve(
     let is_change = change.is_some();
     let line = Change::of(&ask, change);
     let decision = decide(&caller, &ask, least, or_owner);
-    let by = match &decision {
-        Ok(Right::Role(role)) => role.to_string(),
-        Ok(Right::MayOwn(_)) => "owner".to_owned(),
-        Err(_) => caller.role().map_or_else(|| "none".to_owned(), |role| role.to_string()),
-    };
     let audit = |outcome: Outcome, why: &str| {
+        // Whoever was not let do it, or could not, is perhaps no owner.
+        let by = match (&decision, outcome) {
+            (Ok(Right::MayOwn(_)), Outcome::Ok) => "owner".to_owned(),
+            _ => caller.role().map_or_else(|| "none".to_owned(), |role| role.to_string()),
+        };
         // Also what only reads, if somebody wanted to see more than they may.
         if is_change || outcome == Outcome::Denied {
-            line.write(log, &caller, &by, outcome, why);
+            line.write((log, &answers.denials), &caller, &by, outcome, why);
         }
     };
-    let reply = match decision {
+    let reply = match decision.as_ref().map_err(String::clone) {
         Err(why) => Reply::Denied(why),
         Ok(Right::Role(_)) => (answers.by_role)(&caller, ask),
         Ok(Right::MayOwn(person)) => match (answers.by_owner)(person, ask) {
@@ -169,7 +171,7 @@ impl Change {
     }
 
     /// Writes the line, and one to the log of the node. `role`: by which the caller acts.
-    fn write(&self, log: &Log, caller: &Caller, role: &str, result: Outcome, why: &str) {
+    fn write(&self, (log, denials): (&Log, &Denials), caller: &Caller, role: &str, result: Outcome, why: &str) {
         let outcome = match result {
             Outcome::Ok => "done".to_owned(),
             other => format!("{}: {why}", other.name()),
@@ -177,12 +179,21 @@ impl Change {
         // Values of other people stand in quotes: they cannot look like another line.
         let (by, peer, what, outcome) = (caller.name(), caller.peer(), cut(&self.words), cut(&outcome));
         let (mechanism, shown) = caller.shown_by();
-        match shown {
-            Some(shown) => {
+        let may_be_logged = match result {
+            Outcome::Denied | Outcome::Failed => denials
+                .may_be_logged(&format!("{mechanism} {by}"), Instant::now())
+                .map(|held| Some(held).filter(|held| *held > 0)),
+            _ => Some(None),
+        };
+        match (may_be_logged, shown) {
+            (Some(held_back), Some(shown)) => {
                 let credential = cut(shown);
-                tracing::info!(target: "audit", by, %role, peer, credential, what, outcome, "change");
+                tracing::info!(target: "audit", by, %role, peer, credential, what, outcome, held_back, "change");
             }
-            None => tracing::info!(target: "audit", by, %role, peer, what, outcome, "change"),
+            (Some(held_back), None) => {
+                tracing::info!(target: "audit", by, %role, peer, what, outcome, held_back, "change");
+            }
+            (None, _) => {}
         }
         if !log.is_on() {
             return;
@@ -450,13 +461,52 @@ no     no       no    yes  no   no   {"ask":"admin-renew","request":""}
         let (said, log) = served_by(set, Ok(person(Ok(AdminRole::Viewer))), &outside);
         assert!(said.contains("not yours") && said.contains("\"denied\":true"), "{said}");
         assert!(
-            log.contains("role=owner")
+            log.contains("role=viewer")
                 && log.contains("outcome=\"denied: not yours; ana is viewer, and this needs the role admin\""),
             "{log}"
         );
+        let own = Answers::new(nobody).with_owners(|_, _| Reply::Done("set".into()));
+        let (_, log) = served_by(set, Ok(person(Ok(AdminRole::Viewer))), &own);
+        assert!(log.contains("role=owner") && log.contains("outcome=\"done\""), "{log}");
         // A node without trees has no owners.
         let (said, _) = served_by(set, Ok(person(Err(NoRole::NoRule))), &Answers::new(nobody));
         assert!(said.contains("\"denied\":true") && said.contains("has no trees"), "{said}");
+    }
+
+    #[test]
+    fn who_may_do_nothing_cannot_fill_the_log_of_the_node_or_the_audit_log() {
+        let temp = tempfile::tempdir().unwrap();
+        let files = FileSettings { directory: temp.path().to_owned(), file_bytes: 1 << 20, files_max: 2 };
+        let audit = Log::start(&Settings { to: Destination::Files(files), reads: false }).unwrap();
+        // Nobody knows yet whether they own the tree: the path is none.
+        let answers = Answers::new(|_, _| Reply::Done("done".into()))
+            .with_owners(|_, _| Reply::Refused("the path is empty".into()));
+        let set = r#"{"ask":"policy-set","path":"","words":"replica(2)"}"#;
+        let (_, log) = logged(|| {
+            for (ask, role) in [(DRAIN, NoRole::LimitedToken), (set, NoRole::NoRule)] {
+                for _ in 0..300 {
+                    serve(ask.as_bytes(), Vec::new(), || Ok(person(Err(role))), &answers, &audit).unwrap();
+                }
+            }
+            // What others do, and what is done, is logged.
+            for _ in 0..60 {
+                serve(DRAIN.as_bytes(), Vec::new(), || Ok(person(Ok(AdminRole::Admin))), &answers, &audit).unwrap();
+            }
+            serve(DRAIN.as_bytes(), Vec::new(), || Ok(caller(AdminRole::Viewer)), &answers, &audit).unwrap();
+        });
+        audit.stop();
+        let lines = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+        assert_eq!((lines("outcome=\"done\""), lines("by=\"alice\"")), (60, 1));
+        assert!((20..=25).contains(&lines("role=none")), "{}", lines("role=none"));
+        let mut found = [0; 3];
+        let mut each = |record: Record, _: &[u8]| {
+            let kind = [Outcome::Ok, Outcome::Denied, Outcome::Failed].iter().position(|one| *one == record.result);
+            found[kind.unwrap()] += usize::from(record.operation != "more");
+            true
+        };
+        Reader::open(temp.path()).unwrap().read(&Filter::default(), &mut each).unwrap();
+        assert_eq!(found[0], 60);
+        assert!((100..=110).contains(&(found[1] + found[2])), "{found:?}");
     }
 
     #[test]

@@ -13,12 +13,14 @@
 mod answers;
 mod caller;
 pub mod client;
+mod denials;
 pub mod gate;
 mod local_user;
 mod person;
 pub mod remote;
 mod rules;
 mod server;
+mod socket_folder;
 pub mod validity;
 
 use std::io::Write;

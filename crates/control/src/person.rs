@@ -45,6 +45,16 @@ pub enum NoRole {
         "the token has scopes, so it is for what they name only: get a token without storage scopes for administration"
     )]
     LimitedToken,
+    /// The token is for every service. Whoever runs another one, or breaks into it, could show it here.
+    #[error(
+        "the token is for every service that trusts its issuer, so each of them could show it here: get a token for one of this service's `audiences`"
+    )]
+    TokenForEveryService,
+    /// The issuer decides about a part of the namespace. A role is about the whole cluster.
+    #[error(
+        "the issuer of the token decides about a part of the namespace only, and a role is about all of it: it needs `base_paths = [\"/\"]` and no `restricted_paths`, or use another credential"
+    )]
+    IssuerOfAPart,
 }
 
 impl Person {
@@ -58,13 +68,18 @@ impl Person {
     /// Whether the person may act as the owner of a tree. Only the namespace knows whether it owns one.
     #[must_use]
     pub fn may_own(&self) -> bool {
-        self.role != Err(NoRole::LimitedToken)
+        !matches!(self.role, Err(NoRole::LimitedToken | NoRole::TokenForEveryService))
     }
 }
 
 fn role_of(who: &Authenticated, rules: &[AdministratorRule]) -> Result<AdminRole, NoRole> {
-    match who.rights {
+    match &who.rights {
         Some(TokenRights::Scoped(_) | TokenRights::Nothing { .. }) => return Err(NoRole::LimitedToken),
+        Some(TokenRights::Identity(rights)) if rights.is_for_every_service() => {
+            return Err(NoRole::TokenForEveryService);
+        }
+        // What it owns lies in that part: the namespace checks each path.
+        Some(TokenRights::Identity(rights)) if !rights.is_of_everything() => return Err(NoRole::IssuerOfAPart),
         Some(TokenRights::Identity(_)) | None => {}
     }
     if who.by == MatchedBy::MappingService {
@@ -89,6 +104,7 @@ impl fmt::Display for PersonAt {
 #[cfg(test)]
 pub(crate) mod tests {
     use authentication::Mechanism;
+    use identity::Audience;
     use link::admin::AdminRole::{Admin, Operator, Viewer};
     use types::PrincipalName;
 
@@ -155,6 +171,16 @@ pub(crate) mod tests {
             let limited = person(Authenticated { rights, ..client("ben", &["chiefs"]) });
             assert_eq!((limited.role, limited.may_own()), (Err(NoRole::LimitedToken), false));
         }
+        // The same token gives the role if it is for this service, and its issuer decides about everything.
+        let of = |base: &str, audience| {
+            let rights = TokenRights::of_identity(types::NsPath::parse(base.as_bytes()).unwrap(), audience);
+            let found = person(Authenticated { rights: Some(rights), ..client("ben", &["chiefs"]) });
+            (found.role, found.may_own())
+        };
+        assert_eq!(of("/", Audience::ThisService), (Ok(Admin), true));
+        assert_eq!(of("/", Audience::EveryService), (Err(NoRole::TokenForEveryService), false));
+        assert_eq!(of("/cms", Audience::EveryService), (Err(NoRole::TokenForEveryService), false));
+        assert_eq!(of("/cms", Audience::ThisService), (Err(NoRole::IssuerOfAPart), true));
         let by_service = person(Authenticated { by: MatchedBy::MappingService, ..client("ben", &["chiefs"]) });
         assert_eq!((by_service.role, by_service.may_own()), (Err(NoRole::ByMappingService), true));
         assert!(person(client("eve", &[])).may_own());

@@ -1,28 +1,42 @@
 //! The node's side of the control socket.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use audit::Log;
+use audit::{Event, Log, Outcome, Record};
 use disk::Directory;
+use parking_lot::Mutex;
 
 use super::caller::user_at;
+use super::socket_folder::{SocketFolder, forget_unused, within};
 use super::{Answers, Reply, SOCKET, gate};
 
-/// Simultaneous connections; a further one is told to try again.
-const CONNECTIONS_MAX: usize = 8;
 /// Short, because a program writes a request as one line at once.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may read nothing of its answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Simultaneous connections at a socket; a further one is told to try again.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    all: usize,
+    /// Those of one user.
+    of_one: usize,
+}
+
+/// The socket in the data directory: only the owner of the node reaches it.
+const FOR_OWNER: Places = Places { all: 8, of_one: 8 };
+/// The socket for all users: a few of them cannot keep the others out.
+const FOR_USERS: Places = Places { all: 32, of_one: 2 };
 
 /// Why the socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +58,15 @@ pub struct Control {
 enum SocketAt {
     /// In the data directory. A disk that is mounted over it later does not get the socket.
     Data(Arc<Directory>),
-    /// At this path.
-    Path(PathBuf),
+    /// With this name in a folder.
+    Folder(SocketFolder, OsString),
 }
 
 impl SocketAt {
     fn path(&self) -> PathBuf {
         match self {
             Self::Data(data) => data.held().join(SOCKET),
-            Self::Path(path) => path.clone(),
+            Self::Folder(folder, name) => folder.at(name),
         }
     }
 }
@@ -61,7 +75,21 @@ struct Shared {
     answers: Answers,
     log: Log,
     stopping: AtomicBool,
-    connections: AtomicUsize,
+    places: Places,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    counted: u64,
+    connections: Vec<OpenConnection>,
+}
+
+struct OpenConnection {
+    number: u64,
+    uid: u32,
+    /// To end it.
+    stream: UnixStream,
 }
 
 impl Control {
@@ -78,37 +106,47 @@ impl Control {
         let folder = held.join(format!("{SOCKET}.new"));
         forget(&folder);
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed("make a folder for"))?;
-        let made =
-            within(&folder, SOCKET, |short| UnixListener::bind(short)).map_err(failed("make")).and_then(|made| {
-                fs::set_permissions(folder.join(SOCKET), Permissions::from_mode(0o600)).map_err(failed("protect"))?;
-                fs::rename(folder.join(SOCKET), &path).map_err(failed("name"))?;
-                Ok(made)
-            });
+        let bound = within(&folder, OsStr::new(SOCKET), |short| UnixListener::bind(short));
+        let made = bound.map_err(failed("make")).and_then(|made| {
+            fs::set_permissions(folder.join(SOCKET), Permissions::from_mode(0o600)).map_err(failed("protect"))?;
+            fs::rename(folder.join(SOCKET), &path).map_err(failed("name"))?;
+            Ok(made)
+        });
         forget(&folder);
-        Self::serve(made?, SocketAt::Data(Arc::clone(data)), answers, log).map_err(failed("serve"))
+        Self::serve(made?, SocketAt::Data(Arc::clone(data)), FOR_OWNER, answers, log).map_err(failed("serve"))
     }
 
-    /// Listens at `path` for all users of this machine. Replaces the socket of an earlier run. Nobody else may be able to change its folder: they could
-    /// put another socket there.
+    /// Listens at `path` for all users of this machine. Replaces the socket of an earlier run. Nobody else may be able to change its folder, or those
+    /// above it: they could put another socket there.
     ///
     /// # Errors
     /// It cannot be made there, or somebody else listens.
     pub fn start_for_users(path: &Path, answers: Answers, log: Log) -> Result<Self, ControlError> {
         let failed = |what| move |source| ControlError { what, path: path.to_owned(), source };
-        check_folder(path).map_err(failed("make"))?;
-        forget_unused(path).map_err(failed("replace"))?;
-        let listener = within_path(path, |short| UnixListener::bind(short)).map_err(failed("make"))?;
-        fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("open"))?;
-        Self::serve(listener, SocketAt::Path(path.to_owned()), answers, log).map_err(failed("serve"))
+        let (folder, name) = SocketFolder::of_all_users(path).map_err(failed("make"))?;
+        let short = folder.at(&name);
+        forget_unused(&short).map_err(failed("replace"))?;
+        let listener = UnixListener::bind(&short).map_err(failed("make"))?;
+        // Nobody else can have put a link there meanwhile.
+        fs::set_permissions(&short, Permissions::from_mode(0o666)).map_err(failed("open"))?;
+        Self::serve(listener, SocketAt::Folder(folder, name), FOR_USERS, answers, log).map_err(failed("serve"))
     }
 
-    fn serve(listener: UnixListener, at: SocketAt, answers: Answers, log: Log) -> io::Result<Self> {
-        let shared =
-            Arc::new(Shared { answers, log, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
+    fn serve(listener: UnixListener, at: SocketAt, places: Places, answers: Answers, log: Log) -> io::Result<Self> {
+        let stopping = AtomicBool::new(false);
+        let shared = Arc::new(Shared { answers, log, stopping, places, open: Mutex::default() });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let thread = thread.spawn(move || listen(&listener, &inner))?;
         Ok(Self { at, shared, thread: Some(thread) })
+    }
+
+    /// Ends the connections that are open, because what their users may do has changed. Whoever may still act can ask again.
+    pub fn cut(&self) {
+        for one in &self.shared.open.lock().connections {
+            // It has ended by itself otherwise.
+            let _ = one.stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// Takes no more requests; waits up to `patience` for unfinished answers.
@@ -123,7 +161,7 @@ impl Control {
         }
         let step = Duration::from_millis(10);
         let mut left = patience;
-        while self.shared.connections.load(Ordering::SeqCst) > 0 && left > Duration::ZERO {
+        while !self.shared.open.lock().connections.is_empty() && left > Duration::ZERO {
             std::thread::sleep(step);
             left = left.saturating_sub(step);
         }
@@ -145,55 +183,14 @@ fn forget(folder: &Path) {
 
 /// Connects to the node that serves `data`.
 pub(super) fn connect(data: &Path) -> io::Result<UnixStream> {
-    within(data, SOCKET, |short| UnixStream::connect(short))
+    connect_at(&data.join(SOCKET))
 }
 
 /// Connects to the socket at `path`.
 pub(super) fn connect_at(path: &Path) -> io::Result<UnixStream> {
-    within_path(path, |short| UnixStream::connect(short))
-}
-
-/// Like [`within`], for the name at the end of `path`.
-fn within_path<T>(path: &Path, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name");
     let (folder, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
-    let folder = File::open(folder)?;
-    what(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
-}
-
-/// Refuses a folder in which somebody else could replace the socket.
-fn check_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().map(fs::metadata).transpose()?;
-    let folder = folder.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is in no folder"))?;
-    let is_ours = folder.uid() == 0 || folder.uid() == rustix::process::geteuid().as_raw();
-    match is_ours && folder.mode() & 0o022 == 0 {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "others than root and the user that weir runs as may write into its folder",
-        )),
-    }
-}
-
-/// Removes a socket at which nobody listens. Anything else at the path stays.
-fn forget_unused(path: &Path) -> io::Result<()> {
-    let there = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    if !there.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket has this name"));
-    }
-    if connect_at(path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
-    }
-    fs::remove_file(path)
-}
-
-/// Calls `what` with a short path to `name` in the folder `data`: the path of a socket has at most 107 bytes (unix(7)).
-fn within<T>(data: &Path, name: &str, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    let folder = File::open(data)?;
-    what(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+    within(folder, name, |short| UnixStream::connect(short))
 }
 
 fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
@@ -202,22 +199,24 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let entered = accepted.and_then(|(stream, _)| {
+            let uid = user_at(&stream)?;
+            Ok((enter(shared, &stream, uid)?, stream, uid))
+        });
+        let (taken, stream, uid) = match entered {
+            Ok((Some(taken), stream, uid)) => (taken, stream, uid),
+            Ok((None, stream, _)) => {
+                let _ = gate::say(&mut &stream, &Reply::Refused(gate::TOO_MANY.into()));
+                continue;
+            }
             Err(error) => {
                 tracing::warn!("the control socket cannot take a connection: {error}");
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };
-        let busy = shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX;
-        let taken = ConnectionGuard(Arc::clone(shared));
-        if busy {
-            let _ = gate::say(&mut &stream, &Reply::Refused(gate::TOO_MANY.into()));
-            continue;
-        }
         let spawned = std::thread::Builder::new().name("command".into()).stack_size(512 << 10).spawn(move || {
-            if let Err(error) = serve(stream, &taken.0) {
+            if let Err(error) = serve(&stream, uid, &taken.shared) {
                 tracing::debug!("a command's connection ended: {error}");
             }
         });
@@ -227,21 +226,72 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
+/// Counts a connection of this user until the guard is dropped; `None`: there is no place for it.
+fn enter(shared: &Arc<Shared>, stream: &UnixStream, uid: u32) -> io::Result<Option<ConnectionGuard>> {
+    let mut open = shared.open.lock();
+    let of_one = open.connections.iter().filter(|one| one.uid == uid).count();
+    if open.connections.len() >= shared.places.all || of_one >= shared.places.of_one {
+        return Ok(None);
+    }
+    let stream = stream.try_clone()?;
+    open.counted += 1;
+    let number = open.counted;
+    open.connections.push(OpenConnection { number, uid, stream });
+    Ok(Some(ConnectionGuard { shared: Arc::clone(shared), number }))
+}
+
 /// Counts as a connection while it lives.
-struct ConnectionGuard(Arc<Shared>);
+struct ConnectionGuard {
+    shared: Arc<Shared>,
+    number: u64,
+}
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+        self.shared.open.lock().connections.retain(|one| one.number != self.number);
     }
 }
 
-fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
+/// Reads a request, which must be here in time, in however many pieces it comes.
+struct Request<'a> {
+    stream: &'a UnixStream,
+    ends: Instant,
+}
+
+impl io::Read for Request<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut stream = self.stream;
+        stream.read(into)
+    }
+}
+
+fn serve(stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    let uid = user_at(&stream)?;
-    let line = gate::read(&stream)?;
-    gate::serve(&line, &stream, || shared.answers.user(uid), &shared.answers, &shared.log)
+    let line = gate::read(Request { stream, ends: Instant::now() + REQUEST_PATIENCE })?;
+    let caller = || shared.answers.user(uid).inspect_err(|why| refused(uid, why, shared));
+    gate::serve(&line, stream, caller, &shared.answers, &shared.log)
+}
+
+/// Notes that a user of this machine is nobody here.
+fn refused(uid: u32, why: &str, shared: &Shared) {
+    let at = format!("control socket, uid {uid}");
+    if let Some(held_back) = shared.answers.denials.may_be_logged(&at, Instant::now()) {
+        tracing::warn!(uid, reason = why, held_back, "a user of this machine was refused at the control socket");
+    }
+    shared.log.write(Record {
+        event: Event::Login,
+        operation: "login".into(),
+        result: Outcome::Denied,
+        reason: Some(why.to_owned().into()),
+        mechanism: Some("control socket".into()),
+        address: Some(at.into()),
+        ..Record::default()
+    });
 }
 
 #[cfg(test)]
@@ -317,6 +367,102 @@ mod tests {
         let answers = answers.with_users(|uid| Err(format!("user {uid} is nobody")));
         assert_eq!(answers.user(stranger).unwrap_err(), format!("user {stranger} is nobody"));
         assert!(matches!(answers.user(0), Ok(crate::Caller::Local { uid: 0, .. })), "root is not asked for");
+    }
+
+    /// Waits up to 10 s.
+    fn becomes(what: impl Fn() -> bool) -> bool {
+        (0..1000).any(|_| {
+            what() || {
+                std::thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    }
+
+    fn said(stream: &mut UnixStream) -> String {
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn a_user_has_two_places_at_the_socket_for_all_and_a_request_is_here_in_time_or_its_place_is_free() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("people");
+        let control = Control::start_for_users(&path, answering(), Log::off()).unwrap();
+        let open = || control.shared.open.lock().connections.len();
+        // A byte now and then keeps no connection longer than one that sends nothing.
+        let (began, mut slow) = (Instant::now(), connect_at(&path).unwrap());
+        let mut idle = connect_at(&path).unwrap();
+        assert!(becomes(|| open() == 2));
+        let ended = std::thread::scope(|scope| {
+            let mut writes = slow.try_clone().unwrap();
+            scope.spawn(move || {
+                while writes.write_all(b" ").is_ok() {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            });
+            let third = client::ask_at(&path, &ControlRequest::ScrubStatus).err().unwrap();
+            assert!(third.to_string().contains(gate::TOO_MANY), "{third}");
+            assert_eq!((said(&mut slow), said(&mut idle)), (String::new(), String::new()));
+            began.elapsed()
+        });
+        assert!(ended >= Duration::from_secs(4) && ended < REQUEST_PATIENCE * 2, "{ended:?}");
+        assert!(becomes(|| open() == 0));
+        assert_eq!(client::ask_at(&path, &ControlRequest::ScrubStatus).unwrap().0["rate"], 7);
+    }
+
+    #[test]
+    fn a_cut_ends_the_answers_that_are_being_read() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("people");
+        let endless = Answers::new(|_, _| {
+            Reply::Stream(
+                serde_json::Value::Null,
+                Box::new(|out| {
+                    loop {
+                        out.write_all(&[b'x'; 4096])?
+                    }
+                }),
+            )
+        });
+        let control = Control::start_for_users(&path, endless, Log::off()).unwrap();
+        let (_, mut answer) = client::ask_at(&path, &ControlRequest::Tokens).unwrap();
+        answer.read_exact(&mut [0; 100_000]).unwrap();
+        control.cut();
+        std::io::copy(&mut answer, &mut std::io::sink()).unwrap();
+        assert!(becomes(|| control.shared.open.lock().connections.is_empty()));
+    }
+
+    #[test]
+    fn a_user_who_is_nobody_here_is_in_the_logs() {
+        let temp = tempfile::tempdir().unwrap();
+        let files = audit::FileSettings { directory: temp.path().to_owned(), file_bytes: 1 << 20, files_max: 2 };
+        let log = Log::start(&audit::Settings { to: audit::Destination::Files(files), reads: false }).unwrap();
+        let stopping = AtomicBool::new(false);
+        let answers = answering().with_users(|uid| Err(format!("user {uid} is nobody")));
+        let shared = Shared { answers, log: log.clone(), stopping, places: FOR_USERS, open: Mutex::default() };
+        let stranger = rustix::process::geteuid().as_raw() ^ 0x7000;
+        for _ in 0..300 {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(b"{\"ask\":\"scrub-status\"}\n").unwrap();
+            serve(&ours, stranger, &shared).unwrap();
+            drop(ours);
+            assert!(said(&mut theirs).contains("is nobody"));
+        }
+        log.stop();
+        let mut found = Vec::new();
+        let mut each = |record: Record, _: &[u8]| {
+            found.push(record);
+            true
+        };
+        audit::Reader::open(temp.path()).unwrap().read(&audit::Filter::default(), &mut each).unwrap();
+        let (more, lines): (Vec<_>, Vec<_>) = found.into_iter().partition(|record| record.operation == "more");
+        assert!((100..=105).contains(&lines.len()) && more.len() == 1, "{} {}", lines.len(), more.len());
+        let line = &lines[0];
+        assert_eq!((line.event, line.result), (Event::Login, Outcome::Denied));
+        assert_eq!(line.address.as_deref(), Some(&*format!("control socket, uid {stranger}")));
+        assert_eq!(line.reason.as_deref(), Some(&*format!("user {stranger} is nobody")));
     }
 
     #[test]

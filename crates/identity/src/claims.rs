@@ -124,8 +124,17 @@ pub(crate) fn check_times(claims: &Object, profile: Profile, now: Timestamp) -> 
     Ok(expires)
 }
 
-/// Checks that the token is for this service. Audiences are compared as they are (section 2.1.1).
-pub(crate) fn check_audience(claims: &Object, profile: Profile, issuer: &Issuer) -> Result<(), TokenError> {
+/// For whom a token is that is accepted here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// For this service by one of its own names.
+    ThisService,
+    /// For all services, and not for this one by name.
+    EveryService,
+}
+
+/// Checks that the token is for this service, and says how. Audiences are compared as they are (section 2.1.1).
+pub(crate) fn check_audience(claims: &Object, profile: Profile, issuer: &Issuer) -> Result<Audience, TokenError> {
     let wrong = || TokenError::BadClaim { claim: "aud", expected: "a text or a list of texts" };
     let found: Vec<&str> = match required(claims.get("aud"), "aud", profile)? {
         Value::String(one) => vec![one],
@@ -138,11 +147,11 @@ pub(crate) fn check_audience(claims: &Object, profile: Profile, issuer: &Issuer)
         Profile::Wlcg => WLCG_ANY,
         Profile::SciTokens => SCITOKENS_ANY,
     };
-    let accepted = |audience: &&str| {
-        issuer.audiences().iter().any(|own| own == audience) || (issuer.accepts_any_audience() && *audience == any)
-    };
-    if found.iter().any(accepted) {
-        return Ok(());
+    if found.iter().any(|audience| issuer.audiences().iter().any(|own| own == audience)) {
+        return Ok(Audience::ThisService);
+    }
+    if issuer.accepts_any_audience() && found.contains(&any) {
+        return Ok(Audience::EveryService);
     }
     let accepted = shown_list(issuer.audiences().iter().map(String::as_str));
     Err(TokenError::Audience { found: shown_list(found), accepted })

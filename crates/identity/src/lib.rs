@@ -55,6 +55,7 @@ mod token_error;
 mod wlcg_group;
 
 pub use algorithm::Algorithm;
+pub use claims::Audience;
 pub use credential::{Credential, CredentialError, HostName, KerberosPrincipal, LoginName, SecretCredential};
 pub use delegated_proxy::DelegatedProxy;
 pub use discovery::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::{NsPath, PathOperation};
 
-use crate::claims;
+use crate::claims::{self, Audience};
 use crate::issuer::{Area, IssuerUrl};
 use crate::jws::Object;
 use crate::scope::Scopes;
@@ -184,6 +184,23 @@ pub enum TokenRights {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AreaRights {
     area: Arc<Area>,
+    audience: Audience,
+}
+
+impl AreaRights {
+    /// Whether the issuer decides about the whole namespace.
+    #[must_use]
+    pub fn is_of_everything(&self) -> bool {
+        let Area { bases, restricted, .. } = &*self.area;
+        bases.iter().any(NsPath::is_root) && (restricted.is_empty() || restricted.iter().any(NsPath::is_root))
+    }
+
+    /// Whether the token is for every service that trusts its issuer, and not for this one by name. Whichever of them the bearer
+    /// shows it to can show it here.
+    #[must_use]
+    pub fn is_for_every_service(&self) -> bool {
+        self.audience == Audience::EveryService
+    }
 }
 
 /// What the scopes of a token allow.
@@ -207,6 +224,13 @@ impl TokenRights {
         Ok(Self::Scoped(ScopedRights { profile: Profile::Wlcg, area, scopes: storage.into() }))
     }
 
+    /// What a token without scopes would allow, of an issuer with this base path. Like [`Self::of_scopes`], this gives nobody rights.
+    #[must_use]
+    pub fn of_identity(base: NsPath, audience: Audience) -> Self {
+        let area = Arc::new(Area { issuer: IssuerUrl::unnamed(), bases: vec![base], restricted: Vec::new() });
+        Self::Identity(AreaRights { area, audience })
+    }
+
     /// Whether the token allows `operation` on `path`, a path in weir's namespace. Check the path as the client gave it, and
     /// again after symbolic links.
     ///
@@ -215,7 +239,7 @@ impl TokenRights {
     /// [`Denial`], which says by what rule.
     pub fn allows(&self, operation: PathOperation, path: &NsPath) -> Result<(), Denial> {
         match self {
-            Self::Identity(AreaRights { area }) => {
+            Self::Identity(AreaRights { area, .. }) => {
                 area.allows(operation, path, |_| true).map_err(|missing| area.denial(missing, operation, path))
             }
             Self::Scoped(rights) => rights.allows(operation, path),
@@ -364,7 +388,7 @@ impl Area {
 pub(crate) fn rights_of(
     profile: Profile,
     claims: &Object,
-    issuer: &Issuer,
+    (issuer, audience): (&Issuer, Audience),
 ) -> Result<(TokenRights, Vec<WlcgGroup>), TokenError> {
     let scope = claims::text(claims, "scope")?;
     if profile == Profile::SciTokens && scope.is_none() {
@@ -383,7 +407,7 @@ pub(crate) fn rights_of(
     let rights = if scoped {
         TokenRights::Scoped(ScopedRights { profile, area: area(), scopes: storage.into() })
     } else if !groups.is_empty() || issuer.without_scopes() == WithoutScopes::Identity {
-        TokenRights::Identity(AreaRights { area: area() })
+        TokenRights::Identity(AreaRights { area: area(), audience })
     } else {
         TokenRights::Nothing { issuer: shown(issuer.url().as_str()) }
     };

@@ -106,9 +106,9 @@ impl<'a> UnverifiedToken<'a> {
         let claims = &self.jws.claims()?;
         let profile = claims::profile(claims, issuer)?;
         let expires = claims::check_times(claims, profile, now)?;
-        claims::check_audience(claims, profile, issuer)?;
+        let audience = claims::check_audience(claims, profile, issuer)?;
         let subject = claims::subject(claims, profile)?;
-        let (rights, groups) = rights_of(profile, claims, issuer)?;
+        let (rights, groups) = rights_of(profile, claims, (issuer, audience))?;
         let signed_groups = claims::signed_groups(claims);
         let id = claims::token_id(claims)?;
         let issuer = issuer.url().clone();

@@ -284,6 +284,45 @@ fn the_audience_must_be_this_service_or_all_of_them() {
 }
 
 #[test]
+fn a_token_without_scopes_tells_whom_it_is_for_and_what_its_issuer_decides_about() {
+    let signer = Signer::new();
+    let any = "https://wlcg.cern.ch/jwt/v1/any";
+    let of = |audience: Value, bases: &[&str], restricted: &[&str]| {
+        let texts = |paths: &[&str]| paths.iter().map(ToString::to_string).collect();
+        let settings = identity::IssuerSettings {
+            base_paths: texts(bases),
+            restricted_paths: texts(restricted),
+            without_scopes: identity::WithoutScopes::Identity,
+            ..settings()
+        };
+        let claims = with(json!({ "aud": audience, "scope": "openid" }));
+        let verified = signer.verify(&Issuer::new(settings).unwrap(), &claims).unwrap();
+        let TokenRights::Identity(rights) = verified.rights else { panic!("{:?}", verified.rights) };
+        (rights.is_for_every_service(), rights.is_of_everything())
+    };
+    for (audience, for_all) in [
+        (json!(AUDIENCE), false),
+        (json!([any, AUDIENCE]), false),
+        (json!([AUDIENCE, any]), false),
+        (json!(any), true),
+        (json!(["https://x.example", any]), true),
+    ] {
+        assert_eq!(of(audience.clone(), &["/"], &[]).0, for_all, "{audience}");
+    }
+    for (bases, restricted, is_whole) in [
+        (&["/"][..], &[][..], true),
+        (&["/wlcg", "/"], &[], true),
+        (&["/"], &["/a", "/"], true),
+        (&["/wlcg"], &[], false),
+        (&["/a", "/b"], &[], false),
+        (&["/"], &["/a"], false),
+        (&["/wlcg"], &["/"], false),
+    ] {
+        assert_eq!(of(json!(AUDIENCE), bases, restricted).1, is_whole, "{bases:?} {restricted:?}");
+    }
+}
+
+#[test]
 fn versions_and_profiles_that_are_not_supported_are_refused() {
     let signer = Signer::new();
     let profile = |changes: Value| signer.verify(&issuer(), &with(changes)).map(|credential| credential.profile);

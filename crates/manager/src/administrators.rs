@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use link::admin::{
     ADMIN_VALIDITY, ADMINISTRATORS_MAX, AdminError, AdminGrant, AdminId, AdminRecord, AdminRole, AdminStore,
-    Invitation, InvitationError, PresentedInvitation, admit, check_invitation, is_admin_name,
+    INVITED_BY_MAX, Invitation, InvitationError, PresentedInvitation, admit, check_invitation, is_admin_name,
 };
 use link::{Fingerprint, RandomError};
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ pub struct Invite {
     pub valid: Duration,
     /// How long the access lasts; `None` for no end.
     pub access: Option<Duration>,
-    /// Who invites.
+    /// Who invites, in words. What is too long is cut.
     pub by: String,
 }
 
@@ -144,7 +144,11 @@ impl Administrators {
         authority: Fingerprint,
         now: Timestamp,
     ) -> Result<String, InviteError> {
-        let Invite { name, role, valid, access, by } = invite;
+        let Invite { name, role, valid, access, mut by } = invite;
+        // Names of people and their credentials can be longer than all records together have room for.
+        while by.len() > INVITED_BY_MAX {
+            by.pop();
+        }
         if !is_admin_name(&name) {
             return Err(InviteError::Name(name));
         }
@@ -386,6 +390,15 @@ mod tests {
         assert_eq!(world.state("alice", NOW), [AdminState::Active]);
         let again = world.invite("alice", None).unwrap_err();
         assert!(matches!(again, InviteError::Exists(_)), "{again}");
+    }
+
+    #[test]
+    fn what_is_kept_about_the_inviter_is_bounded() {
+        let world = World::new();
+        let by = "\u{e4}".repeat(10_000);
+        let invite = Invite { name: "carol".into(), role: AdminRole::Viewer, valid: HOUR, access: None, by };
+        world.administrators.invite(invite, vec!["m:1".into()], Fingerprint([1; 32]), NOW).unwrap();
+        assert_eq!(world.administrators.list(NOW)[0].invited_by, "\u{e4}".repeat(INVITED_BY_MAX / 2));
     }
 
     #[test]

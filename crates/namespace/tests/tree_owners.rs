@@ -255,9 +255,14 @@ fn only_the_administrator_loosens_the_limits_of_a_tree_itself() {
     {
         w.as_who(&in_cms(), tighter).unwrap();
     }
-    // A first limit is no loosening.
-    w.as_who(&user(ANA), ns::SetQuota { soft_files: less, grace: Some(day * 30), ..limit("/atlas", QuotaOf::Tree) })
-        .unwrap();
+    // A first limit is no loosening. A grace longer than the usual 7 days would be one: it would hold for what the administrator sets later.
+    let first = |grace| ns::SetQuota { soft_files: less, grace, ..limit("/atlas", QuotaOf::Tree) };
+    for endless in [day * 7 + Duration::from_secs(1), Duration::MAX] {
+        let why = w.as_who(&user(ANA), first(Some(endless))).unwrap_err();
+        assert!(why.to_string().contains("only an administrator raises or removes limits"), "{why}");
+    }
+    w.as_who(&user(ANA), first(Some(day * 7))).unwrap();
+    w.as_who(&user(ANA), first(None)).unwrap();
 }
 
 #[test]

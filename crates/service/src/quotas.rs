@@ -151,6 +151,19 @@ impl Service {
         // Before anything is said about names. The change checks it again.
         self.names.read(|read| namespace::permit_tree_owner(read, &who.0, &request.path)).map_err(failed)?;
         let of = self.quota_of(whose)?;
+        // Otherwise an owner could fill the namespace with records of all numbers.
+        let number = match of {
+            QuotaOf::Tree => None,
+            QuotaOf::User(id) => Some((PrincipalKind::User, id)),
+            QuotaOf::Group(id) => Some((PrincipalKind::Group, id)),
+        };
+        if let Some((kind, id)) = number.filter(|_| !who.0.is_admin()) {
+            let known = self.names.read(|read| namespace::name_of(read, id)).map_err(failed)?;
+            if known.is_none_or(|(known, _)| known != kind) {
+                let text = format!("Cannot set the quota of {kind} {id}: no {kind} here has this number");
+                return Err(Error::new(ErrorCode::NotFound, text));
+            }
+        }
         let op = SetQuota { of, ..request };
         let done = self.names.change_wait(By::tree_actor(who), Durability::Synced, op);
         done.map_err(failed)

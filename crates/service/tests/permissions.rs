@@ -11,9 +11,10 @@ mod nodes;
 use std::time::{Duration, Instant};
 
 use line::client::Client;
+use namespace::{QuotaOf, SetQuota};
 use nodes::Nodes;
-use service::Principal;
-use types::{Crc32c, NsPath, PrincipalId};
+use service::{Principal, QuotaOwner, TreeActor};
+use types::{Crc32c, ErrorCode, NsPath, PrincipalId, PrincipalKind, PrincipalName};
 
 /// Runs a test on a single node and in a cluster of three disk servers.
 fn everywhere(test: impl Fn(&Nodes)) {
@@ -65,6 +66,36 @@ fn checksums_need_the_right_to_read() {
         }
         assert_eq!(listed(&mut eve), format!("ok open={open:08x}/{of_open},secret=-/-"));
         assert_eq!(eve.at_home("list-sums-alone /d"), "ok open=-/-,secret=-/-");
+    });
+}
+
+/// Otherwise an owner could fill the namespace with records.
+#[test]
+fn an_owner_limits_only_users_and_groups_that_are_known() {
+    everywhere(|nodes| {
+        let (service, path) = (nodes.service(), NsPath::parse(b"/t").unwrap());
+        service.make_tree(&path, true).unwrap();
+        service.add_principal(PrincipalKind::User, "ana").unwrap();
+        let ops = service.add_principal(PrincipalKind::Group, "ops").unwrap();
+        service.give_tree(&path, Some((PrincipalKind::User, "ana"))).unwrap();
+        let ana = PrincipalName::parse(PrincipalKind::User, "ana").unwrap();
+        let owner = service.tree_owner(&ana, &[], None).unwrap();
+        let set = |who: &TreeActor, whose: QuotaOwner| {
+            let (path, of, limit) = (path.clone(), QuotaOf::Tree, Some(Some(1 << 20)));
+            let (soft_bytes, hard_files, soft_files, grace) = (None, None, None, None);
+            let request = SetQuota { path, of, hard_bytes: limit, soft_bytes, hard_files, soft_files, grace };
+            service.set_quota(who, request, &whose).map_err(|error| error.code())
+        };
+        let unknown = "4000000000".to_owned();
+        for whose in [QuotaOwner::User(unknown.clone()), QuotaOwner::Group(unknown.clone())] {
+            assert_eq!(set(&owner, whose), Err(ErrorCode::NotFound));
+        }
+        assert_eq!(set(&owner, QuotaOwner::User(ops.0.to_string())), Err(ErrorCode::NotFound), "it is a group");
+        for whose in [QuotaOwner::Group(ops.0.to_string()), QuotaOwner::User("ana".into()), QuotaOwner::Tree] {
+            assert_eq!(set(&owner, whose), Ok(()));
+        }
+        // An administrator may: files can have numbers that have no names.
+        assert_eq!(set(&TreeActor::administrator(), QuotaOwner::User(unknown)), Ok(()));
     });
 }
 

@@ -19,19 +19,23 @@ use crate::time_text::show_time;
 
 /// An administrator, as `weir admin list` shows it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum Administrator {
     /// With a certificate of the cluster, or an invitation.
     Certificate(AdminView),
-    /// By an `[[administrator]]` of the settings.
-    Settings {
-        /// The name of the principal or group.
-        name: String,
-        /// `user` or `group`.
-        kind: String,
-        /// The role.
-        role: AdminRole,
-    },
+    /// A principal, by an `[[administrator]]` of the settings.
+    User(OfSettings),
+    /// Each member of a group, in the same way.
+    Group(OfSettings),
+}
+
+/// A name to which the settings give a role.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct OfSettings {
+    /// The name of the principal or group.
+    pub(crate) name: String,
+    /// The role.
+    pub(crate) role: AdminRole,
 }
 
 /// What people need who administer with a token.
@@ -85,11 +89,13 @@ fn in_words(all: &[Administrator]) -> Vec<String> {
         return vec!["there are no administrators; `weir admin invite NAME --role ROLE` invites one".into()];
     }
     let row = |one: &Administrator| {
+        let of_settings = |kind: &str, OfSettings { name, role }: &OfSettings| {
+            vec![format!("{kind} {name}"), role.to_string(), "the settings".into(), "active".into()]
+        };
         let one = match one {
             Administrator::Certificate(one) => one,
-            Administrator::Settings { name, kind, role } => {
-                return vec![format!("{kind} {name}"), role.to_string(), "the settings".into(), "active".into()];
-            }
+            Administrator::User(of) => return of_settings("user", of),
+            Administrator::Group(of) => return of_settings("group", of),
         };
         let time = show_time(u64::try_from(one.until).unwrap_or(0));
         let state = match one.state {
@@ -101,4 +107,32 @@ fn in_words(all: &[Administrator]) -> Vec<String> {
         vec![one.name.clone(), one.role.to_string(), one.invited_by.clone(), state]
     };
     table_lines(&["name", "role", "by", "state"], &all.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_of_the_list_says_its_kind_name_and_role() {
+        let view = AdminView {
+            name: "alice".into(),
+            id: "00".into(),
+            role: AdminRole::Operator,
+            state: AdminState::Active,
+            invited_by: "ana, by a token of https://a.example for `ana`".into(),
+            invited: 1,
+            until: 2,
+        };
+        let of = |name: &str| OfSettings { name: name.into(), role: AdminRole::Operator };
+        let all = [Administrator::Certificate(view), Administrator::User(of("ana")), Administrator::Group(of("ops"))];
+        let json = serde_json::to_value(&all).unwrap();
+        for (one, kind) in json.as_array().unwrap().iter().zip(["certificate", "user", "group"]) {
+            assert_eq!((&one["kind"], &one["role"]), (&kind.into(), &"operator".into()), "{one}");
+            assert!(one["name"].is_string());
+        }
+        assert_eq!(json[0]["invited_by"], "ana, by a token of https://a.example for `ana`");
+        assert_eq!(serde_json::from_value::<Vec<Administrator>>(json).unwrap(), all);
+        assert!(in_words(&all).iter().any(|line| line.starts_with("group ops") && line.contains("the settings")));
+    }
 }

@@ -14,11 +14,15 @@ use parking_lot::Mutex;
 use crate::cluster_node::now;
 use crate::people::People;
 
-/// Simultaneous connections of those who have a role; a further one is told to try again.
-const CONNECTIONS_MAX: usize = 16;
+/// Simultaneous connections of administrators with certificates; a further one is told to try again.
+const WITH_CERTIFICATE_MAX: usize = 16;
 /// Those of one administrator.
 const OF_ONE_MAX: usize = 8;
-/// The same for people without a role, who may own trees. They take nobody's place who has one.
+/// The same for people to whom the settings give a role. A group of viewers may be large, and takes nobody's place who has a certificate.
+const WITH_ROLE_MAX: usize = 16;
+/// Those of one person with a role.
+const OF_ONE_WITH_ROLE_MAX: usize = 4;
+/// The same for people without a role, who may own trees.
 const WITHOUT_ROLE_MAX: usize = 8;
 /// Those of one person without a role.
 const OF_ONE_WITHOUT_ROLE_MAX: usize = 2;
@@ -43,8 +47,21 @@ impl Holder {
         Self::Person(person.who.name.to_string(), person.role.is_ok())
     }
 
-    fn has_role(&self) -> bool {
-        !matches!(self, Self::Person(_, false))
+    /// The most connections of all who are alike, and of this one.
+    fn places(&self) -> (usize, usize) {
+        match self {
+            Self::Administrator(_) => (WITH_CERTIFICATE_MAX, OF_ONE_MAX),
+            Self::Person(_, true) => (WITH_ROLE_MAX, OF_ONE_WITH_ROLE_MAX),
+            Self::Person(_, false) => (WITHOUT_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX),
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Administrator(_), Self::Administrator(_)) => true,
+            (Self::Person(_, ours), Self::Person(_, theirs)) => ours == theirs,
+            _ => false,
+        }
     }
 }
 
@@ -61,11 +78,8 @@ impl OpenConnections {
         let mut open = self.0.lock();
         let (counted, connections) = &mut *open;
         let of_one = connections.iter().filter(|one| one.holder == holder).count();
-        let alike = connections.iter().filter(|one| one.holder.has_role() == holder.has_role()).count();
-        let (alike_max, of_one_max) = match holder.has_role() {
-            true => (CONNECTIONS_MAX, OF_ONE_MAX),
-            false => (WITHOUT_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX),
-        };
+        let alike = connections.iter().filter(|one| one.holder.is_like(&holder)).count();
+        let (alike_max, of_one_max) = holder.places();
         if alike >= alike_max || of_one >= of_one_max {
             return None;
         }
@@ -349,9 +363,16 @@ mod tests {
         let of_one: Vec<_> = (0..100).filter_map(|_| enter(&person(1, false))).collect();
         assert_eq!(of_one.len(), OF_ONE_WITHOUT_ROLE_MAX);
         let with: Vec<_> = (0..100).filter_map(|_| enter(&person(1, true))).collect();
-        assert_eq!(with.len(), OF_ONE_MAX, "they are others than the same person without the role");
+        assert_eq!(with.len(), OF_ONE_WITH_ROLE_MAX, "they are others than the same person without the role");
         drop((of_one, with));
-        assert!(enter(&Holder::Administrator(REVOKED)).is_some());
+        // Those with a role leave the places of administrators with certificates free.
+        let with: Vec<_> = (0..100).filter_map(|number| enter(&person(number, true))).collect();
+        assert_eq!(with.len(), WITH_ROLE_MAX);
+        let certificate = |number: u8| enter(&Holder::Administrator(AdminId([number; 16])));
+        let of_one: Vec<_> = (0..100).filter_map(|_| certificate(9)).collect();
+        assert_eq!(of_one.len(), OF_ONE_MAX);
+        let all: Vec<_> = (10..100).filter_map(certificate).collect();
+        assert_eq!(of_one.len() + all.len(), WITH_CERTIFICATE_MAX);
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl NodeServices {
         &self.scrub
     }
 
+    /// Ends the connections at the socket for all users of the machine. Whoever may still act can ask again.
+    pub fn cut_users(&self) {
+        self.for_users.iter().for_each(Control::cut);
+    }
+
     /// Ends them. Call it before closing the stores and indexes that they use.
     pub fn stop(mut self) {
         self.scrub.stop();

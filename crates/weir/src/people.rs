@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use authentication::{Authenticated, AuthenticationError, Authenticator, SystemClock};
+use authentication::{Authenticated, AuthenticationError, Authenticator, SettingsError, SystemClock};
 use config::{AdministratorRule, Config};
 use control::{Answers, Control, LocalUser, Person, PersonAt};
 use parking_lot::RwLock;
@@ -15,10 +15,10 @@ use crate::exit::Exit;
 
 /// Finds out who people are.
 pub struct People {
-    /// The one of the clients. `None`: clients need not show who they are.
+    /// The one of the clients, which their front end reloads. `None`: clients need not show who they are, or show it to the manager.
     of_clients: Option<Arc<Authenticator>>,
-    /// Maps users of this machine: the one of the clients, or one that lets in nobody else.
-    of_users: Option<Arc<Authenticator>>,
+    /// Where there is none: maps users of this machine, and lets in nobody else.
+    of_users: Option<Authenticator>,
     rules: RwLock<Arc<[AdministratorRule]>>,
 }
 
@@ -34,16 +34,34 @@ impl People {
     /// # Errors
     /// The rules for users of this machine cannot be used.
     pub(crate) fn of(config: &Config, security: &ClientSecurity) -> Result<Arc<Self>, Failure> {
-        let of_clients = security.authenticator();
-        let of_users = match &of_clients {
-            Some(authenticator) => Some(Arc::clone(authenticator)),
-            None if config.administration_socket.is_some() => Some(Arc::new(mapper(config)?)),
-            None => None,
-        };
+        Self::found_by(config, security.authenticator())
+    }
+
+    /// The same for a disk server. Its clients show to the manager who they are, so nothing else there reloads an authenticator.
+    ///
+    /// # Errors
+    /// The rules for users of this machine cannot be used.
+    pub(crate) fn of_disk_server(config: &Config) -> Result<Arc<Self>, Failure> {
+        Self::found_by(config, None)
+    }
+
+    fn found_by(config: &Config, of_clients: Option<Arc<Authenticator>>) -> Result<Arc<Self>, Failure> {
+        let is_asked = of_clients.is_none() && config.administration_socket.is_some();
+        let of_users = is_asked.then(|| mapper(config)).transpose()?;
         Ok(Arc::new(Self { of_clients, of_users, rules: RwLock::new(config.administrators.clone().into()) }))
     }
 
-    /// Takes over the roles of a configuration that was read again. Authentication is reloaded with the front end.
+    /// Takes over the rules about users of this machine from a configuration that was read again, where the front end has no authenticator that is
+    /// reloaded. Returns whether this did.
+    ///
+    /// # Errors
+    /// The rules cannot be used. Then nothing is changed.
+    pub(crate) fn reload_users(&self, config: &Config) -> Result<bool, SettingsError> {
+        let reload = |users: &Authenticator| users.reload(mapper_settings(config)).map(|()| true);
+        self.of_users.as_ref().map_or(Ok(false), reload)
+    }
+
+    /// Takes over the roles of a configuration that was read again.
     pub(crate) fn reload(&self, config: &Config) {
         *self.rules.write() = config.administrators.clone().into();
     }
@@ -58,7 +76,7 @@ impl People {
     /// Nobody, for people.
     pub(crate) fn user(&self, uid: u32) -> Result<Person, String> {
         let unknown = || format!("/etc/passwd does not list the user with the number {uid}; use a token");
-        let Some(authenticator) = &self.of_users else {
+        let Some(authenticator) = self.of_users.as_ref().or(self.of_clients.as_deref()) else {
             return Err("only root and the user that weir runs as may do this here: the settings have no `administration.socket`".into());
         };
         let LocalUser { name, groups } = LocalUser::of(uid).ok_or_else(unknown)?;
@@ -106,7 +124,48 @@ impl People {
 
 /// Says who users of this machine are on a node whose clients need not show who they are.
 fn mapper(config: &Config) -> Result<Authenticator, Failure> {
-    let settings = authentication::Settings { mechanisms: Default::default(), ..config.authentication() };
-    let made = Authenticator::new(settings, Arc::new(SystemClock::default()));
+    let made = Authenticator::new(mapper_settings(config), Arc::new(SystemClock::default()));
     made.map_err(|error| Failure::new(Exit::Usage, error).while_doing("cannot use [[identity]] for administrators"))
+}
+
+fn mapper_settings(config: &Config) -> authentication::Settings {
+    // It takes no tokens, so it keeps no keys.
+    authentication::Settings { mechanisms: Default::default(), key_cache: None, ..config.authentication() }
+}
+
+#[cfg(test)]
+mod tests {
+    use link::admin::AdminRole;
+
+    use super::*;
+
+    fn config(rule: &str, role: &str) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        let text = format!(
+            "administration.socket = '/run/weir/administration'\n[[identity]]\nlocal_user = 'root'\n{rule}\n[[administrator]]\nprincipal = 'ana'\nrole = '{role}'\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        Config::load(Some(file.as_path())).unwrap()
+    }
+
+    #[test]
+    fn a_reload_takes_over_who_the_users_of_the_machine_are_also_without_an_authenticator_of_clients() {
+        let people = People::of_disk_server(&config("principal = 'ana'", "viewer")).unwrap();
+        let root = || people.user(0).map(|person| (person.who.name.to_string(), person.role.ok()));
+        assert_eq!(root(), Ok(("ana".to_owned(), Some(AdminRole::Viewer))));
+        assert!(people.reload_users(&config("principal = 'ben'", "viewer")).unwrap());
+        assert_eq!(root(), Ok(("ben".to_owned(), None)));
+        people.reload_users(&config("refuse = true", "viewer")).unwrap();
+        assert!(root().unwrap_err().contains("refuse = true"));
+        let again = config("principal = 'ana'", "admin");
+        people.reload_users(&again).unwrap();
+        people.reload(&again);
+        assert_eq!(root(), Ok(("ana".to_owned(), Some(AdminRole::Admin))));
+        // Rules that cannot be used change nothing.
+        let mut wrong = again.clone();
+        wrong.mapping.identity = vec![Default::default()];
+        people.reload_users(&wrong).unwrap_err();
+        assert_eq!(root(), Ok(("ana".to_owned(), Some(AdminRole::Admin))));
+    }
 }

@@ -7,6 +7,7 @@ use config::keys::KEYS;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::logging::{self, Logging};
+use crate::people::People;
 use crate::serve;
 
 /// The inputs for reading the configuration again.
@@ -31,8 +32,8 @@ impl Reload {
     }
 
     /// Reads the file again; the flags of the start still override it. Returns the configuration in force; `None`: the file is wrong and
-    /// nothing changed.
-    pub fn again(&mut self, server: &xrootd::Server) -> Option<&Config> {
+    /// nothing changed. `people`: those whom nobody else reloads.
+    pub(crate) fn again(&mut self, server: &xrootd::Server, people: &People) -> Option<&Config> {
         let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
         let checked = loaded.map(|config| self.args.over(config));
         let checked = checked.and_then(|config| logging::filter(&config.log).map(|filter| (config, filter)));
@@ -64,8 +65,14 @@ impl Reload {
                     return None;
                 }
             }
-            // Sessions of clients that have shown nothing would go on.
-            None => changes.start_authentication_later(),
+            None => match people.reload_users(&new) {
+                // Sessions of clients that have shown nothing would go on.
+                Ok(has_rules) => changes.start_authentication_later(has_rules),
+                Err(error) => {
+                    tracing::error!("SIGHUP: nothing was changed: cannot use [[identity]] for administrators: {error}");
+                    return None;
+                }
+            },
         }
         let in_force = self.in_force.taking_over(&new);
         if in_force.log != self.in_force.log {
@@ -82,10 +89,11 @@ impl Reload {
 }
 
 impl Changes {
-    /// Clients need not show who they are, which a reload cannot change.
-    fn start_authentication_later(&mut self) {
-        let is_of_it =
-            |name: &&str| name.starts_with("authentication.") || name.starts_with("identity") || *name == "issuer";
+    /// Clients need not show who they are, which a reload cannot change. `has_rules`: users of this machine have taken over the rules.
+    fn start_authentication_later(&mut self, has_rules: bool) {
+        let is_of_it = |name: &&str| {
+            name.starts_with("authentication.") || *name == "issuer" || name.starts_with("identity") && !has_rules
+        };
         let (later, now): (Vec<&str>, Vec<&str>) = std::mem::take(&mut self.taken_over).into_iter().partition(is_of_it);
         self.taken_over = now;
         self.at_next_start.extend(later);
@@ -131,6 +139,11 @@ mod tests {
             in_words(&found),
             "taken over: `grace_seconds`, `limits.connections`; `index.cache` at the next start only"
         );
+        let mut of_users = Changes { taken_over: vec!["identity", "issuer"], at_next_start: Vec::new() };
+        of_users.start_authentication_later(true);
+        assert_eq!((&*of_users.taken_over, &*of_users.at_next_start), (&["identity"][..], &["issuer"][..]));
+        of_users.start_authentication_later(false);
+        assert_eq!((&*of_users.taken_over, &*of_users.at_next_start), (&[][..], &["issuer", "identity"][..]));
         assert_eq!(in_words(&changes(&old, &old)), "the configuration is as it was");
         // An adopted value is in force and not reported again; a value that needs a restart is.
         assert_eq!(changes(&old.taking_over(&new), &new).taken_over, Vec::<&str>::new());

@@ -85,7 +85,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let people = People::of(&config, &security)?;
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let mut reload = |server: &xrootd::Server| {
-        if let Some(config) = reload.again(server) {
+        if let Some(config) = reload.again(server, &people) {
             people.reload(config);
         }
     };
@@ -156,7 +156,12 @@ pub fn serve_on(
         health.look();
         state.look(|| health.recent());
     };
-    let end = wait(asked, reload, foundation, &server, &mut look);
+    let mut reload = |server: &xrootd::Server| {
+        reload(server);
+        // What the users of the machine may do is perhaps less now.
+        node_services.cut_users();
+    };
+    let end = wait(asked, &mut reload, foundation, &server, &mut look);
     metrics.stopping();
     drop(health);
     // From here on the clock runs: whatever hangs, the process ends in time.

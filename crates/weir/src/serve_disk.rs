@@ -157,14 +157,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let renewal = renew(identity, &data, credentials, &links)?;
     let (asked, asked_scrubs, judged) = (Arc::clone(&disk_server), Arc::clone(&scrubs), Arc::clone(&health));
     let first = stores.first().map(|store| Arc::clone(&store.foundation.objects.store));
-    let people = People::of(config, &security)?;
+    let people = People::of_disk_server(config)?;
     let users = Arc::clone(&people);
     let answers = Answers::new(move |_, ask| match ask {
         ControlRequest::ForgetRecent => admin_api::forget_recent(first.as_ref()),
         ask => asked_scrubs.answer(&ask).unwrap_or_else(|| refer(&asked, &judged, &ask)),
     });
     let answers = answers.with_users(move |uid| users.user(uid));
-    let for_users = People::listen(config, &answers, &audit)?;
+    let mut for_users = People::listen(config, &answers, &audit)?;
     let mut control =
         Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&stores, &started, (disk_server, Arc::clone(&scrubs)), Arc::clone(&health)));
@@ -189,8 +189,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
-        if let Some(config) = reload.again(&started.server) {
+        if let Some(config) = reload.again(&started.server, &people) {
             people.reload(config);
+            for_users.iter().for_each(Control::cut);
         }
     };
     let own = data.watch();
@@ -212,7 +213,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     clock.start(end.late());
     metrics.stopping();
     supervisor::tell("STOPPING=1");
-    control.stop(Duration::from_millis(500));
+    for control in for_users.iter_mut().chain([&mut control]) {
+        control.stop(Duration::from_millis(500));
+    }
     drop((control, for_users, health));
     drop(renewal);
     links.stop("the disk server stops", LINKS_STOP);

@@ -22,9 +22,9 @@ use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use node::links::Links;
 use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use store::Space;
-use types::{BootId, ClusterId, ErrorCode};
+use types::{BootId, ClusterId, ErrorCode, PrincipalKind};
 
-use crate::admin::{Administrator, AuthorityView};
+use crate::admin::{Administrator, AuthorityView, OfSettings};
 use crate::administration::{Administration, OpenConnections};
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         })),
     };
     start_links(&links, &listener, others, &authority, &foundation, &started)?;
-    let for_users = People::listen(config, &answers, &audit)?;
+    let mut for_users = People::listen(config, &answers, &audit)?;
     let mut control =
         Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
     metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
@@ -184,10 +184,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
-        if let Some(config) = reload.again(&started.server) {
+        if let Some(config) = reload.again(&started.server, &people) {
             people.reload(config);
             // Their roles may be lower now.
             open.cut_people();
+            for_users.iter().for_each(Control::cut);
             manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
@@ -203,7 +204,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     clock.start(end.late());
     metrics.stopping();
     supervisor::tell("STOPPING=1");
-    control.stop(Duration::from_millis(500));
+    for control in for_users.iter_mut().chain([&mut control]) {
+        control.stop(Duration::from_millis(500));
+    }
     drop((control, for_users, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
@@ -429,10 +432,12 @@ impl AdminApi {
     fn listed_administrators(&self) -> Reply {
         let with_certificates = self.administrators.list(now()).into_iter().map(Administrator::Certificate);
         let rules = self.people.rules();
-        let of_settings = rules.iter().map(|rule| Administrator::Settings {
-            name: rule.name.to_string(),
-            kind: rule.kind.to_string(),
-            role: rule.role,
+        let of_settings = rules.iter().map(|rule| {
+            let of = OfSettings { name: rule.name.to_string(), role: rule.role };
+            match rule.kind {
+                PrincipalKind::User => Administrator::User(of),
+                PrincipalKind::Group => Administrator::Group(of),
+            }
         });
         Reply::long(&with_certificates.chain(of_settings).collect::<Vec<_>>())
     }
@@ -475,7 +480,7 @@ impl AdminApi {
     fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
         match ask {
             ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
-                let (name, role, by) = (name.clone(), *role, caller.name());
+                let (name, role, by) = (name.clone(), *role, caller.with_credential());
                 let (valid, access) = match invited_for(*valid_millis, *access_millis) {
                     Ok(times) => times,
                     Err(error) => return Reply::Refused(error.to_string()),

@@ -33,6 +33,9 @@ pub const ADMIN_VALIDITY: std::time::Duration = std::time::Duration::from_secs(3
 /// Longest name of an administrator in bytes.
 pub const ADMIN_NAME_MAX: usize = 64;
 
+/// Most bytes about who has invited an administrator. The records of all must fit into their file.
+pub const INVITED_BY_MAX: usize = 160;
+
 /// Whether an administrator may have this name: it stands in logs and in lists.
 #[must_use]
 pub fn is_admin_name(name: &str) -> bool {

@@ -32,7 +32,7 @@ pub struct AdminRecord {
     pub role: AdminRole,
     /// When the invitation was made.
     pub invited: Timestamp,
-    /// Who made it.
+    /// Who made it: at most [`INVITED_BY_MAX`](super::INVITED_BY_MAX) bytes.
     pub invited_by: String,
     /// A hash of the invitation's secret. The secret is random, so nobody can guess it from the hash.
     pub hash: [u8; 32],
@@ -297,7 +297,7 @@ mod tests {
         let records: Vec<AdminRecord> = (0..ADMINISTRATORS_MAX)
             .map(|_| AdminRecord {
                 name: "n".repeat(crate::admin::ADMIN_NAME_MAX),
-                invited_by: "n".repeat(crate::admin::ADMIN_NAME_MAX),
+                invited_by: "n".repeat(crate::admin::INVITED_BY_MAX),
                 key: Some(NewKey::draw().unwrap().public()),
                 access_ends: Some(Timestamp(i64::MAX)),
                 certificate_ends: Some(Timestamp(i64::MAX)),

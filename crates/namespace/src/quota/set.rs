@@ -75,13 +75,12 @@ pub fn set_quota(txn: &mut dyn Txn, ctx: &Context, request: &SetQuota) -> Result
 /// Whether the limits of `new` leave room, or time, that those of `old` do not.
 fn is_looser(new: &QuotaRecord, old: &QuotaRecord) -> bool {
     let is_higher = |new: Option<u64>, old: Option<u64>| old.is_some_and(|old| new.is_none_or(|new| new > old));
-    // Without a soft limit, there was nothing that the grace belongs to.
-    let had_soft = old.bytes.soft.or(old.files.soft).is_some();
     is_higher(new.bytes.hard, old.bytes.hard)
         || is_higher(new.bytes.soft, old.bytes.soft)
         || is_higher(new.files.hard, old.files.hard)
         || is_higher(new.files.soft, old.files.soft)
-        || had_soft && new.grace > old.grace
+        // Also without a soft limit: the grace would stay, and hold for one that the administrator sets later.
+        || new.grace > old.grace
 }
 
 crate::context::operations! {

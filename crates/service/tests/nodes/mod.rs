@@ -74,6 +74,12 @@ impl Nodes {
         self
     }
 
+    /// The service of the node with the names.
+    #[allow(dead_code)] // not in each test that uses this module
+    pub fn service(&self) -> &Arc<Service> {
+        &self.network[HOME]
+    }
+
     /// Whether they are a cluster.
     pub fn is_cluster(&self) -> bool {
         self.is_cluster
