@@ -29,7 +29,7 @@ pub(crate) struct ProxyInfo {
 pub(crate) fn read(certificate: &X509Certificate<'_>) -> Result<ProxyInfo, HandshakeError> {
     let extension = certificate.extensions().iter().find(|extension| extension.oid.as_bytes() == PROXY_INFO);
     let Some(extension) = extension else { return Ok(ProxyInfo { path_length: None, is_limited: false }) };
-    parse(extension.value).ok_or_else(|| HandshakeError::CannotDelegate("the proxyCertInfo of its proxy is malformed"))
+    parse(extension.value).ok_or(HandshakeError::CannotDelegate("the proxyCertInfo of its proxy is malformed"))
 }
 
 /// `SEQUENCE { INTEGER OPTIONAL, SEQUENCE { OBJECT IDENTIFIER, OCTET STRING OPTIONAL } }`.
