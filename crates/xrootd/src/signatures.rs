@@ -131,7 +131,8 @@ mod tests {
         let random = &mut Numbers(seed);
         let server = ServerSecret::new(CERTIFICATE, KEY, random).unwrap();
         let client = ClientSecret::new(USER, USER_KEY).unwrap();
-        let (mut at_client, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", random).unwrap();
+        let (mut at_client, first) =
+            ClientHandshake::begin(&client, b"v:10600,c:ssl", gsi::Delegation::Never, random).unwrap();
         let mut at_server = ServerHandshake::new();
         let Ok(ServerStep::Reply(reply)) = at_server.step(&server, &first, random) else { panic!("no reply") };
         let second = at_client.show(&client, &reply, &|_| Ok(()), random).unwrap();
