@@ -12,7 +12,7 @@ use authentication::{
 use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::world::{HERE, World, logins, mapping};
+use crate::world::{HERE, NOW, World, logins, mapping};
 
 const RULES: &str = "
     [[identity]]
@@ -119,8 +119,7 @@ fn delegate(
         LoginStep::More(request) => request,
         LoginStep::Done(authenticated) => return Ok(authenticated),
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let third = handshake.sign(client, &request, i64::try_from(now).unwrap(), &mut Numbers).unwrap();
+    let third = handshake.sign(client, &request, NOW, &mut Numbers).unwrap();
     match login.step(&third)? {
         LoginStep::More(_) => panic!("three rounds are enough"),
         LoginStep::Done(authenticated) => Ok(authenticated),
