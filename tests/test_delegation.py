@@ -11,7 +11,7 @@ from proxies import User
 from stock import GsiXrootd
 
 SIZE = 9 * MIB + 17
-DELEGATION = "authentication.gsi_delegation = true"
+DELEGATION = 'authentication.gsi_delegation = true\nauthentication.signing = "standard"'
 STOCK = ["xrdcp", "-s", "-f", "--tpc", "delegate", "only"]
 OURS = [str(WEIR_BIN), "cp", "--quiet", "--force", "--tpc", "--delegate"]
 CLIENTS = pytest.mark.parametrize("client", [STOCK, OURS], ids=["xrdcp", "weir"])
@@ -185,6 +185,17 @@ def test_a_client_that_does_not_ask_for_it_delegates_nothing(target, ana, made):
         + [f"root://localhost:{target.port}/", "query", "config", "tpcdlg"]
     ).ok()
     assert delegates.out.strip() == "gsi", delegates
+
+
+def test_only_a_protected_client_is_asked(base, authority, ana):
+    """Without TLS and without signatures, somebody on the way could have the proxy used for another file."""
+    proxy = ana.proxy()
+    with node(base, authority, "delegation-plain", "authentication.gsi_delegation = true") as plain:
+        for scheme, methods in ("root", "tpcdlg"), ("roots", "gsi"):
+            url = f"{scheme}://localhost:{plain.port}/"
+            asked = ["env", f"X509_USER_PROXY={proxy}", "XrdSecGSIDELEGPROXY=1", "xrdfs", url, "query", "config", "tpcdlg"]
+            assert run(asked).ok().out.strip() == methods
+    remove(plain.home)
 
 
 def test_a_proxy_that_must_not_be_passed_on_is_not(target, stock, authority, ana, made):

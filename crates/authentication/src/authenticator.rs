@@ -18,7 +18,7 @@ use types::{IpNetwork, PrincipalName, Timestamp};
 use crate::counters::{Counters, Snapshot};
 use crate::grid_map_file::GridMapFile;
 use crate::gsi_files::GsiFiles;
-use crate::gsi_login::GsiLogin;
+use crate::gsi_login::{GsiLogin, Requests};
 use crate::issuer_keys::{IssuerKeys, authorities};
 use crate::kerberos::{Kerberos, SeenTickets};
 use crate::key_files::KeyFiles;
@@ -391,14 +391,14 @@ impl Authenticator {
         Some(current.gsi.as_ref()?.get().secret.parameters())
     }
 
-    /// The login of a client at `peer` with a certificate, which takes several rounds.
+    /// The login of a client at `peer` with a certificate, which takes several rounds. `requests`: those after it.
     ///
     /// # Errors
     ///
     /// [`AuthenticationError::NotOffered`].
-    pub fn gsi(&self, peer: IpAddr) -> Result<GsiLogin, AuthenticationError> {
+    pub fn gsi(&self, peer: IpAddr, requests: Requests) -> Result<GsiLogin, AuthenticationError> {
         let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi))?;
-        Ok(GsiLogin::new(self.clone(), gsi.get(), self.steady(), peer))
+        Ok(GsiLogin::new(self.clone(), gsi.get(), self.steady(), (peer, requests)))
     }
 
     /// The end of a [`GsiLogin`]: the client holds the key of the first certificate.

@@ -14,6 +14,15 @@ use crate::{Authenticated, AuthenticationError, Authenticator, Mechanism};
 /// How long a client may take for the handshake. What it has signed says that it was there in this time.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Whether somebody on the way can change the requests that follow a login.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requests {
+    /// TLS protects them, or the client must sign those that open files for writing.
+    Protected,
+    /// Nothing protects them. The client is not asked for a proxy: somebody on the way could have it used for another file.
+    Plain,
+}
+
 /// What follows from what a client has sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LoginStep {
@@ -32,6 +41,7 @@ pub struct GsiLogin {
     handshake: ServerHandshake,
     began: Duration,
     peer: IpAddr,
+    requests: Requests,
     /// The client was asked for a proxy. It is let in as this when it has answered.
     known: Option<Known>,
 }
@@ -60,8 +70,13 @@ impl Random for SystemNumbers {
 }
 
 impl GsiLogin {
-    pub(crate) fn new(authenticator: Authenticator, files: Arc<Gsi>, now: Duration, peer: IpAddr) -> Self {
-        Self { authenticator, files, handshake: ServerHandshake::new(), began: now, peer, known: None }
+    pub(crate) fn new(
+        authenticator: Authenticator,
+        files: Arc<Gsi>,
+        now: Duration,
+        (peer, requests): (IpAddr, Requests),
+    ) -> Self {
+        Self { authenticator, files, handshake: ServerHandshake::new(), began: now, peer, requests, known: None }
     }
 
     /// Goes on with what the client has sent.
@@ -98,7 +113,12 @@ impl GsiLogin {
                 if !self.files.delegation || !presented.may_delegate {
                     return Ok(LoginStep::Done(authenticated));
                 }
-                let Some(key) = self.authenticator.proxy_keys().take() else {
+                if self.requests == Requests::Plain {
+                    tracing::info!(principal = %authenticated.name, "the client is not asked for a proxy: without TLS or signed requests, somebody on the way could use it");
+                    return Ok(LoginStep::Done(authenticated));
+                }
+                let (name, now) = (authenticated.name.as_str(), self.authenticator.steady());
+                let Some(key) = self.authenticator.proxy_keys().take(name, now) else {
                     tracing::warn!(principal = %authenticated.name, "no key was ready for a delegated proxy, so the client was not asked for one");
                     return Ok(LoginStep::Done(authenticated));
                 };

@@ -59,7 +59,7 @@ pub use grid_map_file::GridMapFileError;
 /// What a client with a certificate signs requests with.
 pub use gsi::SessionKey;
 pub use gsi_files::{FilesProblem, GsiError};
-pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep};
+pub use gsi_login::{GsiLogin, HANDSHAKE_TIME_MAX, LoginStep, Requests};
 pub use https::{AnswerError, ConnectionError, HttpsError, REDIRECTS_MAX, UrlError};
 /// What a client has delegated.
 pub use identity::DelegatedProxy;

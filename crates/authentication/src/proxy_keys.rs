@@ -1,5 +1,6 @@
 //! Keys for delegated proxies. Making one computes for some tenths of a second, so a thread of its own makes them before they are needed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,16 @@ use parking_lot::{Condvar, Mutex};
 const READY: usize = 8;
 /// So many logins can wait for a key.
 const WAITING_MAX: usize = 64;
+/// So many of one principal.
+const WAITING_OF_ONE_MAX: usize = 16;
 /// How long a login waits.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// So many keys one principal can have at once.
+const AT_ONCE: u32 = 32;
+/// Then it can have one more after this time.
+const EVERY: Duration = Duration::from_secs(2);
+/// So many principals are remembered. Those are forgotten that can have all of theirs again.
+const PRINCIPALS_MAX: usize = 4096;
 
 /// Makes a key.
 type Make = dyn Fn() -> Result<ProxyKey, SecretError> + Send + Sync;
@@ -32,6 +41,64 @@ struct State {
     ready: Vec<ProxyKey>,
     waiting: usize,
     is_making: bool,
+    shares: HashMap<String, Share>,
+}
+
+/// What a principal has had of late.
+#[derive(Clone, Copy)]
+struct Share {
+    /// When it can have all of its keys again.
+    whole_at: Duration,
+    waiting: usize,
+}
+
+impl State {
+    /// Counts a key for this principal. Returns whether it can have one.
+    fn count(&mut self, principal: &str, now: Duration) -> bool {
+        if self.shares.len() >= PRINCIPALS_MAX && !self.shares.contains_key(principal) {
+            self.shares.retain(|_, share| share.whole_at > now || share.waiting > 0);
+            if self.shares.len() >= PRINCIPALS_MAX {
+                return false;
+            }
+        }
+        let share = self.shares.entry(principal.to_owned()).or_insert(Share { whole_at: now, waiting: 0 });
+        let whole_at = share.whole_at.max(now) + EVERY;
+        let is_within = whole_at - now <= EVERY * AT_ONCE;
+        if is_within {
+            share.whole_at = whole_at;
+        }
+        is_within
+    }
+
+    /// One more of this principal waits. Returns whether it may.
+    fn begin_waiting(&mut self, principal: &str) -> bool {
+        let Some(share) = self.shares.get_mut(principal) else { return false };
+        let may_wait = self.waiting < WAITING_MAX && share.waiting < WAITING_OF_ONE_MAX;
+        if may_wait {
+            self.waiting += 1;
+            share.waiting += 1;
+        }
+        may_wait
+    }
+
+    fn end_waiting(&mut self, principal: &str) {
+        self.waiting -= 1;
+        if let Some(share) = self.shares.get_mut(principal) {
+            share.waiting -= 1;
+        }
+    }
+}
+
+/// The thread that makes keys. If it panics, another one can begin, and nobody waits for it.
+struct Making<'a>(&'a ProxyKeys);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.0.state.lock().is_making = false;
+            self.0.0.changed.notify_all();
+        }
+    }
 }
 
 impl ProxyKeys {
@@ -62,6 +129,7 @@ impl ProxyKeys {
     }
 
     fn fill(&self) {
+        let _making = Making(self);
         loop {
             let key = (self.0.make)();
             let mut state = self.0.state.lock();
@@ -83,27 +151,28 @@ impl ProxyKeys {
         }
     }
 
-    /// Takes a key, and waits for it if none is ready; `None`: too many wait, it took too long, or none can be made. The calling thread
-    /// must be one that nobody else waits for.
-    pub(crate) fn take(&self) -> Option<ProxyKey> {
-        let key = self.take_ready();
+    /// Takes a key for a client of this principal, and waits for it if none is ready; `None`: the principal has had its share, too many wait, it took
+    /// too long, or none can be made. The calling thread must be one that nobody else waits for.
+    pub(crate) fn take(&self, principal: &str, now: Duration) -> Option<ProxyKey> {
+        let key = {
+            let mut state = self.0.state.lock();
+            if !state.count(principal, now) {
+                return None;
+            }
+            state.ready.pop()
+        };
         self.refill();
         if key.is_some() {
             return key;
         }
         let mut state = self.0.state.lock();
-        if state.waiting >= WAITING_MAX {
+        if !state.begin_waiting(principal) {
             return None;
         }
-        state.waiting += 1;
         let has_none = |state: &mut State| state.ready.is_empty() && state.is_making;
         self.0.changed.wait_while_for(&mut state, has_none, self.0.wait);
-        state.waiting -= 1;
+        state.end_waiting(principal);
         state.ready.pop()
-    }
-
-    fn take_ready(&self) -> Option<ProxyKey> {
-        self.0.state.lock().ready.pop()
     }
 }
 
@@ -111,6 +180,7 @@ impl ProxyKeys {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(1000);
     const KEY: &[u8] = include_bytes!("../../gsi/tests/data/proxy.key");
 
     fn made() -> Result<ProxyKey, SecretError> {
@@ -120,7 +190,7 @@ mod tests {
     #[test]
     fn keys_are_made_before_they_are_needed_and_no_more_than_that() {
         let keys = ProxyKeys::with(Box::new(made), Duration::from_secs(60));
-        assert!(keys.take().is_some(), "after a wait");
+        assert!(keys.take("ana", NOW).is_some(), "after a wait");
         let is_full = |keys: &ProxyKeys| {
             let state = keys.0.state.lock();
             state.ready.len() == READY && !state.is_making
@@ -131,25 +201,65 @@ mod tests {
         keys.refill();
         assert!(is_full(&keys));
         for _ in 0..3 * READY {
-            assert!(keys.take().is_some());
+            assert!(keys.take("ana", NOW).is_some());
         }
+    }
+
+    #[test]
+    fn one_principal_does_not_take_all_keys() {
+        let keys = ProxyKeys::with(Box::new(made), Duration::from_secs(60));
+        for _ in 0..AT_ONCE {
+            assert!(keys.take("ana", NOW).is_some());
+        }
+        assert!(keys.take("ana", NOW).is_none(), "her share");
+        assert!(keys.take("ben", NOW).is_some());
+        assert!(keys.take("ana", NOW + EVERY).is_some());
+        assert!(keys.take("ana", NOW + EVERY).is_none());
+        let mut state = keys.0.state.lock();
+        for _ in 0..WAITING_OF_ONE_MAX {
+            assert!(state.begin_waiting("ana"));
+        }
+        assert!(!state.begin_waiting("ana") && state.begin_waiting("ben"));
+        state.end_waiting("ana");
+        assert!(state.begin_waiting("ana"));
+        // Those who wait, and those who have had some of late, are not forgotten.
+        for number in 2..PRINCIPALS_MAX {
+            assert!(state.count(&number.to_string(), NOW));
+        }
+        assert!(!state.count("one more", NOW));
+        assert!(state.count("one more", NOW + EVERY * AT_ONCE * 2));
+        assert_eq!(state.shares.len(), 3);
+    }
+
+    #[test]
+    fn a_panic_does_not_end_the_making_of_keys() {
+        let made_before = std::sync::atomic::AtomicBool::new(false);
+        let make = move || {
+            assert!(made_before.swap(true, std::sync::atomic::Ordering::Relaxed), "the first one panics");
+            made()
+        };
+        let keys = ProxyKeys::with(Box::new(make), Duration::from_secs(60));
+        let began = std::time::Instant::now();
+        assert!(keys.take("ana", NOW).is_none());
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(keys.take("ana", NOW).is_some());
     }
 
     #[test]
     fn a_login_does_not_wait_for_ever() {
         let keys = ProxyKeys::with(Box::new(|| Err(SecretError::NoKey)), Duration::from_secs(60));
         let began = std::time::Instant::now();
-        assert!(keys.take().is_none());
+        assert!(keys.take("ana", NOW).is_none());
         assert!(began.elapsed() < Duration::from_secs(30));
         let slow = || {
             std::thread::sleep(Duration::from_millis(300));
             made()
         };
         let keys = ProxyKeys::with(Box::new(slow), Duration::from_millis(20));
-        assert!(keys.take().is_none());
+        assert!(keys.take("ana", NOW).is_none());
         keys.0.state.lock().waiting = WAITING_MAX;
         let began = std::time::Instant::now();
-        assert!(keys.take().is_none());
+        assert!(keys.take("ana", NOW).is_none());
         assert!(began.elapsed() < Duration::from_millis(20), "nobody waits behind the last one");
     }
 }

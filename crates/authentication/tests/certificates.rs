@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use authentication::{
     Authenticated, AuthenticationError, Authenticator, ErrorKind, GsiSettings, HANDSHAKE_TIME_MAX, LoginStep,
-    Mechanism, Mechanisms, Settings,
+    Mechanism, Mechanisms, Requests, Settings,
 };
 use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::world::{HERE, World, logins, mapping};
+use crate::world::{HERE, NOW, World, logins, mapping};
 
 const RULES: &str = "
     [[identity]]
@@ -74,7 +74,7 @@ fn login(
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
         ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers).unwrap();
-    let mut login = authenticator.gsi(HERE).unwrap();
+    let mut login = authenticator.gsi(HERE, Requests::Protected).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
     let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
     between();
@@ -100,24 +100,26 @@ fn a_certificate_becomes_a_principal() {
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (2, 0));
 }
 
+const SIGN: (Delegation, Requests) = (Delegation::Sign, Requests::Protected);
+const NEVER: (Delegation, Requests) = (Delegation::Never, Requests::Protected);
+
 /// A login of a client that may delegate a proxy.
 fn delegate(
     authenticator: &Authenticator,
     client: &ClientSecret,
-    delegation: Delegation,
+    (delegation, requests): (Delegation, Requests),
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
         ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers).unwrap();
-    let mut login = authenticator.gsi(HERE).unwrap();
+    let mut login = authenticator.gsi(HERE, requests).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
     let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
     let request = match login.step(&second)? {
         LoginStep::More(request) => request,
         LoginStep::Done(authenticated) => return Ok(authenticated),
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let third = handshake.sign(client, &request, i64::try_from(now).unwrap(), &mut Numbers).unwrap();
+    let third = handshake.sign(client, &request, NOW, &mut Numbers).unwrap();
     match login.step(&third)? {
         LoginStep::More(_) => panic!("three rounds are enough"),
         LoginStep::Done(authenticated) => Ok(authenticated),
@@ -129,24 +131,26 @@ fn a_proxy_is_delegated_if_both_sides_want_it() {
     let world = World::new();
     let mut settings = settings(&world);
     let authenticator = world.with(settings.clone());
-    assert_eq!(delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap().delegated, None, "not asked for");
+    assert_eq!(delegate(&authenticator, &secret("user"), SIGN).unwrap().delegated, None, "not asked for");
     settings.gsi.as_mut().unwrap().delegation = true;
     authenticator.reload(settings).unwrap();
-    assert_eq!(delegate(&authenticator, &secret("user"), Delegation::Never).unwrap().delegated, None);
-    let ana = delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap();
+    assert_eq!(delegate(&authenticator, &secret("user"), NEVER).unwrap().delegated, None);
+    let plain = delegate(&authenticator, &secret("user"), (Delegation::Sign, Requests::Plain)).unwrap();
+    assert_eq!((plain.name.as_str(), plain.delegated), ("ana", None), "somebody on the way could change her requests");
+    let ana = delegate(&authenticator, &secret("user"), SIGN).unwrap();
     let proxy = ana.delegated.unwrap();
     assert_eq!(ana.name.as_str(), "ana");
     assert!(proxy.expires() < ana.expires.unwrap(), "a day at most");
     // It lets this node in as her, and shows nothing of itself.
     let text = proxy.secret_text().as_bytes();
     let as_ana = ClientSecret::new(text, text).unwrap();
-    let again = delegate(&authenticator, &as_ana, Delegation::Never).unwrap();
+    let again = delegate(&authenticator, &as_ana, NEVER).unwrap();
     assert_eq!((again.name.as_str(), again.expires), ("ana", Some(proxy.expires())));
     assert!(!format!("{again:?} {proxy:?}").contains("PRIVATE"));
     // Who may not come in is not asked, and the second of two has a key of its own.
-    let second = delegate(&authenticator, &secret("user"), Delegation::Sign).unwrap().delegated.unwrap();
+    let second = delegate(&authenticator, &secret("user"), SIGN).unwrap().delegated.unwrap();
     assert_ne!(second.secret_text(), proxy.secret_text());
-    assert_eq!(logins(&authenticator, Mechanism::Gsi), (5, 0));
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (6, 0));
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn a_handshake_has_a_minute() {
 fn after_an_error_a_login_is_over() {
     let world = World::new();
     let authenticator = world.with(settings(&world));
-    let mut login = authenticator.gsi(HERE).unwrap();
+    let mut login = authenticator.gsi(HERE, Requests::Protected).unwrap();
     let why = login.step(b"gsi\0").unwrap_err();
     assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
     let client = secret("user");
@@ -203,7 +207,10 @@ fn a_login_survives_a_reload_and_new_ones_use_the_new_certificate() {
     let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..new };
     authenticator.reload(without).unwrap();
     assert!(authenticator.gsi_parameters().is_none());
-    assert_eq!(authenticator.gsi(HERE).unwrap_err(), AuthenticationError::NotOffered(Mechanism::Gsi));
+    assert_eq!(
+        authenticator.gsi(HERE, Requests::Protected).unwrap_err(),
+        AuthenticationError::NotOffered(Mechanism::Gsi)
+    );
 }
 
 #[test]

@@ -258,6 +258,7 @@ impl DiskServer {
             self.world.to_manager(FromDisk::Cluster(message));
         }
         self.give_up_open_write_requests(now);
+        self.give_up_proxy_questions(now);
         self.look_how_busy();
         self.report_damage(now);
         self.tick_stores();

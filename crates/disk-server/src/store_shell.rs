@@ -134,6 +134,7 @@ impl DiskServer {
     pub fn let_go(&self) {
         self.stores.values().for_each(|shell| shell.let_go());
         self.let_go_of_open_write_requests();
+        self.let_go_of_proxy_questions();
     }
 
     /// Steps the machine of a store and carries out its effects. `turn`: the replica whose work the caller does itself.

@@ -505,6 +505,42 @@ mod tests {
     }
 
     #[test]
+    fn a_question_for_a_proxy_is_answered_once_or_given_up() {
+        use node::{FoundProxy, ProxyAnswer};
+
+        let story = Story::begin();
+        let heard: Arc<Mutex<Vec<Option<FoundProxy>>>> = Arc::default();
+        let ask = || {
+            let heard = Arc::clone(&heard);
+            story.server.take_delegated(ObjectId(5), move |found| heard.lock().push(found));
+        };
+        let heard_now = || std::mem::take(&mut *heard.lock());
+        ask();
+        assert_eq!(heard_now(), [None], "without a manager, nobody waits");
+        story.in_session(SESSION, WALL);
+        ask();
+        let Some(FromDisk::TakeProxy(request)) = story.world.told.lock().pop() else { panic!("nothing was asked") };
+        assert_eq!((request.object, heard_now().len()), (ObjectId(5), 0));
+        for _ in 0..2 {
+            story.server.receive(FromManager::Proxy(ProxyAnswer { number: request.number, found: FoundProxy::Given }));
+        }
+        assert_eq!(heard_now(), [Some(FoundProxy::Given)]);
+        (0..17).for_each(|_| ask());
+        assert_eq!(heard_now(), [None], "they are bounded");
+        *story.world.now.lock() = story.world.now() + seconds(9);
+        story.server.tick();
+        assert_eq!(heard_now(), []);
+        *story.world.now.lock() = story.world.now() + seconds(1);
+        story.server.tick();
+        assert_eq!(heard_now(), vec![None; 16]);
+        ask();
+        story.server.let_go();
+        assert_eq!(heard_now(), [None], "the manager is gone");
+        ask();
+        assert_eq!(heard_now(), [None]);
+    }
+
+    #[test]
     fn a_capability_of_an_earlier_manager_is_refused() {
         let story = Story::begin();
         story.in_session(SESSION, WALL);

@@ -90,6 +90,8 @@ pub(crate) struct DelegationOptions(pub(crate) u32);
 impl DelegationOptions {
     /// `kOptsDlgPxy`: the client wants the server to ask for a proxy.
     const WANTS: u32 = 1;
+    /// `kOptsFwdPxy`: the client sends its own proxy with its key.
+    const FORWARDS: u32 = 2;
     /// `kOptsSigReq`: the client signs a proxy if it is asked.
     const SIGNS: u32 = 4;
 
@@ -101,9 +103,9 @@ impl DelegationOptions {
         }
     }
 
-    /// Whether the client signs a proxy. One that would send the key of its own proxy (`kOptsFwdPxy`) is not asked.
+    /// Whether the client signs a proxy. One that would send the key of its own proxy is not asked.
     pub(crate) fn allow(self) -> bool {
-        self.0 & Self::SIGNS != 0 && self.0 & 2 == 0
+        self.0 & Self::SIGNS != 0 && self.0 & Self::FORWARDS == 0
     }
 }
 

@@ -15,7 +15,8 @@ const LINE: usize = 64;
 /// A block: what it is, and its bytes.
 pub(crate) struct Block {
     pub(crate) label: String,
-    pub(crate) der: Vec<u8>,
+    /// It may be a key.
+    pub(crate) der: Zeroizing<Vec<u8>>,
 }
 
 /// The blocks of `text`. What is between them does not count, and nothing counts after a malformed one.
@@ -24,12 +25,13 @@ pub(crate) fn blocks(text: &[u8]) -> Vec<Block> {
         return Vec::new();
     }
     let blocks = Pem::iter_from_buffer(text).take(BLOCKS_MAX).map_while(Result::ok);
-    blocks.map(|Pem { label, contents }| Block { label, der: contents }).collect()
+    blocks.map(|Pem { label, contents }| Block { label, der: contents.into() }).collect()
 }
 
 /// The certificates in `text`, each in DER form.
 pub(crate) fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
-    blocks(text).into_iter().filter(|block| block.label == "CERTIFICATE").map(|block| block.der).collect()
+    let certificates = blocks(text).into_iter().filter(|block| block.label == "CERTIFICATE");
+    certificates.map(|mut block| std::mem::take(&mut *block.der)).collect()
 }
 
 /// The text for `der`, as OpenSSL writes it.

@@ -62,14 +62,17 @@ pub(crate) fn sign(
     if public.size() < KEY_BYTES_MIN {
         return Err(HandshakeError::CannotDelegate("the server asks for a proxy with a key of fewer than 2048 bits"));
     }
-    let info = proxy_info::read(&issuer)?;
-    if info.path_length == Some(0) {
-        return Err(HandshakeError::CannotDelegate("its proxy allows no further proxy (pCPathLenConstraint)"));
-    }
+    let mut info = proxy_info::read(&issuer)?;
     let mut ends = now.saturating_add(LIFE_SECS_MAX);
-    for certificate in chain {
+    for (below, certificate) in (0u32..).zip(chain) {
         let certificate = parsed(certificate).map_err(|_| HandshakeError::Key)?;
         ends = ends.min(certificate.validity().not_after.timestamp());
+        // So many proxies are below this one already.
+        let left = proxy_info::read(&certificate)?.path_length.map(|length| length.saturating_sub(below));
+        info.path_length = info.path_length.into_iter().chain(left).min();
+    }
+    if info.path_length == Some(0) {
+        return Err(HandshakeError::CannotDelegate("its proxy allows no further proxy (pCPathLenConstraint)"));
     }
     if ends <= now {
         return Err(HandshakeError::CannotDelegate("its certificate has ended"));

@@ -292,7 +292,7 @@ fn presented(
     let claimed = pem::blocks(required(frame, BucketType::PUBLIC_KEY)?);
     let [claimed] = claimed.as_slice() else { return Err(HandshakeError::Malformed(BucketType::PUBLIC_KEY)) };
     // What a server signs for anybody must not count as a client's.
-    if claimed.der == server.public {
+    if *claimed.der == server.public {
         return Err(HandshakeError::OwnKey);
     }
     let key = crate::client::public_key_of(&claimed.der)?;
@@ -309,7 +309,7 @@ fn presented(
         return Err(HandshakeError::Certificates(certificates.len()));
     }
     let (certified, _) = public_key(&certificates[0]).ok_or(HandshakeError::Key)?;
-    if certified != claimed.der {
+    if certified != *claimed.der {
         return Err(HandshakeError::OtherKey);
     }
     let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)

@@ -160,6 +160,14 @@ fn a_proxy_gives_no_more_than_it_has() {
     assert_eq!(proxy_info(&parsed(&last))[2..5], [2, 1, 0], "one level less");
     let why = delegated(&proxy(LAST_PROXY)).unwrap_err();
     assert!(why.to_string().contains("pCPathLenConstraint"), "{why}");
+    // The limits of all in the chain count.
+    let deeper = |issuer: &[u8]| ClientSecret::new(&[LIMITED, issuer, USER].concat(), PROXY_KEY).unwrap();
+    for (issuer, declined) in [(LAST_PROXY, true), (ONE_PROXY, true), (LIMITED, false)] {
+        match delegated(&deeper(issuer)) {
+            Ok(proxy) => assert!(!declined && proxy_info(&parsed(&proxy))[2..] == *LIMITED_LANGUAGE),
+            Err(why) => assert!(declined && why.to_string().contains("pCPathLenConstraint"), "{why}"),
+        }
+    }
     // One that has ended.
     let mut both = shown(&user(), Delegation::Sign);
     let request = both.request();

@@ -31,4 +31,4 @@ pub use message::{
     OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin,
     RequestError, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };
-pub use proxy::{PROXY_BYTES_MAX, ProxyAnswer, ProxyRequest, SentProxy};
+pub use proxy::{CopySource, FoundProxy, PROXY_BYTES_MAX, ProxyAnswer, ProxyRequest, SentProxy};

@@ -133,6 +133,18 @@ impl Caller {
         self.login.as_ref()?.delegated.as_ref()
     }
 
+    /// The same caller, without the proxy that it has delegated.
+    #[must_use]
+    pub(crate) fn without_delegated(self: &Arc<Self>) -> Arc<Self> {
+        match &self.login {
+            Some(login) if login.delegated.is_some() => {
+                let login = Login { delegated: None, ..Login::clone(login) };
+                Arc::new(Self { login: Some(Arc::new(login)), ..Self::clone(self) })
+            }
+            _ => Arc::clone(self),
+        }
+    }
+
     /// The actor that the namespace checks permissions for.
     pub(crate) fn actor(&self) -> Actor {
         Actor { limits: self.limits.clone(), ..Actor::new(self.principal, Arc::clone(&self.groups)) }
@@ -163,6 +175,18 @@ impl fmt::Display for Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_outlives_a_session_has_no_proxy() {
+        let proxy = DelegatedProxy::new("secret".to_owned().into(), types::Timestamp::from_secs(7));
+        let login = Login { mechanism: "gsi", credential: "ana".into(), delegated: Some(proxy) };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let caller = Arc::new(Caller::new(&Principal::admin(), peer, "test").with_login(login));
+        let kept = caller.without_delegated();
+        assert!(caller.delegated().is_some() && kept.delegated().is_none() && kept.is_same_client(&caller));
+        assert_eq!(kept.login.as_ref().map(|login| login.credential.as_str()), Some("ana"));
+        assert!(Arc::ptr_eq(&kept.without_delegated(), &kept));
+    }
 
     #[test]
     fn another_principal_is_another_client_even_with_the_same_name() {

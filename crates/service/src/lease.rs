@@ -128,7 +128,8 @@ impl Lease {
             ino,
             object,
             path,
-            caller,
+            // It outlives the session, for a client that comes back.
+            caller: caller.without_delegated(),
             fresh,
             is_striped: matches!(state.writer, Some(WriteTarget::Striped(_))),
             begun,

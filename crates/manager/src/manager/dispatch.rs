@@ -2,11 +2,10 @@
 
 use cluster::message::{FromStore, ToManager};
 use node::{FromDisk, FromManager, ProxyAnswer, ProxyRequest, SentProxy};
-use types::{NodeId, ObjectId, StoreId};
+use types::{NodeId, ObjectId, PrincipalId, StoreId};
 
 use super::Manager;
 use crate::coordinator::Placing;
-use crate::delegated::HELD_MAX;
 use crate::open::{Complete, End};
 
 impl Manager {
@@ -68,17 +67,25 @@ impl Manager {
         }
     }
 
-    /// Holds the proxy that a client has delegated, for the disk server `node`, to which this manager sends it with its new object.
-    pub fn hold_delegated(&self, node: NodeId, object: ObjectId, proxy: SentProxy) {
-        if !self.delegated.hold(self.world.now(), (node, object), proxy) {
-            tracing::warn!(%object, "{HELD_MAX} delegated proxies wait for disk servers, so one more is not used");
+    /// Whether a proxy that this principal has delegated could be held now.
+    pub fn has_room_for_delegated(&self, principal: PrincipalId) -> bool {
+        self.delegated.has_room(principal)
+    }
+
+    /// Holds the proxy that a client has delegated, for the disk server `node`, to which this manager sends it with its new object. Returns whether
+    /// there was room.
+    pub fn hold_delegated(&self, node: NodeId, object: ObjectId, principal: PrincipalId, proxy: SentProxy) -> bool {
+        let is_held = self.delegated.hold(self.world.now(), (node, object), principal, proxy);
+        if !is_held {
+            tracing::warn!(%object, %principal, "too many delegated proxies wait for disk servers, so a client has to wait");
         }
+        is_held
     }
 
     fn tell_delegated(&self, node: NodeId, request: ProxyRequest) {
         let ProxyRequest { number, object } = request;
-        let proxy = self.delegated.of(self.world.now(), node, object);
-        self.world.send(node, FromManager::Proxy(ProxyAnswer { number, proxy }));
+        let found = self.delegated.take(self.world.now(), node, object);
+        self.world.send(node, FromManager::Proxy(ProxyAnswer { number, found }));
     }
 
     fn receive_of_cluster(&self, node: NodeId, message: ToManager) {

@@ -21,7 +21,7 @@ use crate::message::{
     OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError, StoreAddress,
     StoreAddressPage, StoreReport, SumRequest, Summed,
 };
-use crate::proxy::{ProxyAnswer, ProxyRequest, SentProxy};
+use crate::proxy::{CopySource, FoundProxy, ProxyAnswer, ProxyRequest, SentProxy};
 
 /// The encodings of the version that the first line names.
 const PINNED: &str = include_str!("forms.txt");
@@ -135,8 +135,9 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Inventory { request: InventoryRequest::After(_), .. } => "inventory",
         FromManager::Inventory { request: InventoryRequest::Origins(_), .. } => "inventory-origins",
         FromManager::AskClient { .. } => "ask-client",
-        FromManager::Proxy(ProxyAnswer { proxy: Some(_), .. }) => "proxy",
-        FromManager::Proxy(_) => "no-proxy",
+        FromManager::Proxy(ProxyAnswer { found: FoundProxy::Proxy(_), .. }) => "proxy",
+        FromManager::Proxy(ProxyAnswer { found: FoundProxy::Given, .. }) => "given-proxy",
+        FromManager::Proxy(ProxyAnswer { found: FoundProxy::None, .. }) => "no-proxy",
     }
     .to_owned()
 }
@@ -292,6 +293,8 @@ fn from_disks() -> Vec<FromDisk> {
 }
 
 fn from_managers() -> Vec<FromManager> {
+    let copied = CopySource { server: "there".into(), tls: true, path: "/a".into() };
+    let proxy = SentProxy::new("proxy".into(), Timestamp(8), copied).unwrap();
     let to_store = |message| FromManager::Cluster(ToServer::ToStore { store: STORE, message });
     let (original, capability, path) = (Original::Whole(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
     let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
@@ -345,8 +348,9 @@ fn from_managers() -> Vec<FromManager> {
         inventory(InventoryRequest::After(Some(REPLICA))),
         inventory(InventoryRequest::Origins(vec![REPLICA])),
         FromManager::AskClient { number: 9, writer: WRITER },
-        FromManager::Proxy(ProxyAnswer { number: 9, proxy: SentProxy::new("proxy".into(), Timestamp(8)) }),
-        FromManager::Proxy(ProxyAnswer { number: 9, proxy: None }),
+        FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Proxy(proxy) }),
+        FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Given }),
+        FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::None }),
     ]
 }
 

@@ -360,12 +360,7 @@ impl Service {
             if template.is_some() {
                 return answer.give(Err(Error::unsupported("To clone a file, in a cluster,")));
             }
-            // The server that gets the data reads its source with the proxy.
-            let proxy = fetched.and_then(|source| match source.leave {
-                PullLeave::Proxy(proxy) => Some(proxy),
-                PullLeave::Key(_) => None,
-            });
-            return self.redirect_writer(&Arc::clone(manager), &caller, (&hints, request), op, proxy, answer);
+            return self.redirect_writer(&Arc::clone(manager), &caller, (&hints, request), op, fetched, answer);
         }
         if let Some(template) = &template {
             self.put_off_template(&mut answer, template);

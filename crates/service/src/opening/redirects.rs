@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use disk_server::DiskServer;
-use identity::DelegatedProxy;
 use manager::{Manager, OpenRequest};
 use namespace::{OpenWrite, Sharing};
-use node::SentProxy;
+use node::{CopySource, SentProxy};
 use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
 use types::{ClientAddress, ErrorCode, NsPath, RequestNumber, StoreId};
@@ -17,6 +16,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Redirect};
 use crate::names::wall_clock;
 use crate::service::{Role, Service};
+use crate::third_party::{PullLeave, PullSource};
 
 impl Hints {
     /// The information about `caller` and its open of `path` that a manager needs.
@@ -59,10 +59,18 @@ impl Service {
         caller: &Caller,
         (hints, request): (&Hints, Option<RequestNumber>),
         op: OpenWrite,
-        proxy: Option<DelegatedProxy>,
+        fetched: Option<PullSource>,
         answer: impl Answer<T>,
     ) {
         let path = op.path.clone();
+        let sent = match fetched.map_or(Ok(None), |source| sent_proxy(source, &path)) {
+            Ok(sent) => sent,
+            Err(error) => return answer.give(Err(error)),
+        };
+        let principal = caller.principal;
+        if sent.is_some() && !manager.has_room_for_delegated(principal) {
+            return answer.give(Err(too_many_proxies(&path)));
+        }
         let unit = match unit_of(hints.unit, UNIT_WRITER_KEY, |unit| unit.writing) {
             Ok(unit) => unit,
             Err(error) => return answer.give(Err(error)),
@@ -72,11 +80,10 @@ impl Service {
         let holder = Arc::clone(manager);
         let done = move |result: Result<manager::Redirect, manager::OpeningError>| {
             // Before the client learns where to go, so that the server there finds it.
-            if let (Ok(to), Some(proxy)) = (&result, proxy) {
-                match SentProxy::new(proxy.secret_text().to_owned(), proxy.expires()) {
-                    Some(sent) => holder.hold_delegated(to.node, to.object, sent),
-                    None => tracing::warn!(%path, "a delegated proxy is too long to be sent to a disk server"),
-                }
+            if let (Ok(to), Some(sent)) = (&result, sent)
+                && !holder.hold_delegated(to.node, to.object, principal, sent)
+            {
+                return answer.give(Err(too_many_proxies(&path)));
             }
             answer.give(Err(match result {
                 Ok(to) => Error::redirect(Redirect { returns, ..to.into() }),
@@ -165,6 +172,24 @@ impl Service {
             .read(|read| namespace::lookup(read, &caller.actor(), path))
             .map_err(|error| Error::of_namespace(&"locate", &error))?;
         Ok(Vec::new())
+    }
+}
+
+/// The proxy with which the server that gets the data of `path` reads this source; `None`: it reads it by the key. It is for this source alone.
+fn sent_proxy(source: PullSource, path: &NsPath) -> Result<Option<SentProxy>, Error> {
+    let PullSource { server, tls, path: from, leave: PullLeave::Proxy(proxy), .. } = source else { return Ok(None) };
+    let source = CopySource { server, tls, path: from };
+    let sent = SentProxy::new(proxy.secret_text().to_owned(), proxy.expires(), source);
+    sent.map(Some).ok_or_else(|| {
+        let text = format!("Cannot copy to {path}: the proxy that you have delegated is too long for a cluster");
+        Error::new(ErrorCode::Invalid, text)
+    })
+}
+
+fn too_many_proxies(path: &NsPath) -> Error {
+    Error::Wait {
+        seconds: 3,
+        text: format!("Cannot open {path} now: too many delegated proxies wait for disk servers"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use disk_server::{DiskServer, DiskServerError, ReadGrant, ReplicatedWriter, StripedGrant, VerifiedCapability};
 use identity::DelegatedProxy;
-use node::StripedRights;
+use node::{CopySource, FoundProxy, StripedRights};
 use types::absent_replicas::AbsentReplica;
 use types::{ErrorCode, Ino, NsPath, ObjectId, RequestNumber, Timestamp, WriterToken};
 
@@ -61,6 +61,18 @@ fn wants_proxy(copy: &Part) -> bool {
     matches!(copy, Part::Target { delegates: Some(_), .. })
 }
 
+/// The same part in a copy, from this source: the one that the owner of the proxy has named to the manager. Whoever presents the capability here need not
+/// be that client, so that its own words do not count.
+fn source_of_proxy(copy: Part, source: &CopySource) -> Part {
+    match copy {
+        Part::Target { key, .. } => {
+            let CopySource { server, tls, path } = source.clone();
+            Part::Target { key, delegates: Some(server.clone()), server, tls, path: Some(path) }
+        }
+        other => other,
+    }
+}
+
 impl Service {
     /// Opens a file with the capability in `open`.
     pub(super) fn open_granted(
@@ -77,16 +89,43 @@ impl Service {
             return self.open_granted_with(disk, session, caller, open, None, answer);
         };
         // The client has delegated its proxy to the manager.
-        let (service, disk) = (Arc::clone(self), Arc::clone(disk));
+        let (service, asked) = (Arc::clone(self), Arc::clone(disk));
         let (session, caller) = (Arc::clone(session), Arc::clone(caller));
-        self.workers.on_worker(answer, move |answer| {
-            let sent = disk.delegated_proxy(object);
-            let proxy = sent.map(|sent| {
-                let expires = sent.expires;
-                DelegatedProxy::new(sent.into_text().into(), expires)
+        disk.take_delegated(object, move |found| {
+            let workers = Arc::clone(&service);
+            workers.workers.on_worker(answer, move |answer| {
+                service.open_with_proxy(&asked, &session, &caller, open, found, answer);
             });
-            service.open_granted_with(&disk, &session, &caller, open, proxy.as_ref(), answer);
         });
+    }
+
+    /// The same, when the manager has said what it has: `None` if it has not answered.
+    fn open_with_proxy(
+        self: &Arc<Self>,
+        disk: &Arc<DiskServer>,
+        session: &Arc<Session>,
+        caller: &Arc<Caller>,
+        mut open: Open,
+        found: Option<FoundProxy>,
+        answer: impl Answer<Opened>,
+    ) {
+        match found {
+            // The client has delegated none.
+            Some(FoundProxy::None) => self.open_granted_with(disk, session, caller, open, None, answer),
+            Some(FoundProxy::Proxy(sent)) => {
+                open.copy = source_of_proxy(open.copy, &sent.source);
+                let expires = sent.expires;
+                let proxy = DelegatedProxy::new(sent.into_text().into(), expires);
+                self.open_granted_with(disk, session, caller, open, Some(&proxy), answer);
+            }
+            // The client repeats its request, or another one was here with its capability.
+            Some(FoundProxy::Given) => answer.give(Err(to_manager(disk))),
+            None => {
+                let text =
+                    format!("Cannot open {} now: the cluster's manager has not given your delegated proxy", open.path);
+                answer.give(Err(Error::Wait { seconds: 3, text }));
+            }
+        }
     }
 
     /// The same, with the proxy that the client has delegated for it.
@@ -567,5 +606,31 @@ impl AtDisk {
         let Self { session, path, mode, copying, .. } = self;
         let file = move |_| Arc::new(OpenFile { ino, object, path, mode, access, copying });
         Ok(Opened { handle: session.handles.insert(file)?, stat })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_reads_what_its_owner_has_named_whatever_the_presenter_says() {
+        let source = CopySource { server: "there:1094".into(), tls: true, path: "/a/file".into() };
+        let target = |server: &str, tls, path: Option<&str>, delegates: &str| Part::Target {
+            key: "k".into(),
+            server: server.into(),
+            tls,
+            path: path.map(str::to_owned),
+            delegates: Some(delegates.into()),
+        };
+        let expected = target("there:1094", true, Some("/a/file"), "there:1094");
+        for stolen in [
+            target("anysite", false, Some("/any/private/file"), "anysite"),
+            target("there:1094", true, None, "anysite"),
+            target("anysite", true, Some("/a/file"), "there:1094"),
+        ] {
+            assert!(source_of_proxy(stolen, &source) == expected);
+        }
+        assert!(source_of_proxy(Part::None, &source) == Part::None);
     }
 }

@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use identity::DelegatedProxy;
+use types::Timestamp;
 
 use crate::figures::Counters;
 use crate::settings::Settings;
@@ -93,6 +94,18 @@ pub enum PullLeave {
     Proxy(DelegatedProxy),
 }
 
+impl PullLeave {
+    /// Checks that it still counts. A client opens the target at one time, and starts the copy at another.
+    fn check(&self, now: Timestamp) -> Result<(), String> {
+        match self {
+            Self::Proxy(proxy) if proxy.expires() <= now => {
+                Err("the proxy that the client has delegated has ended".to_owned())
+            }
+            Self::Key(_) | Self::Proxy(_) => Ok(()),
+        }
+    }
+}
+
 /// The destination of fetched bytes.
 pub trait PullSink {
     /// Takes bytes at an offset, in any order.
@@ -135,4 +148,18 @@ pub enum Part {
         /// The client wants its delegated proxy to be used, at this server: where it has begun, before any redirect.
         delegates: Option<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_has_ended_since_the_open_is_not_used() {
+        let proxy = DelegatedProxy::new("x".to_owned().into(), Timestamp::from_secs(7));
+        let (proxy, key) = (PullLeave::Proxy(proxy), PullLeave::Key("k".into()));
+        assert!(proxy.check(Timestamp::from_secs(6)).is_ok() && key.check(Timestamp::from_secs(8)).is_ok());
+        let why = proxy.check(Timestamp::from_secs(7)).unwrap_err();
+        assert!(why.contains("has ended"), "{why}");
+    }
 }

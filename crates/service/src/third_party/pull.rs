@@ -11,6 +11,7 @@ use crate::answer::{Answer, AnyAnswer};
 use crate::error::Error;
 use crate::fair::Class;
 use crate::lease::{Lease, WriteAccess};
+use crate::names::wall_clock;
 use crate::sharers::ShareId;
 use crate::shares::{Shares, network};
 use crate::transfers::UserKey;
@@ -139,7 +140,10 @@ impl PullJob {
         let (job, over) = (Arc::clone(&self), Arc::clone(copies));
         let cancelled: Cancelled = Arc::new(move || job.is_cancelled() || over.pulls.are_over());
         // The waiting syncs depend on this thread, so it must survive a panic.
-        let work = std::panic::AssertUnwindSafe(|| with.pull(&self.source, cancelled, &mut sink));
+        let work = std::panic::AssertUnwindSafe(|| {
+            self.source.leave.check(wall_clock())?;
+            with.pull(&self.source, cancelled, &mut sink)
+        });
         let done = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("the copy panicked, a bug".to_owned()));
         let result = if self.is_cancelled() { Err("it was stopped".to_owned()) } else { done };
         let path = &self.lease.path;

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use authentication::{
-    Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism, SSS_OFFER, SigningLevel,
+    Authenticated, AuthenticationError, Authenticator, ErrorKind, LoginStep, Mechanism, Requests, SSS_OFFER,
+    SigningLevel,
 };
 use service::{Caller, Login};
 use types::{ClientIdentity, ErrorCode, Timestamp};
@@ -153,7 +154,11 @@ impl Connection {
             Mechanism::Gsi => {
                 let mut login = match begun {
                     Some(login) => login,
-                    None => Box::new(authenticator.gsi(peer)?),
+                    None => {
+                        let is_protected = self.out.is_encrypted() || self.signing != SigningLevel::None;
+                        let requests = if is_protected { Requests::Protected } else { Requests::Plain };
+                        Box::new(authenticator.gsi(peer, requests)?)
+                    }
                 };
                 let step = login.step(&r.credentials)?;
                 if matches!(step, LoginStep::More(_)) {
