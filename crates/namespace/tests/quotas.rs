@@ -390,9 +390,12 @@ fn a_quota_that_is_set_meanwhile_holds_for_what_is_written_then() {
     };
     for (opened, base) in opens() {
         let reaches = |len| w.change(ns::Reserve { writer: opened.writer, len });
+        let is_unlimited = || w.ns.read(|read| ns::is_unlimited(read, Timestamp(1), &opened.writer)).unwrap();
+        assert!(is_unlimited());
         assert_eq!(reaches(base + 70).unwrap(), None, "nothing limits it");
         assert_eq!(w.quota(user).reserved.bytes, 0);
         w.change(ns::SetQuota { hard_bytes: Some(Some(140)), ..limit("/t", user) }).unwrap();
+        assert!(!is_unlimited());
         assert_eq!(reaches(base + 101).unwrap_err().code(), ErrorCode::Quota, "with the 40 bytes of the old file");
         assert_eq!(reaches(base).unwrap(), Some(base));
         // 70 bytes are written, and 20 more are wanted.
