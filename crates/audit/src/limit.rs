@@ -361,7 +361,10 @@ mod tests {
         for n in 0..3000 {
             let address = format!("{}:7", std::net::Ipv4Addr::from(n));
             let path = Some(format!("/f{n}").into());
-            limits.lets_through(&Record { operation: "remove".into(), path, ..denied(Event::Change, &address, n) }, begin);
+            limits.lets_through(
+                &Record { operation: "remove".into(), path, ..denied(Event::Change, &address, n) },
+                begin,
+            );
         }
         let lines = limits.tell(begin + TELLS, false);
         let [line] = &lines[..] else { panic!("{lines:?}") };

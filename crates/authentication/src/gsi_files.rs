@@ -196,3 +196,55 @@ fn contents(path: &Path) -> Result<(Vec<u8>, u32), GsiError> {
     };
     read().map_err(|problem| file(path, problem))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_list_shuts_nobody_out_while_it_may_be_written() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("authorities")).unwrap();
+        for (from, to) in [("ca.pem", "authorities/e93ab527.0"), ("server.pem", "cert.pem"), ("server.key", "key.pem")]
+        {
+            fs::copy(data.join(from), path(to)).unwrap();
+        }
+        fs::set_permissions(path("key.pem"), Permissions::from_mode(0o600)).unwrap();
+        let settings = GsiSettings {
+            certificate: path("cert.pem"),
+            key: path("key.pem"),
+            authorities: path("authorities"),
+            voms_servers: path("vomsdir"),
+            own_hosts: Vec::new(),
+            delegation: false,
+        };
+        let at = Duration::from_secs;
+        let files = GsiFiles::open(settings, at(0)).unwrap();
+        let seen = |secs| {
+            files.refresh(at(secs));
+            let now = files.get();
+            (now.trust.unusable_authorities(), now.unusable_authorities)
+        };
+        let list = path("authorities/e93ab527.r0");
+        fs::write(&list, "").unwrap();
+        assert_eq!(seen(599), (0, 0), "it is not read yet");
+        assert_eq!(seen(600), (0, 1), "the metric shows it, and users may still log in");
+        fs::remove_file(&list).unwrap();
+        assert_eq!(seen(609), (0, 1));
+        assert_eq!(seen(610), (0, 0), "it is read again soon");
+        fs::write(&list, "no list").unwrap();
+        assert_eq!(seen(1210), (0, 1));
+        assert_eq!(seen(1800), (0, 1));
+        assert_eq!(seen(1811), (1, 1), "it stays damaged, so its authority is not believed");
+        assert_eq!(seen(1821), (1, 1));
+        fs::remove_file(&list).unwrap();
+        assert_eq!(seen(1831), (0, 0));
+    }
+}
