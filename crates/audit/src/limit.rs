@@ -232,17 +232,8 @@ fn whom_and_what(record: &Record) -> String {
     let mut what = record.path.clone().unwrap_or_default();
     crate::record::cut(&mut who, 64);
     crate::record::cut(&mut what, 256);
-    let address = record.address.as_deref().unwrap_or_default();
-    [&record.operation, &what[..], "by", &who, "at", address].into_iter().filter(|text| !text.is_empty()).fold(
-        String::new(),
-        |mut all, text| {
-            if !all.is_empty() {
-                all.push(' ');
-            }
-            all.push_str(text);
-            all
-        },
-    )
+    let address = record.address.as_deref().unwrap_or("an unknown address");
+    format!("{} {what} by {who} at {address}", record.operation)
 }
 
 /// The line that stands for those that were held back.

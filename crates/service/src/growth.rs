@@ -80,7 +80,10 @@ enum Next {
 
 impl Growth {
     pub(crate) fn new(names: Names, disk: Option<Arc<DiskServer>>) -> Self {
-        Self(disk.map_or_else(|| Arc::new(names) as Arc<dyn Reserves>, |disk| Arc::new(AtManager(disk))))
+        Self(disk.map_or_else(
+            || Arc::new(names) as Arc<dyn Reserves>,
+            |disk| Arc::new(AtManager(disk)) as Arc<dyn Reserves>,
+        ))
     }
 
     /// For an open write that may reach `len` so far. `None`: nothing limits it yet.

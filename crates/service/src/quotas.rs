@@ -188,7 +188,8 @@ impl Service {
         listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))
     }
 
-    /// Users and groups that have limits: at most `limit` of them, among the first `looked_at` that have files in a tree. The second part of the result: there may be further ones.
+    /// Users and groups that have limits: at most `limit` of them, among the first `looked_at` that have files in a tree. The second part
+    /// of the result: there may be further ones.
     ///
     /// # Errors
     /// The namespace cannot be read.

@@ -175,6 +175,12 @@ impl Coordinator {
         let due: Vec<NodeId> = {
             let mut guard = self.lock();
             let state: &mut CoordinatorState = &mut guard;
+            // The lists show that these are gone, so they need not be kept out any more.
+            let is_gone = |node: &&NodeId| !state.servers.has_node(**node);
+            for node in state.cut_off.iter().filter(is_gone).copied().collect::<Vec<_>>() {
+                state.cut_off.remove(&node);
+                state.being_removed.remove(&node);
+            }
             let is_away = |node: &&NodeId| state.sessions.presence(now, **node) == Presence::Away;
             let due = state.cut_off.iter().filter(is_away).copied().collect::<Vec<_>>();
             due.into_iter().filter(|node| state.being_removed.insert(*node)).collect()
@@ -184,16 +190,17 @@ impl Coordinator {
             let op = RemoveMember { node };
             self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |removed| {
                 let mut state = this.lock();
-                state.being_removed.remove(&node);
                 match removed {
-                    // It may have been removed by another call.
+                    // It may have been removed by another call. It is kept out until the lists are read again, or it would still count as a member.
                     Ok(()) | Err(NsError::NotFound(..)) => {
-                        state.cut_off.remove(&node);
                         state.sessions_mut().removed(node);
                         state.next_look = Time::default();
                         tracing::info!(%node, "a node that was cut off was removed from the cluster");
                     }
-                    Err(error) => tracing::error!(%node, %error, "a node that was cut off cannot be removed yet"),
+                    Err(error) => {
+                        state.being_removed.remove(&node);
+                        tracing::error!(%node, %error, "a node that was cut off cannot be removed yet");
+                    }
                 }
             });
         }
