@@ -153,7 +153,7 @@ impl Coordinator {
         }
         let removed = match self.change_members(RemoveMember { node: member.node }) {
             // It was cut off, and the manager has removed it meanwhile.
-            Err(NsError::NotFound(..)) if force => Ok(()),
+            Err(NsError::NotFound(..)) if force => self.look_again(),
             removed => removed,
         };
         {
