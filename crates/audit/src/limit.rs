@@ -318,14 +318,14 @@ mod tests {
         assert_eq!(passed(&mut limits, &change(8), 10_000, begin), BURST);
         assert_eq!(passed(&mut limits, &change(7), 150, begin), BURST);
         let mut lines = limits.tell(begin + TELLS, false);
-        lines.sort_by_key(|line| line.lines);
+        lines.sort_by_key(|line| (line.lines, line.number));
         let told: Vec<_> = lines.iter().map(|line| (line.event, line.number, line.lines)).collect();
         assert_eq!(
             told,
             [
                 (Event::Change, Some(7), Some(50)),
-                (Event::Change, Some(8), Some(9900)),
-                (Event::Read, Some(7), Some(9900))
+                (Event::Read, Some(7), Some(9900)),
+                (Event::Change, Some(8), Some(9900))
             ]
         );
     }
