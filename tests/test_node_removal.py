@@ -1,5 +1,5 @@
-"""A node that somebody else controls does not stop when it is asked to. Its removal cuts it off at once, everywhere. Its files stay readable
-from the other stores."""
+"""A node that somebody else controls does not stop when it is asked to. Its removal cuts it off at once, everywhere. Its files stay
+readable from the other stores."""
 
 import time
 

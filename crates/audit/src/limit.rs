@@ -1,11 +1,13 @@
 //! How many lines about what it was not let do one client gets: refused logins, denied reads, and changes that were not made.
 //! Without a limit, somebody who may do nothing could drive the whole log out of its files. Each address and principal has a
-//! token bucket for each event; what it does not let through is counted, and one line says how many there were. There are
-//! no threads and clocks here.
+//! token bucket for each kind of line; what it does not let through is counted, and one line says how many there were. There
+//! are no threads and clocks here.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
+
+use types::ErrorCode;
 
 use crate::{Event, Outcome, Record};
 
@@ -13,7 +15,7 @@ use crate::{Event, Outcome, Record};
 const BURST: u32 = 100;
 /// How often it gets a further one: at most 17280 a day.
 const EVERY: Duration = Duration::from_secs(5);
-/// Clients that are told apart. All others share one bucket.
+/// Clients that are told apart in each kind of lines. All others share one bucket of the kind.
 const CLIENTS_MAX: usize = 1024;
 /// How often the lines that were held back are told.
 pub(crate) const TELLS: Duration = Duration::from_secs(60);
@@ -22,6 +24,9 @@ const PATH_MAX: usize = 1024;
 
 /// Whether a client can make as many of these lines as it likes without being allowed anything.
 pub(crate) fn is_limited(record: &Record) -> bool {
+    if record.event == Event::Change && record.code.is_some_and(is_of_server) {
+        return false;
+    }
     match record.event {
         Event::Login => record.result != Outcome::Ok,
         Event::Read => record.result == Outcome::Denied,
@@ -29,6 +34,12 @@ pub(crate) fn is_limited(record: &Record) -> bool {
         Event::Change | Event::Admin => matches!(record.result, Outcome::Denied | Outcome::Failed),
         Event::Lost => false,
     }
+}
+
+/// Whether the server has failed, and the client could not make it fail. Such lines show what is wrong with the server.
+fn is_of_server(code: ErrorCode) -> bool {
+    use ErrorCode::{Damaged, Internal, Io, NoSpace, Unavailable};
+    matches!(code, Damaged | Internal | Io | NoSpace | Unavailable)
 }
 
 /// Whether a line may fill only a part of the queue, so that there is always room for changes.
@@ -43,17 +54,25 @@ pub(crate) fn shorten(record: &mut Record) {
     }
 }
 
-/// Whose lines share a bucket. Each event has its own, so that denied reads do not hide a denied change.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Client {
+/// Lines of one kind. Each kind has its own buckets, so that denied reads do not hide a denied change, nor do changes that
+/// fail. Each has its own table, so that refused logins from many addresses leave clients their buckets for changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct LineKind {
     event: Event,
-    /// `None`: all clients that have no bucket of their own.
-    who: Option<Who>,
+    result: Outcome,
+}
+
+impl LineKind {
+    fn of(record: &Record) -> Self {
+        // Which of the two a refused login is makes no difference.
+        let result = if record.event == Event::Login { Outcome::Denied } else { record.result };
+        Self { event: record.event, result }
+    }
 }
 
 /// A client.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Who {
+struct Client {
     /// Its address without the port.
     address: String,
     /// The number of its principal.
@@ -69,7 +88,7 @@ impl Client {
         // Nobody has shown who they are at a login that was refused.
         let number = record.number.filter(|_| record.event != Event::Login);
         let name = record.principal.as_deref().filter(|_| record.event == Event::Admin).map(str::to_owned);
-        Self { event: record.event, who: Some(Who { address, number, name }) }
+        Self { address, number, name }
     }
 }
 
@@ -91,11 +110,13 @@ struct Bucket {
     filled: Instant,
     /// Lines that were held back and not yet told.
     held: u64,
+    /// In the bucket that clients share: whom the first and the last of those were about.
+    ends: Option<(String, String)>,
 }
 
 impl Bucket {
     fn new(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now, held: 0 }
+        Self { tokens: BURST, filled: now, held: 0, ends: None }
     }
 
     fn refill(&mut self, now: Instant) {
@@ -114,32 +135,43 @@ impl Bucket {
 /// The buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    buckets: HashMap<Client, Bucket>,
+    tables: Vec<(LineKind, Table)>,
     /// Whether any bucket has lines to tell of.
     has_held: bool,
     told: Option<Instant>,
 }
 
+/// The buckets of one kind of lines. `None`: that of all clients that have none of their own.
+type Table = HashMap<Option<Client>, Bucket>;
+
 impl Limits {
-    fn bucket(&mut self, record: &Record, now: Instant) -> &mut Bucket {
-        let mut client = Client::of(record);
-        if !self.buckets.contains_key(&client) && self.buckets.len() >= CLIENTS_MAX {
-            self.buckets.retain(|_, bucket| {
+    /// The bucket of a line, and whether several clients share it.
+    fn bucket(&mut self, record: &Record, now: Instant) -> (&mut Bucket, bool) {
+        let kind = LineKind::of(record);
+        let place = self.tables.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
+            self.tables.push((kind, Table::new()));
+            self.tables.len() - 1
+        });
+        let table = &mut self.tables[place].1;
+        let mut client = Some(Client::of(record));
+        if !table.contains_key(&client) && table.len() >= CLIENTS_MAX {
+            table.retain(|_, bucket| {
                 bucket.refill(now);
                 !bucket.is_idle()
             });
-            if self.buckets.len() >= CLIENTS_MAX {
-                client.who = None;
+            if table.len() >= CLIENTS_MAX {
+                client = None;
             }
         }
-        let bucket = self.buckets.entry(client).or_insert_with(|| Bucket::new(now));
+        let is_shared = client.is_none();
+        let bucket = table.entry(client).or_insert_with(|| Bucket::new(now));
         bucket.refill(now);
-        bucket
+        (bucket, is_shared)
     }
 
     /// Whether a line is written. Otherwise it is counted.
     pub(crate) fn lets_through(&mut self, record: &Record, now: Instant) -> bool {
-        let bucket = self.bucket(record, now);
+        let (bucket, _) = self.bucket(record, now);
         match bucket.tokens.checked_sub(1) {
             Some(rest) => {
                 bucket.tokens = rest;
@@ -154,7 +186,13 @@ impl Limits {
 
     /// Counts a line that is not written.
     pub(crate) fn hold_back(&mut self, record: &Record, now: Instant) {
-        self.bucket(record, now).held += 1;
+        let (bucket, is_shared) = self.bucket(record, now);
+        bucket.held += 1;
+        if is_shared {
+            let last = whom_and_what(record);
+            let first = bucket.ends.take().map_or_else(|| last.clone(), |(first, _)| first);
+            bucket.ends = Some((first, last));
+        }
         self.has_held = true;
         self.told.get_or_insert(now);
     }
@@ -172,38 +210,60 @@ impl Limits {
         }
         (self.has_held, self.told) = (false, None);
         let mut lines = Vec::new();
-        for (client, bucket) in &mut self.buckets {
-            let held = std::mem::take(&mut bucket.held);
-            if held > 0 {
-                lines.push(more(client.clone(), held));
+        for (kind, table) in &mut self.tables {
+            for (client, bucket) in table {
+                let (held, ends) = (std::mem::take(&mut bucket.held), bucket.ends.take());
+                if held > 0 {
+                    lines.push(more(*kind, client.clone(), held, ends));
+                }
             }
         }
         lines
     }
 }
 
-/// The line that stands for those that were held back.
-fn more(client: Client, held: u64) -> Record {
-    let of_whom = if client.who.is_some() { "this client" } else { "further clients" };
-    let what = match client.event {
-        Event::Login => "logins",
-        Event::Read => "reads",
-        Event::Change | Event::Lost => "changes that were not made",
-        Event::Admin => "commands",
+/// Who has asked for what, for the line about several clients.
+fn whom_and_what(record: &Record) -> String {
+    let mut who = match (&record.principal, record.number) {
+        (Some(name), _) => name.clone(),
+        (None, Some(number)) => number.to_string().into(),
+        (None, None) => "nobody".into(),
     };
-    let (address, number, name) = client.who.map_or_else(Default::default, |who| {
-        let Who { address, number, name } = who;
+    let mut what = record.path.clone().unwrap_or_default();
+    crate::record::cut(&mut who, 64);
+    crate::record::cut(&mut what, 256);
+    let address = record.address.as_deref().unwrap_or("an unknown address");
+    format!("{} {what} by {who} at {address}", record.operation)
+}
+
+/// The line that stands for those that were held back.
+fn more(kind: LineKind, client: Option<Client>, held: u64, ends: Option<(String, String)>) -> Record {
+    let LineKind { event, result } = kind;
+    let of_whom = if client.is_some() { "this client" } else { "further clients" };
+    let what = match (event, result) {
+        (Event::Login, _) => "refused logins",
+        (Event::Read, _) => "denied reads",
+        (Event::Change | Event::Lost, Outcome::Denied) => "denied changes",
+        (Event::Change | Event::Lost, _) => "changes that failed",
+        (Event::Admin, Outcome::Denied) => "denied commands",
+        (Event::Admin, _) => "commands that failed",
+    };
+    let ends = ends.map_or_else(String::new, |(first, last)| format!(". The first: {first}. The last: {last}"));
+    let (address, number, name) = client.map_or_else(Default::default, |client| {
+        let Client { address, number, name } = client;
         (Some(address), number, name)
     });
     Record {
-        event: client.event,
+        event,
         operation: "more".into(),
-        result: Outcome::Denied,
+        result,
         lines: Some(held),
         address: address.map(Into::into),
         principal: name.map(Into::into),
         number,
-        reason: Some(format!("{held} more lines about {what} of {of_whom} were left out: there were too many").into()),
+        reason: Some(
+            format!("{held} more lines about {what} of {of_whom} were left out: there were too many{ends}").into(),
+        ),
         ..Record::default()
     }
 }
@@ -245,7 +305,7 @@ mod tests {
         assert_eq!((0..300).filter(|n| limits.lets_through(&one(*n), begin)).count(), 100);
         let many = |n: u32| denied(Event::Login, &format!("{}:7", std::net::Ipv4Addr::from(n)), 1);
         let through = (0..100_000).filter(|n| limits.lets_through(&many(*n), begin)).count();
-        assert!(through <= CLIENTS_MAX + 100 && limits.buckets.len() <= CLIENTS_MAX + 1, "{through}");
+        assert!(through <= CLIENTS_MAX + 100 && limits.tables[0].1.len() <= CLIENTS_MAX + 1, "{through}");
         // Later, those that are idle make room.
         assert!(limits.lets_through(&many(200_000), begin + EVERY * 200));
     }
@@ -258,16 +318,61 @@ mod tests {
         assert_eq!(passed(&mut limits, &change(8), 10_000, begin), BURST);
         assert_eq!(passed(&mut limits, &change(7), 150, begin), BURST);
         let mut lines = limits.tell(begin + TELLS, false);
-        lines.sort_by_key(|line| line.lines);
+        lines.sort_by_key(|line| (line.lines, line.number));
         let told: Vec<_> = lines.iter().map(|line| (line.event, line.number, line.lines)).collect();
         assert_eq!(
             told,
             [
                 (Event::Change, Some(7), Some(50)),
-                (Event::Change, Some(8), Some(9900)),
-                (Event::Read, Some(7), Some(9900))
+                (Event::Read, Some(7), Some(9900)),
+                (Event::Change, Some(8), Some(9900))
             ]
         );
+    }
+
+    #[test]
+    fn refused_logins_and_failures_from_everywhere_hide_no_denied_change() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        for n in 0..5000 {
+            let address = format!("{}:7", std::net::Ipv4Addr::from(n));
+            limits.lets_through(&denied(Event::Login, &address, 1), begin);
+            let failed = Record { result: Outcome::Failed, ..denied(Event::Change, &address, 1) };
+            limits.lets_through(&failed, begin);
+        }
+        let change = denied(Event::Change, "192.0.2.1:1", 7);
+        assert_eq!(passed(&mut limits, &change, 500, begin), BURST);
+        let lines = limits.tell(begin + TELLS, false);
+        let its = lines.iter().find(|line| line.number == Some(7)).unwrap();
+        assert_eq!((its.lines, its.address.as_deref(), its.result), (Some(400), Some("192.0.2.1"), Outcome::Denied));
+    }
+
+    #[test]
+    fn the_line_about_several_clients_says_who_was_first_and_last() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        for n in 0..3000 {
+            let address = format!("{}:7", std::net::Ipv4Addr::from(n));
+            let path = Some(format!("/f{n}").into());
+            limits.lets_through(
+                &Record { operation: "remove".into(), path, ..denied(Event::Change, &address, n) },
+                begin,
+            );
+        }
+        let lines = limits.tell(begin + TELLS, false);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let (reason, first) = (line.reason.as_deref().unwrap(), CLIENTS_MAX + BURST as usize);
+        assert!(reason.contains(&format!("The first: remove /f{first} by {first} at 0.0.4.")), "{reason}");
+        assert!(reason.ends_with("The last: remove /f2999 by 2999 at 0.0.11.183:7"), "{reason}");
+    }
+
+    #[test]
+    fn failures_of_the_server_are_never_limited() {
+        for code in [ErrorCode::Io, ErrorCode::Internal, ErrorCode::Damaged, ErrorCode::NoSpace] {
+            let result = Outcome::from(code);
+            assert!(!is_limited(&Record { event: Event::Change, result, code: Some(code), ..Record::default() }));
+        }
+        let result = Outcome::Failed;
+        let exists = Record { event: Event::Change, result, code: Some(ErrorCode::Exists), ..Record::default() };
+        assert!(is_limited(&exists));
     }
 
     #[test]

@@ -476,7 +476,7 @@ impl Authenticator {
         let takes_secrets = self.current().mechanisms.contains(Mechanism::Sss);
         let gsi = self.current().gsi.clone();
         Snapshot {
-            unusable_authorities: gsi.map(|gsi| gsi.get().trust.unusable_authorities()),
+            unusable_authorities: gsi.map(|gsi| gsi.get().unusable_authorities),
             logins: self.0.counters.logins(),
             issuers: self.0.keys.status(),
             mapping_service,

@@ -17,6 +17,10 @@ use crate::gsi_login::SystemNumbers;
 
 /// How often the authorities are read, at most: sites fetch revocation lists every few hours.
 const TRUST_EVERY: Duration = Duration::from_secs(600);
+/// How often they are read while some of them cannot be used: a file may be damaged only while a tool writes it.
+const BAD_TRUST_EVERY: Duration = Duration::from_secs(10);
+/// How long the authorities of before stay in use after a list or policy was damaged. Then its authority is not believed any more.
+const TRUST_KEPT_MAX: Duration = Duration::from_secs(600);
 /// The longest file of a certificate or a key.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -63,6 +67,8 @@ pub enum GsiError {
 pub(crate) struct Gsi {
     pub(crate) secret: Arc<ServerSecret>,
     pub(crate) trust: Arc<grid::Trust>,
+    /// How many authorities had a list or policy that cannot be used when they were read last, even if the ones of before are in use.
+    pub(crate) unusable_authorities: usize,
     /// Clients that allow it are asked for a proxy.
     pub(crate) delegation: bool,
 }
@@ -75,6 +81,8 @@ type Version = (u64, u64, [i64; 4]);
 struct Looked {
     versions: [Option<Version>; 2],
     read_trust: Duration,
+    /// Since when the authorities of before stay in use because new ones have become unusable.
+    kept_since: Option<Duration>,
 }
 
 /// The files and their content.
@@ -91,9 +99,10 @@ impl GsiFiles {
         let versions = versions(&settings);
         let secret = Arc::new(secret(&settings)?);
         let trust = Arc::new(trust(&settings)?);
-        let looked = Mutex::new(Looked { versions, read_trust: now });
-        let delegation = settings.delegation;
-        Ok(Self { settings, content: RwLock::new(Arc::new(Gsi { secret, trust, delegation })), looked })
+        let looked = Mutex::new(Looked { versions, read_trust: now, kept_since: None });
+        let (delegation, unusable_authorities) = (settings.delegation, trust.unusable_authorities());
+        let content = Gsi { secret, trust, unusable_authorities, delegation };
+        Ok(Self { settings, content: RwLock::new(Arc::new(content)), looked })
     }
 
     /// Their content.
@@ -119,14 +128,34 @@ impl GsiFiles {
                 Err(error) => tracing::error!("{error}; the one of before stays in use"),
             }
         }
-        if now.saturating_sub(looked.read_trust) >= TRUST_EVERY {
+        let every = if before.unusable_authorities > 0 { BAD_TRUST_EVERY } else { TRUST_EVERY };
+        if now.saturating_sub(looked.read_trust) >= every {
             looked.read_trust = now;
-            let secret = Arc::clone(&self.get().secret);
             match trust(&self.settings) {
-                Ok(trust) => *self.content.write() = Arc::new(Gsi { secret, trust: Arc::new(trust), ..*before }),
+                Ok(trust) => self.take_trust(trust, &mut looked, now),
                 Err(error) => tracing::error!("{error}; the authorities of before stay in use"),
             }
         }
+    }
+
+    /// Takes authorities that were read again into use. If more of them are unusable than of those in use, these stay for a while.
+    fn take_trust(&self, trust: grid::Trust, looked: &mut Looked, now: Duration) {
+        let before = self.get();
+        let (secret, unusable_authorities) = (Arc::clone(&before.secret), trust.unusable_authorities());
+        let is_worse = unusable_authorities > before.trust.unusable_authorities();
+        let since = *looked.kept_since.get_or_insert(now);
+        let keeps = is_worse && now.saturating_sub(since) < TRUST_KEPT_MAX;
+        if !keeps {
+            looked.kept_since = None;
+        } else if since == now {
+            tracing::error!(
+                unusable_authorities,
+                "a revocation list or signing policy for gsi has become unusable; what was read before stays in use for {} minutes at most",
+                TRUST_KEPT_MAX.as_secs() / 60
+            );
+        }
+        let trust = if keeps { Arc::clone(&before.trust) } else { Arc::new(trust) };
+        *self.content.write() = Arc::new(Gsi { secret, trust, unusable_authorities, ..*before });
     }
 }
 
@@ -166,4 +195,56 @@ fn contents(path: &Path) -> Result<(Vec<u8>, u32), GsiError> {
         if bytes.len() as u64 > FILE_BYTES_MAX { Err(FilesProblem::TooLong(FILE_BYTES_MAX)) } else { Ok((bytes, mode)) }
     };
     read().map_err(|problem| file(path, problem))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_list_shuts_nobody_out_while_it_may_be_written() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("authorities")).unwrap();
+        for (from, to) in [("ca.pem", "authorities/e93ab527.0"), ("server.pem", "cert.pem"), ("server.key", "key.pem")]
+        {
+            fs::copy(data.join(from), path(to)).unwrap();
+        }
+        fs::set_permissions(path("key.pem"), Permissions::from_mode(0o600)).unwrap();
+        let settings = GsiSettings {
+            certificate: path("cert.pem"),
+            key: path("key.pem"),
+            authorities: path("authorities"),
+            voms_servers: path("vomsdir"),
+            own_hosts: Vec::new(),
+            delegation: false,
+        };
+        let at = Duration::from_secs;
+        let files = GsiFiles::open(settings, at(0)).unwrap();
+        let seen = |secs| {
+            files.refresh(at(secs));
+            let now = files.get();
+            (now.trust.unusable_authorities(), now.unusable_authorities)
+        };
+        let list = path("authorities/e93ab527.r0");
+        fs::write(&list, "").unwrap();
+        assert_eq!(seen(599), (0, 0), "it is not read yet");
+        assert_eq!(seen(600), (0, 1), "the metric shows it, and users may still log in");
+        fs::remove_file(&list).unwrap();
+        assert_eq!(seen(609), (0, 1));
+        assert_eq!(seen(610), (0, 0), "it is read again soon");
+        fs::write(&list, "no list").unwrap();
+        assert_eq!(seen(1210), (0, 1));
+        assert_eq!(seen(1800), (0, 1));
+        assert_eq!(seen(1811), (1, 1), "it stays damaged, so its authority is not believed");
+        assert_eq!(seen(1821), (1, 1));
+        fs::remove_file(&list).unwrap();
+        assert_eq!(seen(1831), (0, 0));
+    }
 }

@@ -114,10 +114,10 @@ impl DiskWorld for Outside {
 
     fn forget(&self, node: NodeId) {
         let links = self.links();
+        let peer = links.peer(node);
         links.forget(node);
-        let Some(peer) = links.peer(node) else { return };
-        if !peer.identity().name.roles.contain(Role::Manager) {
-            peer.cut("the manager says that it is not a disk server of this cluster any more");
+        if peer.is_none_or(|peer| !peer.identity().name.roles.contain(Role::Manager)) {
+            links.expel(node, "the manager says that it is not a disk server of this cluster any more");
         }
     }
 

@@ -38,6 +38,7 @@ pub use error::{GridError, Problem, Unreadable};
 pub use host::{GridHost, verify_host};
 pub use limits::{CERTIFICATE_BYTES_MAX, CHAIN_MAX};
 pub use lsc::VomsServer;
+pub use revocation::problem_of_revocation_list;
 pub use trust::{Trust, TrustFile, TrustMaterial};
 pub use user::{GridUser, verify_user};
 pub use user_credential::{PEM_BYTES_MAX, PemError, UserCredential, certificates_from_pem};

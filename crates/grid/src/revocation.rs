@@ -165,6 +165,15 @@ impl<'a> RevocationList<'a> {
     }
 }
 
+/// Why nobody can tell from this list, in DER, whom its authority has revoked; `None`: one can, if the signature is right.
+#[must_use]
+pub fn problem_of_revocation_list(bytes: &[u8]) -> Option<String> {
+    match RevocationList::parse(bytes) {
+        Ok(list) => list.unusable,
+        Err(_) => Some("it is malformed".into()),
+    }
+}
+
 /// Extensions: object identifier, whether critical, value.
 struct Extensions<'a>(Reader<'a>);
 

@@ -67,9 +67,7 @@ impl World for Outside {
     }
 
     fn cut(&self, node: NodeId, why: &str) {
-        if let Some(peer) = self.sending.links.peer(node) {
-            peer.cut(why);
-        }
+        self.sending.links.expel(node, why);
     }
 }
 

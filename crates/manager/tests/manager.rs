@@ -370,6 +370,36 @@ fn a_node_that_is_there_is_cut_off_and_removed_when_its_lease_has_ended() {
 }
 
 #[test]
+fn a_node_that_was_cut_off_is_removed_although_nobody_asks_again() {
+    let cluster = Cluster::new();
+    let (stolen, _) = cluster.disk(1);
+    let shown = |cluster: &Cluster| {
+        let nodes = cluster.manager.status_view().unwrap().nodes;
+        nodes.into_iter().find(|one| one.node == stolen).map(|one| one.is_being_removed)
+    };
+    assert_eq!(shown(&cluster), Some(false));
+    let lease = match cluster.manager.remove_node("disk1", true) {
+        Err(MemberError::IsCutOff { lease, .. }) => lease,
+        other => panic!("{other:?}"),
+    };
+    cluster.manager.tick();
+    assert_eq!(shown(&cluster), Some(true));
+    {
+        let mut now = cluster.told.now.lock();
+        *now = *now + lease + Duration::from_secs(1);
+    }
+    for _ in 0..200 {
+        cluster.manager.tick();
+        if shown(&cluster).is_none() {
+            cluster.comes(stolen);
+            return assert_eq!(cluster.registers(stolen), None);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it is still there: {:?}", shown(&cluster));
+}
+
+#[test]
 fn a_node_is_never_both_removed_and_online() {
     let cluster = Cluster::new();
     let (node, _) = cluster.disk(1);

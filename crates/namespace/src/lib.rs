@@ -95,7 +95,7 @@ pub use quota::charge::{Charge, Reservation};
 pub use quota::listed::{QuotaSpace, limited_owners, quota, quotas, space_at, trees};
 pub use quota::record::{Amount, Limit, QuotaOf, QuotaRecord};
 pub use quota::recount::RecountUsage;
-pub use quota::reserve::Reserve;
+pub use quota::reserve::{Reserve, is_unlimited};
 pub use quota::set::{LimitEdit, SetQuota};
 pub use restored::{
     AcceptRestored, ContinueRestored, DISTRUSTED, DistrustWriters, RecordAbsent, RestoredRecord, restored,

@@ -360,7 +360,7 @@ fn users_and_groups_with_limits_are_found_within_a_bound() {
     let w = World::new();
     w.file("/t/f", 7).unwrap();
     let found = |looked_at, limit| {
-        let records = w.ns.read(|read| ns::limited_owners(read, looked_at, limit)).unwrap();
+        let (records, _) = w.ns.read(|read| ns::limited_owners(read, looked_at, limit)).unwrap();
         records.into_iter().map(|record| (record.of, record.used.bytes, record.bytes.hard)).collect::<Vec<_>>()
     };
     w.change(ns::SetQuota { hard_bytes: Some(Some(9)), ..limit("/t", QuotaOf::Tree) }).unwrap();
@@ -372,6 +372,13 @@ fn users_and_groups_with_limits_are_found_within_a_bound() {
     assert_eq!(found(100, 1), [(admin, 7, Some(10))]);
     assert_eq!(found(1, 100), []);
     assert_eq!(found(0, 100), []);
+    let and_more = |looked_at, limit| w.ns.read(|read| ns::limited_owners(read, looked_at, limit)).unwrap().1;
+    let records = w.ns.read(|read| ns::quotas(read, None, None, 100)).unwrap().len();
+    assert_eq!(
+        [(records, 100), (records - 1, 100)].map(|(looked_at, limit)| and_more(looked_at, limit)),
+        [false, true]
+    );
+    assert!(and_more(100, 0));
     w.change(ns::SetQuota { hard_bytes: Some(None), ..limit("/t", admin) }).unwrap();
     assert_eq!(found(100, 100), [(group, 0, None)]);
 }
@@ -390,9 +397,12 @@ fn a_quota_that_is_set_meanwhile_holds_for_what_is_written_then() {
     };
     for (opened, base) in opens() {
         let reaches = |len| w.change(ns::Reserve { writer: opened.writer, len });
+        let is_unlimited = || w.ns.read(|read| ns::is_unlimited(read, Timestamp(1), &opened.writer)).unwrap();
+        assert!(is_unlimited());
         assert_eq!(reaches(base + 70).unwrap(), None, "nothing limits it");
         assert_eq!(w.quota(user).reserved.bytes, 0);
         w.change(ns::SetQuota { hard_bytes: Some(Some(140)), ..limit("/t", user) }).unwrap();
+        assert!(!is_unlimited());
         assert_eq!(reaches(base + 101).unwrap_err().code(), ErrorCode::Quota, "with the 40 bytes of the old file");
         assert_eq!(reaches(base).unwrap(), Some(base));
         // 70 bytes are written, and 20 more are wanted.

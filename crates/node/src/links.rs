@@ -132,6 +132,8 @@ struct Current {
     dialed_here: bool,
     /// The connection's number; newer ones have higher numbers.
     arrival: u64,
+    /// The node does not belong here any more.
+    is_expelled: bool,
 }
 
 #[derive(Default)]
@@ -270,6 +272,17 @@ impl Links {
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         let state = self.state.lock();
         state.current.get(&node).map(|current| current.peer.clone()).filter(|peer| peer.ended().is_none())
+    }
+
+    /// Ends the connection with a node that does not belong here any more. What had arrived from it and was not handed on yet is dropped.
+    pub fn expel(&self, node: NodeId, why: &str) {
+        let peer = {
+            let mut state = self.state.lock();
+            let Some(current) = state.current.get_mut(&node) else { return };
+            current.is_expelled = true;
+            current.peer.clone()
+        };
+        peer.cut(why);
     }
 
     /// Whether a node is connected and has not closed its side. The receiver may not have learned of a close yet.
@@ -513,7 +526,7 @@ impl Handler for LinkCallbacks {
                 return;
             }
         }
-        state.current.insert(node, Current { peer: peer.clone(), dialed_here, arrival });
+        state.current.insert(node, Current { peer: peer.clone(), dialed_here, arrival, is_expelled: false });
         let receiver = state.receiver.clone();
         drop(state);
         if let Some(receiver) = receiver {
@@ -524,9 +537,10 @@ impl Handler for LinkCallbacks {
 
     fn received(&self, from: &Peer, received: Received) {
         let state = self.links.state.lock();
-        // Messages on a refused connection are ignored, and those that had arrived when it was cut: the node may have been removed. A request gets an
-        // error.
-        if !Links::is_current(&state, from) || from.ended().is_some() {
+        // Messages on a refused connection are ignored, and those of a node that does not belong here any more. A request gets an error. What had
+        // arrived on a connection that has ended for another reason is good: its sender may count on it.
+        let is_expelled = state.current.get(&from.identity().name.node).is_some_and(|current| current.is_expelled);
+        if !Links::is_current(&state, from) || is_expelled {
             return;
         }
         let received = match received {

@@ -57,6 +57,8 @@ struct Story {
     lines: Mutex<Vec<String>>,
     more: Condvar,
     unwanted: Mutex<Option<NodeId>>,
+    /// Whoever holds it keeps messages from being handled.
+    gate: Mutex<()>,
 }
 
 impl Story {
@@ -109,6 +111,7 @@ impl Receiver for Story {
     }
 
     fn received(&self, node: NodeId, received: Received) {
+        drop(self.gate.lock());
         match received {
             Received::OneWay { message, .. } => self.add(format!("{node} {}", String::from_utf8(message).unwrap())),
             Received::Request { message, bulk, responder } => {
@@ -325,6 +328,34 @@ fn the_connection_that_the_lower_number_dialed_stays() {
     high.story.wait_for("1 connected", 2);
     assert_eq!(high.story.lines(), ["1 connected", "1 ended", "1 connected"]);
     assert!(dialed.ended().is_none());
+}
+
+#[test]
+fn messages_that_had_arrived_count_unless_their_sender_is_expelled() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
+    two.keep(&one);
+    for is_expelled in [false, true] {
+        one.story.wait("connected", |lines| lines.last().is_some_and(|line| line == "2 connected"));
+        two.story.wait("connected", |lines| lines.last().is_some_and(|line| line == "1 connected"));
+        let before = one.story.lines().len();
+        let gate = one.story.gate.lock();
+        for text in ["a", "b", "c"] {
+            two.tell(1, text).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        if is_expelled {
+            one.links.expel(NodeId(2), "it was removed");
+        } else {
+            one.links.peer(NodeId(2)).unwrap().cut("for a new one");
+        }
+        drop(gate);
+        one.story.wait("ended", |lines| lines[before..].contains(&"2 ended".to_owned()));
+        let lines = one.story.lines()[before..].to_vec();
+        let got: Vec<&str> = lines.iter().map(String::as_str).take_while(|line| *line != "2 ended").collect();
+        let expected: &[&str] = if is_expelled { &["2 a"] } else { &["2 a", "2 b", "2 c"] };
+        assert_eq!(got, expected);
+    }
 }
 
 #[test]

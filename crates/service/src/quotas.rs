@@ -201,17 +201,18 @@ impl Service {
         listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))
     }
 
-    /// Users and groups that have limits: at most `limit` of them, among the first `looked_at` that have files in a tree.
+    /// Users and groups that have limits: at most `limit` of them, among the first `looked_at` that have files in a tree. The second part
+    /// of the result: there may be further ones.
     ///
     /// # Errors
     /// The namespace cannot be read.
-    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> Result<Vec<LimitedOwner>, Error> {
+    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> Result<(Vec<LimitedOwner>, bool), Error> {
         let listed = self.names.read(|read| {
             let with_path = |record: QuotaRecord| Ok((shown(read, Ino(record.tree.0))?, record));
-            let found = namespace::limited_owners(read, looked_at, limit)?;
-            found.into_iter().map(with_path).collect::<Result<Vec<_>, NsError>>()
+            let (found, and_more) = namespace::limited_owners(read, looked_at, limit)?;
+            Ok((found.into_iter().map(with_path).collect::<Result<Vec<_>, NsError>>()?, and_more))
         });
-        let listed = listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))?;
+        let (listed, and_more) = listed.map_err(|error| Error::of_namespace(&"list the quotas", &error))?;
         let owner = |(path, quota): (String, QuotaRecord)| {
             let (kind, id) = match quota.of {
                 QuotaOf::User(id) => (PrincipalKind::User, id),
@@ -220,7 +221,7 @@ impl Service {
             };
             Some(LimitedOwner { path, kind, name: self.shown_principal(id).to_string(), quota })
         };
-        Ok(listed.into_iter().filter_map(owner).collect())
+        Ok((listed.into_iter().filter_map(owner).collect(), and_more))
     }
 
     /// What quotas leave to the caller at `path`. `None`: no quota limits it there, the caller may not look there, or another node has the names.

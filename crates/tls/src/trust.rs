@@ -44,7 +44,9 @@ impl Trust {
     /// Reads the authorities.
     ///
     /// A certificate that its authority has revoked is refused. An authority without a revocation list can revoke none. A
-    /// list that has ended still counts. An authority with a list that cannot be used is not trusted.
+    /// list that has ended still counts. An authority with a list that is malformed, or of
+    /// which nobody can tell what it revokes, is not trusted. A list of a kind that TLS does not know here, such as one of
+    /// version 1 or without the time of the next one, is not used.
     ///
     /// # Errors
     /// There are none, or they cannot be read.
@@ -143,16 +145,20 @@ impl Found {
         for file in lists {
             let list = revocation_list(&file.bytes);
             // One list that cannot be used must not take the others with it.
-            match webpki::OwnedCertRevocationList::from_der(&list) {
-                Ok(_) => self.lists.push(list),
-                Err(error) => unusable.push((file, error)),
+            match (webpki::OwnedCertRevocationList::from_der(&list), grid::problem_of_revocation_list(&list)) {
+                (Ok(_), _) => self.lists.push(list),
+                (Err(_), Some(why)) => unusable.push((file, why)),
+                // It is sound, but of a kind that is not known here, such as one of version 1. Its authority has done nothing wrong.
+                (Err(error), None) => {
+                    tracing::warn!(list = %file.path.display(), ?error, "a revocation list is not used for TLS");
+                }
             }
         }
         for file in authorities {
             // Its authority may have revoked any certificate, so none of its certificates counts.
             match unusable.iter().find(|(list, _)| list.stems.iter().any(|stem| file.stems.contains(stem))) {
-                Some((list, error)) => tracing::warn!(
-                    list = %list.path.display(), ?error, authority = %file.path.display(),
+                Some((list, why)) => tracing::warn!(
+                    list = %list.path.display(), why, authority = %file.path.display(),
                     "a revocation list cannot be used, so its authority is not trusted"
                 ),
                 None => self.add_certificates(&file.bytes),

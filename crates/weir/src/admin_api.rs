@@ -198,8 +198,13 @@ fn with_members<T: Serialize>(done: Result<(), MemberError>, view: impl FnOnce()
 /// Removes a node. One that is cut off first is removed when its lease has ended.
 fn remove_node(manager: &Manager, name: &str, force: bool) -> Result<(), MemberError> {
     let until = Instant::now() + CUT_OFF_MAX;
+    let mut is_cut_off = false;
     loop {
-        match manager.remove_node(name, force) {
+        let done = manager.remove_node(name, force);
+        let was_cut_off = std::mem::replace(&mut is_cut_off, matches!(done, Err(MemberError::IsCutOff { .. })));
+        match done {
+            // The manager has removed it meanwhile.
+            Err(MemberError::NoNode(_)) if was_cut_off => return Ok(()),
             Err(MemberError::IsCutOff { lease, .. }) if Instant::now() < until => {
                 std::thread::sleep(lease.clamp(Duration::from_millis(10), Duration::from_millis(200)));
             }

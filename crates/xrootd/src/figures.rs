@@ -83,7 +83,7 @@ impl Watch {
 
     /// The first `limit` users and groups with quotas ([`service::Service::limited_owners`]). None on a node without a namespace.
     #[must_use]
-    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> Vec<service::LimitedOwner> {
+    pub fn limited_owners(&self, looked_at: usize, limit: usize) -> (Vec<service::LimitedOwner>, bool) {
         self.front.service.limited_owners(looked_at, limit).unwrap_or_default()
     }
 

@@ -87,13 +87,14 @@ impl Coordinator {
     pub(super) fn rotate_keys(&self, now: Time) {
         let due: Vec<NodeId> = {
             let mut state = self.lock();
-            let is_due = |server: &Server| server.keys.wants_next(now) || server.keys.has_arrived(now);
+            // A server that is away gets its next key when it comes back.
+            let wants = |server: &Server| server.is_connected && server.keys.wants_next(now);
+            let is_due = |server: &Server| wants(server) || server.keys.has_arrived(now);
             if !state.servers.nodes.values().any(is_due) {
                 return;
             }
             let servers = state.servers_mut();
             servers.nodes.values_mut().for_each(|server| server.keys.switch(now));
-            let wants = |server: &Server| server.is_connected && server.keys.wants_next(now);
             servers.nodes.iter().filter(|(_, server)| wants(server)).map(|(node, _)| *node).collect()
         };
         for node in due {

@@ -1,15 +1,16 @@
 //! An administrator's decisions about nodes and stores: the states of stores, removed stores and removed nodes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Presence;
+use cluster::{Presence, Time};
 use namespace::{
     Actor, Durability, FIRST_NODE, MemberEntry, NsError, Operation, RemoveMember, RemoveStore, SetStoreState,
     WantedState,
 };
 use types::{NodeId, StoreId};
 
-use super::Coordinator;
+use super::{Coordinator, CoordinatorState};
 
 /// The reason for closing the connection of a removed node.
 const REMOVED: &str = "it is not in this cluster any more";
@@ -109,7 +110,8 @@ impl Coordinator {
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
     ///
     /// With `force`, a node that is there is cut off first: its connection ends, and it gets neither a new session nor a longer lease. The call then
-    /// fails with [`MemberError::IsCutOff`] until the lease has ended, because until then the node may answer clients (C4). Repeat the call then.
+    /// fails with [`MemberError::IsCutOff`] until the lease has ended, because until then the node may answer clients (C4). The node is removed then,
+    /// by [`Coordinator::remove_cut_off`] if nobody repeats the call.
     pub(crate) fn remove_node(&self, name: &str, force: bool) -> Result<(), MemberError> {
         let members = self.names.read(namespace::members)?;
         // A number is unique, whatever the names are.
@@ -149,7 +151,11 @@ impl Coordinator {
             // meanwhile.
             state.being_removed.insert(member.node);
         }
-        let removed = self.change_members(RemoveMember { node: member.node });
+        let removed = match self.change_members(RemoveMember { node: member.node }) {
+            // It was cut off, and the manager has removed it meanwhile.
+            Err(NsError::NotFound(..)) if force => self.look_again(),
+            removed => removed,
+        };
         {
             let mut state = self.lock();
             state.being_removed.remove(&member.node);
@@ -162,6 +168,47 @@ impl Coordinator {
         self.world.cut(member.node, REMOVED);
         tracing::info!(node = %member.node, name = %member.name, "a node was removed from the cluster");
         Ok(())
+    }
+
+    /// Removes the nodes that were cut off and whose leases have ended. A removal that cannot be recorded is tried again.
+    pub(super) fn remove_cut_off(self: &Arc<Self>, now: Time) {
+        let due: Vec<NodeId> = {
+            let mut guard = self.lock();
+            let state: &mut CoordinatorState = &mut guard;
+            // The lists show that these are gone, so they need not be kept out any more.
+            let is_gone = |node: &&NodeId| !state.servers.has_node(**node);
+            for node in state.cut_off.iter().filter(is_gone).copied().collect::<Vec<_>>() {
+                state.cut_off.remove(&node);
+                state.being_removed.remove(&node);
+            }
+            let is_away = |node: &&NodeId| state.sessions.presence(now, **node) == Presence::Away;
+            let due = state.cut_off.iter().filter(is_away).copied().collect::<Vec<_>>();
+            due.into_iter().filter(|node| state.being_removed.insert(*node)).collect()
+        };
+        for node in due {
+            let this = Arc::clone(self);
+            let op = RemoveMember { node };
+            self.names.change_as_manager(self.world.wall(), Durability::Synced, op, move |removed| {
+                let mut state = this.lock();
+                match removed {
+                    // It may have been removed by another call. It is kept out until the lists are read again, or it would still count as a member.
+                    Ok(()) | Err(NsError::NotFound(..)) => {
+                        state.sessions_mut().removed(node);
+                        state.next_look = Time::default();
+                        tracing::info!(%node, "a node that was cut off was removed from the cluster");
+                    }
+                    Err(error) => {
+                        state.being_removed.remove(&node);
+                        tracing::error!(%node, %error, "a node that was cut off cannot be removed yet");
+                    }
+                }
+            });
+        }
+    }
+
+    /// Whether the node was cut off, and is removed when its lease has ended.
+    pub(crate) fn is_cut_off(&self, node: NodeId) -> bool {
+        self.lock().cut_off.contains(&node)
     }
 
     /// Whether a node still belongs to the cluster. It did when it connected. A node that was removed since then is disconnected.

@@ -202,6 +202,7 @@ impl Coordinator {
             self.look_or_say();
             self.decide_default_policy();
             self.rotate_keys(now);
+            self.remove_cut_off(now);
         }
         {
             let mut state = self.lock();

@@ -231,10 +231,17 @@ impl OpenService {
 
     /// Lets an open write grow.
     fn reserve(self: &Arc<Self>, node: NodeId, number: u64, writer: WriterToken, len: u64) {
-        if let Err(error) = self.names.read(|read| self.led_by(read, node, &writer).map(drop)) {
-            return self.tell(node, number, Err(error));
+        let now = self.world.wall();
+        match self.names.read(|read| {
+            self.led_by(read, node, &writer)?;
+            namespace::is_unlimited(read, now, &writer)
+        }) {
+            Ok(false) => {}
+            // Streams without limits ask again and again. That must not make the committer work, or wait for its disk.
+            Ok(true) => return self.tell_reach(node, number, Ok(None)),
+            Err(error) => return self.tell(node, number, Err(error)),
         }
-        let (this, by) = (Arc::clone(self), (self.world.wall(), &Actor::admin(), None));
+        let (this, by) = (Arc::clone(self), (now, &Actor::admin(), None));
         // The disk server acknowledges bytes on the strength of this answer. Its open write outlives a power failure of the manager, so what was
         // reserved must outlive it too, or the file would end above the quota.
         self.names.change(by, Durability::Synced, Reserve { writer, len }, move |result| {

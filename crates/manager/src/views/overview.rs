@@ -37,6 +37,9 @@ pub struct NodeView {
     pub roles: String,
     /// Its state. The manager itself has none.
     pub presence: Option<Presence>,
+    /// It was cut off, and is removed from the cluster when its lease has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_being_removed: bool,
     /// Its addresses for clients.
     pub clients: Vec<String>,
     /// Its addresses for other nodes.
@@ -253,6 +256,7 @@ impl Views {
             name,
             roles: roles.map_or_else(|| "unknown".into(), |roles| roles.to_string()),
             presence: (!is_manager).then_some(presence),
+            is_being_removed: self.coordinator.is_cut_off(node),
             clients: if is_manager && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
             nodes: for_nodes,
             stores: stores.len() as u64,

@@ -43,26 +43,23 @@ pub fn quotas(
 }
 
 /// The records of users and groups that have limits, in the order of their trees; at most `limit` of them, among the first `looked_at` records. A large
-/// site has many users without limits.
-pub fn limited_owners(read: &dyn Read, looked_at: usize, limit: usize) -> Result<Vec<QuotaRecord>, NsError> {
-    let (mut found, mut bad, mut left) = (Vec::new(), None, looked_at);
-    if limit == 0 || looked_at == 0 {
-        return Ok(found);
-    }
+/// site has many users without limits. Also returns whether there may be further ones.
+pub fn limited_owners(read: &dyn Read, looked_at: usize, limit: usize) -> Result<(Vec<QuotaRecord>, bool), NsError> {
+    let (mut found, mut bad, mut left, mut and_more) = (Vec::new(), None, looked_at, false);
     read.scan(b"Q", b"R", ScanOrder::Ascending, &mut |key, value| {
+        if left == 0 || found.len() >= limit {
+            and_more = true;
+            return ControlFlow::Break(());
+        }
         match decode_at(key, value) {
             Ok(record) if record.of != QuotaOf::Tree && record.has_limits() => found.push(record),
             Ok(_) => {}
             Err(error) => bad = Some(error),
         }
         left -= 1;
-        if bad.is_some() || left == 0 || found.len() == limit {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+        if bad.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    bad.map_or(Ok(found), Err)
+    bad.map_or(Ok((found, and_more)), Err)
 }
 
 /// The usage and limits of a tree, or of a user or group in it. All zero if there are none.

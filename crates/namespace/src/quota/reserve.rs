@@ -1,6 +1,7 @@
 //! What an open write reserves before its bytes are acknowledged.
 
-use kv::Txn;
+use kv::{Read, Txn};
+use types::Timestamp;
 
 use crate::planted::{self, Bug};
 use crate::quota::charge::{
@@ -114,7 +115,7 @@ pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Op
     let mut writer = current_writer(txn, &request.writer)?;
     let before = match writer.reservation {
         Some(before) if before.bytes.is_some() => before,
-        before => match began_unlimited(txn, ctx, &writer, before)? {
+        before => match began_unlimited(txn, ctx.now, &writer, before)? {
             Some(before) => before,
             None => return Ok(None),
         },
@@ -147,31 +148,41 @@ pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Op
 /// The empty reservation of an open write that has reserved no bytes, if something limits it now: what it has written since it was opened is to be
 /// reserved together with what it wants to write.
 fn began_unlimited(
-    txn: &mut dyn Txn,
-    ctx: &Context,
+    read: &dyn Read,
+    now: Timestamp,
     writer: &WriterRecord,
     before: Option<Reservation>,
 ) -> Result<Option<Reservation>, NsError> {
     let charge = match (before, writer.kind) {
         (Some(before), _) => Some(before.charge),
-        (None, WriterKind::Upload(upload)) => match UploadRecord::get(txn, upload)? {
-            Some(upload) => upload.charge(txn)?,
+        (None, WriterKind::Upload(upload)) => match UploadRecord::get(read, upload)? {
+            Some(upload) => upload.charge(read)?,
             None => None,
         },
         // A unit of a striped file has no name, and counts for nobody.
-        (None, WriterKind::New | WriterKind::Update) => match located_writing(txn, writer)? {
-            Some((located, _)) => charge_of(txn, &located)?,
+        (None, WriterKind::New | WriterKind::Update) => match located_writing(read, writer)? {
+            Some((located, _)) => charge_of(read, &located)?,
             None => None,
         },
     };
     let Some(charge) = charge else { return Ok(None) };
-    let is_limited = scarcest(&charge.load(txn)?, |record| record.room_for_bytes(ctx.now)).is_some();
+    let is_limited = scarcest(&charge.load(read)?, |record| record.room_for_bytes(now)).is_some();
     let files = before.map_or(0, |before| before.files);
     Ok((is_limited && !planted::is(Bug::GrowthIgnoresTheQuota)).then_some(Reservation {
         charge,
         bytes: Some(0),
         files,
     }))
+}
+
+/// Whether [`Reserve`] would change nothing for this open write, and answer that nothing limits it. [`NsError::Stale`] if the writer was fenced or has
+/// ended.
+pub fn is_unlimited(read: &dyn Read, now: Timestamp, writer: &WriterToken) -> Result<bool, NsError> {
+    let writer = current_writer(read, writer)?;
+    match writer.reservation {
+        Some(before) if before.bytes.is_some() => Ok(false),
+        before => Ok(began_unlimited(read, now, &writer, before)?.is_none()),
+    }
 }
 
 impl Operation for Reserve {

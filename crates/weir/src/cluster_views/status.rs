@@ -191,7 +191,11 @@ fn row(node: &NodeView) -> Vec<String> {
     vec![
         node.node.to_string(),
         node.name.clone(),
-        node.presence.map_or_else(|| node.roles.clone(), |presence| presence.to_string()),
+        match node.presence {
+            Some(_) if node.is_being_removed => "being removed".to_owned(),
+            Some(presence) => presence.to_string(),
+            None => node.roles.clone(),
+        },
         node.stores.to_string(),
         node.locations.join(" "),
         node.clients.join(" "),
@@ -212,6 +216,7 @@ mod tests {
             name: format!("ds{number}.a-long-domain.example.org"),
             roles: "disk".into(),
             presence: Some(Presence::Online),
+            is_being_removed: false,
             clients: vec![client.into()],
             nodes: Vec::new(),
             stores: 1,

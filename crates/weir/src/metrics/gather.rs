@@ -93,7 +93,8 @@ pub fn page(sources: &Sources) -> String {
     }
     if sources.embedded.is_some() {
         of_trees(&mut out, &sources.server.trees(TREES_MAX));
-        of_limited_owners(&mut out, &sources.server.limited_owners(OWNERS_LOOKED_AT, OWNERS_MAX));
+        let (owners, and_more) = sources.server.limited_owners(OWNERS_LOOKED_AT, OWNERS_MAX);
+        of_limited_owners(&mut out, &owners, and_more);
     }
     of_indexes(&mut out, &sources.logs);
     sources.scrub.tell(&mut out);
@@ -356,7 +357,9 @@ fn of_trees(out: &mut Exposition, trees: &[ListedTree]) {
     each("weir_tree_limit_files", "Hard limit of files of a tree that has one", &|quota| quota.files.hard);
 }
 
-fn of_limited_owners(out: &mut Exposition, owners: &[LimitedOwner]) {
+fn of_limited_owners(out: &mut Exposition, owners: &[LimitedOwner], and_more: bool) {
+    let help = "1 if further users or groups may have a quota that the metrics of quotas do not show";
+    out.family("weir_quotas_incomplete", Kind::Gauge, help).sample(u8::from(and_more));
     let mut each = |name, help, value: &dyn Fn(&QuotaRecord) -> Option<u64>| {
         out.family(name, Kind::Gauge, help);
         for owner in owners {
