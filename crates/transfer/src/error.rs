@@ -68,7 +68,7 @@ pub enum TransferError {
     NotADirectory { path: String },
     #[error("give the new owner, the new group, or both: ana, ana:atlas or :atlas")]
     NoOwner,
-    #[error("{path} is not at a server: use chown(1), getfacl(1) and setfacl(1) on this machine")]
+    #[error("{path} is not at a server: use chmod(1), chown(1), getfacl(1) and setfacl(1) on this machine")]
     NotAtServer { path: String },
     #[error("{from} cannot be renamed to {to}, which is elsewhere; copy it, then remove it")]
     Elsewhere { from: String, to: String },

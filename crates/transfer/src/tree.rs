@@ -233,6 +233,12 @@ impl Tree {
         }
     }
 
+    /// Sets the permission bits of a file or directory.
+    pub fn chmod(&mut self, url: &Url, mode: u16) -> Result<(), TransferError> {
+        self.client.chmod(url, mode)?;
+        Ok(())
+    }
+
     /// Sets the owner and the group of a file or directory at a weir server, by their names or numbers there.
     pub fn chown(&mut self, url: &Url, owner: Option<&str>, group: Option<&str>) -> Result<(), TransferError> {
         let mut args = format!("{}?weir.op=chown", url.path);

@@ -152,6 +152,8 @@ pub enum FileCommand {
     Ln(LnArgs),
     /// Show and change extended attributes.
     Xattr(XattrArgs),
+    /// Change the permissions of files and directories.
+    Chmod(ChmodArgs),
     /// Change the owner and the group of files and directories.
     Chown(ChownArgs),
     /// Show and change ACLs.
@@ -404,6 +406,36 @@ pub struct LnArgs {
     pub symbolic: bool,
 }
 
+/// Arguments of `weir chmod`.
+#[derive(Args, Debug, Clone)]
+pub struct ChmodArgs {
+    /// All permissions, as `640` or as `rw-r-----`.
+    #[arg(value_name = "MODE", value_parser = mode)]
+    pub mode: u16,
+    /// The files and directories: `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
+    pub places: Vec<String>,
+    /// Also everything below directories.
+    #[arg(short, long)]
+    pub recursive: bool,
+}
+
+/// The permission bits that a text stands for: three octal digits, or nine letters as `ls -l` has them. The protocol knows
+/// no others.
+fn mode(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
+    if digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
+        return u16::from_str_radix(digits, 8).map_err(|why| why.to_string());
+    }
+    let letters = "rwxrwxrwx".bytes();
+    let bits = text.bytes().zip(letters).try_fold(0, |bits, (given, letter)| match given {
+        b'-' => Some(bits << 1),
+        given if given == letter => Some(bits << 1 | 1),
+        _ => None,
+    });
+    bits.filter(|_| text.len() == 9).ok_or_else(|| "give all permissions, as 640 or as rw-r-----".to_owned())
+}
+
 /// Arguments of `weir chown`.
 #[derive(Args, Debug, Clone)]
 pub struct ChownArgs {
@@ -529,5 +561,24 @@ fn kind(text: &str) -> Result<transfer::tree::Kind, String> {
         "f" => Ok(transfer::tree::Kind::File),
         "d" => Ok(transfer::tree::Kind::Directory),
         _ => Err("write f for files or d for directories".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mode;
+
+    #[test]
+    fn modes_are_digits_or_letters() {
+        for (text, bits) in
+            [("640", 0o640), ("0755", 0o755), ("000", 0), ("rw-r-----", 0o640), ("rwxrwxrwx", 0o777), ("---------", 0)]
+        {
+            assert_eq!(mode(text), Ok(bits), "{text}");
+        }
+        for text in
+            ["", "64", "1777", "6400", "888", "+640", "g+w", "rw-r----", "rw-r-----x", "wr-r-----", "rwsr-----", "é"]
+        {
+            assert!(mode(text).is_err(), "{text}");
+        }
     }
 }

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Files",
         &[
             "cp", "sync", "ls", "stat", "cat", "checksum", "find", "du", "df", "mkdir", "mv", "rm", "touch", "ln",
-            "xattr", "chown", "acl",
+            "xattr", "chmod", "chown", "acl",
         ],
     ),
     ("Measure", &["bench"]),

@@ -43,6 +43,7 @@ pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
         FileCommand::Touch(args) => names::touch(&mut tree, args, &mut errors),
         FileCommand::Ln(args) => names::ln(&mut tree, args),
         FileCommand::Xattr(args) => names::xattr(&mut tree, &args.command, &mut out),
+        FileCommand::Chmod(args) => rights::chmod(&mut tree, args, &mut errors),
         FileCommand::Chown(args) => rights::chown(&mut tree, args, &mut errors),
         FileCommand::Acl(args) => rights::acl(&mut tree, &args.command, &mut out, &mut errors),
     };
@@ -68,6 +69,7 @@ fn name_of(command: &FileCommand) -> &'static str {
         FileCommand::Checksum(_) => "checksum",
         FileCommand::Touch(_) => "touch",
         FileCommand::Ln(_) => "ln",
+        FileCommand::Chmod(_) => "chmod",
         FileCommand::Chown(_) => "chown",
         FileCommand::Acl(_) => "acl",
         FileCommand::Xattr(_) => "xattr",

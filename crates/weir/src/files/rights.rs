@@ -1,4 +1,4 @@
-//! `weir chown` and `weir acl`: who owns files at weir's servers, and who else may do what with them.
+//! `weir chmod`, `weir chown` and `weir acl`: who owns files at weir's servers, and who else may do what with them.
 
 use transfer::tree::{Kind, Tree};
 use transfer::{CopyPath, TransferError};
@@ -7,10 +7,15 @@ use super::errors::Errors;
 use super::names::places;
 use super::output::Output;
 use super::show::printable;
-use crate::cli::{AclCommand, AclEditArgs, AclSetArgs, ChownArgs};
+use crate::cli::{AclCommand, AclEditArgs, AclSetArgs, ChmodArgs, ChownArgs};
 
 /// Deepest level of directories to enter.
 const DEPTH_MAX: usize = 256;
+
+/// Changes permissions.
+pub fn chmod(tree: &mut Tree, args: &ChmodArgs, errors: &mut Errors) -> Result<(), TransferError> {
+    each(tree, &args.places, args.recursive, errors, &mut |tree, place, _| tree.chmod(at_server(place)?, args.mode))
+}
 
 /// Changes owners and groups.
 pub fn chown(tree: &mut Tree, args: &ChownArgs, errors: &mut Errors) -> Result<(), TransferError> {
