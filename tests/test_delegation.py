@@ -1,5 +1,7 @@
 """Delegation: a client signs a proxy for the target of a third-party copy, which reads the source with it as the client."""
 
+from pathlib import Path
+
 import pytest
 from authority import Authority
 from clients import run
@@ -158,7 +160,7 @@ def test_weirs_client_delegates_to_a_stock_target(base, stock, authority, ana, m
 
 @CLIENTS
 def test_a_disk_server_of_a_cluster_gets_the_proxy_from_its_manager(base, stock, authority, ana, keeper, made, tmp_path, client):
-    name = f"delegation-cluster-{client[0][-5:]}"
+    name = f"delegation-cluster-{Path(client[0]).name}"
     config = base / f"{name}.toml"
     config.write_text(weir_settings(authority, name, DELEGATION))
     with Cluster(base / name, 2, ("--config", str(config))) as cluster:

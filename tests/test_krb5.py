@@ -186,7 +186,8 @@ def test_clocks_and_ends_are_checked(served, kdc):
     node = served()
     short = kdc.tickets("ana", f"{SERVICE}@{REALM}", life="6s")
     fs(node, short, "stat", "/").ok()
-    for seconds, allowed in ((-200, True), (200, True), (-400, False), (400, False)):
+    # With a clock that is further behind, the client would not use its ticket, which has not begun.
+    for seconds, allowed in ((-200, True), (200, True), (400, False)):
         tickets = kdc.tickets("ana", f"{SERVICE}@{REALM}")
         tickets.shift_clock(seconds)
         if allowed:
