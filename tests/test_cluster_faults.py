@@ -359,28 +359,37 @@ def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_pat
 
 def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
     """A client that must wait repeats the request. The retry must not fail because the file exists by then."""
-    opening = struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE)
 
-    def ask(name: str, dead: list, count: int) -> list[raw.Answer]:
-        with raw.Raw(cluster.manager.port, timeout=60) as there:
-            cluster.manager.freeze()
-            try:
-                for disk in dead:
-                    disk.kill()
-                for number in range(count):
-                    there.send(raw.OPEN, opening, f"/one/{name}{number}".encode())
-            finally:
-                cluster.manager.thaw()
-            return [there.receive() for _ in range(count)]
+    def opening(mode: int) -> bytes:
+        return struct.pack(">HH12x", mode, raw.OPEN_NEW | raw.OPEN_UPDATE)
+
+    def ask(there: raw.Raw, name: str, dead: list, count: int) -> list[raw.Answer]:
+        cluster.manager.freeze()
+        try:
+            for disk in dead:
+                disk.kill()
+            for number in range(count):
+                there.send(raw.OPEN, opening(0o644), f"/one/{name}{number}".encode())
+        finally:
+            cluster.manager.thaw()
+        return [there.receive() for _ in range(count)]
 
     one, *others = cluster.disks
-    assert all(answer.redirect[1] != one.host for answer in ask("begun", [one], 16))
-    answers = ask("nowhere", others, 16)
-    assert {answer.status for answer in answers} == {raw.WAIT}
-    assert fs("ls", "/one").ok().out.count("nowhere") == 0
-    for disk in cluster.disks:
-        disk.start()
-    in_session(cluster)
+    with raw.Raw(cluster.manager.port, timeout=60) as there:
+        assert all(answer.redirect[1] != one.host for answer in ask(there, "begun", [one], 16))
+    with raw.Raw(cluster.manager.port, timeout=60) as there:
+        answers = ask(there, "nowhere", others, 16)
+        assert {answer.status for answer in answers} == {raw.WAIT}
+        assert fs("ls", "/one").ok().out.count("nowhere") == 0
+        for disk in cluster.disks:
+            disk.start()
+        in_session(cluster)
+        # The stock client clears the owner's permission to write when it repeats an open.
+        assert there.request(raw.OPEN, opening(0o444), b"/one/nowhere0").status == raw.REDIRECT
+        assert there.request(raw.OPEN, opening(0o444), b"/one/another").status == raw.REDIRECT
+    listed = fs("ls", "-l", "/one").ok().out.splitlines()
+    modes = {line.split()[-1]: line.split()[0] for line in listed}
+    assert modes["/one/nowhere0"].startswith("-rw-") and modes["/one/another"].startswith("-r--"), listed
 
 
 def test_open_writes_whose_names_were_replaced_are_ended_too(cluster, fs):

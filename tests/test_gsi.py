@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import struct
+import sys
 import threading
 import time
 
@@ -100,6 +101,20 @@ def test_the_stock_client_logs_in_with_a_certificate_alone(served, users):
     node, (ana, _, _) = served(), users
     alone = {"X509_USER_CERT": str(ana.certificate), "X509_USER_KEY": str(ana.key), "XrdSecGSICREATEPROXY": "0"}
     fs(node, "/nonexistent", "stat", "/", **alone).ok()
+
+
+STAT = """
+import sys
+from XRootD import client
+status, _ = client.FileSystem(sys.argv[1]).stat("/")
+sys.exit(0 if status.ok else status.message)
+"""
+
+
+def test_the_newest_stock_client_logs_in(served, users):
+    """XrdCl of PyPI. From 6.2.1 on, it signs only tags that look like those of its own servers."""
+    node = served()
+    run(["env", f"X509_USER_PROXY={users[0].proxy()}", sys.executable, "-c", STAT, f"root://localhost:{node.port}"]).ok()
 
 
 def test_each_cipher_and_the_encrypted_protocol_work(served, users):

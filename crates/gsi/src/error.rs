@@ -1,6 +1,6 @@
 //! Why a handshake fails.
 
-use crate::{BUCKETS_MAX, BucketType, CERTIFICATES_MAX, FRAME_BYTES_MAX, NoRandom, Step, TAG_BYTES_MAX};
+use crate::{BUCKETS_MAX, BucketType, CERTIFICATES_MAX, FRAME_BYTES_MAX, NoRandom, Step, TAG_LEN};
 
 /// Why bytes are no frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -77,8 +77,8 @@ pub enum HandshakeError {
     #[error("the peer has signed the random tag of another handshake")]
     OtherTag,
     /// A tag that might be something else.
-    #[error("the peer wants {0} bytes to be signed; a random tag has at most {TAG_BYTES_MAX}")]
-    LongTag(usize),
+    #[error("the peer wants {0} bytes to be signed; a random tag is {TAG_LEN} bytes of ASCII")]
+    NoTag(usize),
     /// A tag that a server has made, and that only a client signs.
     #[error("the peer wants the random tag of a server to be signed by another server")]
     MarkedTag,

@@ -19,7 +19,7 @@
 //! it shows in the certificates, whose signatures the caller verifies, and in the signed tag.
 //!
 //! **What is signed.** XRootD signs bytes as they are, without a digest (`EncryptPrivate`). Whoever could choose a tag freely could
-//! have a message of its choice signed. So tags longer than [`TAG_BYTES_MAX`] are refused: no digest with its header fits.
+//! have a message of its choice signed. So only tags of [`TAG_LEN`] bytes of ASCII are signed, as by XRootD 6.2: no digest is so short.
 //! A server signs a tag for anybody, before it knows who that is. None of this must help to log in as that server somewhere else:
 //!
 //! - a signed text counts only if all of its blocks but the last are full, so that it cannot be put together from signed tags,
@@ -70,5 +70,5 @@ pub const VERSION: u32 = 10_600;
 pub const VERSION_SIGNED: u32 = 10_400;
 /// Most certificates that a client can present.
 pub const CERTIFICATES_MAX: usize = 16;
-/// The longest random tag that is signed. Stock peers send 8 bytes; the shortest digest with its header has 34.
-pub const TAG_BYTES_MAX: usize = 16;
+/// The length of a random tag. From 6.2.1 on, XRootD signs no others, and none with bytes above 0x7f (`XrdSecgsiRtag.hh`).
+pub const TAG_LEN: usize = 8;

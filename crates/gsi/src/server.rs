@@ -5,17 +5,16 @@ use crate::rsa_blocks::recover;
 use crate::secret::public_key;
 use crate::{
     BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, ProxyKey, Random, ServerSecret,
-    SessionKey, Step, TAG_BYTES_MAX, VERSION_SIGNED, pem,
+    SessionKey, Step, TAG_LEN, VERSION_SIGNED, pem,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use rsa::PublicKey;
 
 /// The end of the names of modules that do not fill up the shared secret with zeros.
 const NO_PADDING: &[u8] = b"nopad";
 
-/// What the tags of servers here begin with. Stock peers have letters, digits, `.` and `/` in theirs (`XrdSutRndm::GetRndmTag`).
-const SERVER_MARK: u8 = b'~';
+/// What the tags of servers here begin with. XRootD has letters, digits, `.` and `/` in its own (`XrdSutRndm::GetRndmTag`), and
+/// dCache bytes up to 0x7e (`XrdSecgsiRtag.hh`).
+const SERVER_MARK: u8 = 0x7f;
 
 /// The longest message of a client that is passed on.
 const MESSAGE_BYTES_MAX: usize = 200;
@@ -202,23 +201,23 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
 
 /// A new random tag: printable, as stock peers have it.
 pub(crate) fn tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
-    let mut bytes = [0; TAG_BYTES_MAX / 4 * 3];
+    let mut bytes = [0; TAG_LEN];
     random.fill(&mut bytes)?;
-    Ok(STANDARD_NO_PAD.encode(bytes).into_bytes())
+    // ASCII without the first byte and the last, which is the mark.
+    Ok(bytes.map(|byte| 1 + byte % (SERVER_MARK - 1)).to_vec())
 }
 
 /// A new random tag of a server. No server here signs it: otherwise a stranger could have it signed by another server, and log in with
 /// the certificate of that one.
 fn server_tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
     let mut tag = tag(random)?;
-    tag.insert(0, SERVER_MARK);
-    tag.truncate(TAG_BYTES_MAX);
+    tag[0] = SERVER_MARK;
     Ok(tag)
 }
 
 /// A tag that may be signed.
 pub(crate) fn signable(tag: &[u8]) -> Result<&[u8], HandshakeError> {
-    if tag.is_empty() || tag.len() > TAG_BYTES_MAX { Err(HandshakeError::LongTag(tag.len())) } else { Ok(tag) }
+    if tag.len() == TAG_LEN && tag.is_ascii() { Ok(tag) } else { Err(HandshakeError::NoTag(tag.len())) }
 }
 
 /// Whether the shared secret is filled up with zeros, with the first module of the list that is known. All peers have one name.

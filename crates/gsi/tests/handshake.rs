@@ -2,7 +2,7 @@
 
 use gsi::{
     AgreementError, BucketType, ClientHandshake, ClientSecret, Delegation, Frame, FrameError, HandshakeError, NoRandom,
-    Random, SecretError, ServerHandshake, ServerSecret, ServerStep, Step, issuer_hash,
+    Random, SecretError, ServerHandshake, ServerSecret, ServerStep, Step, TAG_LEN, issuer_hash,
 };
 
 const CA: &[u8] = include_bytes!("data/ca.pem");
@@ -123,7 +123,7 @@ fn a_tag_of_another_handshake_is_refused() {
         fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
             self.0.0 = 5;
             self.0.fill(bytes)?;
-            if bytes.len() == 12 {
+            if bytes.len() == TAG_LEN {
                 bytes.fill(self.1);
             }
             Ok(())
@@ -179,10 +179,12 @@ fn every_part_of_the_frames_is_needed_and_checked() {
     assert_eq!(changed(BucketType::VERSION, b"x"), Err(HandshakeError::Malformed(BucketType::VERSION)));
     assert_eq!(changed(BucketType::MODULE, b"local"), Err(HandshakeError::NoModule));
     assert!(changed(BucketType::MODULE, b"local|sslnopad\0").is_ok());
-    let tag_of = |len: usize| Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, &vec![b'x'; len][..])]).encode();
-    assert_eq!(changed(BucketType::MAIN, &tag_of(17)), Err(HandshakeError::LongTag(17)));
-    assert_eq!(changed(BucketType::MAIN, &tag_of(0)), Err(HandshakeError::LongTag(0)));
-    assert!(changed(BucketType::MAIN, &tag_of(16)).is_ok());
+    let main = |tag: &[u8]| Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag)]).encode();
+    for bad in [&b""[..], b"sevenby", b"ninebytes", b"eight\xc3\xa9b"] {
+        assert_eq!(changed(BucketType::MAIN, &main(bad)), Err(HandshakeError::NoTag(bad.len())));
+    }
+    assert!(changed(BucketType::MAIN, &main(b"eight/b.")).is_ok());
+    assert!(changed(BucketType::MAIN, &main(&[0, 1, 2, 3, 0x7b, 0x7c, 0x7d, 0x7e])).is_ok());
     assert_eq!(changed(BucketType::MAIN, b"xyz"), Err(HandshakeError::Frame(FrameError::NotGsi)));
 
     for kind in
@@ -249,7 +251,7 @@ fn what_a_server_signs_for_anybody_does_not_let_anybody_in_as_that_server() {
         ServerHandshake::new().step(&server, &with(&client, BucketType::MAIN, Some(&inner)), &mut Numbers(7))
     };
     // Anybody gets these signed: they are short.
-    let pieces: [&[u8]; 2] = [b"---BPUB---4---EP", b"UB---"];
+    let pieces: [&[u8]; 3] = [b"---BPUB-", b"--4---EP", b"UB---xyz"];
     assert!(pieces.iter().all(|piece| ask(piece).is_ok()));
     // Put together, they are no text that somebody has signed,
     assert_eq!(with_public_part(&server, &pieces), Err(HandshakeError::Signature(BucketType::AGREEMENT)));
@@ -262,7 +264,7 @@ fn what_a_server_signs_for_anybody_does_not_let_anybody_in_as_that_server() {
     let Half { server: mut at_server, reply, second, .. } = half(&server, &user(), 7);
     let inner = Frame::decode(&reply).unwrap().get(BucketType::MAIN).unwrap().to_vec();
     let tag = Frame::decode(&inner).unwrap().get(BucketType::TAG).unwrap().to_vec();
-    assert_eq!(tag.len(), 16);
+    assert_eq!(tag.len(), TAG_LEN);
     assert_eq!(ask(&tag), Err(HandshakeError::MarkedTag));
     // Nobody logs in at a server as that server.
     let key = x509_parser::pem::parse_x509_pem(SERVER).unwrap().1;

@@ -25,6 +25,7 @@ mod input;
 mod listener;
 mod meter;
 mod outgoing;
+mod repeated_opens;
 mod requests;
 mod server;
 mod session;

@@ -9,6 +9,7 @@ use wire::SessionId;
 use crate::data_streams::DataStreams;
 use crate::front_end::FrontEnd;
 use crate::outgoing::Outgoing;
+use crate::repeated_opens::RepeatedOpens;
 
 /// A session of a client.
 pub(crate) struct Session {
@@ -18,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// The address of the client.
     pub(crate) peer: SocketAddr,
+    /// Its opens that come again.
+    pub(crate) repeated: RepeatedOpens,
     /// Its data streams.
     pub(crate) streams: DataStreams,
     /// The sending half of its connection.
@@ -31,7 +34,14 @@ impl Session {
         id[..8].copy_from_slice(&open.number().to_be_bytes());
         // Nobody can guess it: whoever knows the id of a session may bind a connection to it, and use its open files.
         id[8..].copy_from_slice(&rand::random::<[u8; 8]>());
-        Arc::new(Self { open, id: SessionId(id), peer, streams: DataStreams::default(), outgoing })
+        Arc::new(Self {
+            open,
+            id: SessionId(id),
+            peer,
+            repeated: RepeatedOpens::default(),
+            streams: DataStreams::default(),
+            outgoing,
+        })
     }
 
     /// Ends the session: it can open no more files.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use service::{Answer, Error, Intent, OpenFile, Opened, SMALL_TRANSFER_BYTES, Service, Session};
+use service::{Answer, Error, Intent, OpenFile, Opened, SMALL_TRANSFER_BYTES, Service};
+use types::NsPath;
 use wire::request::{Open, OpenOptions, OpenOptions2};
 use wire::response::OpenReply;
 use wire::{ErrorNumber, StreamId};
@@ -10,6 +11,7 @@ use wire::{ErrorNumber, StreamId};
 use crate::answer::{self, WhileListening};
 use crate::connection::{Connection, Stop};
 use crate::from_wire::{open_of, parse_new_path, parse_path};
+use crate::session::Session;
 use crate::to_wire::{RequestError, open_reply};
 
 /// From this version on, the reserved bytes of an open have a meaning.
@@ -20,14 +22,19 @@ struct WithBeginning<A> {
     answer: A,
     service: Arc<Service>,
     session: Arc<Session>,
+    /// The path and the mode of an open that makes a file.
+    makes: Option<(NsPath, u16)>,
     len: usize,
 }
 
 impl<A: Answer<(Opened, Vec<u8>)>> Answer<Opened> for WithBeginning<A> {
     fn give(self, outcome: Result<Opened, Error>) {
-        let Self { answer, service, session, len } = self;
+        let Self { answer, service, session, makes, len } = self;
+        if let (Err(Error::Wait { .. }), Some((path, mode))) = (&outcome, makes) {
+            session.repeated.waits(path, mode);
+        }
         answer.give(outcome.map(|opened| {
-            let beginning = if len > 0 { beginning_of(&service, &session, &opened, len) } else { Vec::new() };
+            let beginning = if len > 0 { beginning_of(&service, &session.open, &opened, len) } else { Vec::new() };
             (opened, beginning)
         }));
     }
@@ -43,7 +50,7 @@ impl<A: Answer<(Opened, Vec<u8>)>> Answer<Opened> for WithBeginning<A> {
 
 /// The first bytes of a file that is open now; none if they cannot be read. The client's next read then says why. Those
 /// of a striped file are on other servers, for which an open does not wait.
-fn beginning_of(service: &Service, session: &Session, opened: &Opened, len: usize) -> Vec<u8> {
+fn beginning_of(service: &Service, session: &service::Session, opened: &Opened, len: usize) -> Vec<u8> {
     let Ok(file) = service.file(session, opened.handle) else { return Vec::new() };
     if file.is_striped() {
         return Vec::new();
@@ -69,26 +76,31 @@ impl Connection {
             }
             let mut open = open_of(r, path, self.wants_stat(r), None)?;
             open.template = self.template_of(r)?;
+            if makes {
+                open.mode = self.session.repeated.mode(&open.path, open.mode);
+            }
             Ok(open)
         });
         let open = match open {
             Ok(open) => open,
             Err(request_error) => return Ok(Err(request_error)),
         };
-        let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
+        let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session));
         let shows = Arc::clone(&service);
         let reply = self.hand_on(stream)?.framed(move |(opened, beginning): (Opened, Vec<u8>), out, stream| {
             answer::ok(out, stream, |out| OpenReply { beginning, ..open_reply(&shows, &opened) }.encode(out));
         });
         let len = if open.intent == Intent::Read { self.wants_beginning(r) } else { 0 };
-        let reply = WithBeginning { answer: reply, service: Arc::clone(&service), session: Arc::clone(&session), len };
+        let makes = makes.then(|| (open.path.clone(), open.mode));
+        let reply =
+            WithBeginning { answer: reply, service: Arc::clone(&service), session: Arc::clone(&session), makes, len };
         if open.template.is_some() && open.intent != Intent::Read {
             // The data is copied before the answer.
             self.out.leave()?;
-            service.open(&session, open, WhileListening { answer: reply, outgoing: Arc::clone(&self.out) });
+            service.open(&session.open, open, WhileListening { answer: reply, outgoing: Arc::clone(&self.out) });
             self.out.back();
         } else {
-            service.open(&session, open, reply);
+            service.open(&session.open, open, reply);
         }
         Ok(Ok(()))
     }
