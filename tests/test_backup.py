@@ -591,15 +591,30 @@ def test_a_mark_that_does_not_read_promises_nothing(server, tmp_path, namespace,
     assert state(server, tmp_path) == kept
 
 
+class OfAUser(Weir):
+    """A node that another user runs."""
+
+    USER = 65_534
+
+    def command(self) -> list[str]:
+        # The user may have no way to the binary itself.
+        program = self.home / "weir"
+        if not program.exists():
+            shutil.copy(WEIR_BIN, program)
+        _, *arguments = super().command()
+        return ["setpriv", f"--reuid={self.USER}", f"--regid={self.USER}", "--clear-groups", str(program), *arguments]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs commands as another user")
 def test_root_makes_a_backup_as_the_user_of_the_node(base, tmp_path):
     """The timer makes the next one as this user, in the same folder; and root writes nothing through a link of this user's."""
-    user = 65_534
+    user = OfAUser.USER
     base.chmod(0o755)
     with Weir(base / "of-a-user") as server:
         put(server, "/f", 70_000, tmp_path)
-        for place in (server.home, server.data, *server.data.rglob("*")):
-            os.chown(place, user, user, follow_symlinks=False)
+    for place in (server.home, server.data, *server.data.rglob("*")):
+        os.chown(place, user, user, follow_symlinks=False)
+    with OfAUser(base / "of-a-user") as server:
         mine = base / "mine"
         mine.mkdir()
         # A place of root's is for root's backups.
