@@ -173,7 +173,12 @@ def test_xrootdfs_is_a_file_system(mount, node, fs, place, tmp_path):
         "other",
         "2000003",
     ]
-    shell('truncate -s 100 "$1/dir/other"; cmp -n 100 "$2" "$1/dir/other"', mount, source)
-    assert fs.size(f"{place}/dir/other") == 100
+
+    def truncated() -> bool:
+        shell('truncate -s 100 "$1/dir/other"; cmp -n 100 "$2" "$1/dir/other"', mount, source)
+        return fs.size(f"{place}/dir/other") == 100
+
+    # Nor does it pass on that it has not quite closed the file yet.
+    until(truncated, 30)
     shell('rm "$1/dir/other"; rmdir "$1/dir"; df "$1"', mount)
     assert fs.names(place) == []
