@@ -506,7 +506,7 @@ no     no       no    yes  no   no   {"ask":"admin-renew","request":""}
         };
         Reader::open(temp.path()).unwrap().read(&Filter::default(), &mut each).unwrap();
         assert_eq!(found[0], 60);
-        assert!((100..=110).contains(&(found[1] + found[2])), "{found:?}");
+        assert!(found[1..].iter().all(|of_kind| (100..=110).contains(of_kind)), "{found:?}");
     }
 
     #[test]

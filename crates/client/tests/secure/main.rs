@@ -115,7 +115,7 @@ fn whoever_wants_tls_gets_it_or_nothing() {
         let (error, _) = refused(&url, &site.settings());
         assert!(matches!(error, ClientError::NoTls { .. }), "{flags:x}: {error}");
         assert!(error.to_string().contains("roots://"), "{error}");
-        assert_eq!(seen.recv().unwrap(), (0x06, vec![]), "{flags:x}");
+        assert_eq!(seen.recv().unwrap(), (0x07, vec![]), "{flags:x}");
     }
 }
 
@@ -147,7 +147,7 @@ fn without_roots_the_server_decides() {
         client.give_back(session, &url);
         client.stat(&url).unwrap();
         assert!(connections.load(Ordering::Relaxed) <= 2, "{flags:x}");
-        assert!(seen.lock().unwrap().iter().all(|wish| *wish == 0x02), "it can, and does not ask for it");
+        assert!(seen.lock().unwrap().iter().all(|wish| *wish == 0x03), "it can, and does not ask for it");
         // A connection in the clear does not serve an address that asks for TLS.
         let wants = with_scheme(&url, true);
         if flags & TLS_SESSION == 0 && !is_encrypted {
@@ -250,7 +250,7 @@ fn a_redirect_keeps_tls() {
         let (body, to_clear) = (to(&target, scheme), to(&clear, scheme));
         let served = Arc::clone(&site);
         let (url, _) = serve("localhost", move |peer| {
-            assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x06);
+            assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x07);
             peer.start_tls(&served)?;
             peer.login(b"")?;
             loop {
@@ -275,7 +275,7 @@ fn a_lost_connection_comes_back_encrypted() {
     let site = Arc::new(Site::new(&["localhost"]));
     let (served, all, lost) = (Arc::clone(&site), content(), AtomicUsize::new(0));
     let (url, connections) = serve("localhost", move |peer| {
-        assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x06);
+        assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x07);
         peer.start_tls(&served)?;
         peer.login(b"")?;
         if lost.fetch_add(1, Ordering::Relaxed) < 2 {

@@ -229,7 +229,7 @@ pub fn serve_file(peer: &mut Peer, content: &[u8]) -> io::Result<()> {
 
 /// A whole connection of a good server that speaks TLS from the beginning.
 pub fn good(peer: &mut Peer, site: &Site, content: &[u8]) -> io::Result<()> {
-    assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x06);
+    assert_eq!(peer.greet(HAVE_TLS | GOTO_TLS)?, 0x07);
     peer.start_tls(site)?;
     peer.login(b"")?;
     serve_file(peer, content)
