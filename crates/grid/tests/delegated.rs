@@ -5,17 +5,6 @@ use types::Timestamp;
 
 use crate::site::*;
 
-struct Here {
-    trust: grid::Trust,
-    ana: Holder,
-}
-
-fn here() -> Here {
-    let root = Holder::authority("/O=Root");
-    let ana = root.user("/O=x/CN=ana");
-    Here { trust: trust(&[&root]), ana }
-}
-
 impl Here {
     /// What follows if the user presents `presented` and sends `new`.
     fn delegated(&self, new: &Holder, presented: &[&Holder]) -> Result<GridUser, GridError> {

@@ -5,17 +5,6 @@ use grid::Problem;
 use crate::der::*;
 use crate::site::*;
 
-struct Here {
-    trust: grid::Trust,
-    ana: Holder,
-}
-
-fn here() -> Here {
-    let root = Holder::authority("/O=Root");
-    let ana = root.user("/O=x/CN=ana");
-    Here { trust: trust(&[&root]), ana }
-}
-
 impl Here {
     fn refused(&self, change: impl FnOnce(&mut Plan)) -> Problem {
         problem(&[&self.ana.proxy_with(change), &self.ana], &self.trust)

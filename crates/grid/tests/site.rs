@@ -287,3 +287,15 @@ impl List {
         sequence(&[tbs.clone(), algorithm, bits(&authority.key.sign(&tbs))])
     }
 }
+
+/// A user of an authority that is trusted.
+pub struct Here {
+    pub trust: Trust,
+    pub ana: Holder,
+}
+
+pub fn here() -> Here {
+    let root = Holder::authority("/O=Root");
+    let ana = root.user("/O=x/CN=ana");
+    Here { trust: trust(&[&root]), ana }
+}

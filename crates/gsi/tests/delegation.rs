@@ -1,17 +1,13 @@
 //! Delegation: the server asks for a proxy, and the client signs it.
 
 use gsi::{
-    BucketType, ClientHandshake, ClientSecret, Delegation, Frame, HandshakeError, NoRandom, ProxyAnswer, ProxyKey,
-    Random, ServerHandshake, ServerSecret, ServerStep, Step,
+    BucketType, ClientHandshake, ClientSecret, Delegation, Frame, HandshakeError, ProxyAnswer, ProxyKey,
+    ServerHandshake, ServerSecret, ServerStep, Step,
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-const SERVER: &[u8] = include_bytes!("data/server.pem");
-const SERVER_KEY: &[u8] = include_bytes!("data/server.key");
-const USER: &[u8] = include_bytes!("data/user.pem");
-const USER_KEY: &[u8] = include_bytes!("data/user.key");
-const OTHER: &[u8] = include_bytes!("data/other.pem");
-const OTHER_KEY: &[u8] = include_bytes!("data/other.key");
+use crate::peers::*;
+
 const PROXY_KEY: &[u8] = include_bytes!("data/proxy.key");
 const LIMITED: &[u8] = include_bytes!("data/limited.pem");
 const LAST_PROXY: &[u8] = include_bytes!("data/lastproxy.pem");
@@ -19,26 +15,6 @@ const ONE_PROXY: &[u8] = include_bytes!("data/oneproxy.pem");
 
 /// 2027-01-15.
 const NOW: i64 = 1_800_000_000;
-
-struct Numbers(u64);
-
-impl Random for Numbers {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-        for byte in bytes {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *byte = self.0.to_be_bytes()[0];
-        }
-        Ok(())
-    }
-}
-
-fn server() -> ServerSecret {
-    ServerSecret::new(SERVER, SERVER_KEY, &mut Numbers(1)).unwrap()
-}
-
-fn user() -> ClientSecret {
-    ClientSecret::new(USER, USER_KEY).unwrap()
-}
 
 /// A proxy whose key is that of the tests.
 fn proxy(certificate: &[u8]) -> ClientSecret {
@@ -48,10 +24,6 @@ fn proxy(certificate: &[u8]) -> ClientSecret {
 /// The key that the server makes. In a test it is another one than that of the proxies.
 fn proxy_key() -> ProxyKey {
     ProxyKey::from_pem(OTHER_KEY).unwrap()
-}
-
-fn good(_: &[u8]) -> Result<(), String> {
-    Ok(())
 }
 
 /// Both sides, after the client has shown who it is.

@@ -5,30 +5,13 @@ use gsi::{
     Random, SecretError, ServerHandshake, ServerSecret, ServerStep, Step, TAG_LEN, issuer_hash,
 };
 
+use crate::peers::*;
+
 const CA: &[u8] = include_bytes!("data/ca.pem");
-const SERVER: &[u8] = include_bytes!("data/server.pem");
-const SERVER_KEY: &[u8] = include_bytes!("data/server.key");
-const USER: &[u8] = include_bytes!("data/user.pem");
-const USER_KEY: &[u8] = include_bytes!("data/user.key");
-const OTHER: &[u8] = include_bytes!("data/other.pem");
-const OTHER_KEY: &[u8] = include_bytes!("data/other.key");
 const ELLIPTIC: &[u8] = include_bytes!("data/elliptic.pem");
 const ELLIPTIC_KEY: &[u8] = include_bytes!("data/elliptic.key");
 const GROUP: &str = include_str!("data/ffdhe3072.pem");
 const MULTI: &[u8] = include_bytes!("data/multi.pem");
-
-/// Numbers that look random, and are the same in each run.
-struct Numbers(u64);
-
-impl Random for Numbers {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-        for byte in bytes {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *byte = self.0.to_be_bytes()[0];
-        }
-        Ok(())
-    }
-}
 
 struct Nothing;
 
@@ -38,20 +21,8 @@ impl Random for Nothing {
     }
 }
 
-fn server() -> ServerSecret {
-    ServerSecret::new(SERVER, SERVER_KEY, &mut Numbers(1)).unwrap()
-}
-
-fn user() -> ClientSecret {
-    ClientSecret::new(USER, USER_KEY).unwrap()
-}
-
 fn der(pem: &[u8]) -> Vec<u8> {
     x509_parser::pem::parse_x509_pem(pem).unwrap().1.contents
-}
-
-fn good(_: &[u8]) -> Result<(), String> {
-    Ok(())
 }
 
 /// A handshake up to the client's certificates: the server, and the two frames of the client.

@@ -4,3 +4,4 @@
 
 mod delegation;
 mod handshake;
+mod peers;
