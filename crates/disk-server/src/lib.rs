@@ -19,6 +19,7 @@ mod inspect;
 mod inventory;
 mod looks;
 mod open_writes;
+mod questions;
 mod replica;
 mod replicated_writer;
 mod store_shell;
@@ -32,7 +33,10 @@ use std::sync::Arc;
 use cluster::message::{BetweenStores, FromStore, REPLICAS_MAX, ToManager, ToServer, ToStore};
 use cluster::server::{Input, Member, View};
 use cluster::{ProcessEpoch, Time};
-use node::{BulkBytes, BulkPool, EndWriter, FromDisk, FromManager, Hello, PeerMessage, StoreAddressPage, StoreReport};
+use node::{
+    BulkBytes, BulkPool, EndWriter, FoundProxy, FromDisk, FromManager, Hello, PeerMessage, StoreAddressPage,
+    StoreReport,
+};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
@@ -47,6 +51,7 @@ pub use cluster::message::ClosedBy;
 pub use damage::{DAMAGED_MAX, TooManyDamaged};
 pub use disk_node::DiskNode;
 pub use open_writes::NotAgreed;
+use questions::Questions;
 use replica::Change;
 pub use replicated_writer::{DiskServerError, Permit, ReplicatedWriter};
 pub use store_shell::StoreAt;
@@ -134,8 +139,8 @@ pub struct DiskServer {
     looks: looks::Looks,
     client_writes: client_writes::ClientWritesOfService,
     questions: attributes::AttributeQuestions,
-    proxy_questions: delegated::ProxyQuestions,
-    open_write_requests: open_writes::OpenWriteRequests,
+    proxy_questions: Questions<Option<FoundProxy>>,
+    open_write_requests: Questions<open_writes::Agreed>,
     /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
 }
@@ -186,8 +191,8 @@ impl DiskServer {
             looks: looks::Looks::default(),
             client_writes: client_writes::ClientWritesOfService::default(),
             questions: attributes::AttributeQuestions::new(settings.process_epoch.0),
-            proxy_questions: delegated::ProxyQuestions::new(settings.process_epoch.0),
-            open_write_requests: open_writes::OpenWriteRequests::new(settings.process_epoch.0),
+            proxy_questions: Questions::new(settings.process_epoch.0, delegated::WAITING_MAX),
+            open_write_requests: Questions::new(settings.process_epoch.0, open_writes::WAITING_MAX),
             bulk: BulkPool::default(),
             began: world.now(),
             settings,

@@ -1,36 +1,20 @@
 //! Requests to the manager about open writes that this server leads. Nothing waits for their answers: these come as completions.
 
-use std::collections::BTreeMap;
-
 use cluster::Time;
 use node::{FromDisk, OpenWriteAction, OpenWriteAnswer, OpenWriteRequest, RequestError};
-use parking_lot::Mutex;
 use types::{ErrorCode, RequestNumber, WriterToken};
 
 use super::DiskServer;
-use super::attributes::MANAGER_ANSWERS_WITHIN;
+use super::questions::{self, NotAsked};
 
 /// The most requests that wait for the manager.
-const WAITING_MAX: usize = 4096;
+pub(super) const WAITING_MAX: usize = 4096;
 
 /// Called once with the manager's answer.
-type Then = Box<dyn FnOnce(Result<Option<u64>, NotAgreed>) + Send>;
+type Then = questions::Then<Agreed>;
 
-/// The requests that the manager has not answered yet.
-pub(super) struct OpenWriteRequests(Mutex<Waiting>);
-
-struct Waiting {
-    last: u64,
-    askers: BTreeMap<u64, (Time, Then)>,
-    are_let_go: bool,
-}
-
-impl OpenWriteRequests {
-    /// `random` separates the requests from those of an earlier run, whose answers may still arrive.
-    pub(super) fn new(random: u64) -> Self {
-        Self(Mutex::new(Waiting { last: random, askers: BTreeMap::new(), are_let_go: false }))
-    }
-}
+/// What the manager has agreed to.
+pub(super) type Agreed = Result<Option<u64>, NotAgreed>;
 
 /// Why the manager has not agreed to a request about an open write.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -91,49 +75,29 @@ impl DiskServer {
     }
 
     fn ask_about(&self, writer: WriterToken, action: OpenWriteAction, then: Then) {
-        let number = {
-            let mut waiting = self.open_write_requests.0.lock();
-            if waiting.are_let_go || waiting.askers.len() >= WAITING_MAX {
-                let why = if waiting.are_let_go { NotAgreed::NoAnswer } else { NotAgreed::TooMany };
-                drop(waiting);
-                return then(Err(why));
-            }
-            waiting.last = waiting.last.wrapping_add(1);
-            let number = waiting.last;
-            waiting.askers.insert(number, (self.world.now(), then));
-            number
+        let number = match self.open_write_requests.add(self.world.now(), then) {
+            Ok(number) => number,
+            Err((NotAsked::LetGo, then)) => return then(Err(NotAgreed::NoAnswer)),
+            Err((NotAsked::TooMany, then)) => return then(Err(NotAgreed::TooMany)),
         };
         self.world.to_manager(FromDisk::OpenWrite(OpenWriteRequest { number, writer, action }));
     }
 
     /// The manager has answered a request.
     pub(super) fn open_write_answered(&self, answer: OpenWriteAnswer) {
-        let asker = self.open_write_requests.0.lock().askers.remove(&answer.number);
-        if let Some((_, then)) = asker {
+        if let Some(then) = self.open_write_requests.answered(answer.number) {
             then(answer.result.map_err(NotAgreed::Refused));
         }
     }
 
     /// Gives up requests that the manager has not answered in time.
     pub(super) fn give_up_open_write_requests(&self, now: Time) {
-        let late: Vec<Then> = {
-            let mut waiting = self.open_write_requests.0.lock();
-            let is_late = |asked: &Time| now.since(*asked) >= MANAGER_ANSWERS_WITHIN;
-            let numbers: Vec<u64> =
-                waiting.askers.iter().filter(|(_, (asked, _))| is_late(asked)).map(|(number, _)| *number).collect();
-            numbers.iter().filter_map(|number| waiting.askers.remove(number)).map(|(_, then)| then).collect()
-        };
-        late.into_iter().for_each(|then| then(Err(NotAgreed::NoAnswer)));
+        self.open_write_requests.late(now).into_iter().for_each(|then| then(Err(NotAgreed::NoAnswer)));
     }
 
     /// Fails all requests, now and later: the connection with the manager has ended.
     pub(super) fn let_go_of_open_write_requests(&self) {
-        let askers = {
-            let mut waiting = self.open_write_requests.0.lock();
-            waiting.are_let_go = true;
-            std::mem::take(&mut waiting.askers)
-        };
-        askers.into_values().for_each(|(_, then)| then(Err(NotAgreed::NoAnswer)));
+        self.open_write_requests.let_go().into_iter().for_each(|then| then(Err(NotAgreed::NoAnswer)));
     }
 }
 
