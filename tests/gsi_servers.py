@@ -3,9 +3,9 @@
 from authority import Authority
 
 
-def weir_settings(authority: Authority, name: str, more: str = "") -> str:
+def weir_settings(authority: Authority, name: str, more: str = "", hosts: str = "DNS:localhost,IP:127.0.0.1") -> str:
     """The configuration of a node that takes certificates alone: `keeper` is its administrator, and `ana` a user."""
-    certificate, key = authority.issue(name, "DNS:localhost,IP:127.0.0.1")
+    certificate, key = authority.issue(name, hosts)
     return f"""
 tls.certificate = "{certificate}"
 tls.key = "{key}"

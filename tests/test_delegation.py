@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from authority import Authority
 from clients import run
 from cluster import Cluster
 from content import MIB, write
@@ -17,13 +16,6 @@ DELEGATION = 'authentication.gsi_delegation = true\nauthentication.signing = "st
 STOCK = ["xrdcp", "-s", "-f", "--tpc", "delegate", "only"]
 OURS = [str(WEIR_BIN), "cp", "--quiet", "--force", "--tpc", "--delegate"]
 CLIENTS = pytest.mark.parametrize("client", [STOCK, OURS], ids=["xrdcp", "weir"])
-
-
-@pytest.fixture(scope="module")
-def authority(base):
-    home = base / "delegation-authority"
-    home.mkdir()
-    return Authority(home)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import raw
 from authority import Authority
 from clients import run
 from content import write
+from gsi_servers import weir_settings
 from harness import WEIR_BIN, weir
 from proxies import User
 from stock import GsiXrootd
@@ -35,25 +36,9 @@ def served(own_node, authority, tmp_path, monkeypatch):
     monkeypatch.setenv("X509_USER_PROXY", str(tmp_path / "none"))
 
     def start(more: str = "", hosts: str = "DNS:localhost,IP:127.0.0.1"):
-        certificate, key = authority.issue(tmp_path.name, hosts)
         config = tmp_path / "weir.toml"
-        config.write_text(
-            f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["gsi"]
-authentication.gsi_authorities = "{authority.trusted}"
-authentication.voms_servers = "{tmp_path / "vomsdir"}"
-{more}
-[[identity]]
-certificate = "/DC=org/DC=example/CN=keeper"
-principal = "admin"
-[[identity]]
-certificate = "/DC=org/DC=example/CN=ana"
-principal = "ana"
-groups = ["physics"]
-"""
-        )
+        voms = f'authentication.voms_servers = "{tmp_path / "vomsdir"}"'
+        config.write_text(weir_settings(authority, tmp_path.name, f"{voms}\n{more}", hosts))
         node = own_node("--config", str(config))
         node.config = config
         return node

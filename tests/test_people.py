@@ -11,11 +11,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from authority import Authority
 from clients import run
 from cluster import Cluster
 from harness import WEIR_BIN, Weir, remove, until
-from issuer import AUDIENCE, Issuer
+from issuer import AUDIENCE
 
 DENIED = 13
 # Users of every Debian machine, whose primary groups have their names.
@@ -43,22 +42,6 @@ role = "viewer"
 group = "local-bin"
 role = "operator"
 """
-
-
-@pytest.fixture(scope="module")
-def authority(base):
-    home = base / "people-authority"
-    home.mkdir()
-    return Authority(home)
-
-
-@pytest.fixture(scope="module")
-def issuer(authority, base):
-    home = base / "people-issuer"
-    home.mkdir()
-    issuer = Issuer(home, authority.issue("people-issuer"))
-    yield issuer
-    issuer.stop()
 
 
 @pytest.fixture(scope="module")

@@ -10,24 +10,17 @@ import threading
 import pytest
 import raw
 import xrdcl
-from authority import HOSTS, Authority
+from authority import HOSTS
 from clients import run
 from cluster import Cluster
 from content import write
 from harness import WEIR_BIN, remove
 from proxies import User
-from test_gsi import GsiXrootd
+from stock import GsiXrootd
 from test_metrics import named, samples
 
 LEVELS = ["none", "compatible", "standard", "intense", "pedantic"]
 PROTOCOL, SIGVER, MKDIR, STAT, RM = 3006, 3029, 3008, 3017, 3014
-
-
-@pytest.fixture(scope="module")
-def authority(base):
-    home = base / "signing-authority"
-    home.mkdir()
-    return Authority(home)
 
 
 @pytest.fixture(scope="module")

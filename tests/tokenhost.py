@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from authority import Authority
+from authority import HOSTS, Authority
 from clients import run
 from cluster import Cluster
 from harness import WEIR_BIN, Weir, remove
 from issuer import AUDIENCE, Issuer
 from secrets_of import add_key
-
-HOSTS = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 5) for kind in ("DNS", "IP"))])
 
 
 class TokenHost:
