@@ -19,6 +19,7 @@ mod queue;
 mod reader;
 mod record;
 mod sink;
+mod token_bucket;
 
 pub use error::AuditError;
 pub use filter::Filter;
@@ -26,6 +27,7 @@ pub use log::{Counts, Log};
 pub use reader::Reader;
 pub use record::{Event, LINE_MAX, Outcome, Record, time_in_line};
 pub use sink::{Destination, FileSettings, Settings};
+pub use token_bucket::TokenBucket;
 
 /// Sockets of systemd-journald, where it listens for lines (systemd's "Native Journal Protocol").
 pub const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";

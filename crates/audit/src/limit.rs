@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use types::ErrorCode;
 
-use crate::{Event, Outcome, Record};
+use crate::{Event, Outcome, Record, TokenBucket};
 
 /// Lines that a client gets at once.
 const BURST: u32 = 100;
@@ -105,9 +105,7 @@ fn network_of(address: IpAddr) -> String {
 
 #[derive(Debug)]
 struct Bucket {
-    tokens: u32,
-    /// When the last token came.
-    filled: Instant,
+    lines: TokenBucket,
     /// Lines that were held back and not yet told.
     held: u64,
     /// In the bucket that clients share: whom the first and the last of those were about.
@@ -116,19 +114,12 @@ struct Bucket {
 
 impl Bucket {
     fn new(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now, held: 0, ends: None }
-    }
-
-    fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.filled).as_secs() / EVERY.as_secs();
-        let new = u32::try_from(passed).unwrap_or(u32::MAX).min(BURST);
-        self.tokens = self.tokens.saturating_add(new).min(BURST);
-        self.filled = if self.tokens == BURST { now } else { self.filled + EVERY * new };
+        Self { lines: TokenBucket::new(BURST, EVERY, now), held: 0, ends: None }
     }
 
     /// Whether a new bucket would do the same.
-    fn is_idle(&self) -> bool {
-        self.tokens == BURST && self.held == 0
+    fn is_idle(&mut self, now: Instant) -> bool {
+        self.held == 0 && self.lines.is_full(now)
     }
 }
 
@@ -155,33 +146,22 @@ impl Limits {
         let table = &mut self.tables[place].1;
         let mut client = Some(Client::of(record));
         if !table.contains_key(&client) && table.len() >= CLIENTS_MAX {
-            table.retain(|_, bucket| {
-                bucket.refill(now);
-                !bucket.is_idle()
-            });
+            table.retain(|_, bucket| !bucket.is_idle(now));
             if table.len() >= CLIENTS_MAX {
                 client = None;
             }
         }
         let is_shared = client.is_none();
-        let bucket = table.entry(client).or_insert_with(|| Bucket::new(now));
-        bucket.refill(now);
-        (bucket, is_shared)
+        (table.entry(client).or_insert_with(|| Bucket::new(now)), is_shared)
     }
 
     /// Whether a line is written. Otherwise it is counted.
     pub(crate) fn lets_through(&mut self, record: &Record, now: Instant) -> bool {
-        let (bucket, _) = self.bucket(record, now);
-        match bucket.tokens.checked_sub(1) {
-            Some(rest) => {
-                bucket.tokens = rest;
-                true
-            }
-            None => {
-                self.hold_back(record, now);
-                false
-            }
+        let may = self.bucket(record, now).0.lines.take(now);
+        if !may {
+            self.hold_back(record, now);
         }
+        may
     }
 
     /// Counts a line that is not written.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use audit::TokenBucket;
 use parking_lot::Mutex;
 
 /// Lines that a caller gets at once.
@@ -19,24 +20,9 @@ pub(crate) struct Denials(Mutex<HashMap<String, Bucket>>);
 
 #[derive(Debug)]
 struct Bucket {
-    tokens: u32,
-    /// When the last token came.
-    filled: Instant,
+    lines: TokenBucket,
     /// Lines that were held back since the last one that was written.
     held: u64,
-}
-
-impl Bucket {
-    fn new(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now, held: 0 }
-    }
-
-    fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.filled).as_secs() / EVERY.as_secs();
-        let new = u32::try_from(passed).unwrap_or(u32::MAX).min(BURST);
-        self.tokens = self.tokens.saturating_add(new).min(BURST);
-        self.filled = if self.tokens == BURST { now } else { self.filled + EVERY * new };
-    }
 }
 
 impl Denials {
@@ -45,26 +31,18 @@ impl Denials {
         let mut buckets = self.0.lock();
         let mut who = who;
         if !buckets.contains_key(who) && buckets.len() >= CALLERS_MAX {
-            buckets.retain(|_, bucket| {
-                bucket.refill(now);
-                bucket.tokens < BURST || bucket.held > 0
-            });
+            buckets.retain(|_, bucket| bucket.held > 0 || !bucket.lines.is_full(now));
             if buckets.len() >= CALLERS_MAX {
                 who = "";
             }
         }
-        let bucket = buckets.entry(who.to_owned()).or_insert_with(|| Bucket::new(now));
-        bucket.refill(now);
-        match bucket.tokens.checked_sub(1) {
-            Some(rest) => {
-                bucket.tokens = rest;
-                Some(std::mem::take(&mut bucket.held))
-            }
-            None => {
-                bucket.held += 1;
-                None
-            }
+        let new = || Bucket { lines: TokenBucket::new(BURST, EVERY, now), held: 0 };
+        let bucket = buckets.entry(who.to_owned()).or_insert_with(new);
+        if bucket.lines.take(now) {
+            return Some(std::mem::take(&mut bucket.held));
         }
+        bucket.held += 1;
+        None
     }
 }
 
