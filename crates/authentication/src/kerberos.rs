@@ -170,9 +170,9 @@ impl SeenTickets {
             let replays = match &mut *replays {
                 Some(replays) => replays,
                 none => {
-                    let before = self.file.as_ref().map_or(Ok(sss::Before::Unknown(None)), SeenFile::read);
+                    let before = self.file.as_ref().map_or(Ok(Before::Unknown(None)), SeenFile::read);
                     let before = before.map_err(|error| self.not_noted(&mut self.written.lock(), &error, now))?;
-                    none.insert(Replays::new(self.began, of_file(before)))
+                    none.insert(Replays::new(self.began, before))
                 }
             };
             shown.verified.admit(replays, now)?;
@@ -196,14 +196,6 @@ impl SeenTickets {
             tracing::error!(%error, "clients with Kerberos tickets are refused: cannot use the file that says which were seen");
         }
         Refusal::NotNoted
-    }
-}
-
-fn of_file(before: sss::Before) -> Before {
-    match before {
-        sss::Before::None => Before::None,
-        sss::Before::Until(newest) => Before::Until(newest),
-        sss::Before::Unknown(newest) => Before::Unknown(newest),
     }
 }
 

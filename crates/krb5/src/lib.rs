@@ -23,7 +23,7 @@ mod keytab;
 mod message;
 mod principal;
 mod refusal;
-mod replays;
+mod seen;
 mod time;
 mod verify;
 
@@ -32,8 +32,9 @@ pub use keytab::{KEYS_MAX, KEYTAB_BYTES_MAX, Keytab, KeytabError};
 pub use message::{CREDENTIAL_BYTES_MAX, Malformed};
 pub use principal::{NAME_PARTS_MAX, Principal, TEXT_BYTES_MAX};
 pub use refusal::Refusal;
-pub use replays::{Before, KEEP, REPLAYS_MAX, REPLAYS_OF_CLIENT_MAX, Replays};
-pub use verify::{CLOCK_SKEW, Client, Now, Verified, verify};
+pub use replays::{Before, Now};
+pub use seen::{KEEP, REPLAYS_MAX, REPLAYS_OF_CLIENT_MAX, Replays};
+pub use verify::{CLOCK_SKEW, Client, Verified, verify};
 
 /// For the fuzzer: decodes any bytes as what only holders of keys can encrypt.
 #[doc(hidden)]

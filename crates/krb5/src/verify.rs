@@ -8,7 +8,7 @@ use types::Timestamp;
 
 use crate::encryption::{Key, Usage};
 use crate::message::{Authenticator, Request, Sealed, TicketPart};
-use crate::{EncryptionType, Keytab, Principal, Refusal, Replays};
+use crate::{EncryptionType, Keytab, Now, Principal, Refusal, Replays};
 
 /// How far a client's clock may differ from the server's: what all programs allow.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
@@ -20,15 +20,6 @@ const KEYS_TRIED_MAX: usize = 16;
 const INVALID: u32 = 1 << (31 - 7);
 /// The flag of a ticket: the KDC has checked the realms through which it has come.
 const TRANSITED_CHECKED: u32 = 1 << (31 - 12);
-
-/// The present time, by two clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Now {
-    /// The time of day.
-    pub wall: Timestamp,
-    /// A clock that nobody sets.
-    pub steady: Duration,
-}
 
 /// A client that has shown who it is.
 #[derive(Clone, PartialEq, Eq, Debug)]

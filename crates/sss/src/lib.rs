@@ -28,7 +28,7 @@ mod keytab;
 mod keytab_file;
 mod offer;
 mod packet;
-mod replays;
+mod seen;
 mod verify;
 
 pub use failures::{FAILURES_MAX, FAILURES_TIME, Failures};
@@ -37,5 +37,6 @@ pub use keytab::{KEYS_MAX, KEYTAB_BYTES_MAX, Key, KeyGroup, KeyId, KeyUser, Keyt
 pub use keytab_file::{KeytabFileError, read_keytab, read_secret_file};
 pub use offer::{OFFER, OfferError, check_offer};
 pub use packet::{CREDENTIAL_BYTES_MAX, Client, RANDOM_LEN, credential};
-pub use replays::{Before, REPLAYS_MAX, REPLAYS_OF_KEY_MAX, Replays};
-pub use verify::{CLOCK_SKEW, Holder, KeyProblem, LIFETIME, Now, Refusal, Verified, verify};
+pub use replays::{Before, Now};
+pub use seen::{REPLAYS_MAX, REPLAYS_OF_KEY_MAX, Replays};
+pub use verify::{CLOCK_SKEW, Holder, KeyProblem, LIFETIME, Refusal, Verified, verify};

@@ -8,7 +8,7 @@ use types::Timestamp;
 
 use crate::items::{Claims, one_form};
 use crate::packet::{NONCE_LEN, Sealed};
-use crate::{KeyGroup, KeyId, KeyUser, Keytab, Replays};
+use crate::{KeyGroup, KeyId, KeyUser, Keytab, Now, Replays};
 
 /// How long a credential counts. The stock server has the same unless it is told otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(13);
@@ -20,15 +20,6 @@ pub(crate) const KEEP: Duration = Duration::from_secs(LIFETIME.as_secs() + 2 * C
 
 /// Stands for the secret of a key that does not count.
 const NO_SECRET: [u8; 32] = [0; 32];
-
-/// The time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Now {
-    /// The time of day.
-    pub wall: Timestamp,
-    /// The time since a fixed moment, which never goes back.
-    pub steady: Duration,
-}
 
 /// Who has a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]

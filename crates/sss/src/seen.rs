@@ -1,12 +1,10 @@
 //! The credentials that a server has seen, as long as they could count again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
-
+use replays::{Before, Limits, Now, Refused, Start};
 use types::Timestamp;
 
 use crate::packet::NONCE_LEN;
-use crate::verify::{CLOCK_SKEW, KEEP, Now};
+use crate::verify::{CLOCK_SKEW, KEEP};
 use crate::{KeyId, Refusal};
 
 /// Most credentials that are remembered, which take some MiB. So many in [`KEEP`] are 1,872 logins a second; further ones are
@@ -19,72 +17,36 @@ pub const REPLAYS_OF_KEY_MAX: usize = REPLAYS_MAX / 4;
 /// changed by who does not know the key.
 type Mark = (KeyId, [u8; NONCE_LEN]);
 
-/// What a server that starts knows of the credentials that it admitted before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Before {
-    /// There were none.
-    None,
-    /// None was made after this.
-    Until(Timestamp),
-    /// Perhaps none was made after this, and perhaps there were any.
-    Unknown(Option<Timestamp>),
-}
+const LIMITS: Limits =
+    Limits { keep: KEEP, clock_skew: CLOCK_SKEW, most: REPLAYS_MAX, most_of_one: REPLAYS_OF_KEY_MAX };
 
-/// The credentials that were seen lately. After [`KEEP`] a credential is too old to count, so its mark is forgotten. If the time
-/// of day is set back, it could count again. So of all forgotten ones the latest time at which one was made is kept, and none
-/// that was made until then counts. While the clock runs right, these are too old anyway.
+/// The credentials that were seen lately.
 #[derive(Debug)]
-pub struct Replays {
-    marks: BTreeSet<Mark>,
-    /// The same, with the time at which each was seen and at which it was made, the first seen first.
-    order: VecDeque<(Duration, Timestamp, Mark)>,
-    /// How many there are of each key.
-    of_keys: BTreeMap<KeyId, usize>,
-    /// The latest time at which one that was admitted was made.
-    newest: Option<Timestamp>,
-    /// What was made until then may have been forgotten.
-    forgotten: Option<Timestamp>,
-    /// When this began, and until when what may have been seen before could have been made. After [`KEEP`] it is too old.
-    started: (Duration, Option<Timestamp>),
-}
+pub struct Replays(replays::Replays<KeyId, Mark>);
 
 impl Replays {
     /// At the start of a server at `now`.
     #[must_use]
     pub fn new(now: Now, before: Before) -> Self {
-        let (forgotten, unknown) = match before {
-            Before::None => (None, None),
-            Before::Until(newest) => (Some(newest), None),
-            // It can have been made in the future, as far as clocks differ.
-            Before::Unknown(newest) => (newest, Some(now.wall.plus(CLOCK_SKEW))),
-        };
-        Self {
-            marks: BTreeSet::new(),
-            order: VecDeque::new(),
-            of_keys: BTreeMap::new(),
-            newest: forgotten,
-            forgotten,
-            started: (now.steady, unknown),
-        }
+        Self(replays::Replays::new(LIMITS, Start::At(now), before))
     }
 
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.marks.len()
+        self.0.sizes().0
     }
 
     /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.marks.is_empty()
+        self.len() == 0
     }
 
-    /// The latest time at which a credential that was admitted was made. A server that writes it down before it lets the client
-    /// in knows after a restart, by [`Before::Until`], what may have been seen.
+    /// The latest time at which a credential that was admitted was made ([`replays::Replays::newest`]).
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
-        self.newest
+        self.0.newest()
     }
 
     /// Remembers a credential that was made at `made`, and refuses it if it was seen.
@@ -95,43 +57,24 @@ impl Replays {
         made: Timestamp,
         now: Now,
     ) -> Result<(), Refusal> {
-        let is_over = |since: Duration| now.steady.saturating_sub(since) >= KEEP;
-        while let Some((seen, made, mark)) = self.order.front()
-            && is_over(*seen)
-        {
-            self.forgotten = self.forgotten.max(Some(*made));
-            self.marks.remove(mark);
-            if let Some(count) = self.of_keys.get_mut(&mark.0) {
-                *count -= 1;
-                if *count == 0 {
-                    self.of_keys.remove(&mark.0);
-                }
-            }
-            self.order.pop_front();
+        Ok(self.0.note(&key, (key, nonce), made, now)?)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Replayed => Self::Replayed,
+            Refused::Forgotten(seconds) => Self::Forgotten(seconds),
+            Refused::Busy => Self::Busy,
         }
-        let mark = (key, nonce);
-        if self.marks.contains(&mark) {
-            return Err(Refusal::Replayed);
-        }
-        let (started, unknown) = self.started;
-        let until = self.forgotten.max(unknown.filter(|_| !is_over(started)));
-        if let Some(until) = until.filter(|until| made <= *until) {
-            return Err(Refusal::Forgotten((until.secs() - now.wall.secs()).max(0) + 1));
-        }
-        let of_key = self.of_keys.get(&key).copied().unwrap_or(0);
-        if self.marks.len() >= REPLAYS_MAX || of_key >= REPLAYS_OF_KEY_MAX {
-            return Err(Refusal::Busy);
-        }
-        self.marks.insert(mark);
-        self.of_keys.insert(key, of_key + 1);
-        self.order.push_back((now.steady, made, mark));
-        self.newest = self.newest.max(Some(made));
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(wall: i64, steady: u64) -> Now {
@@ -172,7 +115,7 @@ mod tests {
         // By now both are too old, and the memory shrinks. What is made now counts.
         let later = KEEP.as_secs();
         assert_eq!(note(&mut replays, 3, 1013, at(1035, later)), Ok(()));
-        assert_eq!((replays.len(), replays.order.len(), replays.of_keys[&KeyId(1)]), (1, 1, 1));
+        assert_eq!(replays.0.sizes(), (1, 1, 1, 1));
         // The clock goes back by half a minute.
         for (number, made) in [(1, 1009), (2, 990), (4, 1009)] {
             assert_eq!(note(&mut replays, number, made, at(1006, later + 1)), Err(Refusal::Forgotten(4)));
@@ -231,6 +174,6 @@ mod tests {
         assert_eq!(note(1, 0, 10, 10), Err(Refusal::Replayed));
         let later = 10 + KEEP.as_secs();
         assert_eq!(note(1, REPLAYS_OF_KEY_MAX, 45, later), Ok(()));
-        assert_eq!((replays.len(), replays.order.len(), replays.of_keys.len()), (1, 1, 1));
+        assert_eq!(replays.0.sizes(), (1, 1, 1, 1));
     }
 }

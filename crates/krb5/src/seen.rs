@@ -1,12 +1,10 @@
 //! The messages that a server has seen, as long as they could count again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
+use replays::{Before, Limits, Now, Refused, Start};
 use types::Timestamp;
 
-use crate::verify::Now;
 use crate::{CLOCK_SKEW, Principal, Refusal};
 
 /// So long a message is remembered: one that was made in the future, as far as clocks may differ, counts until then.
@@ -17,118 +15,42 @@ pub const REPLAYS_MAX: usize = 1 << 18;
 /// Most of them of one client, so that one does not keep out the others.
 pub const REPLAYS_OF_CLIENT_MAX: usize = REPLAYS_MAX / 4;
 
+const LIMITS: Limits =
+    Limits { keep: KEEP, clock_skew: CLOCK_SKEW, most: REPLAYS_MAX, most_of_one: REPLAYS_OF_CLIENT_MAX };
+
 type Mark = [u8; 16];
 
-/// What a server that starts knows of the messages that it admitted before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Before {
-    /// There were none.
-    None,
-    /// None was made after this.
-    Until(Timestamp),
-    /// Perhaps none was made after this, and perhaps there were any.
-    Unknown(Option<Timestamp>),
-}
-
-/// A message that was seen.
+/// The messages that were seen lately.
 #[derive(Debug)]
-struct Seen {
-    at: Duration,
-    made: Timestamp,
-    mark: Mark,
-    client: Arc<Principal>,
-}
-
-/// The messages that were seen lately. After [`KEEP`] a message is too old to count, so it is forgotten. If the time of day is set back, it
-/// could count again. So of all forgotten ones the latest time at which one was made is kept, and none that was made until then
-/// counts. While the clock runs right, these are too old anyway.
-#[derive(Debug)]
-pub struct Replays {
-    marks: BTreeSet<Mark>,
-    /// The first seen first.
-    order: VecDeque<Seen>,
-    /// How many there are of each client.
-    of_clients: BTreeMap<Arc<Principal>, usize>,
-    /// The latest time at which one that was admitted was made.
-    newest: Option<Timestamp>,
-    /// What was made until then may have been forgotten.
-    forgotten: Option<Timestamp>,
-    /// When this began, if there may have been any before.
-    began_unknown: Option<Duration>,
-}
+pub struct Replays(replays::Replays<Principal, Mark>);
 
 impl Replays {
-    /// Of a server that began at this time of the steady clock.
+    /// Of a server that began at this time of the steady clock. A clock that was wrong then may have been set since.
     #[must_use]
     pub fn new(began: Duration, before: Before) -> Self {
-        let (forgotten, began_unknown) = match before {
-            Before::None => (None, None),
-            Before::Until(newest) => (Some(newest), None),
-            Before::Unknown(newest) => (newest, Some(began)),
-        };
-        Self {
-            marks: BTreeSet::new(),
-            order: VecDeque::new(),
-            of_clients: BTreeMap::new(),
-            newest: forgotten,
-            forgotten,
-            began_unknown,
-        }
+        Self(replays::Replays::new(LIMITS, Start::Since(began), before))
     }
 
-    /// The latest time at which a message that was admitted was made. A server that writes it down before it lets the client in knows
-    /// after a restart, by [`Before::Until`], what may have been seen.
+    /// The latest time at which a message that was admitted was made ([`replays::Replays::newest`]).
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
-        self.newest
+        self.0.newest()
     }
 
     /// Remembers a message, and refuses it if it was seen.
     pub(crate) fn note(&mut self, client: &Principal, mark: Mark, made: Timestamp, now: Now) -> Result<(), Refusal> {
-        self.forget(now);
-        if self.marks.contains(&mark) {
-            return Err(Refusal::Replayed);
-        }
-        // What was seen before the start can have been made in the future, as far as clocks may differ. The time of the start is
-        // reckoned back from now: a clock that was wrong then may have been set since.
-        let unknown = self.began_unknown.filter(|began| !is_over(*began, now)).map(|began| {
-            let running = i64::try_from(now.steady.saturating_sub(began).as_secs()).unwrap_or(i64::MAX);
-            Timestamp::from_secs(now.wall.secs().saturating_sub(running)).plus(CLOCK_SKEW)
-        });
-        let until = self.forgotten.max(unknown);
-        if let Some(until) = until.filter(|until| made <= *until) {
-            return Err(Refusal::Forgotten((until.secs() - now.wall.secs()).max(0) + 1));
-        }
-        let of_client = self.of_clients.get_key_value(client);
-        let (client, count) =
-            of_client.map_or_else(|| (Arc::new(client.clone()), 0), |(client, count)| (Arc::clone(client), *count));
-        if self.marks.len() >= REPLAYS_MAX || count >= REPLAYS_OF_CLIENT_MAX {
-            return Err(Refusal::Busy);
-        }
-        self.marks.insert(mark);
-        self.of_clients.insert(Arc::clone(&client), count + 1);
-        self.order.push_back(Seen { at: now.steady, made, mark, client });
-        self.newest = self.newest.max(Some(made));
-        Ok(())
-    }
-
-    fn forget(&mut self, now: Now) {
-        while self.order.front().is_some_and(|seen| is_over(seen.at, now)) {
-            let Some(seen) = self.order.pop_front() else { break };
-            self.forgotten = self.forgotten.max(Some(seen.made));
-            self.marks.remove(&seen.mark);
-            if let Some(count) = self.of_clients.get_mut(&seen.client) {
-                *count -= 1;
-                if *count == 0 {
-                    self.of_clients.remove(&seen.client);
-                }
-            }
-        }
+        Ok(self.0.note(client, mark, made, now)?)
     }
 }
 
-fn is_over(since: Duration, now: Now) -> bool {
-    now.steady.saturating_sub(since) >= KEEP
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Replayed => Self::Replayed,
+            Refused::Forgotten(seconds) => Self::Forgotten(seconds),
+            Refused::Busy => Self::Busy,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -165,7 +87,7 @@ mod tests {
         assert_eq!(note(&mut replays, 1, 1300, at(1300, 1600)), Err(Refusal::Replayed));
         assert_eq!(note(&mut replays, 1, 1300, at(1300, 1700)), Err(Refusal::Forgotten(1)));
         assert_eq!(note(&mut replays, 3, 1700, at(1700, 1700)), Ok(()));
-        assert_eq!((replays.marks.len(), replays.order.len(), replays.of_clients[&client("ana")]), (1, 1, 1));
+        assert_eq!(replays.0.sizes(), (1, 1, 1, 1));
     }
 
     #[test]
@@ -220,6 +142,6 @@ mod tests {
         assert_eq!(note("e", REPLAYS_MAX + 9, 10), Err(Refusal::Busy));
         let later = 10 + KEEP.as_secs();
         assert_eq!(replays.note(&client("e"), mark(1), Timestamp::from_secs(700), at(700, later)), Ok(()));
-        assert_eq!((replays.marks.len(), replays.order.len(), replays.of_clients.len()), (1, 1, 1));
+        assert_eq!(replays.0.sizes(), (1, 1, 1, 1));
     }
 }
