@@ -18,7 +18,7 @@ import pytest
 from fakeserver import REDIRECT, FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, of_processes, weir
 from proxy import DOWN, Proxy
-from raw import CLOSE, ERROR, NOT_AUTHORIZED, NOT_FOUND, OK, OPEN, OPEN_NEW, OPEN_READ, OPEN_UPDATE, QUERY, READ, SYNC, Answer, Raw
+from raw import CLOSE, ERROR, NOT_AUTHORIZED, NOT_FOUND, OK, OPEN, OPEN_NEW, OPEN_READ, OPEN_UPDATE, QUERY, READ, STAT, SYNC, Answer, Raw
 
 MIB = 1 << 20
 ATTN, WAIT, WAITRESP = 4001, 4005, 4006
@@ -400,6 +400,30 @@ def test_a_damaged_copy_is_told_in_words_that_make_sense(other, client, tmp_path
     assert "18446744073709551615" not in said + other.log_text()
     if "weir" in client[0]:
         assert "the source says crc32c:deadbeef" in said, said
+
+
+def test_the_end_of_a_copy_may_be_answered_before_the_last_look_at_it(source):
+    url, path = source
+    ends = []
+
+    def answers(peer, code, stream, _parameters, data):
+        if code == QUERY and b"tpc" in data:
+            peer.answer(stream, b"1\n")
+        elif code == SYNC and target.count(SYNC) == 2:  # the first one lets the client go to the source
+            ends.append(stream)
+        elif code == STAT and ends:
+            # The client looks how far the copy is. That is complete meanwhile.
+            peer.answer(ends.pop())
+            peer.answer(stream, target.stat_line() + b"\0")
+            looks.append(stream)
+        else:
+            return False
+        return True
+
+    looks = []
+    with FakeServer(path.read_bytes(), answers) as target:
+        done = weir("cp", "--tpc", url, f"{target.url}/file")
+    assert done.returncode == 0 and looks, done
 
 
 def test_only_named_sources_are_fetched_from(own_node, base, node, source, tmp_path):

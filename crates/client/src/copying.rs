@@ -99,15 +99,16 @@ impl RemoteFile {
         let mut sync = self.session.queue(&end)?;
         let (mut waits, mut looked) = (WaitLimit::default(), None);
         let mut progress = Progress::new(Instant::now());
-        let mut next_look = Instant::now() + LOOK;
-        loop {
+        let (mut next_look, mut is_copied) = (Instant::now() + LOOK, false);
+        // The last look may be answered after the end of the copy.
+        while !is_copied || looked.is_some() {
             let now = Instant::now();
             if waits.is_due(now) {
                 sync = self.session.queue(&end)?;
                 waits.sent();
             }
             match looked {
-                None if now >= next_look => looked = Some((self.session.queue(&look)?, now)),
+                None if now >= next_look && !is_copied => looked = Some((self.session.queue(&look)?, now)),
                 Some((_, since)) if now.saturating_duration_since(since) >= self.settings.silence_max => {
                     return Err(ClientError::Silent { server, after: self.settings.silence_max });
                 }
@@ -137,7 +138,7 @@ impl RemoteFile {
                 continue;
             }
             match response {
-                Response::Ok(_) if stream == sync => return Ok(()),
+                Response::Ok(_) if stream == sync => is_copied = true,
                 Response::WaitResp { .. } if stream == sync => {}
                 Response::Wait { seconds, text } if stream == sync => {
                     if !waits.put_off(seconds, Instant::now(), self.settings.wait_max) {
@@ -147,6 +148,7 @@ impl RemoteFile {
                 other => return Err(self.session.refused(&what, other)),
             }
         }
+        Ok(())
     }
 }
 
