@@ -197,7 +197,7 @@ def rights(home: Path, _authority: Authority, runs: int) -> Table:
         for number in range(4):
             weir(known, "identity", "add", f"user{number}")
             weir(known, "identity", "add", "--group", f"group{number}")
-        # The administrator opens the root; the user then owns what it makes there, with ACLs of 8 entries.
+        # The administrator opens the root and the trees; the user then owns what it makes there, with ACLs of 8 entries.
         open_root(known)
         for number in range(runs):
             for system, server in alternate({"with": known, "without": unknown}, number):
@@ -206,10 +206,13 @@ def rights(home: Path, _authority: Authority, runs: int) -> Table:
                     weir(known, "tree", "create", name, "--mkdir")
                     weir(known, "quota", "set", name, "--bytes", "1TB", "--files", "10000000")
                     open_tree(known, name)
-                    run([str(WEIR_BIN), "acl", "set", "-m", f"{ENTRIES},{defaults()}", f"{server.url}{name}"])
                 else:
                     run(["xrdfs", server.url, "mkdir", name])
-                phases(table, system, server, f"{server.url}{name}", PASSES)
+                folder = f"{name}/files"
+                run(["xrdfs", server.url, "mkdir", folder])
+                if system == "with":
+                    run([str(WEIR_BIN), "acl", "set", "-m", f"{ENTRIES},{defaults()}", f"{server.url}{folder}"])
+                phases(table, system, server, f"{server.url}{folder}", PASSES)
     return table
 
 
