@@ -3,8 +3,13 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-export WEIR_BIN=${WEIR_BIN:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/weir}
-# Everything is compiled once, so notes for the next compilation would only cost time.
+# Everything is compiled once: the program, the Python package and the crates' test programs have one profile, with the assertions of
+# debug builds, and clippy's compiler makes them. TEST_PROFILE=release tests them as users get them; that takes longer.
+profile=${TEST_PROFILE:-dev}
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}")/${profile/dev/debug}
+export WEIR_BIN=$built/weir
+# Notes for the next compilation would only cost time.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 logs=$(mktemp -d)
 beside=
@@ -60,10 +65,8 @@ part() {
     count "$name" "$kind"
 }
 
-# The crates' test programs. Clippy's compiler makes them, so that everything is compiled only once. The compilers take the processor time
-# that the release build and the clients' tests leave.
+# The crates' test programs. The compilers take the processor time that the clients' tests leave.
 crates() {
-    export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
     run clippy nice -n 19 cargo test --locked --workspace --no-run
     run crates scripts/test_crates.py --others
 }
@@ -73,13 +76,16 @@ part format one cargo fmt --all --check
 part fuzz-format one rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 part dependencies one scripts/check_dependencies.py
 part scripts one .venv/bin/ruff check
-echo "=== clippy, crates: beside the next two parts; their output comes after it"
+# With a test program, features that only tests ask for count as well: others' crates and ours are the same as below.
+part build one cargo build --locked --profile "$profile" --workspace --lib --bin weir --test rate
+part wheel one env WHEEL_LIBRARY="$built/lib_weir.so" scripts/wheel.sh
+WEIR_WHEEL=$(tail -n 1 "$logs/wheel")
+export WEIR_WHEEL
+echo "=== clippy, crates: beside the next part; their output comes after it"
 set -m # a process group of its own, which ends with this script
 crates >"$logs/beside" 2>&1 &
 beside=$!
 set +m
-part build one cargo build --release --locked -p weir
-part wheel one scripts/wheel.sh
 # Most of these tests wait nearly all of their time.
 part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
 wait "$beside"
@@ -88,7 +94,7 @@ cat "$logs/beside"
 count clippy one
 count crates cargo
 # These measure time or rates, so nothing runs beside them.
-part crates-alone cargo env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings scripts/test_crates.py --measuring
+part crates-alone cargo scripts/test_crates.py --measuring
 part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone
 
 echo

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the wheel of the Python package, build/weir-VERSION-cp39-abi3-PLATFORM.whl, and prints its path: scripts/wheel.sh [FOLDER]
 # Building it needs Rust and any Python from 3.11. Users of the wheel need Python from 3.9, and nothing else.
+# WHEEL_LIBRARY=FILE: with this library of the crate weir-python, instead of building it.
 # WHEEL_TARGET=aarch64-unknown-linux-gnu: for another machine than this one, with Rust's library for it (`rustup target add`) and Debian's compiler
 # (gcc-aarch64-linux-gnu).
 set -euo pipefail
@@ -20,8 +21,12 @@ if [ -n "$target" ]; then
     built=${CARGO_TARGET_DIR:-target}/$target/release
     strip=$tools-strip
 fi
-cargo build --release --locked -p weir-python ${target:+--target "$target"} >&2
+library=${WHEEL_LIBRARY:-}
+if [ -z "$library" ]; then
+    cargo build --release --locked -p weir-python ${target:+--target "$target"} >&2
+    library=$built/lib_weir.so
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$strip" --strip-unneeded -o "$work/_weir.so" "$built/lib_weir.so"
+"$strip" --strip-unneeded -o "$work/_weir.so" "$library"
 python3 scripts/wheel.py "$work/_weir.so" "$folder"
