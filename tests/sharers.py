@@ -5,6 +5,8 @@ outside."""
 import json
 import random
 import re
+import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -12,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from clients import INTERRUPTED, STUBBORN, Outcome, run
+from clients import INTERRUPTED, STUBBORN, Outcome, environment, run
 from content import MIB, content
 from harness import WEIR_BIN, until
 
@@ -106,7 +108,19 @@ class Site:
         self.kills = 0
 
     def does(self, who: str, *command: str | Path, patience: dict[str, str] = STUBBORN) -> Outcome:
-        return run(["env", *self.credentials[who], *map(str, command)], timeout=300, patience=patience)
+        command = ["env", *self.credentials[who], *map(str, command)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=environment(patience), **pipes) as client:
+            try:
+                out, err = client.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                talking = subprocess.run(["ss", "-Htnp", "state", "established"], capture_output=True, text=True, check=True).stdout
+                client.kill()
+                # XrdCl 5.5.3 may lock itself up when a connection is refused: `Stream::ForceConnect` holds the stream and waits for the
+                # poller, which waits for the stream in `Stream::OnConnectError`. Then it has no connection, and the server no part in it.
+                assert f"pid={client.pid}," not in talking, f"no answer to {command}"
+                return Outcome(-signal.SIGKILL, "", "the client has locked itself up")
+        return Outcome(client.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def fs(self, who: str, *arguments: str) -> Outcome:
         return self.does(who, "xrdfs", self.url, *arguments)
