@@ -28,6 +28,11 @@ pub enum Opened {
     Ended,
 }
 
+/// `parts` in pieces that go in a record each.
+fn pieces<'a>(parts: &'a [IoSlice<'_>]) -> impl Iterator<Item = &'a [u8]> {
+    parts.iter().flat_map(|part| part.chunks(RECORD_BYTES))
+}
+
 /// Appends to `out` all that is to be sent; after an error, what tells the other side why.
 fn take(connection: &mut Connection, out: &mut Vec<u8>) -> Result<(), ChannelError> {
     while connection.wants_write() {
@@ -125,15 +130,35 @@ impl Channel {
     /// The connection cannot go on.
     pub fn seal(&self, parts: &[IoSlice<'_>], out: &mut Vec<u8>) -> Result<(), ChannelError> {
         let mut connection = self.connection.lock();
-        let pieces = || parts.iter().flat_map(|part| part.chunks(RECORD_BYTES));
-        out.reserve(pieces().map(|piece| piece.len() + RECORD_OVERHEAD_BYTES).sum());
-        for piece in pieces() {
+        out.reserve(pieces(parts).map(|piece| piece.len() + RECORD_OVERHEAD_BYTES).sum());
+        for piece in pieces(parts) {
             let written = connection.writer().write_all(piece);
             // Each record is copied while it is in the processor's nearest cache.
             take(&mut connection, out)?;
             written?;
         }
         take(&mut connection, out)
+    }
+
+    /// Encrypts `parts`, and writes what must be sent to `out`: first what TLS itself has to send. Returns whether `out` has
+    /// taken everything. What it would not take without waiting comes first in the next call of this or of [`Channel::seal`].
+    /// So that it does not grow, call this for further parts only when everything is taken.
+    ///
+    /// # Errors
+    /// The connection cannot go on, or `out` fails.
+    pub fn seal_to(&self, parts: &[IoSlice<'_>], out: &mut impl Write) -> Result<bool, ChannelError> {
+        let mut connection = self.connection.lock();
+        for piece in pieces(parts) {
+            connection.writer().write_all(piece)?;
+        }
+        while connection.wants_write() {
+            match connection.write_tls(out) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
     }
 
     /// Says that this side ends the connection. Appends to `out` what must be sent.

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 use std::fs;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -170,6 +170,52 @@ fn what_one_side_says_the_other_hears_in_any_pieces() {
         let mut sealed = Vec::new();
         client.end(&mut sealed).unwrap();
         assert_eq!(server.open(&mut &sealed[..], &mut buffer).unwrap(), Opened::Ended);
+    }
+}
+
+/// Takes so many bytes without waiting.
+struct Room(usize, Vec<u8>);
+
+impl Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.0);
+        if taken == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.0 -= taken;
+        self.1.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_socket_does_not_take_at_once_comes_first_in_the_next_call() {
+    let mut site = Site::new("an authority");
+    let certificate = ServerCertificate::load(site.issue(&["localhost"], 90), now()).unwrap();
+    let data: Vec<u8> = (0..100_003_u32).map(|number| (number * 7 % 251) as u8).collect();
+    let (head, tail) = data.split_at(40_000);
+    for room in [0, 1, 16_000, 35_000, 1_000_000] {
+        let (client, server) = connect(&certificate, &site.trust(), "localhost").unwrap();
+        let mut socket = Room(room, Vec::new());
+        let all = server.seal_to(&[IoSlice::new(&head[..3]), IoSlice::new(&head[3..])], &mut socket).unwrap();
+        assert_eq!(all, room > 40_000);
+        assert_eq!(server.has_to_send(), !all);
+        let mut sent = socket.1;
+        assert!(all || sent.len() == room);
+        if room == 1 {
+            // Another write of the same kind goes on.
+            let mut socket = Room(1_000_000, sent);
+            assert!(server.seal_to(&[IoSlice::new(tail)], &mut socket).unwrap());
+            sent = socket.1;
+        } else {
+            server.seal(&[IoSlice::new(tail)], &mut sent).unwrap();
+        }
+        assert!(!server.has_to_send());
+        assert!(opened(&client, &sent, 70_000) == data, "with room for {room}");
     }
 }
 

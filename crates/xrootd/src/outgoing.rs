@@ -10,7 +10,7 @@
 //!   Beyond these limits the connection's thread stops reading.
 
 use std::cell::RefCell;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -313,18 +313,16 @@ impl Outgoing {
             let mut slices = Vec::new();
             if let Some(channel) = self.channel.get() {
                 parts.append_to(&mut slices);
-                let mut sealed = pending.to_vec();
-                let sent = seal_and_send_at_once(&self.socket, channel, &slices, &mut sealed)?;
+                let left = seal_and_send_at_once(&self.socket, channel, pending, &slices)?;
                 drop(slices);
                 drop(parts);
-                return send_all(&self.socket, &sealed[sent..], &mut [], turn);
+                return send_all(&self.socket, &left, &mut [], turn);
             }
             if !pending.is_empty() {
                 slices.push(IoSlice::new(pending));
             }
             parts.append_to(&mut slices);
-            let left = send_at_once(&self.socket, &mut slices)?;
-            let rest = left.iter().map(|part| &**part).collect::<Vec<_>>().concat();
+            let rest = copied(send_at_once(&self.socket, &mut slices)?);
             drop(slices);
             drop(parts);
             if rest.is_empty() { Ok(()) } else { send_all(&self.socket, &rest, &mut [], turn) }
@@ -541,27 +539,78 @@ fn send_at_once<'a, 'b>(socket: &TcpStream, slices: &'b mut [IoSlice<'a>]) -> Re
     Ok(rest)
 }
 
-/// Encrypts `parts` behind what is in `sealed`, and writes some at a time, as long as the socket takes it without waiting.
-/// Returns how much of `sealed` is sent.
-fn seal_and_send_at_once(
-    socket: &TcpStream,
-    channel: &Channel,
-    parts: &[IoSlice<'_>],
-    sealed: &mut Vec<u8>,
-) -> Result<usize, Unsent> {
-    let mut sent = 0;
-    for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
-        channel.seal(&[IoSlice::new(piece)], sealed).map_err(|_| Unsent::Gone)?;
-        if sent == 0 && sealed.len() >= SEALED_AT_ONCE {
-            let left: usize = send_at_once(socket, &mut [IoSlice::new(sealed)])?.iter().map(|part| part.len()).sum();
-            sent = sealed.len() - left;
-            if left == 0 {
-                sealed.clear();
-                sent = 0;
+/// The bytes of `parts`.
+fn copied(parts: &[IoSlice<'_>]) -> Vec<u8> {
+    parts.iter().map(|part| &**part).collect::<Vec<_>>().concat()
+}
+
+/// A socket that takes what it can take without waiting.
+struct AtOnce<'a>(&'a TcpStream);
+
+impl Write for AtOnce<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            match rustix::net::sendmsg(self.0, parts, &mut rustix::net::SendAncillaryBuffer::default(), flags) {
+                Err(Errno::INTR) => {}
+                sent => return Ok(sent?),
             }
         }
     }
-    Ok(sent)
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `parts` in groups that are encrypted together.
+fn groups<'a>(parts: &'a [IoSlice<'_>]) -> Vec<Vec<IoSlice<'a>>> {
+    let mut groups: Vec<Vec<IoSlice<'a>>> = Vec::new();
+    let mut bytes = 0;
+    for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
+        match groups.last_mut() {
+            Some(group) if bytes < SEALED_AT_ONCE => group.push(IoSlice::new(piece)),
+            _ => {
+                groups.push(vec![IoSlice::new(piece)]);
+                bytes = 0;
+            }
+        }
+        bytes += piece.len();
+    }
+    groups
+}
+
+/// Encrypts `parts`, and writes what the socket takes without waiting. Returns whether it has taken everything.
+fn seal_to(socket: &TcpStream, channel: &Channel, parts: &[IoSlice<'_>]) -> Result<bool, Unsent> {
+    channel.seal_to(parts, &mut AtOnce(socket)).map_err(|_| {
+        let _ = socket.shutdown(Shutdown::Both);
+        Unsent::Gone
+    })
+}
+
+/// Writes `pending`, then encrypts `parts` and writes them, some at a time, as long as the socket takes them without waiting.
+/// Returns what is still to be sent, encrypted.
+fn seal_and_send_at_once(
+    socket: &TcpStream,
+    channel: &Channel,
+    pending: &[u8],
+    parts: &[IoSlice<'_>],
+) -> Result<Vec<u8>, Unsent> {
+    let mut left = copied(send_at_once(socket, &mut [IoSlice::new(pending)])?);
+    let mut groups = groups(parts).into_iter();
+    while left.is_empty() {
+        let Some(group) = groups.next() else { return Ok(left) };
+        if !seal_to(socket, channel, &group)? {
+            break;
+        }
+    }
+    let rest: Vec<IoSlice<'_>> = groups.flatten().collect();
+    channel.seal(&rest, &mut left).map_err(|_| Unsent::Gone)?;
+    Ok(left)
 }
 
 /// Encrypts `parts` and writes them, some at a time.
@@ -571,18 +620,15 @@ fn send_sealed(
     parts: &[IoSlice<'_>],
     mut turn: Option<&mut TransferSlot<'_>>,
 ) -> Result<(), Unsent> {
-    let mut sealed = Vec::new();
-    let mut waiting = 0;
-    for piece in parts.iter().flat_map(|part| part.chunks(SEALED_AT_ONCE)) {
-        if waiting >= SEALED_AT_ONCE {
-            send_all(socket, &sealed, &mut [], turn.as_deref_mut())?;
-            sealed.clear();
-            waiting = 0;
+    let mut left = Vec::new();
+    for group in groups(parts) {
+        if !seal_to(socket, channel, &group)? {
+            channel.seal(&[], &mut left).map_err(|_| Unsent::Gone)?;
+            send_all(socket, &left, &mut [], turn.as_deref_mut())?;
+            left.clear();
         }
-        channel.seal(&[IoSlice::new(piece)], &mut sealed).map_err(|_| Unsent::Gone)?;
-        waiting += piece.len();
     }
-    send_all(socket, &sealed, &mut [], turn)
+    Ok(())
 }
 
 /// Writes `head` and `parts`: first in the transfer slot as far as the socket takes it, then blocking without the
