@@ -331,8 +331,11 @@ impl Authenticator {
             let current = self.current();
             current.check_offered(Mechanism::Sss)?;
             let keytab = current.keytab.as_ref().ok_or(AuthenticationError::NotOffered(Mechanism::Sss))?;
-            let credential = self.0.seen_secrets.credential(keytab, credential, peer, &*self.0.clock)?;
-            self.admit(&current, Mechanism::Sss, &credential, Some(peer), &mut Trace(None))
+            let shown = self.0.seen_secrets.verify(keytab, credential, peer, &*self.0.clock)?;
+            let authenticated =
+                self.admit(&current, Mechanism::Sss, &shown.credential, Some(peer), &mut Trace(None))?;
+            self.0.seen_secrets.note(shown, &*self.0.clock)?;
+            Ok(authenticated)
         };
         self.counted(Mechanism::Sss, login())
     }
