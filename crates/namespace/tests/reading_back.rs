@@ -99,7 +99,7 @@ fn a_credential_to_change_files_reads_none() {
     w.closes(&opened);
     let opened = w.opens(&both, "/d/f", WriteMode::Update, 3);
     w.change(&Actor::admin(), ns::Mkdir { path: path("/e"), mode: 0o777, parents: false }).unwrap();
-    w.change(&Actor::admin(), ns::Rename { from: path("/d/f"), to: path("/e/f") }).unwrap();
+    w.change(&Actor::admin(), ns::Rename { from: path("/d/f"), to: path("/e/f"), replace: false }).unwrap();
     assert!(w.reads(&both, "/d/f", &opened).is_err());
     w.reads(&actor(OWNER), "/d/f", &opened).unwrap();
 }
@@ -130,7 +130,7 @@ fn what_a_client_makes_it_reads_back_until_it_returns() {
 fn a_file_that_is_gone_is_not_read_back() {
     let w = World::new();
     let opened = w.opens(&actor(OWNER), "/d/f", WriteMode::Update, 2);
-    w.change(&Actor::admin(), ns::Unlink { path: path("/d/f") }).unwrap();
+    w.change(&Actor::admin(), ns::Remove { path: path("/d/f") }).unwrap();
     let gone = w.reads(&actor(OTHER), "/d/f", &opened);
     assert!(gone.is_err(), "{gone:?}");
 }
