@@ -6,6 +6,8 @@ give nils rwx and rw-, and the group cms r-x and r--. The last three columns are
 """
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from authority import HOSTS
@@ -27,6 +29,7 @@ USERS = {
     "otto": {},
     "reads": {"sub": "ana", "scope": "storage.read:/m"},
     "creates": {"sub": "ana", "scope": "storage.create:/m"},
+    "modifies": {"sub": "ana", "scope": "storage.modify:/m"},
     "elsewhere": {"sub": "ana", "scope": "storage.read:/mm storage.modify:/mm"},
 }
 TABLE = """
@@ -140,6 +143,10 @@ class Site:
 
     def weir(self, who: str, *arguments):
         return self.does(who, WEIR_BIN, *arguments)
+
+    def update(self, who: str, path: str) -> dict[str, str]:
+        """What a client may do that opens the file for update."""
+        return json.loads(self.does(who, sys.executable, Path(__file__).with_name("updater.py"), f"{self.url}/{path}").ok().out)
 
     def put(self, who: str, path: str):
         return self.does(who, "xrdcp", "-f", self.source, f"{self.url}/{path}")
@@ -287,3 +294,28 @@ def test_inherited_acls_let_a_group_share(site):
     assert site.fs("gus", "ls", "/m/share").code != 0
     site.weir("keeper", "acl", "set", "-k", url).ok()
     assert "default" not in site.weir("keeper", "acl", "get", url).ok().out
+
+
+def test_a_right_to_write_reads_nothing(site):
+    """By a token with `storage.modify` alone, and by an ACL that gives `w` and no `r`."""
+    site.fresh()
+    path = "/m/d/f"
+    site.weir("keeper", "acl", "set", "-m", "user:otto:--x", f"{site.url}//m/d").ok()
+    site.weir("keeper", "acl", "set", "-m", "user:otto:-w-", f"{site.url}/{path}").ok()
+    for who in ("modifies", "otto"):
+        told = site.update(who, path)
+        assert (told["open"], told["write"], told["close"]) == ("done", "done", "done"), (who, told)
+        for request in ("read", "readv"):
+            assert "Cannot read" in told[request] or "not authorized" in told[request].lower(), (who, told)
+        assert "data" not in told, (who, told)
+    told = site.update("ana", path)
+    assert all(told[request] == "done" for request in ("open", "write", "read", "readv", "close")), told
+    assert told["data"][5:8] == "new"
+    assert "[" in site.update("creates", path)["open"], "a right to create opens no file of before"
+
+
+def test_who_makes_a_file_reads_it_back(site):
+    """As with open(2), through the handle that has made it: also by a token that may create files alone."""
+    site.fresh()
+    told = site.does("creates", sys.executable, Path(__file__).with_name("updater.py"), f"{site.url}//m/d/new", "new").ok().out
+    assert all(json.loads(told)[request] == "done" for request in ("open", "write", "read", "close")), told

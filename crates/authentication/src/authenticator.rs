@@ -331,8 +331,11 @@ impl Authenticator {
             let current = self.current();
             current.check_offered(Mechanism::Sss)?;
             let keytab = current.keytab.as_ref().ok_or(AuthenticationError::NotOffered(Mechanism::Sss))?;
-            let credential = self.0.seen_secrets.credential(keytab, credential, peer, &*self.0.clock)?;
-            self.admit(&current, Mechanism::Sss, &credential, Some(peer), &mut Trace(None))
+            let shown = self.0.seen_secrets.verify(keytab, credential, peer, &*self.0.clock)?;
+            let authenticated =
+                self.admit(&current, Mechanism::Sss, &shown.credential, Some(peer), &mut Trace(None))?;
+            self.0.seen_secrets.note(shown, &*self.0.clock)?;
+            Ok(authenticated)
         };
         self.counted(Mechanism::Sss, login())
     }
@@ -477,11 +480,18 @@ impl Authenticator {
         let gsi = self.current().gsi.clone();
         Snapshot {
             unusable_authorities: gsi.map(|gsi| gsi.get().unusable_authorities),
+            unusable_tls_authorities: self.unusable_tls_authorities(),
             logins: self.0.counters.logins(),
             issuers: self.0.keys.status(),
             mapping_service,
             too_many_failures: takes_secrets.then(|| self.0.seen_secrets.too_many_failures()),
         }
+    }
+
+    /// Those for issuers and for the mapping service are the same, read at different times.
+    fn unusable_tls_authorities(&self) -> usize {
+        let of_service = self.current().mapping_service.as_ref().map_or(0, MappingService::unusable_authorities);
+        self.0.keys.unusable_authorities().max(of_service)
     }
 
     fn current(&self) -> Arc<Current> {

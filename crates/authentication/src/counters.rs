@@ -51,6 +51,8 @@ pub struct Snapshot {
     pub too_many_failures: Option<u64>,
     /// Authorities whose users are refused, because their revocation list or signing policy cannot be used; `None`: `gsi` is not offered.
     pub unusable_authorities: Option<usize>,
+    /// Authorities of issuers and mapping services with a revocation list that could not be used when it was read last.
+    pub unusable_tls_authorities: usize,
 }
 
 /// Accepted and refused logins.

@@ -4,14 +4,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use identity::{DISCOVERY_BYTES_MAX, Discovery, DiscoveryError, IssuerUrl, JWKS_BYTES_MAX, KeySet, KeySetError};
-use parking_lot::Mutex;
-use tls::{Trust, TrustError, TrustSource};
+use tls::{Authorities, Trust};
 
 use crate::https::{HttpsError, get};
 use identity::shown;
-
-/// Authorities that were read this long ago are read again: revocation lists change.
-const AUTHORITIES_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// How long fetches may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,42 +108,6 @@ pub(crate) struct Fetched {
     pub(crate) keys: KeySet,
     /// The document that the keys were read from.
     pub(crate) document: Vec<u8>,
-}
-
-/// The authorities that connections to issuers trust.
-pub(crate) struct Authorities {
-    source: TrustSource,
-    /// With the time at which they were read.
-    loaded: Mutex<Option<(Trust, Instant)>>,
-}
-
-impl Authorities {
-    /// Without reading them yet.
-    pub(crate) fn new(source: TrustSource) -> Self {
-        Self { source, loaded: Mutex::new(None) }
-    }
-
-    /// The authorities, read lately. If they cannot be read any more, those of before stay.
-    pub(crate) fn get(&self) -> Result<Trust, TrustError> {
-        let mut loaded = self.loaded.lock();
-        if let Some((trust, at)) = &*loaded
-            && at.elapsed() < AUTHORITIES_AGE_MAX
-        {
-            return Ok(trust.clone());
-        }
-        match (Trust::load(&self.source), &mut *loaded) {
-            (Ok(trust), loaded) => {
-                *loaded = Some((trust.clone(), Instant::now()));
-                Ok(trust)
-            }
-            (Err(error), Some((trust, at))) => {
-                tracing::error!(%error, "the authorities for issuers cannot be read again; those of before stay in use");
-                *at = Instant::now();
-                Ok(trust.clone())
-            }
-            (Err(error), None) => Err(error),
-        }
-    }
 }
 
 /// Fetches the keys of `issuer`.

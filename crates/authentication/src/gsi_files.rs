@@ -10,17 +10,13 @@ use std::time::Duration;
 
 use gsi::{SecretError, ServerSecret};
 use parking_lot::{Mutex, RwLock};
-use tls::TrustError;
+use tls::{Rereading, TrustError};
 
 use crate::GsiSettings;
 use crate::gsi_login::SystemNumbers;
 
 /// How often the authorities are read, at most: sites fetch revocation lists every few hours.
 const TRUST_EVERY: Duration = Duration::from_secs(600);
-/// How often they are read while some of them cannot be used: a file may be damaged only while a tool writes it.
-const BAD_TRUST_EVERY: Duration = Duration::from_secs(10);
-/// How long the authorities of before stay in use after a list or policy was damaged. Then its authority is not believed any more.
-const TRUST_KEPT_MAX: Duration = Duration::from_secs(600);
 /// The longest file of a certificate or a key.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -80,9 +76,7 @@ type Version = (u64, u64, [i64; 4]);
 /// When the files were looked at.
 struct Looked {
     versions: [Option<Version>; 2],
-    read_trust: Duration,
-    /// Since when the authorities of before stay in use because new ones have become unusable.
-    kept_since: Option<Duration>,
+    authorities: Rereading,
 }
 
 /// The files and their content.
@@ -99,7 +93,8 @@ impl GsiFiles {
         let versions = versions(&settings);
         let secret = Arc::new(secret(&settings)?);
         let trust = Arc::new(trust(&settings)?);
-        let looked = Mutex::new(Looked { versions, read_trust: now, kept_since: None });
+        let authorities = Rereading::new("gsi", TRUST_EVERY, now, &*trust);
+        let looked = Mutex::new(Looked { versions, authorities });
         let (delegation, unusable_authorities) = (settings.delegation, trust.unusable_authorities());
         let content = Gsi { secret, trust, unusable_authorities, delegation };
         Ok(Self { settings, content: RwLock::new(Arc::new(content)), looked })
@@ -128,34 +123,22 @@ impl GsiFiles {
                 Err(error) => tracing::error!("{error}; the one of before stays in use"),
             }
         }
-        let every = if before.unusable_authorities > 0 { BAD_TRUST_EVERY } else { TRUST_EVERY };
-        if now.saturating_sub(looked.read_trust) >= every {
-            looked.read_trust = now;
+        if looked.authorities.is_due(now) {
             match trust(&self.settings) {
-                Ok(trust) => self.take_trust(trust, &mut looked, now),
-                Err(error) => tracing::error!("{error}; the authorities of before stay in use"),
+                Ok(trust) => {
+                    let before = self.get();
+                    let chosen = looked.authorities.choose(now, trust, &before.trust);
+                    let trust = chosen.map_or_else(|| Arc::clone(&before.trust), Arc::new);
+                    let (secret, unusable_authorities) =
+                        (Arc::clone(&before.secret), looked.authorities.unusable_authorities());
+                    *self.content.write() = Arc::new(Gsi { secret, trust, unusable_authorities, ..*before });
+                }
+                Err(error) => {
+                    looked.authorities.failed(now);
+                    tracing::error!("{error}; the authorities of before stay in use");
+                }
             }
         }
-    }
-
-    /// Takes authorities that were read again into use. If more of them are unusable than of those in use, these stay for a while.
-    fn take_trust(&self, trust: grid::Trust, looked: &mut Looked, now: Duration) {
-        let before = self.get();
-        let (secret, unusable_authorities) = (Arc::clone(&before.secret), trust.unusable_authorities());
-        let is_worse = unusable_authorities > before.trust.unusable_authorities();
-        let since = *looked.kept_since.get_or_insert(now);
-        let keeps = is_worse && now.saturating_sub(since) < TRUST_KEPT_MAX;
-        if !keeps {
-            looked.kept_since = None;
-        } else if since == now {
-            tracing::error!(
-                unusable_authorities,
-                "a revocation list or signing policy for gsi has become unusable; what was read before stays in use for {} minutes at most",
-                TRUST_KEPT_MAX.as_secs() / 60
-            );
-        }
-        let trust = if keeps { Arc::clone(&before.trust) } else { Arc::new(trust) };
-        *self.content.write() = Arc::new(Gsi { secret, trust, unusable_authorities, ..*before });
     }
 }
 

@@ -11,11 +11,11 @@ use identity::{
     CacheTimes, CacheTimesError, FetchNumber, Issuer, IssuerUrl, Issuers, KeyAnswer, KeyCache, KeyRefusal, KeySet,
 };
 use parking_lot::{Condvar, Mutex};
-use tls::{TrustError, TrustSource};
+use tls::{Authorities, TrustError, TrustSource};
 
 use crate::clock::Clock;
 use crate::counters::IssuerStatus;
-use crate::fetch::{Authorities, FetchError, FetchTimes, Fetched, fetch};
+use crate::fetch::{FetchError, FetchTimes, Fetched, fetch};
 use crate::key_files::KeyFiles;
 
 /// Most clients that wait for the keys of one issuer.
@@ -123,6 +123,12 @@ impl IssuerKeys {
         state.cache.set_issuers(issuers);
         self.take_issuers(&mut state, issuers);
         self.changed.notify_all();
+    }
+
+    /// How many of the authorities for issuers had a revocation list that cannot be used when they were read last.
+    pub(crate) fn unusable_authorities(&self) -> usize {
+        let authorities = Arc::clone(&self.state.lock().authorities);
+        authorities.unusable()
     }
 
     fn take_issuers(&self, state: &mut State, issuers: &Issuers) {
@@ -318,7 +324,7 @@ impl Drop for EndOfPanic<'_> {
 
 /// Reads the authorities once, so that a mistake shows at the start.
 pub(crate) fn authorities(source: TrustSource, issuers: &Issuers) -> Result<Authorities, TrustError> {
-    let authorities = Authorities::new(source);
+    let authorities = Authorities::new("issuers", vec![source]);
     if issuers.iter().next().is_some() {
         authorities.get()?;
     }

@@ -1,17 +1,15 @@
 //! Kerberos: the keytab of the node, and the messages of clients that it has seen.
 
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use identity::{Credential, KerberosPrincipal};
-use krb5::{Before, Client, KEYTAB_BYTES_MAX, Keytab, KeytabError, Now, Principal, Refusal, Replays, Verified};
-use parking_lot::Mutex;
+use krb5::{Client, KEYTAB_BYTES_MAX, Keytab, KeytabError, Principal, Replays, Verified};
 use sss::{KeytabFileError, read_secret_file};
 use types::Timestamp;
 
-use crate::seen_file::SeenFile;
+use crate::seen::{Seen, now};
 use crate::{AuthenticationError, Clock};
 
 /// What `krb5` needs.
@@ -127,75 +125,28 @@ impl Kerberos {
     }
 }
 
-/// The messages that were seen. A reload of the configuration does not forget them.
+/// The messages that were seen.
 pub(crate) struct SeenTickets {
-    file: Option<SeenFile>,
+    seen: Seen<Replays>,
     /// When the node started.
     began: Duration,
-    /// `None`: the file was not read yet.
-    replays: Mutex<Option<Replays>>,
-    written: Mutex<Written>,
 }
-
-/// What is known of the file.
-#[derive(Default)]
-struct Written {
-    /// The time that it has.
-    newest: Option<Timestamp>,
-    /// When the log has said last that it cannot be used.
-    complained: Option<Duration>,
-}
-
-/// How often the log says that the file cannot be used.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 impl SeenTickets {
     /// `path`: the file that says after a restart what was seen before.
     pub(crate) fn new(path: Option<PathBuf>, clock: &dyn Clock) -> Self {
-        Self {
-            file: path.map(SeenFile::new),
-            began: clock.steady(),
-            replays: Mutex::default(),
-            written: Mutex::default(),
-        }
+        Self { seen: Seen::new(path), began: clock.steady() }
     }
 
-    /// Lets a message count, once. Clients that no rule lets in must not come so far: their messages would take room, and their clocks
-    /// would say what counts after a restart.
+    /// Lets a message count, once. See [`Seen::note`].
     pub(crate) fn note(&self, shown: Shown, clock: &dyn Clock) -> Result<(), AuthenticationError> {
-        let now = Now { wall: clock.wall(), steady: clock.steady() };
-        let newest = {
-            let mut replays = self.replays.lock();
-            // Not at the start: then the node of before may not have ended yet.
-            let replays = match &mut *replays {
-                Some(replays) => replays,
-                none => {
-                    let before = self.file.as_ref().map_or(Ok(Before::Unknown(None)), SeenFile::read);
-                    let before = before.map_err(|error| self.not_noted(&mut self.written.lock(), &error, now))?;
-                    none.insert(Replays::new(self.began, before))
-                }
-            };
-            shown.verified.admit(replays, now)?;
-            replays.newest()
-        };
-        // Others may verify and be noted meanwhile, and one of them writes for all who wait.
-        if let (Some(file), Some(newest)) = (&self.file, newest) {
-            let mut written = self.written.lock();
-            if written.newest < Some(newest) {
-                file.write(newest).map_err(|error| self.not_noted(&mut written, &error, now))?;
-                written.newest = Some(newest);
-            }
-        }
+        let (now, verified) = (now(clock), shown.verified);
+        self.seen.note(
+            |before| Replays::new(self.began, before),
+            |replays| verified.admit(replays, now).map(drop),
+            now,
+        )?;
         Ok(())
-    }
-
-    fn not_noted(&self, written: &mut Written, error: &io::Error, now: Now) -> Refusal {
-        let is_silent = |since: Duration| now.steady.saturating_sub(since) < COMPLAIN_EVERY;
-        if !written.complained.is_some_and(is_silent) {
-            written.complained = Some(now.steady);
-            tracing::error!(%error, "clients with Kerberos tickets are refused: cannot use the file that says which were seen");
-        }
-        Refusal::NotNoted
     }
 }
 

@@ -45,6 +45,7 @@ mod mechanism;
 mod proxy_keys;
 mod report;
 mod secrets;
+mod seen;
 mod seen_file;
 mod settings;
 mod signing_level;

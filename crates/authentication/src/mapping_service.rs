@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use identity::{MAPPING_REPLY_BYTES_MAX, Mapped, MappingMemory, MappingQuestion, MappingReply, MappingReplyError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tls::{TrustError, TrustSource};
+use tls::{Authorities, TrustError, TrustSource};
 
 use crate::Clock;
-use crate::fetch::Authorities;
 use crate::https::{HttpsUrl, PostError, UrlError, post};
 
 /// How long a client waits for the service, with all that belongs to it.
@@ -197,7 +196,7 @@ impl MappingService {
         counters: Arc<MappingCounters>,
     ) -> Result<Self, MappingServiceSettingsError> {
         let url = HttpsUrl::parse_private(&settings.url)?;
-        let authorities = (!url.is_plain).then(|| Authorities::new(trust.clone()));
+        let authorities = (!url.is_plain).then(|| Authorities::new("the mapping service", vec![trust.clone()]));
         // What is wrong with them shows at the start.
         authorities.as_ref().map(Authorities::get).transpose()?;
         let state = State {
@@ -209,6 +208,11 @@ impl MappingService {
             complained: None,
         };
         Ok(Self { url, authorities, clock, counters, state: Mutex::new(state), freed: Condvar::new() })
+    }
+
+    /// How many authorities had a revocation list that cannot be used when they were read last.
+    pub(crate) fn unusable_authorities(&self) -> usize {
+        self.authorities.as_ref().map_or(0, Authorities::unusable)
     }
 
     /// Who the credential of the question is, of a client at `peer`. The inner error is the service's refusal. This waits for at most

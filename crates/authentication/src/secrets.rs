@@ -6,40 +6,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use identity::{Credential, CredentialError, LoginName, SecretCredential};
 use parking_lot::Mutex;
-use sss::{Before, Failures, Holder, Keytab, Now, Refusal, Replays, verify};
-use types::Timestamp;
+use sss::{Failures, Holder, Keytab, Now, Refusal, Replays, Verified, verify};
 
-use crate::seen_file::SeenFile;
+use crate::seen::{Seen, now};
 use crate::{AuthenticationError, Clock};
 
-/// The credentials that were seen. A reload of the configuration does not forget them.
+/// The credentials that were seen, and the addresses of those that failed. A reload of the configuration does not forget them.
 pub(crate) struct SeenSecrets {
-    file: Option<SeenFile>,
+    seen: Seen<Replays>,
     started: Now,
-    state: Mutex<State>,
+    failures: Mutex<Failures>,
     too_many_failures: AtomicU64,
 }
 
-#[derive(Default)]
-struct State {
-    /// `None`: the file was not read yet.
-    replays: Option<Replays>,
-    failures: Failures,
-    /// The time that the file has.
-    written: Option<Timestamp>,
-}
-
-fn now(clock: &dyn Clock) -> Now {
-    Now { wall: clock.wall(), steady: clock.steady() }
+/// A credential that is right, and who shows it. It does not count before [`SeenSecrets::note`].
+pub(crate) struct ShownSecret {
+    verified: Verified,
+    pub(crate) credential: Credential,
 }
 
 impl SeenSecrets {
     /// `path`: the file that says after a restart what was seen before.
     pub(crate) fn new(path: Option<PathBuf>, clock: &dyn Clock) -> Self {
         Self {
-            file: path.map(SeenFile::new),
+            seen: Seen::new(path),
             started: now(clock),
-            state: Mutex::default(),
+            failures: Mutex::default(),
             too_many_failures: AtomicU64::new(0),
         }
     }
@@ -49,66 +41,47 @@ impl SeenSecrets {
         self.too_many_failures.load(Ordering::Relaxed)
     }
 
-    /// Who shows `credential`, once.
-    pub(crate) fn credential(
+    /// Who shows `credential`.
+    pub(crate) fn verify(
         &self,
         keytab: &Keytab,
         credential: &[u8],
         peer: IpAddr,
         clock: &dyn Clock,
-    ) -> Result<Credential, AuthenticationError> {
+    ) -> Result<ShownSecret, AuthenticationError> {
         let now = now(clock);
-        if self.state.lock().failures.are_too_many(peer, now.steady) {
+        if self.failures.lock().are_too_many(peer, now.steady) {
             self.too_many_failures.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::TooManyFailures.into());
         }
         // The cipher is not worked out under the lock.
         let verified = verify(keytab, credential, peer, now.wall);
-        let mut state = self.state.lock();
         if matches!(verified, Err(Refusal::Key(_))) {
-            state.failures.note(peer, now.steady);
+            self.failures.lock().note(peer, now.steady);
         }
-        let holder = state.admit(verified?, self.file.as_ref(), self.started, now)?;
-        Ok(Credential::Secret(credential_of(holder)?))
+        let verified = verified?;
+        let credential = Credential::Secret(credential_of(verified.holder())?);
+        Ok(ShownSecret { verified, credential })
+    }
+
+    /// Lets a credential count, once. See [`Seen::note`].
+    pub(crate) fn note(&self, shown: ShownSecret, clock: &dyn Clock) -> Result<(), AuthenticationError> {
+        let (now, verified) = (now(clock), shown.verified);
+        self.seen.note(
+            |before| Replays::new(self.started, before),
+            |replays| verified.admit(replays, now).map(drop),
+            now,
+        )?;
+        Ok(())
     }
 }
 
-impl State {
-    fn admit(
-        &mut self,
-        verified: sss::Verified,
-        file: Option<&SeenFile>,
-        started: Now,
-        now: Now,
-    ) -> Result<Holder, Refusal> {
-        let not_noted = |error: std::io::Error| {
-            tracing::error!(%error, "clients with shared secrets are refused: cannot use the file that says which were seen");
-            Refusal::NotNoted
-        };
-        // Not at the start: then the node of before may not have ended yet.
-        let replays = match &mut self.replays {
-            Some(replays) => replays,
-            none => {
-                let before = file.map_or(Ok(Before::Unknown(None)), SeenFile::read).map_err(not_noted)?;
-                none.insert(Replays::new(started, before))
-            }
-        };
-        let holder = verified.admit(replays, now)?;
-        if let (Some(file), Some(newest)) = (file, replays.newest())
-            && self.written < Some(newest)
-        {
-            file.write(newest).map_err(not_noted)?;
-            self.written = Some(newest);
-        }
-        Ok(holder)
-    }
-}
-
-fn credential_of(Holder { key, user, groups, expires }: Holder) -> Result<SecretCredential, CredentialError> {
+fn credential_of(holder: &Holder) -> Result<SecretCredential, CredentialError> {
+    let Holder { key, user, groups, expires } = holder;
     Ok(SecretCredential {
-        name: LoginName::parse(&key)?,
+        name: LoginName::parse(key)?,
         user: user.as_deref().map(LoginName::parse).transpose()?,
         groups: groups.iter().map(|group| LoginName::parse(group)).collect::<Result<_, _>>()?,
-        expires,
+        expires: *expires,
     })
 }

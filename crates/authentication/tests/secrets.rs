@@ -137,6 +137,25 @@ fn a_credential_does_not_count_again_after_a_restart() {
 }
 
 #[test]
+fn a_credential_of_nobody_is_not_noted() {
+    let site = Site::new();
+    site.write("N:1 n:fts u:fts");
+    let nobody = || Settings { mapping: mapping(&RULES.replace("'fts'", "'others'")), ..site.settings() };
+    let authenticator = site.world.with(nobody());
+    let shown = site.shown(1);
+    for _ in 0..2 {
+        let refused = principal(&authenticator, &shown).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotAllowed, "{refused}");
+    }
+    // It took no room, and its time says nothing about those of others, also after a restart.
+    assert!(!site.folder.path().join("seen").exists());
+    let again = site.world.with(nobody());
+    again.reload(site.settings()).unwrap();
+    assert_eq!(principal(&again, &shown).unwrap(), "transfers-fts");
+    assert_eq!(principal(&again, &shown), Err(AuthenticationError::Secret(Refusal::Replayed)));
+}
+
+#[test]
 fn an_address_cannot_try_as_often_as_it_wants() {
     let site = Site::new();
     site.write("N:1 n:fts u:fts");

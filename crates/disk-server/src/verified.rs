@@ -40,6 +40,16 @@ impl VerifiedCapability {
         }
     }
 
+    /// Whether it allows reading. One to write may not.
+    #[must_use]
+    pub fn is_to_read(&self) -> bool {
+        match self {
+            Self::Read(_) => true,
+            Self::Write(writing) => writing.reads,
+            Self::Striped(striped) => striped.reads,
+        }
+    }
+
     /// The object that it is for.
     #[must_use]
     pub fn object(&self) -> ObjectId {
@@ -88,6 +98,8 @@ pub struct StripedGrant {
     pub stripe: Stripe,
     /// The rights of the client.
     pub rights: StripedRights,
+    /// Whether the client may read. One that may write may perhaps not.
+    pub reads: bool,
     /// The length that an open write may reach before it must reserve more. `None`: any length.
     pub may_reach: Option<u64>,
 }
@@ -115,6 +127,8 @@ pub struct WriteGrant {
     good: Good,
     writer: WriterToken,
     is_new: bool,
+    /// The client may read the object, too.
+    reads: bool,
     may_reach: Option<u64>,
 }
 
@@ -139,7 +153,8 @@ impl DiskServer {
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
         let (server, path) = (self.settings.node, PathHash::of(path));
-        let wanted = CapabilityConditions { server, principal: shown_by, path, rights: Rights::READ, now };
+        // What it is for stands in its layout.
+        let wanted = CapabilityConditions { server, principal: shown_by, path, rights: Rights::NONE, now };
         let capability = match Capability::check(capability, keys, &wanted) {
             Ok(capability) => capability,
             Err(
@@ -158,6 +173,15 @@ impl DiskServer {
         }
         let layout = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
         let Layout { to, shard, ino, mode, mtime, may_reach } = layout;
+        let writes = match &to {
+            To::Replica(grant) => matches!(grant.rights, GrantRights::Write { .. }),
+            To::Striped(striped) => matches!(striped.rights, StripedRights::Write { .. }),
+        };
+        let (has, wanted) = (capability.rights, if writes { Rights::WRITE } else { Rights::READ });
+        if !has.include(wanted) {
+            return Err(DiskServerError::Capability(CapabilityError::Rights { has, wanted }));
+        }
+        let reads = has.include(Rights::READ);
         let grant = match to {
             To::Replica(grant) => grant,
             To::Striped(striped) => {
@@ -172,6 +196,7 @@ impl DiskServer {
                     mtime,
                     stripe,
                     rights,
+                    reads,
                     may_reach,
                 }));
             }
@@ -181,7 +206,7 @@ impl DiskServer {
         let good = Good { server: Arc::clone(self), shell, replica, ino, mode, mtime, principal, grant };
         Ok(match good.grant.rights {
             GrantRights::Write { writer, may_make, .. } => {
-                VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, good, may_reach })
+                VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, reads, good, may_reach })
             }
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => {
                 VerifiedCapability::Read(ReadGrant(good))

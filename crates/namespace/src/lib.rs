@@ -145,6 +145,7 @@ pub use writers::keep_digest::{DIGEST_ATTRIBUTE, KeepDigest, kept_digest};
 pub use writers::keep_sums::KeepSums;
 pub use writers::located::{has_kept_bytes, is_unlinked};
 pub use writers::open_new::policy_for_new;
+pub use writers::reading_back::permit_reading_back;
 pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord, named_open_write};
 pub use writers::recover::{IS_ENDING, permit_going_on};
 pub use writers::request::{OpenKind, OpenWrite, OpenedWrite, RecoveredWrite, Resume, Sharing, WriteMode};

@@ -16,6 +16,7 @@ mod principal_names;
 mod principals;
 mod quotas;
 mod random_model;
+mod reading_back;
 mod restored;
 mod rules;
 mod slashes;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use types::{BootId, Ino, NsPath, ObjectId, Timestamp};
+use types::{BootId, ErrorCode, Ino, NsPath, ObjectId, Timestamp};
 
 use crate::caller::Caller;
 use crate::error::Error;
@@ -29,8 +29,19 @@ pub(crate) struct WriteAccess {
     pub(crate) is_closing: AtomicBool,
     /// Shared with a later handle, if the client loses its connection.
     pub(crate) lease: Arc<Lease>,
+    /// Why its client may not read through it, if it may not.
+    unreadable: Option<Unreadable>,
     /// A planted bug: writes even if another session owns the lease.
     unfenced: bool,
+}
+
+/// Why a client that may write a file may not read it.
+#[derive(Clone, Debug)]
+pub(crate) enum Unreadable {
+    /// The namespace has denied it, for this reason.
+    Denied(Error),
+    /// The capability is to write alone. The manager knows why.
+    ByCapability,
 }
 
 /// An object that is being written, and its owner. The lease outlives its handle until the grace period is over.
@@ -439,7 +450,33 @@ impl Hold<'_> {
 
 impl WriteAccess {
     pub(crate) fn new((key, share): (Owner, ShareId), lease: Arc<Lease>, unfenced: bool) -> Self {
-        Self { key, share, is_closing: AtomicBool::new(false), lease, unfenced }
+        Self { key, share, is_closing: AtomicBool::new(false), lease, unreadable: None, unfenced }
+    }
+
+    /// The same for a client that may perhaps not read.
+    pub(crate) fn reading(self, unreadable: Option<Unreadable>) -> Self {
+        Self { unreadable, ..self }
+    }
+
+    /// Whether its client may read through this handle.
+    pub(crate) fn may_read(&self) -> Result<(), Error> {
+        match &self.unreadable {
+            None => Ok(()),
+            Some(Unreadable::Denied(error)) => Err(error.clone()),
+            Some(Unreadable::ByCapability) => {
+                let text = format!(
+                    "Cannot read {}: you may write it but not read it, by its permissions or by your credential",
+                    self.lease.path
+                );
+                Err(Error::new(ErrorCode::Denied, text))
+            }
+        }
+    }
+
+    /// As [`WriteAccess::hold`], to read.
+    pub(crate) fn hold_to_read(&self) -> Result<Hold<'_>, Error> {
+        self.may_read()?;
+        self.hold()
     }
 
     /// Records that the client's bytes at `offset` were refused. A fenced handle changes nothing.

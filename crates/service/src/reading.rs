@@ -38,7 +38,7 @@ impl OpenFile {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         match &self.access {
             Access::Read(shown) => shown.read(offset, into),
-            Access::Write(access) => access.hold()?.writer().read(offset, into),
+            Access::Write(access) => access.hold_to_read()?.writer().read(offset, into),
         }
         .map_err(|error| self.not_read(&error))
     }
@@ -56,7 +56,7 @@ impl OpenFile {
             Access::Read(shown) => shown.read_pages_into(offset, len, into).map_err(|error| self.not_read(&error)),
             Access::Write(access) => {
                 let mut data = vec![0; len];
-                let read = access.hold()?.writer().read(offset, &mut data);
+                let read = access.hold_to_read()?.writer().read(offset, &mut data);
                 let n = read.map_err(|error| self.not_read(&error))?;
                 with_sums(offset, &data[..n], into);
                 Ok(n)
@@ -92,7 +92,7 @@ impl Vectored {
     pub fn new(file: Arc<OpenFile>) -> Result<Self, Error> {
         let at_rest = match &file.access {
             Access::Read(shown) => shown.at_rest().map_err(|error| file.not_read(&error))?,
-            Access::Write(_) => None,
+            Access::Write(access) => access.may_read().map(|()| None)?,
         };
         Ok(Self { file, at_rest })
     }

@@ -130,6 +130,12 @@ pub struct Verified {
 
 impl Verified {
     /// Who shows it.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Lets it count. Returns who shows it.
     ///
     /// # Errors
     /// It was seen before, or nobody knows whether it was.

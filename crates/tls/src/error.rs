@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A server's certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,19 @@ pub enum TrustError {
     TooMany { path: PathBuf },
     #[error("the certificates of authorities cannot be used: {0}")]
     Unusable(String),
+    #[error("none of the authorities in {} is trusted: {}", .0.path.display(), .0.problems.join("; "))]
+    Distrusted(Arc<Distrusted>),
+}
+
+/// Authorities of which none is trusted, because nobody can tell what they have revoked.
+#[derive(Debug)]
+pub struct Distrusted {
+    /// Where they are.
+    pub path: PathBuf,
+    /// How many there are.
+    pub unusable_authorities: usize,
+    /// Why.
+    pub problems: Vec<String>,
 }
 
 /// A TLS connection cannot go on.

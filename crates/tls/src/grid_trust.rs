@@ -21,7 +21,7 @@ const VOMS_FILE_BYTES_MAX: u64 = 64 << 10;
 ///
 /// The authorities of the system are not for users: rules compare subjects alone, and those authorities would issue any.
 ///
-/// `own_hosts` are the full names of this service's host.
+/// `own_hosts` are the full names of this service's host. The caller puts [`Trust::problems`] into the log.
 ///
 /// # Errors
 /// There are no authorities, or a directory cannot be read.
@@ -48,9 +48,6 @@ pub fn load_grid_trust(
         material.voms_servers = voms_servers(directory).map_err(unreadable)?;
     }
     let trust = Trust::new(&material);
-    for problem in trust.problems() {
-        tracing::warn!(directory = %authorities.display(), "{problem}");
-    }
     if trust.authorities() == 0 {
         return Err(TrustError::Empty { path: authorities.to_owned() });
     }

@@ -293,6 +293,45 @@ fn an_authority_with_a_malformed_list_is_not_trusted() {
 }
 
 #[test]
+fn a_list_that_is_damaged_later_neither_lets_the_revoked_in_nor_shuts_everybody_out() {
+    let mut site = Site::new("an authority");
+    let good = ServerCertificate::load(site.issue(&["localhost"], 90), now()).unwrap();
+    let revoked = ServerCertificate::load(site.issue(&["localhost"], 90), now()).unwrap();
+    let path = site.path("authorities/0a1b2c3d.r0");
+    // Whether it is the only authority or not.
+    for with_another in [false, true] {
+        if with_another {
+            let other = Site::new("another authority");
+            let its = fs::read(other.path("authorities/0a1b2c3d.0")).unwrap();
+            fs::write(site.path("authorities/11111111.0"), its).unwrap();
+        }
+        site.revoke(&[2], "0a1b2c3d.r0");
+        let whole = fs::read(&path).unwrap();
+        let authorities = Authorities::new("tests", vec![TrustSource::Directory(site.path("authorities"))]);
+        let at = |secs| authorities.get_at(Duration::from_secs(secs));
+        let admitted =
+            |certificate, secs| at(secs).is_ok_and(|trust| connect(certificate, &trust, "localhost").is_ok());
+        assert!(admitted(&good, 0) && !admitted(&revoked, 0));
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        for secs in [3600, 3610, 4199] {
+            assert!(admitted(&good, secs) && !admitted(&revoked, secs), "{secs}");
+            assert_eq!(authorities.unusable(), 1);
+        }
+        // Nobody knows what has been revoked since.
+        assert!(!admitted(&good, 4210) && !admitted(&revoked, 4210));
+        fs::write(&path, &whole).unwrap();
+        assert!(!admitted(&good, 4219), "it is not read yet");
+        assert!(admitted(&good, 4220) && !admitted(&revoked, 4220));
+        assert_eq!(authorities.unusable(), 0);
+    }
+    fs::write(&path, "").unwrap();
+    fs::remove_file(site.path("authorities/11111111.0")).unwrap();
+    let authorities = Authorities::new("tests", vec![TrustSource::Directory(site.path("authorities"))]);
+    let why = authorities.get().unwrap_err().to_string();
+    assert!(why.contains("none of the authorities") && why.contains("0a1b2c3d.r0"), "{why}");
+}
+
+#[test]
 fn hostile_bytes_end_the_connection() {
     let mut site = Site::new("an authority");
     let certificate = ServerCertificate::load(site.issue(&["localhost"], 90), now()).unwrap();

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::authority_files::{Kind, certificates, read_bounded, read_directory, revocation_list};
+use crate::error::Distrusted;
 use crate::{TrustError, provider};
 
 /// Where grid sites keep the certificates of authorities and their revocation lists.
@@ -33,11 +34,15 @@ pub enum TrustSource {
 pub struct Trust {
     config: Arc<ClientConfig>,
     verifier: Arc<WebPkiServerVerifier>,
+    unusable_authorities: usize,
+    problems: Arc<[String]>,
 }
 
 struct Found {
     roots: RootCertStore,
     lists: Vec<CertificateRevocationListDer<'static>>,
+    unusable_authorities: usize,
+    problems: Vec<String>,
 }
 
 impl Trust {
@@ -59,11 +64,24 @@ impl Trust {
     /// # Errors
     /// There are none, or they cannot be read.
     pub fn load_all(sources: &[TrustSource]) -> Result<Self, TrustError> {
-        let mut found = Found { roots: RootCertStore::empty(), lists: Vec::new() };
+        let mut found =
+            Found { roots: RootCertStore::empty(), lists: Vec::new(), unusable_authorities: 0, problems: Vec::new() };
         for source in sources {
             found.add_source(source)?;
         }
         found.finish()
+    }
+
+    /// How many files of authorities do not count because nobody can tell what these authorities have revoked.
+    #[must_use]
+    pub fn unusable_authorities(&self) -> usize {
+        self.unusable_authorities
+    }
+
+    /// What was left out, for the log.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
     }
 
     /// The configuration for a connection.
@@ -119,6 +137,10 @@ impl Found {
         }
         match source {
             _ if self.roots.len() > before => Ok(()),
+            TrustSource::Directory(path) if self.unusable_authorities > 0 => {
+                let (unusable_authorities, problems) = (self.unusable_authorities, std::mem::take(&mut self.problems));
+                Err(TrustError::Distrusted(Arc::new(Distrusted { path: path.clone(), unusable_authorities, problems })))
+            }
             TrustSource::System => Err(TrustError::NoneInSystem),
             TrustSource::File(path) | TrustSource::Directory(path) => Err(TrustError::Empty { path: path.clone() }),
         }
@@ -150,17 +172,21 @@ impl Found {
                 (Err(_), Some(why)) => unusable.push((file, why)),
                 // It is sound, but of a kind that is not known here, such as one of version 1. Its authority has done nothing wrong.
                 (Err(error), None) => {
-                    tracing::warn!(list = %file.path.display(), ?error, "a revocation list is not used for TLS");
+                    let list = file.path.display();
+                    self.problems.push(format!("the revocation list {list} is not used for TLS: {error:?}"));
                 }
             }
         }
         for file in authorities {
             // Its authority may have revoked any certificate, so none of its certificates counts.
             match unusable.iter().find(|(list, _)| list.stems.iter().any(|stem| file.stems.contains(stem))) {
-                Some((list, why)) => tracing::warn!(
-                    list = %list.path.display(), why, authority = %file.path.display(),
-                    "a revocation list cannot be used, so its authority is not trusted"
-                ),
+                Some((list, why)) => {
+                    let (list, authority) = (list.path.display(), file.path.display());
+                    self.unusable_authorities += 1;
+                    self.problems.push(format!(
+                        "the revocation list {list} cannot be used, so its authority {authority} is not trusted: {why}"
+                    ));
+                }
                 None => self.add_certificates(&file.bytes),
             }
         }
@@ -179,6 +205,7 @@ impl Found {
             .map_err(|error| unusable(&error))?
             .with_webpki_verifier(Arc::clone(&verifier))
             .with_no_client_auth();
-        Ok(Trust { config: Arc::new(config), verifier })
+        let (unusable_authorities, problems) = (self.unusable_authorities, self.problems.into());
+        Ok(Trust { config: Arc::new(config), verifier, unusable_authorities, problems })
     }
 }

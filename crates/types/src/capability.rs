@@ -45,6 +45,8 @@ const CONTEXT: &str = "weir 2026 capability of a redirect";
 pub struct Rights(u8);
 
 impl Rights {
+    /// Nothing: a condition that every capability meets.
+    pub const NONE: Rights = Rights(0);
     /// Reading.
     pub const READ: Rights = Rights(1);
     /// Writing.
@@ -62,6 +64,7 @@ impl Rights {
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
+            0 => "do nothing",
             1 => "read",
             2 => "write",
             _ => "read and write",

@@ -11,7 +11,7 @@ use namespace::{
     Durability, EndStriped, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriteMode, WriterKey,
     WriterKind, WriterRecord, WriterToken, WritersPage,
 };
-use types::capability::PathHash;
+use types::capability::{PathHash, Rights};
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use crate::coordinator::PublishedView;
@@ -285,6 +285,7 @@ impl Graces {
             group,
             epoch,
             rights,
+            allowed: Rights::READ_WRITE,
             may_reach: None,
         };
         match self.open.permit(now, one.store, to) {

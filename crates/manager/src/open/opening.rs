@@ -368,7 +368,7 @@ impl OpenService {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode_bits());
-        let (sharing, goes_on) = (op.sharing, op.resume.is_some());
+        let (sharing, goes_on, unit_of) = (op.sharing, op.resume.is_some(), op.unit_of);
         let number = open_request.number;
         let by = (self.world.wall(), &actor, number);
         let claim = claim_of(&op);
@@ -377,9 +377,13 @@ impl OpenService {
                 Ok(opened) => opened,
                 Err(error) => return this.refused(error, claim, answer),
             };
+            let rights = match this.rights_to_write(&opened, &open_request, unit_of) {
+                Ok(rights) => rights,
+                Err(error) => return answer(Err(error.into())),
+            };
             // A striped file has no replicas of its own.
             if opened.group == GroupId::STRIPED {
-                return match this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request) {
+                return match this.redirect_striped_writer(&opened, goes_on, (principal, mode, rights), &open_request) {
                     Err(error @ OpeningError::NoAddress { .. }) if takes_back => {
                         this.take_back(opened.writer, number, move || answer(Err(error)));
                     }
@@ -399,7 +403,9 @@ impl OpenService {
             let that = Arc::clone(&this);
             this.coordinator.once_fenced(&not_fenced, opened.replica, epoch, move |ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| that.redirect_writer(&opened, (principal, mode, sharing), &open_request)) {
+                match fenced
+                    .and_then(|()| that.redirect_writer(&opened, (principal, mode, sharing, rights), &open_request))
+                {
                     // A client that is refused does not come back to what it has opened. One that is to wait may find its upload again.
                     Err(error)
                         if takes_back
@@ -459,10 +465,25 @@ impl OpenService {
         Ok(holders)
     }
 
+    /// What the client of this open write may do. A right to write includes none to read.
+    fn rights_to_write(
+        &self,
+        opened: &OpenedWrite,
+        open_request: &OpenRequest,
+        unit_of: Option<WriterToken>,
+    ) -> Result<Rights, NsError> {
+        let OpenRequest { actor, path, .. } = open_request;
+        match self.names.read(|read| namespace::permit_reading_back(read, actor, path, opened, unit_of)) {
+            Ok(()) => Ok(Rights::READ_WRITE),
+            Err(NsError::Denied { .. } | NsError::Stale { .. }) => Ok(Rights::WRITE),
+            Err(error) => Err(error),
+        }
+    }
+
     fn redirect_writer(
         &self,
         opened: &OpenedWrite,
-        (principal, mode, sharing): (PrincipalId, u16, Option<Sharing>),
+        (principal, mode, sharing, allowed): (PrincipalId, u16, Option<Sharing>, Rights),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
@@ -480,7 +501,7 @@ impl OpenService {
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
         let may_reach = opened.may_reach;
-        let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach };
+        let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, allowed, may_reach };
         let (view, now) = (self.view.get(), self.world.now());
         if !view.is_up(&*self.world, primary.store) {
             return Err(OpeningError::wait(format!("{} has just gone away", view.servers.shown(primary.store))));
@@ -523,11 +544,7 @@ impl OpenService {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
         let session = view.node_of(store).and_then(|node| view.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach } = to;
-        let what = match rights {
-            GrantRights::Write { .. } => Rights::READ_WRITE,
-            GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
-        };
+        let Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, allowed, may_reach } = to;
         let lifetime = match rights {
             GrantRights::Follow => self.capability_lifetime.min(FOLLOW_LIFE),
             _ => self.capability_lifetime,
@@ -535,7 +552,12 @@ impl OpenService {
         let to = To::Replica(Grant { store, session, group, rights });
         let layout = Layout { to, shard: replica.index, ino, mode, mtime, may_reach };
         let until = self.clock.time(now).plus(lifetime);
-        seal(view, now, store, Sealed { principal, path, object: replica.object, rights: what, epoch, layout, until })
+        seal(
+            view,
+            now,
+            store,
+            Sealed { principal, path, object: replica.object, rights: allowed, epoch, layout, until },
+        )
     }
 }
 
@@ -607,6 +629,8 @@ pub(crate) struct Permitted {
     pub(crate) group: GroupId,
     pub(crate) epoch: u64,
     pub(crate) rights: GrantRights,
+    /// What the client may do with them.
+    pub(crate) allowed: Rights,
     /// For an open write: the length that it may reach before it must reserve more.
     pub(crate) may_reach: Option<u64>,
 }

@@ -8,7 +8,7 @@ use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::GrantRights;
 use namespace::{Content, DISTRUSTED, FileState, Inode, NsError, WriterRecord};
 use types::absent_replicas::AbsentReplica;
-use types::capability::PathHash;
+use types::capability::{PathHash, Rights};
 use types::{ClientAddress, GroupId, InSyncReplica, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::OpenService;
@@ -140,8 +140,19 @@ impl OpenService {
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
         let (principal, path) = (open_request.actor.principal, PathHash::of(&open_request.path));
-        let permitted =
-            |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights, may_reach: None };
+        let permitted = |rights| Permitted {
+            principal,
+            path,
+            replica,
+            ino,
+            mode,
+            mtime,
+            group,
+            epoch,
+            rights,
+            allowed: Rights::READ,
+            may_reach: None,
+        };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if primary.boot_generation == DISTRUSTED {

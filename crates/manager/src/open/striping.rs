@@ -122,7 +122,7 @@ impl OpenService {
         &self,
         opened: &OpenedWrite,
         goes_on: bool,
-        (principal, mode): (PrincipalId, u16),
+        (principal, mode, rights): (PrincipalId, u16, Rights),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let Some((units, secret)) = self.names.read(|read| FoundUnits::to_write(read, opened.object))? else {
@@ -132,7 +132,7 @@ impl OpenService {
         let writing = StripedOpenWrite { writer: opened.writer, secret };
         let (mtime, may_reach) = (open_request.now, opened.may_reach);
         let layout = |to| Layout { to, shard: ReplicaIndex(0), ino: opened.ino, mode, mtime, may_reach };
-        let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
+        let what = (rights, StripedRights::Write { writing, goes_on });
         self.redirect_striped((principal, opened.object), &units, open_request, what, layout)
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod keep_sums;
 pub(crate) mod located;
 pub(crate) mod open_new;
 pub(crate) mod open_write;
+pub(crate) mod reading_back;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod request;

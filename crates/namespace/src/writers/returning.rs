@@ -65,7 +65,7 @@ pub(crate) fn permit_upload(
 }
 
 /// The place of an inode, or of a name in it. `None`: it has no name any more.
-fn place_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Place>, NsError> {
+pub(crate) fn place_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Place>, NsError> {
     let mut path = match path_of(read, ino) {
         Err(NsError::NotFound(..)) => return Ok(None),
         path => path?,

@@ -386,6 +386,7 @@ impl Service {
             mtime: open.mtime,
             filler,
             has_settled: false,
+            unreadable: None,
         };
         if how == WriteMode::Update && self.writes.has_old_boots() {
             self.workers.on_worker(answer, move |answer| opening.after_a_boot(answer));

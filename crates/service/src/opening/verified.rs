@@ -16,7 +16,7 @@ use crate::attributes::Stat;
 use crate::audit::About;
 use crate::caller::Caller;
 use crate::error::{Error, Redirect};
-use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
+use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, Unreadable, WriteAccess};
 use crate::missing::Missing;
 use crate::names::wall_clock;
 use crate::open_file::{Access, Copying, OpenFile, Shown};
@@ -54,6 +54,8 @@ struct AtDisk {
     copying: Copying,
     /// The source, if the file is the target of a third-party copy.
     fetched: Option<PullSource>,
+    /// Why the client may not read what it writes, if it may not.
+    unreadable: Option<Unreadable>,
 }
 
 /// Whether the client of this open wants its delegated proxy to be used.
@@ -163,7 +165,9 @@ impl Service {
         {
             return answer.give(Err(error));
         }
-        let mut opening = AtDisk { may_reach: verified.may_reach(), ..self.at_disk(session, caller, &open) };
+        let unreadable = (!verified.is_to_read()).then_some(Unreadable::ByCapability);
+        let mut opening =
+            AtDisk { may_reach: verified.may_reach(), unreadable, ..self.at_disk(session, caller, &open) };
         match open.copy.clone() {
             Part::Source { key, dst } if !verified.is_to_write() => {
                 let origin = origin_of(caller);
@@ -233,6 +237,7 @@ impl Service {
             comes_again: open.hints.returns,
             copying: Copying::No,
             fetched: None,
+            unreadable: None,
         }
     }
 
@@ -297,6 +302,7 @@ impl Service {
             comes_again: hints.returns,
             copying: Copying::No,
             fetched: None,
+            unreadable: None,
         };
         self.workers.on_worker(answer, move |answer| match writing.attach(opening.path.as_bytes(), None) {
             Ok(replicated) => opening.cut(replicated, len, request, answer),
@@ -453,7 +459,7 @@ impl AtDisk {
         if let Some(source) = self.fetched.take() {
             self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), key));
         }
-        let access = Access::Write(WriteAccess::new(key, lease, false));
+        let access = Access::Write(WriteAccess::new(key, lease, false).reading(self.unreadable.take()));
         match self.insert((ino, object), wall_clock(), len, access) {
             Ok(opened) => answer.give(Ok(opened)),
             Err(error) => {

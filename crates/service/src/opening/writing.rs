@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::config::PlantedBug;
 use crate::conflicts::{Claim, Conflict};
 use crate::error::Error;
-use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
+use crate::lease::{Lease, LeaseFacts, LeaseState, Unreadable, WriteAccess};
 use crate::names::{By, wall_clock};
 use crate::open_file::{Access, Copying, OpenFile};
 use crate::open_writes::{Entered, Manner, Wanted};
@@ -49,6 +49,8 @@ pub(super) struct Opening<A> {
     pub(super) filler: Option<SyncSender<(Opened, A)>>,
     /// An open write of another client was ended for this one.
     pub(super) has_settled: bool,
+    /// Why the client may not read what it opens, if it may not.
+    pub(super) unreadable: Option<Unreadable>,
 }
 
 impl<A: Answer<Opened>> Opening<A> {
@@ -165,6 +167,7 @@ impl<A: Answer<Opened>> Opening<A> {
 
     /// Continues with the store after the namespace has opened the file. Does not block.
     fn proceed(mut self, opened: OpenedWrite, answer: A) {
+        self.unreadable = self.why_unreadable(&opened);
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
         // The same request may be in progress twice. The later one then continues the open write of the earlier one.
         let is_begun = self.request.is_some() && self.service.writes.lock().lease(opened.object).is_some();
@@ -238,6 +241,13 @@ impl<A: Answer<Opened>> Opening<A> {
             .names
             .read(|read| namespace::has_kept_bytes(read, &opened.writer))
             .is_ok_and(|has_bytes| !has_bytes)
+    }
+
+    fn why_unreadable(&self, opened: &OpenedWrite) -> Option<Unreadable> {
+        let (actor, path) = (self.caller.actor(), &self.op.path);
+        let permitted =
+            self.service.names.read(|read| namespace::permit_reading_back(read, &actor, path, opened, None));
+        permitted.err().map(|error| Unreadable::Denied(Error::of_namespace(&"read", &error)))
     }
 
     fn newcomer(&self) -> Newcomer<'_> {
@@ -361,8 +371,9 @@ impl<A: Answer<Opened>> Opening<A> {
             Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), key)),
             None => Copying::No,
         };
+        let unreadable = self.unreadable.take();
         let inserted = self.session.handles.insert(move |_| {
-            let access = Access::Write(WriteAccess::new(key, lease, unfenced));
+            let access = Access::Write(WriteAccess::new(key, lease, unfenced).reading(unreadable));
             Arc::new(OpenFile { ino, object, path, mode, access, copying })
         });
         match inserted {

@@ -159,6 +159,14 @@ fn security(out: &mut Exposition, figures: &xrootd::Figures) {
         out.labelled(&[], unusable);
     }
     out.family(
+        "weir_tls_unusable_authorities",
+        Gauge,
+        "Authorities of issuers and mapping services whose revocation list cannot be used",
+    );
+    for snapshot in authentication.clone() {
+        out.labelled(&[], snapshot.unusable_tls_authorities);
+    }
+    out.family(
         "weir_mapping_service_logins_total",
         Counter,
         "Logins that the mapping service decided about, or should have, by result; kept: an earlier answer was used",
