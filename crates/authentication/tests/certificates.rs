@@ -9,8 +9,8 @@ use authentication::{
     Authenticated, AuthenticationError, Authenticator, ErrorKind, GsiSettings, HANDSHAKE_TIME_MAX, LoginStep,
     Mechanism, Mechanisms, Requests, Settings,
 };
-use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use gsi::test_random::Numbers;
+use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError};
 
 use crate::world::{HERE, NOW, World, logins, mapping};
 
@@ -22,14 +22,6 @@ const RULES: &str = "
     [[identity]]
     grid_map = true
 ";
-
-struct Numbers;
-
-impl Random for Numbers {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-        SystemRandom::new().fill(bytes).map_err(|_| NoRandom)
-    }
-}
 
 fn data(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data").join(name)).unwrap()
@@ -73,10 +65,10 @@ fn login(
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
-        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers).unwrap();
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers(1)).unwrap();
     let mut login = authenticator.gsi(HERE, Requests::Protected).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
-    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers(2)).unwrap();
     between();
     match login.step(&second)? {
         LoginStep::More(_) => panic!("two rounds are enough"),
@@ -111,15 +103,15 @@ fn delegate(
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
-        ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers).unwrap();
+        ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers(3)).unwrap();
     let mut login = authenticator.gsi(HERE, requests).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
-    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers(4)).unwrap();
     let request = match login.step(&second)? {
         LoginStep::More(request) => request,
         LoginStep::Done(authenticated) => return Ok(authenticated),
     };
-    let third = handshake.sign(client, &request, NOW, &mut Numbers).unwrap();
+    let third = handshake.sign(client, &request, NOW, &mut Numbers(5)).unwrap();
     match login.step(&third)? {
         LoginStep::More(_) => panic!("three rounds are enough"),
         LoginStep::Done(authenticated) => Ok(authenticated),
@@ -190,7 +182,7 @@ fn after_an_error_a_login_is_over() {
     let why = login.step(b"gsi\0").unwrap_err();
     assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
     let client = secret("user");
-    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, &mut Numbers).unwrap();
+    let (_, first) = ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Never, &mut Numbers(6)).unwrap();
     assert_eq!(login.step(&first), Err(HandshakeError::Over.into()));
 }
 
