@@ -114,6 +114,7 @@ if target == "administration":
     ):
         keep(ask + b"\n")
         keep(b'{"token":"a.b.c","request":' + ask + b"}\n")
+        keep(b'{"certificates":["MAA="],"signature":"AAAA","request":' + ask + b"}\n")
 if target == "gsi_frames":
     number = lambda value: value.to_bytes(4, "big")  # noqa: E731
     bucket = lambda kind, content: number(kind) + number(len(content)) + content  # noqa: E731

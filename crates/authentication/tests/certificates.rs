@@ -186,6 +186,67 @@ fn after_an_error_a_login_is_over() {
     assert_eq!(login.step(&first), Err(HandshakeError::Over.into()));
 }
 
+/// What happens if somebody shows these certificates, and a signature of `signed` by `client`, on the connection with the value `here`.
+fn held(
+    authenticator: &Authenticator,
+    client: &ClientSecret,
+    chain: &[Vec<u8>],
+    (signed, here): ([u8; 32], [u8; 32]),
+) -> Result<Authenticated, AuthenticationError> {
+    let signature = client.show_possession(&signed, &mut Numbers(1)).unwrap();
+    authenticator.holder(chain, &signature, &here, HERE)
+}
+
+#[test]
+fn who_holds_a_certificate_is_let_in_with_one_signature_of_this_connection() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let (ana, bob) = (secret("user"), secret("other"));
+    let (here, there) = ([1; 32], [2; 32]);
+    let known = held(&authenticator, &ana, ana.certificates(), (here, here)).unwrap();
+    assert_eq!((known.name.as_str(), known.groups[0].as_str(), known.mechanism), ("ana", "physics", Mechanism::Gsi));
+    assert!(!known.is_limited_proxy && known.expires.is_some());
+    // Another connection, another key, and no certificate.
+    let possession = AuthenticationError::from(HandshakeError::Possession);
+    assert_eq!(held(&authenticator, &ana, ana.certificates(), (there, here)).unwrap_err(), possession);
+    assert_eq!(held(&authenticator, &bob, ana.certificates(), (here, here)).unwrap_err(), possession);
+    let both = [ana.certificates(), bob.certificates()].concat();
+    assert_eq!(held(&authenticator, &bob, &both, (here, here)).unwrap_err(), possession);
+    let many = |count| held(&authenticator, &ana, &ana.certificates().repeat(count), (here, here)).unwrap_err();
+    assert_eq!(many(0), HandshakeError::Certificates(0).into());
+    assert_eq!(many(17), HandshakeError::Certificates(17).into());
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5));
+    let signature = ana.show_possession(&here, &mut Numbers(2)).unwrap();
+    authenticator.holder_again(ana.certificates(), &signature, &here, HERE).unwrap();
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5), "it was counted before");
+    // A certificate of an authority that nobody trusts.
+    let stranger = file(&world.path("elsewhere/none"), b"", 0o600);
+    let mut strange = settings(&world);
+    strange.gsi.as_mut().unwrap().authorities = stranger.parent().unwrap().to_owned();
+    let strange = world.with(strange);
+    let why = held(&strange, &ana, ana.certificates(), (here, here)).unwrap_err();
+    assert!(matches!(why, AuthenticationError::Certificate(_)), "{why}");
+    let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..settings(&world) };
+    let why = held(&world.with(without), &ana, ana.certificates(), (here, here)).unwrap_err();
+    assert_eq!(why, AuthenticationError::NotOffered(Mechanism::Gsi));
+}
+
+#[test]
+fn a_limited_proxy_is_told_from_others() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let proxy = |name: &str| {
+        let text = [data(name), data("user.pem")].concat();
+        ClientSecret::new(&text, &data("proxy.key")).unwrap()
+    };
+    for (name, is_limited) in [("oneproxy.pem", false), ("limited.pem", true)] {
+        let proxy = proxy(name);
+        let known = held(&authenticator, &proxy, proxy.certificates(), ([1; 32], [1; 32])).unwrap();
+        assert_eq!((known.name.as_str(), known.is_limited_proxy), ("ana", is_limited), "{name}");
+        assert_eq!(login(&authenticator, &proxy, || ()).unwrap().is_limited_proxy, is_limited);
+    }
+}
+
 #[test]
 fn a_login_survives_a_reload_and_new_ones_use_the_new_certificate() {
     let world = World::new();

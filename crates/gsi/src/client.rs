@@ -18,10 +18,10 @@ pub struct ClientSecret {
     /// In PEM form, the certificate of the key first.
     certificates: String,
     /// The same in DER form.
-    chain: Vec<Vec<u8>>,
+    pub(crate) chain: Vec<Vec<u8>>,
     /// In PEM form.
     public: String,
-    key: PrivateKey,
+    pub(crate) key: PrivateKey,
     /// The hash of the authority that has issued the last one.
     authority: String,
 }

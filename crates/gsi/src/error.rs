@@ -105,6 +105,9 @@ pub enum HandshakeError {
     /// The key that signs is not that of the certificate.
     #[error("the peer signs with another key than that of its certificate")]
     OtherKey,
+    /// The peer does not show that it has the key of its certificate.
+    #[error("the peer has not signed this connection with the key of its first certificate")]
+    Possession,
     /// The certificate that the client has signed is for another key.
     #[error("the client has signed a proxy for another key than the one that it was asked for")]
     OtherProxyKey,

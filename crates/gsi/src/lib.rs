@@ -5,6 +5,7 @@
 //! - [`ServerHandshake`]: the server's side. It ends with [`Presented`], the certificates of a client that holds the key of the
 //!   first one. Whether anybody trusts them is for the caller to find out.
 //! - [`ClientHandshake`]: the client's side. It asks the caller whether the server's certificate is the right one.
+//! - [`ClientSecret::show_possession`] and [`check_possession`]: the same proof in one signature, on a connection of TLS.
 //! - [`Frame`]: the buffers of `XrdSutBuffer`, in which both speak.
 //!
 //! **The rounds.** The client asks for the server's certificate (`certreq`). The server sends it with the public part of a fresh
@@ -48,6 +49,7 @@ mod error;
 mod frame;
 mod name_hash;
 mod pem;
+mod possession;
 mod proxy_info;
 mod proxy_key;
 mod proxy_sign;
@@ -65,6 +67,7 @@ pub use client::{ClientHandshake, ClientSecret, Delegation};
 pub use error::{AgreementError, FrameError, HandshakeError, SecretError};
 pub use frame::{BUCKETS_MAX, BucketType, FRAME_BYTES_MAX, Frame, Step};
 pub use name_hash::issuer_hash;
+pub use possession::{BINDING_LEN, check_possession};
 pub use proxy_key::ProxyKey;
 pub use random::{NoRandom, Random};
 pub use secret::ServerSecret;
