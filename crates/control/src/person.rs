@@ -46,7 +46,9 @@ pub enum NoRole {
     )]
     LimitedToken,
     /// The proxy is limited. Such proxies are handed to jobs.
-    #[error("the proxy is limited, and such proxies are handed to jobs: make one that is not limited for administration")]
+    #[error(
+        "the proxy is limited, and such proxies are handed to jobs: make one that is not limited for administration"
+    )]
     LimitedProxy,
     /// The token is for every service. Whoever runs another one, or breaks into it, could show it here.
     #[error(

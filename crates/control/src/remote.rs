@@ -3,16 +3,16 @@
 
 use std::io::{self, BufReader, Write as _};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use link::admin::{
     AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_certificate, connect_with_token,
 };
 use link::{CloseCause, LinkError, NewKey, Settings};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use types::Timestamp;
 
-use super::{ControlRequest, LINE_MAX};
 use super::client::{Answers, AskError, PATIENCE, answer, line_of};
+use super::{ControlRequest, LINE_MAX};
 
 /// Sends a request to a manager of `cluster` as `identity`. Returns the answer and a reader of the bytes that follow
 /// it.
@@ -103,7 +103,8 @@ pub fn ask_with_certificates(
     let failed = |source: io::Error| AskError::Io { at: format!("manager {at}"), source };
     let signature = certificates.sign(&stream.binding().map_err(failed)?).map_err(AskError::Denied)?;
     let chain = certificates.chain().iter().map(|certificate| STANDARD.encode(certificate)).collect();
-    let asked = CertificateRequest { certificates: chain, signature: STANDARD.encode(signature), request: what.clone() };
+    let asked =
+        CertificateRequest { certificates: chain, signature: STANDARD.encode(signature), request: what.clone() };
     let line = line(&asked).map_err(failed)?;
     if line.len() as u64 > LINE_MAX {
         return Err(AskError::Denied(format!(

@@ -74,7 +74,8 @@ fn old_clients_get_bare_tags_and_new_ones_digests() {
         let inner = Frame::new(Frame::decode(&first).unwrap().step, vec![(BucketType::TAG, tag)]).encode();
         let first = with_version(&first, version);
         let frame = Frame::decode(&first).unwrap();
-        let buckets = frame.buckets().map(|(kind, old)| (kind, if kind == BucketType::MAIN { &inner[..] } else { old }));
+        let buckets =
+            frame.buckets().map(|(kind, old)| (kind, if kind == BucketType::MAIN { &inner[..] } else { old }));
         let first = Frame::new(frame.step, buckets.collect()).encode();
         let ServerStep::Reply(reply) = ServerHandshake::new().step(&server, &first, random).unwrap() else {
             panic!("no reply")

@@ -1,125 +1,20 @@
-//! A manager's connections of administrators, and of people with tokens and certificates of the grid: how many there are, that each may still act, and
-//! that a revocation ends them.
+//! A manager's connections of administrators, and of people with tokens and certificates of the grid: that each may still act, and has a place.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::remote::{CertificateRequest, ShownCertificates, TokenRequest};
 use control::{Answers, Caller, Person, Reply, gate};
 use link::UnidentifiedConnection;
-use link::admin::{AdminError, AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
+use link::admin::{AdminError, AdminHandler, AdminName, AdminStream};
 use manager::administrators::Administrators;
-use parking_lot::Mutex;
 
 use crate::cluster_node::now;
+use crate::open_connections::{Holder, OpenConnections};
 use crate::people::People;
 
-/// Simultaneous connections of administrators with certificates; a further one is told to try again.
-const WITH_CERTIFICATE_MAX: usize = 16;
-/// Those of one administrator.
-const OF_ONE_MAX: usize = 8;
-/// The same for people to whom the settings give a role. A group of viewers may be large, and takes nobody's place who has a certificate.
-const WITH_ROLE_MAX: usize = 16;
-/// Those of one person with a role.
-const OF_ONE_WITH_ROLE_MAX: usize = 4;
-/// The same for people without a role, who may own trees.
-const WITHOUT_ROLE_MAX: usize = 8;
-/// Those of one person without a role.
-const OF_ONE_WITHOUT_ROLE_MAX: usize = 2;
 /// Short, because a program writes a request as one line at once.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-
-/// The connections that are open.
-#[derive(Debug, Default)]
-pub(crate) struct OpenConnections(Mutex<(u64, Vec<OpenConnection>)>);
-
-/// Whose connection it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Holder {
-    /// An administrator with a certificate.
-    Administrator(AdminId),
-    /// A principal, and whether it has a role.
-    Person(String, bool),
-}
-
-impl Holder {
-    fn of(person: &Person) -> Self {
-        Self::Person(person.who.name.to_string(), person.role.is_ok())
-    }
-
-    /// The most connections of all who are alike, and of this one.
-    fn places(&self) -> (usize, usize) {
-        match self {
-            Self::Administrator(_) => (WITH_CERTIFICATE_MAX, OF_ONE_MAX),
-            Self::Person(_, true) => (WITH_ROLE_MAX, OF_ONE_WITH_ROLE_MAX),
-            Self::Person(_, false) => (WITHOUT_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX),
-        }
-    }
-
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Administrator(_), Self::Administrator(_)) => true,
-            (Self::Person(_, ours), Self::Person(_, theirs)) => ours == theirs,
-            _ => false,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct OpenConnection {
-    number: u64,
-    holder: Holder,
-    cutter: StreamCutter,
-}
-
-impl OpenConnections {
-    /// Counts a connection until the guard is dropped; `None` if there is no room for it.
-    fn enter(self: &Arc<Self>, holder: Holder, cutter: StreamCutter) -> Option<ConnectionGuard> {
-        let mut open = self.0.lock();
-        let (counted, connections) = &mut *open;
-        let of_one = connections.iter().filter(|one| one.holder == holder).count();
-        let alike = connections.iter().filter(|one| one.holder.is_like(&holder)).count();
-        let (alike_max, of_one_max) = holder.places();
-        if alike >= alike_max || of_one >= of_one_max {
-            return None;
-        }
-        *counted += 1;
-        connections.push(OpenConnection { number: *counted, holder, cutter });
-        Some(ConnectionGuard { open: Arc::clone(self), number: *counted })
-    }
-
-    /// Ends the connections of these administrators.
-    pub(crate) fn cut(&self, ids: &[AdminId]) {
-        let is_of = |one: &&OpenConnection| matches!(&one.holder, Holder::Administrator(id) if ids.contains(id));
-        self.0.lock().1.iter().filter(is_of).for_each(|one| one.cutter.cut());
-    }
-
-    /// Ends the connections of all people with tokens and certificates of the grid. Whoever may still act can ask again.
-    pub(crate) fn cut_people(&self) {
-        let is_person = |one: &&OpenConnection| matches!(one.holder, Holder::Person(..));
-        self.0.lock().1.iter().filter(is_person).for_each(|one| one.cutter.cut());
-    }
-
-    /// Ends all connections, and waits until nobody answers a request any more, but not longer than `patience`.
-    pub(crate) fn end_all(&self, patience: Duration) {
-        self.0.lock().1.iter().for_each(|one| one.cutter.cut());
-        let began = Instant::now();
-        while !self.0.lock().1.is_empty() && began.elapsed() < patience {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-struct ConnectionGuard {
-    open: Arc<OpenConnections>,
-    number: u64,
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.open.0.lock().1.retain(|one| one.number != self.number);
-    }
-}
 
 /// Serves administrators' connections.
 pub(crate) struct Administration {
@@ -282,6 +177,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
     use std::thread::JoinHandle;
+    use std::time::Instant;
 
     use ::client::{CertificateSource, UserCertificate};
     use authentication::{Authenticator, SystemClock};
@@ -290,7 +186,8 @@ mod tests {
     use control::remote::{Certificates, ask_with_certificates};
 
     use link::admin::{
-        AdminIdentity, AdminRecord, AdminRole, AdminService, TrustedCluster, connect_admin, connect_with_certificate,
+        AdminId, AdminIdentity, AdminRecord, AdminRole, AdminService, TrustedCluster, connect_admin,
+        connect_with_certificate,
     };
     use link::{
         Authority, Credentials, Identity, IncomingHeader, Listener, LocalNode, OtherServices, Peer, PeerIdentity,
@@ -299,6 +196,10 @@ mod tests {
     use types::{ClusterId, NodeId};
 
     use super::*;
+    use crate::open_connections::{
+        OF_ONE_MAX, OF_ONE_WITH_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX, WITH_CERTIFICATE_MAX, WITH_ROLE_MAX,
+        WITHOUT_ROLE_MAX,
+    };
 
     const DAY: Duration = Duration::from_secs(86_400);
     const SOON: Duration = Duration::from_secs(20);
@@ -354,6 +255,10 @@ mod tests {
 
     impl Site {
         fn new() -> Self {
+            Self::with(|_| People::nobody())
+        }
+
+        fn with(people: impl FnOnce(&Path) -> Arc<People>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
             let record = |id, revoked| AdminRecord {
@@ -438,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_certificate_counts_on_the_connection_that_its_holder_has_signed() {
-        let site = Site::new();
+        let site = Site::with(people);
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
         let key = site.folder.path().join("user.key");
         fs::copy(data.join("user.key"), &key).unwrap();

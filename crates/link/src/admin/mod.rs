@@ -24,7 +24,9 @@ pub use key_file::key_to_redeem;
 pub use name::{AdminId, AdminName, AdminRole};
 pub use record::{ADMINISTRATORS_MAX, AdminError, AdminRecord, admit, check_invitation, read_records, write_records};
 pub use redeem::{AdminGrant, AdminService, AdminStore, RedeemError, redeem};
-pub use stream::{AdminHandler, AdminStream, StreamCutter, connect_admin, connect_with_certificate, connect_with_token};
+pub use stream::{
+    AdminHandler, AdminStream, StreamCutter, connect_admin, connect_with_certificate, connect_with_token,
+};
 pub use trusted::TrustedCluster;
 
 pub(crate) use redeem::serve as serve_redeem;

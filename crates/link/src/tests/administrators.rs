@@ -305,7 +305,9 @@ fn both_ends_of_a_connection_know_a_value_that_no_other_connection_has() {
         assert!(!values.contains(&said), "the value of another connection");
         values.push(said);
     }
-    assert!(connect(&site.address(), Fingerprint([1; 32])).unwrap_err().to_string().contains("leads to another cluster"));
+    assert!(
+        connect(&site.address(), Fingerprint([1; 32])).unwrap_err().to_string().contains("leads to another cluster")
+    );
     let disk = site.cluster.node(2, Roles::DISK);
     let disk = connect(&disk.address().to_string(), authority).unwrap_err();
     assert!(disk.to_string().contains("which is no manager"), "{disk}");

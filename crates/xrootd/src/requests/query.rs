@@ -212,8 +212,7 @@ impl FrontEnd {
     fn statistics(&self) -> String {
         let figures = self.service.figures();
         let signatures = self.meter.signatures();
-        let signed =
-            |name| signatures.iter().find(|(counted, _)| *counted == name).map_or(0, |(_, count)| *count);
+        let signed = |name| signatures.iter().find(|(counted, _)| *counted == name).map_or(0, |(_, count)| *count);
         format!(
             "<statistics tod=\"{}\" ver=\"{}\" src=\"{}\" tos=\"{}\" pgm=\"weir\" ins=\"anon\" pid=\"{}\" site=\"{}\">\
              <stats id=\"info\"><host>{}</host><port>{}</port><name>anon</name></stats>\
