@@ -241,7 +241,7 @@ mod tests {
         let authorities = folder.join("authorities");
         let file = folder.join("weir.toml");
         let text = format!(
-            "tls.certificate = '{certificate}'\ntls.key = '{key}'\nauthentication.mechanisms = ['gsi']\nauthentication.gsi_authorities = '{}'\n[[identity]]\ncertificate = '*'\nprincipal = 'ana'\n",
+            "tls.certificate = '{certificate}'\ntls.key = '{key}'\nauthentication.mechanisms = ['gsi']\nauthentication.gsi_authorities = '{}'\n[[identity]]\ncertificate = '/DC=org/DC=example/CN=ana'\nprincipal = 'ana'\n",
             authorities.display()
         );
         fs::write(&file, text).unwrap();
