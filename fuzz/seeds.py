@@ -114,16 +114,18 @@ if target == "administration":
     ):
         keep(ask + b"\n")
         keep(b'{"token":"a.b.c","request":' + ask + b"}\n")
+        keep(b'{"certificates":["MAA="],"signature":"AAAA","request":' + ask + b"}\n")
 if target == "gsi_frames":
     number = lambda value: value.to_bytes(4, "big")  # noqa: E731
     bucket = lambda kind, content: number(kind) + number(len(content)) + content  # noqa: E731
     tag = b"gsi\0" + number(1000) + bucket(3006, b"01234567") + number(0)
-    first = [(3000, b"ssl"), (3014, number(10600)), (3023, b"5168735f.0"), (3019, number(0)), (3001, tag)]
-    keep(b"gsi\0" + number(1000) + b"".join(bucket(*part) for part in first) + number(0))
+    for version in (10600, 10700):
+        first = [(3000, b"ssl"), (3014, number(version)), (3023, b"5168735f.0"), (3019, number(0)), (3001, tag)]
+        keep(b"gsi\0" + number(1000) + b"".join(bucket(*part) for part in first) + number(0))
     second = [(3000, b"ssl"), (3025, b"aes-256-cbc#16"), (3026, b"sha256"), (3005, bytes(256)), (3004, b"-----BEGIN"), (3001, bytes(64))]
     for step in (1001, 2001):
         keep(b"gsi\0" + number(step) + b"".join(bucket(*part) for part in second) + number(0))
-    keep(b"v:10600,c:ssl,ca:5168735f.0")
+    keep(b"v:10700,c:ssl,ca:5168735f.0")
 if target == "certificates":
     stock = frames.parent.parent.parent / "grid/tests/stock"
     for file in stock.glob("*.pem"):

@@ -35,6 +35,20 @@ class Authority:
     def openssl(self, *arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(["openssl", *arguments], cwd=self.home, check=True, capture_output=True, text=True)
 
+    def revoke(self, *certificates: Path) -> str:
+        """Adds them to the list of revoked certificates. Returns its text; `trusted` does not have it yet."""
+        if not (self.home / "ca.cnf").exists():
+            (self.home / "index.txt").write_text("")
+            (self.home / "number").write_text("01\n")
+            (self.home / "ca.cnf").write_text(
+                "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=30\n"
+            )
+        by = ["-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key"]
+        for certificate in certificates:
+            self.openssl("ca", *by, "-revoke", str(certificate))
+        self.openssl("ca", *by, "-gencrl", "-out", "revoked.pem")
+        return (self.home / "revoked.pem").read_text()
+
     def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1", kind: str = "rsa:2048") -> tuple[Path, Path]:
         """A new certificate and its key, of the kind `rsa:BITS` or `ec:CURVE`."""
         algorithm = ["ec", "-pkeyopt", f"ec_paramgen_curve:{kind[3:]}"] if kind.startswith("ec:") else [kind]

@@ -40,10 +40,10 @@ class Peer:
 
 class FakeServer:
     """Calls `answers(peer, code, stream, parameters, data)` for each request after the login. If it returns `False`, the server answers
-    well: it has one file, of `content`, under any name."""
+    well: it has one file, of `content`, under any name. `offer` is what it says about mechanisms: then `answers` must let clients in."""
 
-    def __init__(self, content: bytes = b"", answers: Callable[..., bool] = lambda *_: False):
-        self.content, self.answers = content, answers
+    def __init__(self, content: bytes = b"", answers: Callable[..., bool] = lambda *_: False, offer: bytes = b""):
+        self.content, self.answers, self.offer = content, answers, offer
         self.requests: list[tuple[float, int]] = []
         self.written: dict[int, bytes] = {}
         self.connections = 0
@@ -90,7 +90,7 @@ class FakeServer:
                 if code == PROTOCOL:
                     peer.answer(stream, struct.pack(">ii", 0x511, 1))
                 elif code == LOGIN:
-                    peer.answer(stream, bytes(range(16)))
+                    peer.answer(stream, bytes(range(16)) + self.offer)
                 elif not self.answers(peer, code, stream, head[4:20], data):
                     self._usual(peer, code, stream, head[4:20], data)
         except OSError:

@@ -175,7 +175,7 @@ def logging_in(node) -> raw.Raw:
     client = raw.Raw(node.port, login=False)
     client.handshake()
     answer = client.request(raw.LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0))
-    assert answer.status == raw.OK and b"&P=gsi,v:10600,c:ssl,ca:" in answer.body, answer
+    assert answer.status == raw.OK and b"&P=gsi,v:10700,c:ssl,ca:" in answer.body, answer
     return client
 
 

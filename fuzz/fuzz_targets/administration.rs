@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use audit::Log;
-use control::remote::TokenRequest;
+use control::remote::{CertificateRequest, TokenRequest};
 use control::{Answers, Caller, ControlRequest, Reply, gate};
 use libfuzzer_sys::fuzz_target;
 use link::admin::{AdminId, AdminRole};
@@ -50,6 +50,10 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(format!("{asked:?}"), "TokenRequest(..)");
         let again = asked.request_line();
         assert!(!again.contains(&b'\n'));
+        serve_all(&again);
+    }
+    if let Some((shown, again)) = CertificateRequest::of_line(&line) {
+        assert!(shown.chain.len() <= 16 && !again.contains(&b'\n'));
         serve_all(&again);
     }
 });

@@ -3,10 +3,8 @@
 
 use std::sync::LazyLock;
 
-use gsi::{
-    ClientHandshake, ClientSecret, Delegation, Frame, NoRandom, ProxyKey, Random, ServerHandshake, ServerSecret,
-    ServerStep,
-};
+use gsi::test_random::Numbers;
+use gsi::{ClientHandshake, ClientSecret, Delegation, Frame, ProxyKey, ServerHandshake, ServerSecret, ServerStep};
 use libfuzzer_sys::fuzz_target;
 
 const SERVER: &[u8] = include_bytes!("../../crates/gsi/tests/data/server.pem");
@@ -15,19 +13,6 @@ const USER: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.pem");
 const USER_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/user.key");
 
 const PROXY_KEY: &[u8] = include_bytes!("../../crates/gsi/tests/data/proxy.key");
-
-/// The same numbers in each run.
-struct Numbers(u64);
-
-impl Random for Numbers {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-        for byte in bytes {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            *byte = self.0.to_be_bytes()[0];
-        }
-        Ok(())
-    }
-}
 
 static SECRETS: LazyLock<(ServerSecret, ClientSecret)> = LazyLock::new(|| {
     let server = ServerSecret::new(SERVER, SERVER_KEY, &mut Numbers(1)).unwrap();

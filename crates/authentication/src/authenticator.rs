@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use gsi::SessionKey;
+use gsi::{BINDING_LEN, CERTIFICATES_MAX, HandshakeError, SessionKey};
 use identity::{
     Credential, DelegatedProxy, HostName, Issuers, LoginName, Mapped, MappingQuestion, MappingRules, MatchedBy,
     Refusal, SecretCredential, TokenRights, UnverifiedToken,
@@ -56,6 +56,8 @@ pub struct Authenticated {
     pub session_key: Option<SessionKey>,
     /// A proxy with which this node can act as the client elsewhere, if the client has delegated one.
     pub delegated: Option<DelegatedProxy>,
+    /// It has shown a limited proxy, or one that a limited one has signed. Storage takes these; they are handed to jobs.
+    pub is_limited_proxy: bool,
 }
 
 /// The settings in use.
@@ -404,6 +406,46 @@ impl Authenticator {
         Ok(GsiLogin::new(self.clone(), gsi.get(), self.steady(), (peer, requests)))
     }
 
+    /// A client at `peer` that shows certificates on a connection of TLS, and with `signature` that it has the key of the first one. `binding`: the
+    /// value that both ends of the connection know, and nobody else. What counts is as in [`Self::gsi`], in one step.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn holder(
+        &self,
+        certificates: &[Vec<u8>],
+        signature: &[u8],
+        binding: &[u8; BINDING_LEN],
+        peer: IpAddr,
+    ) -> Result<Authenticated, AuthenticationError> {
+        self.counted(Mechanism::Gsi, self.holder_again(certificates, signature, binding, peer))
+    }
+
+    /// Like [`Self::holder`], again for the same client. It does not count as another login.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthenticationError`], which says by what rule.
+    pub fn holder_again(
+        &self,
+        certificates: &[Vec<u8>],
+        signature: &[u8],
+        binding: &[u8; BINDING_LEN],
+        peer: IpAddr,
+    ) -> Result<Authenticated, AuthenticationError> {
+        let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi))?;
+        let first = certificates.first().ok_or(HandshakeError::Certificates(0))?;
+        if certificates.len() > CERTIFICATES_MAX {
+            return Err(HandshakeError::Certificates(certificates.len()).into());
+        }
+        {
+            let _turn = self.turn()?;
+            gsi::check_possession(first, binding, signature)?;
+        }
+        self.certificates(certificates, &gsi.get().trust, peer)
+    }
+
     /// The end of a [`GsiLogin`]: the client holds the key of the first certificate.
     pub(crate) fn certificates(
         &self,
@@ -465,10 +507,10 @@ impl Authenticator {
         for problem in &user.refused_attributes {
             tracing::warn!(subject = %user.subject, "a VOMS attribute does not count: {problem}");
         }
-        let expires = user.not_after;
+        let (expires, is_limited_proxy) = (user.not_after, user.limited);
         let credential = Credential::Certificate { subject: user.subject, attributes: user.fqans };
         let mut authenticated = self.admit(&current, Mechanism::Gsi, &credential, peer, &mut trace)?;
-        authenticated.expires = Some(expires);
+        (authenticated.expires, authenticated.is_limited_proxy) = (Some(expires), is_limited_proxy);
         Ok(authenticated)
     }
 
@@ -553,6 +595,7 @@ impl Authenticator {
             expires,
             session_key: None,
             delegated: None,
+            is_limited_proxy: false,
         })
     }
 

@@ -9,8 +9,8 @@ use authentication::{
     Authenticated, AuthenticationError, Authenticator, ErrorKind, GsiSettings, HANDSHAKE_TIME_MAX, LoginStep,
     Mechanism, Mechanisms, Requests, Settings,
 };
-use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use gsi::test_random::Numbers;
+use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError};
 
 use crate::world::{HERE, NOW, World, logins, mapping};
 
@@ -22,14 +22,6 @@ const RULES: &str = "
     [[identity]]
     grid_map = true
 ";
-
-struct Numbers;
-
-impl Random for Numbers {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-        SystemRandom::new().fill(bytes).map_err(|_| NoRandom)
-    }
-}
 
 fn data(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data").join(name)).unwrap()
@@ -73,10 +65,10 @@ fn login(
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
-        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers).unwrap();
+        ClientHandshake::begin(client, parameters.as_bytes(), Delegation::Never, &mut Numbers(1)).unwrap();
     let mut login = authenticator.gsi(HERE, Requests::Protected).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
-    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers(2)).unwrap();
     between();
     match login.step(&second)? {
         LoginStep::More(_) => panic!("two rounds are enough"),
@@ -111,15 +103,15 @@ fn delegate(
 ) -> Result<Authenticated, AuthenticationError> {
     let parameters = authenticator.gsi_parameters().unwrap();
     let (mut handshake, first) =
-        ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers).unwrap();
+        ClientHandshake::begin(client, parameters.as_bytes(), delegation, &mut Numbers(3)).unwrap();
     let mut login = authenticator.gsi(HERE, requests).unwrap();
     let LoginStep::More(reply) = login.step(&first)? else { panic!("one round is not enough") };
-    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers).unwrap();
+    let second = handshake.show(client, &reply, &|_| Ok(()), &mut Numbers(4)).unwrap();
     let request = match login.step(&second)? {
         LoginStep::More(request) => request,
         LoginStep::Done(authenticated) => return Ok(authenticated),
     };
-    let third = handshake.sign(client, &request, NOW, &mut Numbers).unwrap();
+    let third = handshake.sign(client, &request, NOW, &mut Numbers(5)).unwrap();
     match login.step(&third)? {
         LoginStep::More(_) => panic!("three rounds are enough"),
         LoginStep::Done(authenticated) => Ok(authenticated),
@@ -190,8 +182,69 @@ fn after_an_error_a_login_is_over() {
     let why = login.step(b"gsi\0").unwrap_err();
     assert!(matches!(why, AuthenticationError::Handshake(HandshakeError::Frame(_))), "{why}");
     let client = secret("user");
-    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, &mut Numbers).unwrap();
+    let (_, first) = ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Never, &mut Numbers(6)).unwrap();
     assert_eq!(login.step(&first), Err(HandshakeError::Over.into()));
+}
+
+/// What happens if somebody shows these certificates, and a signature of `signed` by `client`, on the connection with the value `here`.
+fn held(
+    authenticator: &Authenticator,
+    client: &ClientSecret,
+    chain: &[Vec<u8>],
+    (signed, here): ([u8; 32], [u8; 32]),
+) -> Result<Authenticated, AuthenticationError> {
+    let signature = client.show_possession(&signed, &mut Numbers(1)).unwrap();
+    authenticator.holder(chain, &signature, &here, HERE)
+}
+
+#[test]
+fn who_holds_a_certificate_is_let_in_with_one_signature_of_this_connection() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let (ana, bob) = (secret("user"), secret("other"));
+    let (here, there) = ([1; 32], [2; 32]);
+    let known = held(&authenticator, &ana, ana.certificates(), (here, here)).unwrap();
+    assert_eq!((known.name.as_str(), known.groups[0].as_str(), known.mechanism), ("ana", "physics", Mechanism::Gsi));
+    assert!(!known.is_limited_proxy && known.expires.is_some());
+    // Another connection, another key, and no certificate.
+    let possession = AuthenticationError::from(HandshakeError::Possession);
+    assert_eq!(held(&authenticator, &ana, ana.certificates(), (there, here)).unwrap_err(), possession);
+    assert_eq!(held(&authenticator, &bob, ana.certificates(), (here, here)).unwrap_err(), possession);
+    let both = [ana.certificates(), bob.certificates()].concat();
+    assert_eq!(held(&authenticator, &bob, &both, (here, here)).unwrap_err(), possession);
+    let many = |count| held(&authenticator, &ana, &ana.certificates().repeat(count), (here, here)).unwrap_err();
+    assert_eq!(many(0), HandshakeError::Certificates(0).into());
+    assert_eq!(many(17), HandshakeError::Certificates(17).into());
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5));
+    let signature = ana.show_possession(&here, &mut Numbers(2)).unwrap();
+    authenticator.holder_again(ana.certificates(), &signature, &here, HERE).unwrap();
+    assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5), "it was counted before");
+    // A certificate of an authority that nobody trusts.
+    let stranger = file(&world.path("elsewhere/none"), b"", 0o600);
+    let mut strange = settings(&world);
+    strange.gsi.as_mut().unwrap().authorities = stranger.parent().unwrap().to_owned();
+    let strange = world.with(strange);
+    let why = held(&strange, &ana, ana.certificates(), (here, here)).unwrap_err();
+    assert!(matches!(why, AuthenticationError::Certificate(_)), "{why}");
+    let without = Settings { mechanisms: Mechanisms::parse(["unix"]).unwrap(), ..settings(&world) };
+    let why = held(&world.with(without), &ana, ana.certificates(), (here, here)).unwrap_err();
+    assert_eq!(why, AuthenticationError::NotOffered(Mechanism::Gsi));
+}
+
+#[test]
+fn a_limited_proxy_is_told_from_others() {
+    let world = World::new();
+    let authenticator = world.with(settings(&world));
+    let proxy = |name: &str| {
+        let text = [data(name), data("user.pem")].concat();
+        ClientSecret::new(&text, &data("proxy.key")).unwrap()
+    };
+    for (name, is_limited) in [("oneproxy.pem", false), ("limited.pem", true)] {
+        let proxy = proxy(name);
+        let known = held(&authenticator, &proxy, proxy.certificates(), ([1; 32], [1; 32])).unwrap();
+        assert_eq!((known.name.as_str(), known.is_limited_proxy), ("ana", is_limited), "{name}");
+        assert_eq!(login(&authenticator, &proxy, || ()).unwrap().is_limited_proxy, is_limited);
+    }
 }
 
 #[test]

@@ -72,7 +72,9 @@ pub const BEGINNING_KIB_MAX: u8 = 64;
 
 pub use ahead::{Pattern, Window};
 pub use authorities::Authorities;
-pub use credentials::{CertificateSource, Credentials, Delegation, HeldProxy, Method, Token, TokenSource};
+pub use credentials::{
+    CertificateSource, Credentials, Delegation, HeldProxy, Method, Token, TokenSource, UserCertificate,
+};
 pub use direct::{Opened, OpenedToRead, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;

@@ -45,6 +45,11 @@ pub enum NoRole {
         "the token has scopes, so it is for what they name only: get a token without storage scopes for administration"
     )]
     LimitedToken,
+    /// The proxy is limited. Such proxies are handed to jobs.
+    #[error(
+        "the proxy is limited, and such proxies are handed to jobs: make one that is not limited for administration"
+    )]
+    LimitedProxy,
     /// The token is for every service. Whoever runs another one, or breaks into it, could show it here.
     #[error(
         "the token is for every service that trusts its issuer, so each of them could show it here: get a token for one of this service's `audiences`"
@@ -68,11 +73,14 @@ impl Person {
     /// Whether the person may act as the owner of a tree. Only the namespace knows whether it owns one.
     #[must_use]
     pub fn may_own(&self) -> bool {
-        !matches!(self.role, Err(NoRole::LimitedToken | NoRole::TokenForEveryService))
+        !matches!(self.role, Err(NoRole::LimitedToken | NoRole::LimitedProxy | NoRole::TokenForEveryService))
     }
 }
 
 fn role_of(who: &Authenticated, rules: &[AdministratorRule]) -> Result<AdminRole, NoRole> {
+    if who.is_limited_proxy {
+        return Err(NoRole::LimitedProxy);
+    }
     match &who.rights {
         Some(TokenRights::Scoped(_) | TokenRights::Nothing { .. }) => return Err(NoRole::LimitedToken),
         Some(TokenRights::Identity(rights)) if rights.is_for_every_service() => {
@@ -126,6 +134,7 @@ pub(crate) mod tests {
             expires: None,
             session_key: None,
             delegated: None,
+            is_limited_proxy: false,
         }
     }
 
@@ -181,6 +190,8 @@ pub(crate) mod tests {
         assert_eq!(of("/", Audience::EveryService), (Err(NoRole::TokenForEveryService), false));
         assert_eq!(of("/cms", Audience::EveryService), (Err(NoRole::TokenForEveryService), false));
         assert_eq!(of("/cms", Audience::ThisService), (Err(NoRole::IssuerOfAPart), true));
+        let proxy = person(Authenticated { is_limited_proxy: true, ..client("ben", &["chiefs"]) });
+        assert_eq!((proxy.role, proxy.may_own()), (Err(NoRole::LimitedProxy), false));
         let by_service = person(Authenticated { by: MatchedBy::MappingService, ..client("ben", &["chiefs"]) });
         assert_eq!((by_service.role, by_service.may_own()), (Err(NoRole::ByMappingService), true));
         assert!(person(client("eve", &[])).may_own());

@@ -1,14 +1,18 @@
 //! A command's side of an administrator's connection: the same request and answer as on the control socket, over TLS
-//! with the administrator's certificate, or with a person's token before the request.
+//! with the administrator's certificate, or with a person's token or certificates before the request.
 
 use std::io::{self, BufReader, Write as _};
 
-use link::admin::{AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_token};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use link::admin::{
+    AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_certificate, connect_with_token,
+};
 use link::{CloseCause, LinkError, NewKey, Settings};
 use types::Timestamp;
 
-use super::ControlRequest;
 use super::client::{Answers, AskError, PATIENCE, answer, line_of};
+use super::{ControlRequest, LINE_MAX};
 
 /// Sends a request to a manager of `cluster` as `identity`. Returns the answer and a reader of the bytes that follow
 /// it.
@@ -37,7 +41,7 @@ pub fn ask_with_token(
 ) -> Result<(serde_json::Value, Answers), AskError> {
     let connect = |manager: &str| connect_with_token(trusted, manager, &Settings::default(), PATIENCE);
     let (stream, at) = reach(cluster, &trusted.managers, connect)?;
-    let line = TokenRequest { token: token.to_owned(), request: what.clone() }.line();
+    let line = line(&TokenRequest { token: token.to_owned(), request: what.clone() });
     send(stream, at, &line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
 }
 
@@ -58,14 +62,6 @@ impl<R> std::fmt::Debug for TokenRequest<R> {
     }
 }
 
-impl TokenRequest<ControlRequest> {
-    fn line(&self) -> io::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
-        Ok(line)
-    }
-}
-
 impl TokenRequest {
     /// The token and the request in `line`; `None` if it is no such line.
     #[must_use]
@@ -78,6 +74,89 @@ impl TokenRequest {
     pub fn request_line(&self) -> Vec<u8> {
         self.request.to_string().into_bytes()
     }
+}
+
+/// The certificates of a person, as commands show them.
+pub trait Certificates {
+    /// In DER form. The person has the key of the first one.
+    fn chain(&self) -> &[Vec<u8>];
+
+    /// Signs the value of a connection with that key.
+    ///
+    /// # Errors
+    /// Why that fails, for people.
+    fn sign(&self, binding: &[u8; 32]) -> Result<Vec<u8>, String>;
+}
+
+/// Sends a request to a manager of a cluster, with certificates of another authority. What it signs counts on this connection only.
+///
+/// # Errors
+/// [`AskError`].
+pub fn ask_with_certificates(
+    cluster: &str,
+    trusted: &TrustedCluster,
+    certificates: &dyn Certificates,
+    what: &ControlRequest,
+) -> Result<(serde_json::Value, Answers), AskError> {
+    let connect = |manager: &str| connect_with_certificate(trusted, manager, &Settings::default(), PATIENCE);
+    let (stream, at) = reach(cluster, &trusted.managers, connect)?;
+    let failed = |source: io::Error| AskError::Io { at: format!("manager {at}"), source };
+    let signature = certificates.sign(&stream.binding().map_err(failed)?).map_err(AskError::Denied)?;
+    let chain = certificates.chain().iter().map(|certificate| STANDARD.encode(certificate)).collect();
+    let asked =
+        CertificateRequest { certificates: chain, signature: STANDARD.encode(signature), request: what.clone() };
+    let line = line(&asked).map_err(failed)?;
+    if line.len() as u64 > LINE_MAX {
+        return Err(AskError::Denied(format!(
+            "the request with its certificates has {} bytes, and {LINE_MAX} is the limit: use a proxy with fewer certificates",
+            line.len()
+        )));
+    }
+    send(stream, at, &line)
+}
+
+/// A request with certificates, as it is sent: base64 of their DER form, and of a signature of the connection.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateRequest<R = serde_json::Value> {
+    /// The certificates, the one whose key the person has first.
+    certificates: Vec<String>,
+    /// The signature of the connection's value with that key.
+    signature: String,
+    /// The request: a [`ControlRequest`].
+    request: R,
+}
+
+/// What a [`CertificateRequest`] says of the person.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShownCertificates {
+    /// The certificates in DER form.
+    pub chain: Vec<Vec<u8>>,
+    /// The signature.
+    pub signature: Vec<u8>,
+}
+
+/// Most certificates in a request.
+const CERTIFICATES_MAX: usize = 16;
+
+impl CertificateRequest {
+    /// The certificates in `line`, and the line of the request, as [`crate::gate::serve`] takes it; `None` if it is no such line.
+    #[must_use]
+    pub fn of_line(line: &[u8]) -> Option<(ShownCertificates, Vec<u8>)> {
+        let Self { certificates, signature, request } = serde_json::from_slice(line).ok()?;
+        if certificates.len() > CERTIFICATES_MAX {
+            return None;
+        }
+        let chain = certificates.iter().map(|text| STANDARD.decode(text).ok()).collect::<Option<_>>()?;
+        let shown = ShownCertificates { chain, signature: STANDARD.decode(signature).ok()? };
+        Some((shown, request.to_string().into_bytes()))
+    }
+}
+
+fn line(asked: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(asked)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<(serde_json::Value, Answers), AskError> {
@@ -133,7 +212,7 @@ mod tests {
     fn a_request_with_a_token_is_read_back_and_never_shows_it() {
         let asked = TokenRequest { token: "a.b.c".into(), request: ControlRequest::PolicyGet { path: "/t".into() } };
         assert_eq!(format!("{asked:?}"), "TokenRequest(..)");
-        let line = asked.line().unwrap();
+        let line = line(&asked).unwrap();
         assert!(line.ends_with(b"}\n") && line.iter().filter(|byte| **byte == b'\n').count() == 1);
         let read = TokenRequest::of_line(&line).unwrap();
         assert_eq!(read.token, "a.b.c");
@@ -151,6 +230,33 @@ mod tests {
             &[b'['; 60_000],
         ] {
             assert!(TokenRequest::of_line(wrong).is_none(), "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_request_with_certificates_is_read_back_and_bounded() {
+        let asked = |count| CertificateRequest {
+            certificates: vec![STANDARD.encode([7; 100]); count],
+            signature: STANDARD.encode([8; 256]),
+            request: ControlRequest::PolicyGet { path: "/t".into() },
+        };
+        let sent = line(&asked(CERTIFICATES_MAX)).unwrap();
+        assert!(sent.ends_with(b"}\n") && sent.iter().filter(|byte| **byte == b'\n').count() == 1);
+        let (shown, request) = CertificateRequest::of_line(&sent).unwrap();
+        assert_eq!((shown.chain, shown.signature), (vec![vec![7; 100]; CERTIFICATES_MAX], vec![8; 256]));
+        assert_eq!(serde_json::from_slice::<ControlRequest>(&request).unwrap(), asked(0).request);
+        assert!(CertificateRequest::of_line(&line(&asked(CERTIFICATES_MAX + 1)).unwrap()).is_none());
+        for wrong in [
+            &b""[..],
+            b"{\"ask\":\"stores\"}\n",
+            b"{\"token\":\"a\",\"request\":{}}",
+            b"{\"certificates\":[\"!\"],\"signature\":\"\",\"request\":{}}",
+            b"{\"certificates\":[],\"signature\":\"!\",\"request\":{}}",
+            b"{\"certificates\":[],\"signature\":\"\"}",
+            b"{\"certificates\":[],\"signature\":\"\",\"request\":{},\"more\":1}",
+            &[b'['; 60_000],
+        ] {
+            assert!(CertificateRequest::of_line(wrong).is_none(), "{}", wrong.escape_ascii());
         }
     }
 }

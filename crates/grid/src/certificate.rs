@@ -10,7 +10,7 @@ use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo, X509Name, X50
 use crate::der::{self, Malformed};
 use crate::error::{GridError, Problem, Unreadable};
 use crate::name::{NameKey, dotted, for_message, one_line};
-use crate::proxy::{PROXY_INFO, ProxyInfo, ProxyInfoProblem};
+use crate::proxy::{ProxyInfo, ProxyInfoProblem};
 use crate::signature::{self, SignatureProblem};
 
 /// The longest serial number (RFC 5280, section 4.1.2.2).
@@ -215,7 +215,7 @@ fn extensions<'a>(x509: &X509Certificate<'a>) -> Result<Extensions<'a>, Unreadab
             ParsedExtension::CertificatePolicies(_) => {}
             ParsedExtension::AuthorityKeyIdentifier(_) if !extension.critical => {}
             ParsedExtension::ParseError { .. } if extension.critical || is_known(oid) => return Err(malformed()),
-            _ if oid == PROXY_INFO => {
+            _ if oid == ProxyInfo::EXTENSION => {
                 let critical = extension.critical;
                 found.proxy = Some(ProxyInfo::parse(extension.value, critical));
             }

@@ -5,6 +5,7 @@
 //! - [`verify_user`]: the user of a chain, or which rule refuses it.
 //! - [`verify_delegated`]: a proxy that a user has signed for this service.
 //! - [`verify_host`]: the same for a server.
+//! - [`ProxyInfo`]: what a proxy says about itself.
 //! - [`UserCredential`]: what a client presents, from a proxy file.
 //!
 //! What this crate promises: it does no I/O and reads no clock, so every decision can be replayed. It does not panic on
@@ -38,6 +39,7 @@ pub use error::{GridError, Problem, Unreadable};
 pub use host::{GridHost, verify_host};
 pub use limits::{CERTIFICATE_BYTES_MAX, CHAIN_MAX};
 pub use lsc::VomsServer;
+pub use proxy::{ProxyInfo, ProxyInfoProblem};
 pub use revocation::problem_of_revocation_list;
 pub use trust::{Trust, TrustFile, TrustMaterial};
 pub use user::{GridUser, verify_user};

@@ -5,17 +5,12 @@ use crate::der::{self, Malformed};
 use crate::error::{GridError, Problem};
 use crate::name::dotted;
 
-/// The extension `proxyCertInfo`, 1.3.6.1.5.5.7.1.14.
-pub(crate) const PROXY_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
-/// The policy languages of RFC 3820, section 3.8.2: 1.3.6.1.5.5.7.21.N.
-const INHERIT_ALL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
+/// RFC 3820, section 3.8.2: the policy language of proxies that have no rights of their issuer, 1.3.6.1.5.5.7.21.2.
 const INDEPENDENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 2];
-/// The Globus Toolkit's language for proxies that must not start jobs, 1.3.6.1.4.1.3536.1.1.1.9.
-const LIMITED: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
 
-/// What a proxy certificate says about itself.
+/// What a proxy certificate says about itself, in the extension `proxyCertInfo` (RFC 3820, section 3.8).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ProxyInfo {
+pub struct ProxyInfo {
     /// How many proxies may be below this one.
     pub path_length: Option<u32>,
     language: Vec<u8>,
@@ -24,14 +19,26 @@ pub(crate) struct ProxyInfo {
 
 /// Why that cannot be known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ProxyInfoProblem {
+pub enum ProxyInfoProblem {
+    /// The extension is not critical, as it must be.
     NotCritical,
+    /// Its value is malformed.
     Malformed,
 }
 
 impl ProxyInfo {
+    /// The extension: 1.3.6.1.5.5.7.1.14, as the content of an `OBJECT IDENTIFIER`.
+    pub const EXTENSION: &'static [u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
+    /// The policy language of proxies with all rights of their issuer, 1.3.6.1.5.5.7.21.1.
+    pub const INHERIT_ALL: &'static [u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
+    /// The Globus Toolkit's language for proxies that must not start jobs, 1.3.6.1.4.1.3536.1.1.1.9.
+    pub const LIMITED: &'static [u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
+
     /// Reads the value of the extension:
     /// `SEQUENCE { pCPathLenConstraint INTEGER OPTIONAL, SEQUENCE { OBJECT IDENTIFIER, OCTET STRING OPTIONAL } }`.
+    ///
+    /// # Errors
+    /// Why it says nothing.
     pub fn parse(value: &[u8], critical: bool) -> Result<Self, ProxyInfoProblem> {
         if !critical {
             return Err(ProxyInfoProblem::NotCritical);
@@ -50,11 +57,17 @@ impl ProxyInfo {
         Ok(Self { path_length, language, has_policy })
     }
 
+    /// Whether the proxy has all rights of its issuer.
+    #[must_use]
+    pub fn has_all_rights(&self) -> bool {
+        self.language == Self::INHERIT_ALL && !self.has_policy
+    }
+
     /// Whether this proxy is limited.
     fn is_limited(&self) -> Result<bool, Problem> {
         let limited = match &self.language[..] {
-            INHERIT_ALL => false,
-            LIMITED => true,
+            Self::INHERIT_ALL => false,
+            Self::LIMITED => true,
             INDEPENDENT => return Err(Problem::ProxyIndependent),
             other => return Err(Problem::ProxyPolicy(dotted(other))),
         };

@@ -6,7 +6,8 @@ use rsa::{PrivateKey, PublicKey};
 use crate::agreement::Public;
 use crate::rsa_blocks::{recover, sign};
 use crate::secret::{belongs, private_key, public_key};
-use crate::server::{is_padded, required, signable, tag, text};
+use crate::server::{is_padded, required, text};
+use crate::tag::{self, TagForm, signable};
 use crate::{
     BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, Random, SecretError, SessionKey,
     Step, VERSION, VERSION_SIGNED, issuer_hash, pem, proxy_sign,
@@ -17,10 +18,10 @@ pub struct ClientSecret {
     /// In PEM form, the certificate of the key first.
     certificates: String,
     /// The same in DER form.
-    chain: Vec<Vec<u8>>,
+    pub(crate) chain: Vec<Vec<u8>>,
     /// In PEM form.
     public: String,
-    key: PrivateKey,
+    pub(crate) key: PrivateKey,
     /// The hash of the authority that has issued the last one.
     authority: String,
 }
@@ -77,6 +78,7 @@ pub enum Delegation {
 
 /// The client's side.
 pub struct ClientHandshake {
+    form: TagForm,
     tag: Option<Vec<u8>>,
     is_padded: bool,
     session_key: Option<SessionKey>,
@@ -93,7 +95,7 @@ struct Shown {
 }
 
 impl ClientHandshake {
-    /// Begins with a server that has offered `gsi` with `parameters` (`v:10600,c:ssl,ca:…`). Returns the first frame too.
+    /// Begins with a server that has offered `gsi` with `parameters` (`v:10700,c:ssl,ca:…`). Returns the first frame too.
     ///
     /// # Errors
     /// [`HandshakeError`].
@@ -110,9 +112,10 @@ impl ClientHandshake {
         if version < VERSION_SIGNED {
             return Err(HandshakeError::TooOld(version));
         }
+        let form = TagForm::of(version);
         let is_padded = is_padded(parameter(b"c:").unwrap_or(b"ssl"))?;
         let module: &[u8] = if is_padded { b"ssl" } else { b"sslnopad" };
-        let tag = tag(random)?;
+        let tag = tag::new(random)?;
         let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag.as_slice())]).encode();
         let version = VERSION.to_be_bytes();
         let options = DelegationOptions::of(delegation).0.to_be_bytes();
@@ -126,7 +129,8 @@ impl ClientHandshake {
                 (BucketType::MAIN, &inner),
             ],
         );
-        Ok((Self { tag: Some(tag), is_padded, session_key: None, delegation, shown: None }, first.encode()))
+        let begun = Self { form, tag: Some(tag), is_padded, session_key: None, delegation, shown: None };
+        Ok((begun, first.encode()))
     }
 
     /// Answers the server's certificate. `check` gets it in DER form, and says what is wrong with it.
@@ -154,12 +158,16 @@ impl ClientHandshake {
         let inner = Frame::decode(required(&frame, BucketType::MAIN)?)?;
         let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
             .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
-        if signed_tag != own_tag {
+        if signed_tag != self.form.text(&own_tag) {
             return Err(HandshakeError::OtherTag);
         }
         let cipher = Cipher::first_of(text(required(&frame, BucketType::CIPHERS)?)).ok_or(HandshakeError::Cipher)?;
         let digest = digest_of(text(required(&frame, BucketType::DIGESTS)?)).ok_or(HandshakeError::Digest)?;
-        let signed_tag = secret.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+        let server_tag = signable(required(&inner, BucketType::TAG)?)?;
+        if tag::is_for_older_client(server_tag) {
+            return Err(HandshakeError::Lowered);
+        }
+        let signed_tag = secret.sign(&self.form.text(server_tag), random)?;
 
         let public = Public::parse(&agreement)?;
         let group = public.group()?;
@@ -168,7 +176,7 @@ impl ClientHandshake {
         // The server signs this one with its request.
         let next_tag = match self.delegation {
             Delegation::Never => None,
-            Delegation::Sign => Some(tag(random)?),
+            Delegation::Sign => Some(tag::new(random)?),
         };
         let mut inner = vec![
             (BucketType::CERTIFICATES, secret.certificates.as_bytes()),
@@ -216,12 +224,12 @@ impl ClientHandshake {
         let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;
         let signed_tag = recover(&server, required(&inner, BucketType::SIGNED_TAG)?)
             .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
-        if signed_tag != tag {
+        if signed_tag != self.form.text(&tag) {
             return Err(HandshakeError::OtherTag);
         }
         let request = required(&inner, BucketType::REQUEST)?;
         let proxy = secret.sign_proxy(request, now, random)?;
-        let signed_tag = secret.sign(signable(required(&inner, BucketType::TAG)?)?, random)?;
+        let signed_tag = secret.sign(&self.form.text(signable(required(&inner, BucketType::TAG)?)?), random)?;
         let inner = Frame::new(
             Step::CLIENT_SIGNS,
             vec![(BucketType::CERTIFICATES, proxy.as_bytes()), (BucketType::SIGNED_TAG, signed_tag.as_slice())],
@@ -258,26 +266,15 @@ pub(crate) fn public_key_of(der: &[u8]) -> Result<PublicKey, HandshakeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoRandom, ServerHandshake, ServerSecret, ServerStep};
-
-    struct Numbers(u64);
-
-    impl Random for Numbers {
-        fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-            for byte in bytes {
-                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                *byte = self.0.to_be_bytes()[0];
-            }
-            Ok(())
-        }
-    }
+    use crate::test_random::Numbers;
+    use crate::{ServerHandshake, ServerSecret, ServerStep};
 
     fn presented(client: &ClientSecret) -> Result<ServerStep, HandshakeError> {
         let (certificate, key) =
             (include_bytes!("../tests/data/server.pem"), include_bytes!("../tests/data/server.key"));
         let random = &mut Numbers(3);
         let server = ServerSecret::new(certificate, key, random).unwrap();
-        let (mut at_client, first) = ClientHandshake::begin(client, b"v:10600,c:ssl", Delegation::Never, random)?;
+        let (mut at_client, first) = ClientHandshake::begin(client, b"v:10700,c:ssl", Delegation::Never, random)?;
         let mut at_server = ServerHandshake::new();
         let ServerStep::Reply(reply) = at_server.step(&server, &first, random)? else { panic!("no reply") };
         let second = at_client.show(client, &reply, &|_| Ok(()), random)?;

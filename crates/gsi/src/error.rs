@@ -76,6 +76,11 @@ pub enum HandshakeError {
     /// The peer has signed another random tag than the one of this handshake.
     #[error("the peer has signed the random tag of another handshake")]
     OtherTag,
+    /// Somebody on the way has changed the client's version.
+    #[error(
+        "the server was told that this client speaks an older version of `gsi` than it does; somebody between them has changed that"
+    )]
+    Lowered,
     /// A tag that might be something else.
     #[error("the peer wants {0} bytes to be signed; a random tag is {TAG_LEN} bytes of ASCII")]
     NoTag(usize),
@@ -100,6 +105,9 @@ pub enum HandshakeError {
     /// The key that signs is not that of the certificate.
     #[error("the peer signs with another key than that of its certificate")]
     OtherKey,
+    /// The peer does not show that it has the key of its certificate.
+    #[error("the peer has not signed this connection with the key of its first certificate")]
+    Possession,
     /// The certificate that the client has signed is for another key.
     #[error("the client has signed a proxy for another key than the one that it was asked for")]
     OtherProxyKey,

@@ -1,20 +1,13 @@
 //! What a proxy says about itself: the extension `proxyCertInfo` (RFC 3820, section 3.8).
 
-use x509_parser::asn1_rs::{Any, FromDer as _};
 use x509_parser::prelude::X509Certificate;
 
 use crate::HandshakeError;
 use crate::der::{OID, der, integer, sequence};
 use crate::proxy_key::critical;
 
-/// 1.3.6.1.5.5.7.1.14.
-const PROXY_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
 /// `keyUsage`, 2.5.29.15.
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
-/// The policy language of a proxy with all rights of its issuer, 1.3.6.1.5.5.7.21.1.
-const INHERIT_ALL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
-/// That of a limited one, 1.3.6.1.4.1.3536.1.1.1.9.
-const LIMITED: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
 
 /// What a certificate says about proxies below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,32 +20,20 @@ pub(crate) struct ProxyInfo {
 
 /// Reads it from a certificate. The certificate of a user has no such extension, and limits nothing.
 pub(crate) fn read(certificate: &X509Certificate<'_>) -> Result<ProxyInfo, HandshakeError> {
-    let extension = certificate.extensions().iter().find(|extension| extension.oid.as_bytes() == PROXY_INFO);
-    let Some(extension) = extension else { return Ok(ProxyInfo { path_length: None, is_limited: false }) };
-    parse(extension.value).ok_or(HandshakeError::CannotDelegate("the proxyCertInfo of its proxy is malformed"))
-}
-
-/// `SEQUENCE { INTEGER OPTIONAL, SEQUENCE { OBJECT IDENTIFIER, OCTET STRING OPTIONAL } }`.
-fn parse(value: &[u8]) -> Option<ProxyInfo> {
-    let (_, all) = Any::from_der(value).ok()?;
-    let (rest, first) = Any::from_der(all.data).ok()?;
-    let (path_length, policy) = if first.tag().0 == 2 {
-        let digits = first.data;
-        // Longer ones are more than any limit; negative ones are none.
-        let number = match digits {
-            [] | [0x80..=0xff, ..] => return None,
-            _ if digits.len() > 4 => u32::MAX,
-            _ => digits.iter().fold(0, |number, digit| number << 8 | u32::from(*digit)),
-        };
-        (Some(number), Any::from_der(rest).ok()?.1)
-    } else {
-        (None, first)
+    let mut extensions = certificate.extensions().iter();
+    let Some(extension) = extensions.find(|extension| extension.oid.as_bytes() == grid::ProxyInfo::EXTENSION) else {
+        return Ok(ProxyInfo { path_length: None, is_limited: false });
     };
-    let (_, language) = Any::from_der(policy.data).ok()?;
-    Some(ProxyInfo { path_length, is_limited: language.data != INHERIT_ALL })
+    let malformed = |_| HandshakeError::CannotDelegate("the proxyCertInfo of its proxy is malformed");
+    grid::ProxyInfo::parse(extension.value, extension.critical).map(|info| ProxyInfo::of(&info)).map_err(malformed)
 }
 
 impl ProxyInfo {
+    /// An unknown policy gives no more rights than a limited proxy has.
+    fn of(info: &grid::ProxyInfo) -> Self {
+        Self { path_length: info.path_length, is_limited: !info.has_all_rights() }
+    }
+
     /// What a proxy of it says: never more than it.
     pub(crate) fn below(self) -> Self {
         Self { path_length: self.path_length.map(|length| length.saturating_sub(1)), ..self }
@@ -60,9 +41,9 @@ impl ProxyInfo {
 
     /// The extension, which is critical.
     pub(crate) fn extension(self) -> Vec<u8> {
-        let language = if self.is_limited { LIMITED } else { INHERIT_ALL };
+        let language = if self.is_limited { grid::ProxyInfo::LIMITED } else { grid::ProxyInfo::INHERIT_ALL };
         let length = self.path_length.map(|length| integer(&length.to_be_bytes())).unwrap_or_default();
-        critical(PROXY_INFO, &sequence(&[length, sequence(&[der(OID, language)])]))
+        critical(grid::ProxyInfo::EXTENSION, &sequence(&[length, sequence(&[der(OID, language)])]))
     }
 }
 
@@ -73,7 +54,13 @@ pub(crate) fn key_usage() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use x509_parser::asn1_rs::{Any, FromDer as _};
+
     use super::*;
+
+    fn parse(value: &[u8]) -> Option<ProxyInfo> {
+        grid::ProxyInfo::parse(value, true).ok().map(|info| ProxyInfo::of(&info))
+    }
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -98,7 +85,6 @@ mod tests {
         for wrong in [&[][..], &[0x30, 0], &[0x30, 2, 0x30, 0], &negative, &[0x30, 3, 2, 1, 0]] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
-        // An unknown language gives no more rights than a limited one.
         assert_eq!(parse(&[0x30, 6, 0x30, 4, 6, 2, 0x2b, 6]), Some(ProxyInfo { path_length: None, is_limited: true }));
     }
 }

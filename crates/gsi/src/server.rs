@@ -3,18 +3,15 @@
 use crate::agreement::{Public, SecretExponent};
 use crate::rsa_blocks::recover;
 use crate::secret::public_key;
+use crate::tag::{self, TagForm, signable};
 use crate::{
     BucketType, CERTIFICATES_MAX, Cipher, DelegationOptions, Frame, HandshakeError, ProxyKey, Random, ServerSecret,
-    SessionKey, Step, TAG_LEN, VERSION_SIGNED, pem,
+    SessionKey, Step, VERSION_SIGNED, pem,
 };
 use rsa::PublicKey;
 
 /// The end of the names of modules that do not fill up the shared secret with zeros.
 const NO_PADDING: &[u8] = b"nopad";
-
-/// What the tags of servers here begin with. XRootD has letters, digits, `.` and `/` in its own (`XrdSutRndm::GetRndmTag`), and
-/// dCache bytes up to 0x7e (`XrdSecgsiRtag.hh`).
-const SERVER_MARK: u8 = 0x7f;
 
 /// The longest message of a client that is passed on.
 const MESSAGE_BYTES_MAX: usize = 200;
@@ -71,6 +68,7 @@ enum State {
 
 /// The client has shown who it is.
 struct Shown {
+    form: TagForm,
     cipher: Cipher,
     shared: Vec<u8>,
     /// The client's key.
@@ -83,6 +81,7 @@ struct Shown {
 
 /// The client was asked for a proxy.
 struct Requested {
+    form: TagForm,
     cipher: Cipher,
     shared: Vec<u8>,
     key: PublicKey,
@@ -93,6 +92,7 @@ struct Requested {
 /// The client has the server's certificate.
 struct Asked {
     secret: SecretExponent,
+    form: TagForm,
     tag: Vec<u8>,
     is_padded: bool,
     options: DelegationOptions,
@@ -150,9 +150,9 @@ impl ServerHandshake {
         let State::Shown(shown) = std::mem::replace(&mut self.0, State::Over) else {
             return Err(HandshakeError::NoDelegation);
         };
-        let signed_tag = secret.sign(&shown.tag, random)?;
+        let signed_tag = secret.sign(&shown.form.text(&shown.tag), random)?;
         let request = key.request(&shown.certificate, random)?;
-        let tag = server_tag(random)?;
+        let tag = tag::of_server(shown.form, random)?;
         let inner = Frame::new(
             Step::SERVER_REQUESTS,
             vec![
@@ -164,8 +164,8 @@ impl ServerHandshake {
         );
         let main = shown.cipher.encrypt(&shown.shared, &inner.encode(), random)?;
         let frame = Frame::new(Step::SERVER_REQUESTS, vec![(BucketType::MAIN, &main)]).encode();
-        let Shown { cipher, shared, key: of_client, .. } = *shown;
-        self.0 = State::Requested(Box::new(Requested { cipher, shared, key: of_client, tag, proxy_key: key }));
+        let Shown { form, cipher, shared, key: of_client, .. } = *shown;
+        self.0 = State::Requested(Box::new(Requested { form, cipher, shared, key: of_client, tag, proxy_key: key }));
         Ok(frame)
     }
 }
@@ -199,27 +199,6 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// A new random tag: printable, as stock peers have it.
-pub(crate) fn tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
-    let mut bytes = [0; TAG_LEN];
-    random.fill(&mut bytes)?;
-    // ASCII without the first byte and the last, which is the mark.
-    Ok(bytes.map(|byte| 1 + byte % (SERVER_MARK - 1)).to_vec())
-}
-
-/// A new random tag of a server. No server here signs it: otherwise a stranger could have it signed by another server, and log in with
-/// the certificate of that one.
-fn server_tag(random: &mut dyn Random) -> Result<Vec<u8>, HandshakeError> {
-    let mut tag = tag(random)?;
-    tag[0] = SERVER_MARK;
-    Ok(tag)
-}
-
-/// A tag that may be signed.
-pub(crate) fn signable(tag: &[u8]) -> Result<&[u8], HandshakeError> {
-    if tag.len() == TAG_LEN && tag.is_ascii() { Ok(tag) } else { Err(HandshakeError::NoTag(tag.len())) }
-}
-
 /// Whether the shared secret is filled up with zeros, with the first module of the list that is known. All peers have one name.
 pub(crate) fn is_padded(modules: &[u8]) -> Result<bool, HandshakeError> {
     let names = text(modules).split(|byte| *byte == b'|');
@@ -249,14 +228,15 @@ fn answer(
     let modules = required(frame, BucketType::MODULE)?;
     let is_padded = is_padded(modules)?;
     let inner = Frame::decode(required(frame, BucketType::MAIN)?)?;
+    let form = TagForm::of(version);
     let client_tag = signable(required(&inner, BucketType::TAG)?)?;
-    if client_tag[0] == SERVER_MARK {
+    if tag::is_of_server(client_tag) {
         return Err(HandshakeError::MarkedTag);
     }
-    let signed_tag = server.sign(client_tag, random)?;
+    let signed_tag = server.sign(&form.text(client_tag), random)?;
     let secret = server.group.secret(random)?;
     let agreement = server.sign_public(&secret, random)?;
-    let tag = server_tag(random)?;
+    let tag = tag::of_server(form, random)?;
     let inner = Frame::new(
         Step::SERVER_SHOWS,
         vec![(BucketType::SIGNED_TAG, signed_tag.as_slice()), (BucketType::TAG, tag.as_slice())],
@@ -275,7 +255,7 @@ fn answer(
         ],
     );
     let reply = reply.encode();
-    Ok((Asked { secret, tag, is_padded, options }, reply))
+    Ok((Asked { secret, form, tag, is_padded, options }, reply))
 }
 
 /// Checks the second frame. Returns what is needed to ask for a proxy, too, if the client allows that.
@@ -313,7 +293,7 @@ fn presented(
     }
     let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
         .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
-    if signed_tag != asked.tag {
+    if signed_tag != asked.form.text(&asked.tag) {
         return Err(HandshakeError::OtherTag);
     }
     let user = inner.get(BucketType::USER).map(|user| text(user).to_vec());
@@ -321,10 +301,10 @@ fn presented(
     // Stock clients that sign a proxy have sent a tag.
     let tag = inner.get(BucketType::TAG).filter(|_| asked.options.allow());
     let shown = match tag {
-        Some(tag) if signable(tag)?[0] == SERVER_MARK => return Err(HandshakeError::MarkedTag),
+        Some(tag) if tag::is_of_server(signable(tag)?) => return Err(HandshakeError::MarkedTag),
         Some(tag) => {
             let certificate = certificates[0].clone();
-            Some(Shown { cipher, shared, key, certificate, tag: tag.to_vec() })
+            Some(Shown { form: asked.form, cipher, shared, key, certificate, tag: tag.to_vec() })
         }
         None => None,
     };
@@ -333,12 +313,12 @@ fn presented(
 
 /// Checks the answer to the request for a proxy.
 fn answered(requested: Requested, frame: &Frame<'_>) -> Result<ProxyAnswer, HandshakeError> {
-    let Requested { cipher, shared, key, tag, proxy_key } = requested;
+    let Requested { form, cipher, shared, key, tag, proxy_key } = requested;
     let inner = cipher.decrypt(&shared, required(frame, BucketType::MAIN)?).ok_or(HandshakeError::Decrypt)?;
     let inner = Frame::decode(&inner).map_err(|_| HandshakeError::Decrypt)?;
     let signed_tag = recover(&key, required(&inner, BucketType::SIGNED_TAG)?)
         .ok_or(HandshakeError::Signature(BucketType::SIGNED_TAG))?;
-    if signed_tag != tag {
+    if signed_tag != form.text(&tag) {
         return Err(HandshakeError::OtherTag);
     }
     let Some(proxy) = inner.get(BucketType::CERTIFICATES) else {

@@ -184,10 +184,10 @@ fn frames_out_of_turn_are_refused() {
     // Certificates where a proxy is due.
     let mut both = shown(&client, Delegation::Sign);
     both.request();
-    let (_, first) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Sign, random).unwrap();
+    let (_, first) = ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Sign, random).unwrap();
     assert_eq!(both.answer(&first), Err(HandshakeError::OutOfTurn(Step::CLIENT_ASKS)));
     // The client gets a request before it has shown anything.
-    let (mut early, _) = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Sign, random).unwrap();
+    let (mut early, _) = ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Sign, random).unwrap();
     let why = early.sign(&client, &request, NOW, random);
     assert_eq!(why, Err(HandshakeError::OutOfTurn(Step::SERVER_REQUESTS)));
 }
@@ -254,7 +254,7 @@ fn what_is_no_request_for_this_client_is_not_signed() {
 #[test]
 fn options_of_another_length_are_refused() {
     let (secret, random) = (server(), &mut Numbers(7));
-    let (_, first) = ClientHandshake::begin(&user(), b"v:10600,c:ssl", Delegation::Sign, random).unwrap();
+    let (_, first) = ClientHandshake::begin(&user(), b"v:10700,c:ssl", Delegation::Sign, random).unwrap();
     let frame = Frame::decode(&first).unwrap();
     for wrong in [&b""[..], b"\0\0\x05", b"\0\0\0\0\x05"] {
         let buckets = frame.buckets().map(|(kind, content)| match kind {

@@ -68,7 +68,7 @@ fn a_client_shows_that_it_holds_the_key_of_its_certificate() {
 
 #[test]
 fn the_server_says_what_stock_clients_must_know() {
-    assert_eq!(server().parameters(), format!("v:10600,c:ssl,ca:{}.0", issuer_hash(&der(SERVER)).unwrap()));
+    assert_eq!(server().parameters(), format!("v:10700,c:ssl,ca:{}.0", issuer_hash(&der(SERVER)).unwrap()));
     // As `openssl x509 -issuer_hash` prints them.
     assert_eq!(issuer_hash(&der(SERVER)).unwrap(), "e93ab527");
     assert_eq!(issuer_hash(&der(MULTI)).unwrap(), "d7a0e5f0");
@@ -104,7 +104,7 @@ fn a_tag_of_another_handshake_is_refused() {
     let begin = |tag: u8| {
         let random = &mut Same(Numbers(0), tag);
         let (mut at_client, first) =
-            ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, random).unwrap();
+            ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Never, random).unwrap();
         let mut at_server = ServerHandshake::new();
         let ServerStep::Reply(reply) = at_server.step(&server, &first, random).unwrap() else { panic!("no reply") };
         (at_server, at_client.show(&client, &reply, &good, random).unwrap())
@@ -217,7 +217,7 @@ fn a_public_part_that_gives_the_key_away_is_refused() {
 fn what_a_server_signs_for_anybody_does_not_let_anybody_in_as_that_server() {
     let server = server();
     let ask = |tag: &[u8]| {
-        let client = ClientHandshake::begin(&user(), b"v:10600,c:ssl", Delegation::Never, &mut Numbers(7)).unwrap().1;
+        let client = ClientHandshake::begin(&user(), b"v:10700,c:ssl", Delegation::Never, &mut Numbers(7)).unwrap().1;
         let inner = Frame::new(Step::CLIENT_ASKS, vec![(BucketType::TAG, tag)]).encode();
         ServerHandshake::new().step(&server, &with(&client, BucketType::MAIN, Some(&inner)), &mut Numbers(7))
     };
@@ -264,7 +264,7 @@ fn frames_out_of_turn_end_the_handshake() {
 fn a_client_does_not_show_itself_to_a_wrong_server() {
     let (server, client) = (server(), user());
     let begin =
-        || ClientHandshake::begin(&client, b"v:10600,c:ssl,ca:x", Delegation::Never, &mut Numbers(7)).unwrap().0;
+        || ClientHandshake::begin(&client, b"v:10700,c:ssl,ca:x", Delegation::Never, &mut Numbers(7)).unwrap().0;
     let Half { reply, .. } = half(&server, &client, 7);
     let refused = |_: &[u8]| Err("another host".to_owned());
     let why = begin().show(&client, &reply, &refused, &mut Numbers(9)).unwrap_err();
@@ -276,7 +276,7 @@ fn a_client_does_not_show_itself_to_a_wrong_server() {
     let why = begin().show(&client, &forged, &good, &mut Numbers(9)).unwrap_err();
     assert_eq!(why, HandshakeError::Signature(BucketType::AGREEMENT));
     // A reply to another tag.
-    let later = ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, &mut Numbers(8)).unwrap().0;
+    let later = ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Never, &mut Numbers(8)).unwrap().0;
     let mut later = later;
     assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::OtherTag));
     assert_eq!(later.show(&client, &reply, &good, &mut Numbers(9)), Err(HandshakeError::Over));

@@ -5,3 +5,4 @@
 mod delegation;
 mod handshake;
 mod peers;
+mod versions;

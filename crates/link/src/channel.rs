@@ -32,7 +32,15 @@ pub(crate) struct Channel {
     tls: Mutex<Connection>,
 }
 
+/// What the value of a connection is derived for (RFC 8446, section 7.5).
+const BINDING_LABEL: &[u8] = b"EXPORTER-weir-admin-certificate-1";
+
 impl Channel {
+    /// A value that both ends of this connection know, and nobody else.
+    pub(crate) fn binding(&self) -> Result<[u8; 32], CloseCause> {
+        self.tls.lock().export_keying_material([0; 32], BINDING_LABEL, None).map_err(CloseCause::of_tls)
+    }
+
     /// Ends both directions at once, from any thread.
     pub(crate) fn cut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);

@@ -24,6 +24,9 @@ pub(crate) const JOIN_PROTOCOL: &[u8] = b"weir-join";
 pub(crate) const ADMIN_PROTOCOL: &[u8] = b"weir-admin-1";
 /// The TLS protocol name of the connection of a person who shows a token on it instead of a certificate.
 pub(crate) const TOKEN_PROTOCOL: &[u8] = b"weir-admin-token-1";
+/// The TLS protocol name of the connection of a person who shows certificates on it that are not of the cluster. TLS itself takes no proxies, and
+/// the person's authority need not be known to other nodes.
+pub(crate) const CERTIFICATE_PROTOCOL: &[u8] = b"weir-admin-certificate-1";
 /// The TLS protocol name of the connection on which an invitation is redeemed.
 pub(crate) const INVITE_PROTOCOL: &[u8] = b"weir-invite-1";
 
@@ -113,9 +116,9 @@ impl Current {
             .map_err(IdentityError::Unusable)?
             .with_client_cert_verifier(verifier()?)
             .with_cert_resolver(Arc::clone(&key) as _);
-        server.alpn_protocols = [NODE_PROTOCOL, JOIN_PROTOCOL, ADMIN_PROTOCOL, TOKEN_PROTOCOL, INVITE_PROTOCOL]
-            .map(<[u8]>::to_vec)
-            .to_vec();
+        let protocols =
+            [NODE_PROTOCOL, JOIN_PROTOCOL, ADMIN_PROTOCOL, TOKEN_PROTOCOL, CERTIFICATE_PROTOCOL, INVITE_PROTOCOL];
+        server.alpn_protocols = protocols.map(<[u8]>::to_vec).to_vec();
         // A resumed session would not show its certificate again, which may have expired since.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
@@ -132,7 +135,7 @@ impl Current {
     }
 }
 
-/// The configuration of a joining node, or of somebody with an invitation or a token, by `protocol`. It shows no certificate, and
+/// The configuration of a joining node, or of somebody with an invitation, a token or a certificate of another authority, by `protocol`. It shows no certificate, and
 /// trusts any peer with the authority of this fingerprint.
 pub(crate) fn joining(authority: Fingerprint, protocol: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut client = ClientConfig::builder_with_provider(provider())

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::admin::{self, AdminName, AdminService, AdminStream};
 use crate::channel::{self, Deadline};
 use crate::connection::{Handler, LocalNode, Ready, greet};
-use crate::credentials::{ADMIN_PROTOCOL, INVITE_PROTOCOL, JOIN_PROTOCOL, TOKEN_PROTOCOL};
+use crate::credentials::{ADMIN_PROTOCOL, CERTIFICATE_PROTOCOL, INVITE_PROTOCOL, JOIN_PROTOCOL, TOKEN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::Expect;
 use crate::join::{self, JoinService};
@@ -130,6 +130,9 @@ impl Listener {
                     // Its certificate is valid, but it may be that of somebody who may not act any more: the handler finds out.
                     Ok(Begun::Administrator(who, stream, service)) => service.handler.serve(who, stream, stranger),
                     Ok(Begun::WithToken(stream, service)) => service.handler.serve_with_token(stream, stranger),
+                    Ok(Begun::WithCertificate(stream, service)) => {
+                        service.handler.serve_with_certificate(stream, stranger);
+                    }
                     Ok(Begun::Nothing) => {}
                     Err(why) => listener.complain(&why.with(address)),
                 }
@@ -185,6 +188,8 @@ enum Begun<B> {
     Administrator(AdminName, AdminStream, Arc<AdminService>),
     /// A request of somebody who shows a token with it.
     WithToken(AdminStream, Arc<AdminService>),
+    /// A request of somebody who shows certificates with it that are not of the cluster.
+    WithCertificate(AdminStream, Arc<AdminService>),
     /// Nothing remains to be done.
     Nothing,
 }
@@ -225,6 +230,10 @@ fn begin<H: Handler>(
         Some(TOKEN_PROTOCOL) => {
             let stream = AdminStream::new(halves, address, us.settings.frame_time);
             Ok(Begun::WithToken(stream, Arc::clone(administrators()?)))
+        }
+        Some(CERTIFICATE_PROTOCOL) => {
+            let stream = AdminStream::new(halves, address, us.settings.frame_time);
+            Ok(Begun::WithCertificate(stream, Arc::clone(administrators()?)))
         }
         _ => {
             let admit = |peer: &_| handler.admit(peer);

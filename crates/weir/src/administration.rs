@@ -1,125 +1,20 @@
-//! A manager's connections of administrators and of people with tokens: how many there are, that each may still act, and
-//! that a revocation ends them.
+//! A manager's connections of administrators, and of people with tokens and certificates of the grid: that each may still act, and has a place.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use control::remote::TokenRequest;
+use control::remote::{CertificateRequest, ShownCertificates, TokenRequest};
 use control::{Answers, Caller, Person, Reply, gate};
 use link::UnidentifiedConnection;
-use link::admin::{AdminError, AdminHandler, AdminId, AdminName, AdminStream, StreamCutter};
+use link::admin::{AdminError, AdminHandler, AdminName, AdminStream};
 use manager::administrators::Administrators;
-use parking_lot::Mutex;
 
 use crate::cluster_node::now;
+use crate::open_connections::{Holder, OpenConnections};
 use crate::people::People;
 
-/// Simultaneous connections of administrators with certificates; a further one is told to try again.
-const WITH_CERTIFICATE_MAX: usize = 16;
-/// Those of one administrator.
-const OF_ONE_MAX: usize = 8;
-/// The same for people to whom the settings give a role. A group of viewers may be large, and takes nobody's place who has a certificate.
-const WITH_ROLE_MAX: usize = 16;
-/// Those of one person with a role.
-const OF_ONE_WITH_ROLE_MAX: usize = 4;
-/// The same for people without a role, who may own trees.
-const WITHOUT_ROLE_MAX: usize = 8;
-/// Those of one person without a role.
-const OF_ONE_WITHOUT_ROLE_MAX: usize = 2;
 /// Short, because a program writes a request as one line at once.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-
-/// The connections that are open.
-#[derive(Debug, Default)]
-pub(crate) struct OpenConnections(Mutex<(u64, Vec<OpenConnection>)>);
-
-/// Whose connection it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Holder {
-    /// An administrator with a certificate.
-    Administrator(AdminId),
-    /// A principal, and whether it has a role.
-    Person(String, bool),
-}
-
-impl Holder {
-    fn of(person: &Person) -> Self {
-        Self::Person(person.who.name.to_string(), person.role.is_ok())
-    }
-
-    /// The most connections of all who are alike, and of this one.
-    fn places(&self) -> (usize, usize) {
-        match self {
-            Self::Administrator(_) => (WITH_CERTIFICATE_MAX, OF_ONE_MAX),
-            Self::Person(_, true) => (WITH_ROLE_MAX, OF_ONE_WITH_ROLE_MAX),
-            Self::Person(_, false) => (WITHOUT_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX),
-        }
-    }
-
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Administrator(_), Self::Administrator(_)) => true,
-            (Self::Person(_, ours), Self::Person(_, theirs)) => ours == theirs,
-            _ => false,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct OpenConnection {
-    number: u64,
-    holder: Holder,
-    cutter: StreamCutter,
-}
-
-impl OpenConnections {
-    /// Counts a connection until the guard is dropped; `None` if there is no room for it.
-    fn enter(self: &Arc<Self>, holder: Holder, cutter: StreamCutter) -> Option<ConnectionGuard> {
-        let mut open = self.0.lock();
-        let (counted, connections) = &mut *open;
-        let of_one = connections.iter().filter(|one| one.holder == holder).count();
-        let alike = connections.iter().filter(|one| one.holder.is_like(&holder)).count();
-        let (alike_max, of_one_max) = holder.places();
-        if alike >= alike_max || of_one >= of_one_max {
-            return None;
-        }
-        *counted += 1;
-        connections.push(OpenConnection { number: *counted, holder, cutter });
-        Some(ConnectionGuard { open: Arc::clone(self), number: *counted })
-    }
-
-    /// Ends the connections of these administrators.
-    pub(crate) fn cut(&self, ids: &[AdminId]) {
-        let is_of = |one: &&OpenConnection| matches!(&one.holder, Holder::Administrator(id) if ids.contains(id));
-        self.0.lock().1.iter().filter(is_of).for_each(|one| one.cutter.cut());
-    }
-
-    /// Ends the connections of all people with tokens. Whoever may still act can ask again.
-    pub(crate) fn cut_people(&self) {
-        let is_person = |one: &&OpenConnection| matches!(one.holder, Holder::Person(..));
-        self.0.lock().1.iter().filter(is_person).for_each(|one| one.cutter.cut());
-    }
-
-    /// Ends all connections, and waits until nobody answers a request any more, but not longer than `patience`.
-    pub(crate) fn end_all(&self, patience: Duration) {
-        self.0.lock().1.iter().for_each(|one| one.cutter.cut());
-        let began = Instant::now();
-        while !self.0.lock().1.is_empty() && began.elapsed() < patience {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-struct ConnectionGuard {
-    open: Arc<OpenConnections>,
-    number: u64,
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.open.0.lock().1.retain(|one| one.number != self.number);
-    }
-}
 
 /// Serves administrators' connections.
 pub(crate) struct Administration {
@@ -182,34 +77,71 @@ impl AdminHandler for Administration {
         }
     }
 
-    fn serve_with_token(&self, mut stream: AdminStream, stranger: UnidentifiedConnection) {
+    fn serve_with_token(&self, stream: AdminStream, stranger: UnidentifiedConnection) {
+        let peer = stream.address();
+        let read = |line: &[u8]| TokenRequest::of_line(line).map(|asked| (asked.request_line(), asked.token));
+        let person = |token: &String, again| self.people.bearer(token, peer, again);
+        self.serve_person(stream, stranger, Shows { what: "a token", mechanism: "ztn" }, read, person);
+    }
+
+    fn serve_with_certificate(&self, stream: AdminStream, stranger: UnidentifiedConnection) {
+        let peer = stream.address();
+        let binding = match stream.binding() {
+            Ok(binding) => binding,
+            Err(error) => return tracing::debug!(%peer, "a connection with a certificate ended: {error}"),
+        };
+        let read = |line: &[u8]| CertificateRequest::of_line(line).map(|(shown, request)| (request, shown));
+        let person = |shown: &ShownCertificates, again| self.people.holder(shown, &binding, peer, again);
+        self.serve_person(stream, stranger, Shows { what: "a certificate", mechanism: "gsi" }, read, person);
+    }
+}
+
+/// How a person shows who it is, for texts and for the audit log.
+#[derive(Clone, Copy)]
+struct Shows {
+    what: &'static str,
+    mechanism: &'static str,
+}
+
+impl Administration {
+    /// Serves a person. `read` takes the line of the request and the credential from the line that was sent, and `person` finds out whose credential it
+    /// is. It is told whether it has done that before.
+    fn serve_person<C>(
+        &self,
+        mut stream: AdminStream,
+        stranger: UnidentifiedConnection,
+        Shows { what, mechanism }: Shows,
+        read: impl Fn(&[u8]) -> Option<(Vec<u8>, C)>,
+        person: impl Fn(&C, bool) -> Result<Person, (String, String)>,
+    ) {
         let peer = stream.address();
         stream.read_within(REQUEST_TIME);
-        let asked = match gate::read(&mut stream).map(|line| TokenRequest::of_line(&line)) {
+        let (request, credential) = match gate::read(&mut stream).map(|line| read(&line)) {
             Ok(Some(asked)) => asked,
             Ok(None) => {
-                let why =
-                    "the manager does not understand this request with a token; is the command of the same version?";
-                let _ = gate::say(&mut stream, &Reply::Refused(why.into()));
+                let why = format!(
+                    "the manager does not understand this request with {what}; is the command of the same version?"
+                );
+                let _ = gate::say(&mut stream, &Reply::Refused(why));
                 return stream.end();
             }
-            Err(error) => return tracing::debug!(%peer, "a connection with a token ended: {error}"),
+            Err(error) => return tracing::debug!(%peer, "a connection with {what} ended: {error}"),
         };
         let refused = |why: &str, held_back: u64| {
-            tracing::warn!(%peer, reason = why, held_back, "somebody with a token was refused");
+            tracing::warn!(%peer, reason = why, held_back, "somebody with {what} was refused");
             self.log.write(audit::Record {
                 event: audit::Event::Login,
                 operation: "login".into(),
                 result: audit::Outcome::Denied,
                 reason: Some(why.to_owned().into()),
-                mechanism: Some("ztn".into()),
+                mechanism: Some(mechanism.into()),
                 address: Some(peer.to_string().into()),
                 ..audit::Record::default()
             });
         };
-        // A stranger until the token is accepted. Strangers share their lines in the log.
-        let person = match self.people.bearer(&asked.token, peer, false) {
-            Ok(person) => person,
+        // A stranger until the credential is accepted. Strangers share their lines in the log.
+        let known = match person(&credential, false) {
+            Ok(known) => known,
             Err((why, for_log)) => {
                 if let Some(held_back) = stranger.may_be_logged() {
                     refused(&for_log, held_back);
@@ -218,32 +150,45 @@ impl AdminHandler for Administration {
                 return stream.end();
             }
         };
-        let Some(_counted) = self.open.enter(Holder::of(&person), stream.cutter()) else {
+        let Some(_counted) = self.open.enter(Holder::of(&known), stream.cutter()) else {
             let _ = gate::say(&mut stream, &Reply::Refused(gate::TOO_MANY.into()));
             return stream.end();
         };
         drop(stranger);
         // Asked again now that the connection is in the list that a reload ends: no role that was taken away slips through.
-        let caller = || match self.people.bearer(&asked.token, peer, true) {
+        let caller = || match person(&credential, true) {
             Ok(person) => Ok(Caller::Person(Box::new(person))),
             Err((why, for_log)) => {
                 refused(&for_log, 0);
                 Err(why)
             }
         };
-        match gate::serve(&asked.request_line(), &mut stream, caller, &self.answers, &self.log) {
+        match gate::serve(&request, &mut stream, caller, &self.answers, &self.log) {
             Ok(()) => stream.end(),
-            Err(error) => tracing::debug!(%peer, "the connection of a person with a token ended: {error}"),
+            Err(error) => tracing::debug!(%peer, "the connection of a person with {what} ended: {error}"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
     use std::thread::JoinHandle;
+    use std::time::Instant;
 
-    use link::admin::{AdminIdentity, AdminRecord, AdminRole, AdminService, connect_admin};
+    use ::client::{CertificateSource, UserCertificate};
+    use authentication::{Authenticator, SystemClock};
+    use control::ControlRequest;
+    use control::client::AskError;
+    use control::remote::{Certificates, ask_with_certificates};
+
+    use link::admin::{
+        AdminId, AdminIdentity, AdminRecord, AdminRole, AdminService, TrustedCluster, connect_admin,
+        connect_with_certificate,
+    };
     use link::{
         Authority, Credentials, Identity, IncomingHeader, Listener, LocalNode, OtherServices, Peer, PeerIdentity,
         Received, Roles, Settings,
@@ -251,6 +196,10 @@ mod tests {
     use types::{ClusterId, NodeId};
 
     use super::*;
+    use crate::open_connections::{
+        OF_ONE_MAX, OF_ONE_WITH_ROLE_MAX, OF_ONE_WITHOUT_ROLE_MAX, WITH_CERTIFICATE_MAX, WITH_ROLE_MAX,
+        WITHOUT_ROLE_MAX,
+    };
 
     const DAY: Duration = Duration::from_secs(86_400);
     const SOON: Duration = Duration::from_secs(20);
@@ -270,11 +219,35 @@ mod tests {
 
     /// A manager with two administrators: one who may act, and one who was revoked.
     struct Site {
-        _folder: tempfile::TempDir,
+        folder: tempfile::TempDir,
         authority: Arc<Authority>,
         listener: Arc<Listener>,
         open: Arc<OpenConnections>,
         thread: Option<JoinHandle<()>>,
+    }
+
+    /// Takes certificates of the authority in the data of the tests of `gsi`.
+    fn people(folder: &Path) -> Arc<People> {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
+        let keep = |name: &str, from: &str, mode| {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, fs::read(data.join(from)).unwrap()).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path.display().to_string()
+        };
+        let (certificate, key) = (keep("host.pem", "server.pem", 0o644), keep("host.key", "server.key", 0o600));
+        keep("authorities/e93ab527.0", "ca.pem", 0o644);
+        let authorities = folder.join("authorities");
+        let file = folder.join("weir.toml");
+        let text = format!(
+            "tls.certificate = '{certificate}'\ntls.key = '{key}'\nauthentication.mechanisms = ['gsi']\nauthentication.gsi_authorities = '{}'\n[[identity]]\ncertificate = '/DC=org/DC=example/CN=ana'\nprincipal = 'ana'\n",
+            authorities.display()
+        );
+        fs::write(&file, text).unwrap();
+        let config = config::Config::load(Some(file.as_path())).unwrap();
+        let settings = authentication::Settings { key_cache: None, ..config.authentication() };
+        People::clients_of(Authenticator::new(settings, Arc::new(SystemClock::default())).unwrap())
     }
 
     const ACTIVE: AdminId = AdminId([1; 16]);
@@ -282,6 +255,10 @@ mod tests {
 
     impl Site {
         fn new() -> Self {
+            Self::with(|_| People::nobody())
+        }
+
+        fn with(people: impl FnOnce(&Path) -> Arc<People>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
             let record = |id, revoked| AdminRecord {
@@ -303,7 +280,7 @@ mod tests {
             let administration = Administration {
                 administrators: Arc::clone(&administrators),
                 open: Arc::clone(&open),
-                people: People::nobody(),
+                people: people(folder.path()),
                 answers: Answers::new(|_, _| Reply::Done(serde_json::json!("done"))),
                 log: audit::Log::off(),
             };
@@ -319,7 +296,7 @@ mod tests {
             let (others, serving) =
                 (OtherServices { join: None, admin: Some(Arc::new(service)) }, Arc::clone(&listener));
             let thread = std::thread::spawn(move || serving.serve(&us, &Arc::new(NoNodes), &others));
-            Self { _folder: folder, authority, listener, open, thread: Some(thread) }
+            Self { folder, authority, listener, open, thread: Some(thread) }
         }
 
         fn connect(&self, id: AdminId) -> AdminStream {
@@ -349,6 +326,47 @@ mod tests {
             site.listener.unidentified() == 1
         });
         assert!(is_seen, "nothing counts the connections of somebody who was revoked");
+    }
+
+    /// Somebody who signs another connection than this one, if there is one.
+    struct Signer(UserCertificate, Option<[u8; 32]>);
+
+    impl Certificates for Signer {
+        fn chain(&self) -> &[Vec<u8>] {
+            self.0.chain()
+        }
+
+        fn sign(&self, binding: &[u8; 32]) -> Result<Vec<u8>, String> {
+            self.0.sign(&self.1.unwrap_or(*binding))
+        }
+    }
+
+    #[test]
+    fn a_certificate_counts_on_the_connection_that_its_holder_has_signed() {
+        let site = Site::with(people);
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
+        let key = site.folder.path().join("user.key");
+        fs::copy(data.join("user.key"), &key).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let source = CertificateSource::Certificate { certificate: data.join("user.pem"), key };
+        let user = UserCertificate::of(&source).unwrap();
+        let address = site.listener.address().to_string();
+        let cluster = TrustedCluster { authority: site.authority.fingerprint(), managers: vec![address.clone()] };
+        let elsewhere = connect_with_certificate(&cluster, &address, &Settings::default(), SOON).unwrap();
+        let ask = |signed| {
+            let asked = ask_with_certificates("lab", &cluster, &Signer(user.clone(), signed), &ControlRequest::Stores);
+            asked.map(drop).map_err(|error| match error {
+                AskError::Denied(why) => why,
+                other => panic!("{other}"),
+            })
+        };
+        // Here it counts: she is known, and has no role.
+        let why = ask(None).unwrap_err();
+        assert!(why.contains("ana has no role"), "{why}");
+        for wrong in [elsewhere.binding().unwrap(), [0; 32]] {
+            let why = ask(Some(wrong)).unwrap_err();
+            assert!(why.contains("has not signed this connection"), "{why}");
+        }
     }
 
     #[test]

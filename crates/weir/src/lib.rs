@@ -35,6 +35,7 @@ mod man_page;
 mod managers_file;
 pub mod metrics;
 mod node_services;
+mod open_connections;
 pub mod people;
 pub mod quotas;
 mod reload;

@@ -1,4 +1,5 @@
-//! Who people are that administer without a certificate of the cluster: users of this machine, and bearers of tokens. The settings give them roles.
+//! Who people are that administer without a certificate of the cluster: users of this machine, bearers of tokens, and holders of certificates
+//! of the grid. The settings give them roles.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 
 use authentication::{Authenticated, AuthenticationError, Authenticator, SettingsError, SystemClock};
 use config::{AdministratorRule, Config};
+use control::remote::ShownCertificates;
 use control::{Answers, Control, LocalUser, Person, PersonAt};
 use parking_lot::RwLock;
 
@@ -27,6 +29,12 @@ impl People {
     #[must_use]
     pub fn nobody() -> Arc<Self> {
         Arc::new(Self { of_clients: None, of_users: None, rules: RwLock::new(Arc::from([])) })
+    }
+
+    /// Finds out who clients are by `authenticator`, to whom nobody gives a role.
+    #[cfg(test)]
+    pub(crate) fn clients_of(authenticator: Authenticator) -> Arc<Self> {
+        Arc::new(Self { of_clients: Some(Arc::new(authenticator)), of_users: None, rules: RwLock::new(Arc::from([])) })
     }
 
     /// As the configuration has it.
@@ -97,6 +105,30 @@ impl People {
             authenticator.token_again(token.as_bytes(), at.ip())
         } else {
             authenticator.token(token.as_bytes(), at.ip())
+        };
+        let who = checked.map_err(|error: AuthenticationError| (error.to_string(), error.for_log()))?;
+        Ok(self.person(who, PersonAt::Network(at)))
+    }
+
+    /// The holder of certificates at this address. `binding`: the value of the connection, which the holder has signed. `again`: it was counted before.
+    ///
+    /// # Errors
+    /// Nobody, for people; and for the log.
+    pub(crate) fn holder(
+        &self,
+        ShownCertificates { chain, signature }: &ShownCertificates,
+        binding: &[u8; 32],
+        at: SocketAddr,
+        again: bool,
+    ) -> Result<Person, (String, String)> {
+        let Some(authenticator) = &self.of_clients else {
+            let why = "this manager takes no certificates but those of the cluster: its settings have no `authentication.mechanisms`".to_owned();
+            return Err((why.clone(), why));
+        };
+        let checked = if again {
+            authenticator.holder_again(chain, signature, binding, at.ip())
+        } else {
+            authenticator.holder(chain, signature, binding, at.ip())
         };
         let who = checked.map_err(|error: AuthenticationError| (error.to_string(), error.for_log()))?;
         Ok(self.person(who, PersonAt::Network(at)))

@@ -25,7 +25,7 @@ use store::Space;
 use types::{BootId, ClusterId, ErrorCode, PrincipalKind};
 
 use crate::admin::{Administrator, AuthorityView, OfSettings};
-use crate::administration::{Administration, OpenConnections};
+use crate::administration::Administration;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
@@ -36,6 +36,7 @@ use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
+use crate::open_connections::OpenConnections;
 use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};

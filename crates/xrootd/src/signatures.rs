@@ -116,7 +116,8 @@ pub(crate) fn check(
 
 #[cfg(test)]
 mod tests {
-    use gsi::{ClientHandshake, ClientSecret, Delegation, NoRandom, Random, ServerHandshake, ServerSecret, ServerStep};
+    use gsi::test_random::Numbers;
+    use gsi::{ClientHandshake, ClientSecret, Delegation, ServerHandshake, ServerSecret, ServerStep};
     use wire::signing::{NO_DATA, SHA256, sequence_bytes};
 
     use super::*;
@@ -126,25 +127,13 @@ mod tests {
     const USER: &[u8] = include_bytes!("../../gsi/tests/data/user.pem");
     const USER_KEY: &[u8] = include_bytes!("../../gsi/tests/data/user.key");
 
-    struct Numbers(u64);
-
-    impl Random for Numbers {
-        fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandom> {
-            for byte in bytes {
-                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                *byte = self.0.to_be_bytes()[0];
-            }
-            Ok(())
-        }
-    }
-
     /// The keys of both sides after a login.
     fn keys(seed: u64) -> (SessionKey, SessionKey) {
         let random = &mut Numbers(seed);
         let server = ServerSecret::new(CERTIFICATE, KEY, random).unwrap();
         let client = ClientSecret::new(USER, USER_KEY).unwrap();
         let (mut at_client, first) =
-            ClientHandshake::begin(&client, b"v:10600,c:ssl", Delegation::Never, random).unwrap();
+            ClientHandshake::begin(&client, b"v:10700,c:ssl", Delegation::Never, random).unwrap();
         let mut at_server = ServerHandshake::new();
         let Ok(ServerStep::Reply(reply)) = at_server.step(&server, &first, random) else { panic!("no reply") };
         let second = at_client.show(&client, &reply, &|_| Ok(()), random).unwrap();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use gsi::{ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
+use gsi::{BINDING_LEN, ClientHandshake, ClientSecret, Delegation, HandshakeError, NoRandom, Random};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustix::fs::{Mode, OFlags};
 use tls::Trust;
@@ -64,6 +64,42 @@ impl PartialEq for HeldProxy {
 }
 
 impl Eq for HeldProxy {}
+
+/// The certificate of the user or a proxy of it, with its key.
+#[derive(Clone, Debug)]
+pub struct UserCertificate(Arc<ClientSecret>);
+
+impl UserCertificate {
+    /// Finds that of this program's user, where tools of the grid leave it.
+    ///
+    /// # Errors
+    /// There is none, or it must not be used.
+    pub fn usual() -> Result<Self, String> {
+        Self::of(&CertificateSource::UsualPlaces)
+    }
+
+    /// That of `source`.
+    ///
+    /// # Errors
+    /// There is none, or it must not be used.
+    pub fn of(source: &CertificateSource) -> Result<Self, String> {
+        source.find().map(Self)
+    }
+
+    /// The certificates in DER form. The key is that of the first one.
+    #[must_use]
+    pub fn chain(&self) -> &[Vec<u8>] {
+        self.0.certificates()
+    }
+
+    /// Signs the value of a connection of TLS with the key: whoever is at the other end then knows that the holder is here.
+    ///
+    /// # Errors
+    /// The key cannot sign.
+    pub fn sign(&self, binding: &[u8; BINDING_LEN]) -> Result<Vec<u8>, String> {
+        self.0.show_possession(binding, &mut SystemNumbers::new()).map_err(|why| why.to_string())
+    }
+}
 
 impl CertificateSource {
     fn find(&self) -> Result<Arc<ClientSecret>, String> {
@@ -232,9 +268,10 @@ impl GsiLogin {
         };
         let shown = handshake.show(secret, asked, &check, &mut SystemNumbers::new());
         let shown = shown.map_err(|why| match why {
-            HandshakeError::Server(_) | HandshakeError::Signature(_) | HandshakeError::OtherTag => {
-                Stopped::WrongServer(why.to_string())
-            }
+            HandshakeError::Server(_)
+            | HandshakeError::Signature(_)
+            | HandshakeError::OtherTag
+            | HandshakeError::Lowered => Stopped::WrongServer(why.to_string()),
             why => Stopped::Method(why.to_string()),
         })?;
         *has_shown = true;

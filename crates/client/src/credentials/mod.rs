@@ -9,7 +9,7 @@ mod token;
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use certificate::{CertificateSource, HeldProxy};
+pub use certificate::{CertificateSource, HeldProxy, UserCertificate};
 pub use gsi::Delegation;
 pub use token::{Token, TokenSource};
 

@@ -3,7 +3,8 @@
 //! An administrator is not a node. Its certificate has a name of another form ([`AdminName`]) and allows use by clients
 //! only, so no node takes it for a node's; and no administrator's connection is opened with a node's certificate.
 //!
-//! People may also come without such a certificate, and show a token on the connection ([`connect_with_token`]). Who they are is for others to find out.
+//! People may also come without such a certificate, and show a token on the connection ([`connect_with_token`]), or certificates of another
+//! authority ([`connect_with_certificate`]). Who they are is for others to find out.
 //!
 //! A connection of an administrator carries bytes in both directions ([`AdminStream`]); this crate does not know what
 //! they mean.
@@ -23,7 +24,9 @@ pub use key_file::key_to_redeem;
 pub use name::{AdminId, AdminName, AdminRole};
 pub use record::{ADMINISTRATORS_MAX, AdminError, AdminRecord, admit, check_invitation, read_records, write_records};
 pub use redeem::{AdminGrant, AdminService, AdminStore, RedeemError, redeem};
-pub use stream::{AdminHandler, AdminStream, StreamCutter, connect_admin, connect_with_token};
+pub use stream::{
+    AdminHandler, AdminStream, StreamCutter, connect_admin, connect_with_certificate, connect_with_token,
+};
 pub use trusted::TrustedCluster;
 
 pub(crate) use redeem::serve as serve_redeem;

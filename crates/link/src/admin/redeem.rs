@@ -267,6 +267,8 @@ mod tests {
     impl AdminHandler for Closed {
         fn serve(&self, _: AdminName, _: AdminStream, _: UnidentifiedConnection) {}
         fn serve_with_token(&self, _: AdminStream, _: UnidentifiedConnection) {}
+
+        fn serve_with_certificate(&self, _: AdminStream, _: UnidentifiedConnection) {}
     }
 
     #[test]

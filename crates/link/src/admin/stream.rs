@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::admin::{AdminIdentity, AdminName, TrustedCluster};
 use crate::channel::{self, Channel, Deadline, SplitChannel};
-use crate::credentials::{self, TOKEN_PROTOCOL};
+use crate::credentials::{self, CERTIFICATE_PROTOCOL, TOKEN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::verify::name_of;
 use crate::{Role, Settings, UnidentifiedConnection};
@@ -27,6 +27,10 @@ pub trait AdminHandler: Send + Sync {
 
     /// Serves a connection of somebody who will show a token on it. Nothing is known about them yet. `stranger`: as above.
     fn serve_with_token(&self, stream: AdminStream, stranger: UnidentifiedConnection);
+
+    /// Serves a connection of somebody who will show certificates on it that are not of the cluster, and sign [`AdminStream::binding`] with the key of
+    /// the first one. Nothing is known about them yet. `stranger`: as above.
+    fn serve_with_certificate(&self, stream: AdminStream, stranger: UnidentifiedConnection);
 }
 
 /// A connection with an administrator, or of one with a manager. Reads and writes block, each up to a time limit.
@@ -77,6 +81,14 @@ impl AdminStream {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A value that both ends of this connection know, and nobody else: what is signed with it counts on this connection only.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn binding(&self) -> io::Result<[u8; 32]> {
+        self.halves.channel.binding().map_err(failed)
     }
 
     /// A handle that ends the connection.
@@ -158,8 +170,33 @@ pub fn connect_with_token(
     settings: &Settings,
     read_time: Duration,
 ) -> Result<AdminStream, LinkError> {
+    connect_unknown(cluster, address, TOKEN_PROTOCOL, settings, read_time)
+}
+
+/// Connects to the manager at `address` (`host:port`) of this cluster, to show certificates that are not of the cluster. On return, the other side has
+/// shown that it is a manager of the cluster.
+///
+/// # Errors
+/// Nobody answers there, or it is not a manager of this cluster.
+pub fn connect_with_certificate(
+    cluster: &TrustedCluster,
+    address: &str,
+    settings: &Settings,
+    read_time: Duration,
+) -> Result<AdminStream, LinkError> {
+    connect_unknown(cluster, address, CERTIFICATE_PROTOCOL, settings, read_time)
+}
+
+/// Connects by `protocol` without a certificate.
+fn connect_unknown(
+    cluster: &TrustedCluster,
+    address: &str,
+    protocol: &[u8],
+    settings: &Settings,
+    read_time: Duration,
+) -> Result<AdminStream, LinkError> {
     let connect = || {
-        let config = credentials::joining(cluster.authority, TOKEN_PROTOCOL).map_err(CloseCause::of_tls)?;
+        let config = credentials::joining(cluster.authority, protocol).map_err(CloseCause::of_tls)?;
         connect_by(address, config, settings, read_time)
     };
     connect().map_err(|why: CloseCause| why.with(address))

@@ -1,4 +1,4 @@
-//! What a person's machine keeps of a cluster that it administers with a token: who its managers are. There is no secret in it.
+//! What a person's machine keeps of a cluster that it administers with a token or a certificate of another authority: who its managers are. There is no secret in it.
 
 use std::path::Path;
 

@@ -53,6 +53,14 @@ impl AdminHandler for TestStore {
         drop(stranger);
         answer(stream);
     }
+
+    /// Answers with the value of the connection.
+    fn serve_with_certificate(&self, mut stream: AdminStream, stranger: UnidentifiedConnection) {
+        drop(stranger);
+        let binding = stream.binding().unwrap();
+        let _ = stream.write_all(&binding);
+        stream.end();
+    }
 }
 
 fn answer(mut stream: AdminStream) {
@@ -278,6 +286,30 @@ fn a_token_is_shown_to_managers_of_the_right_cluster_alone() {
     assert!(other.to_string().contains("leads to another cluster"), "{other}");
     let disk = site.cluster.node(2, Roles::DISK);
     let disk = asked_with_token(disk.address().to_string(), authority).unwrap_err();
+    assert!(disk.to_string().contains("which is no manager"), "{disk}");
+}
+
+#[test]
+fn both_ends_of_a_connection_know_a_value_that_no_other_connection_has() {
+    let site = Site::new();
+    let connect = |address: &str, authority| {
+        let trusted = TrustedCluster { authority, managers: vec![address.to_owned()] };
+        connect_with_certificate(&trusted, address, &Settings::default(), SOON)
+    };
+    let (authority, mut values) = (site.cluster.authority.fingerprint(), Vec::new());
+    for _ in 0..3 {
+        let mut stream = connect(&site.address(), authority).unwrap();
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).unwrap();
+        assert_eq!(said, stream.binding().unwrap());
+        assert!(!values.contains(&said), "the value of another connection");
+        values.push(said);
+    }
+    assert!(
+        connect(&site.address(), Fingerprint([1; 32])).unwrap_err().to_string().contains("leads to another cluster")
+    );
+    let disk = site.cluster.node(2, Roles::DISK);
+    let disk = connect(&disk.address().to_string(), authority).unwrap_err();
     assert!(disk.to_string().contains("which is no manager"), "{disk}");
 }
 

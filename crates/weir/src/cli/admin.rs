@@ -78,7 +78,8 @@ pub enum ContextCommand {
     /// Redeem an invitation, and keep its cluster as a context. The first context becomes the current one.
     ///
     /// The key is made on this machine and never leaves it. With --authority instead of an invitation, commands show your
-    /// bearer token to the cluster (BEARER_TOKEN, BEARER_TOKEN_FILE, ...).
+    /// bearer token to the cluster (BEARER_TOKEN, BEARER_TOKEN_FILE, ...), or your certificate of the grid
+    /// (X509_USER_PROXY, X509_USER_CERT, ...).
     Add(ContextAddArgs),
     /// List the contexts. `*` marks the current one.
     List(ContextListArgs),
@@ -102,8 +103,8 @@ pub struct ContextAddArgs {
     /// The file that holds the invitation; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pub invite_file: Option<std::path::PathBuf>,
-    /// The fingerprint of the cluster's authority, as `weir admin authority` prints it: commands show a bearer token to
-    /// managers that it has certified.
+    /// The fingerprint of the cluster's authority, as `weir admin authority` prints it: commands show a bearer token
+    /// or a certificate to managers that it has certified.
     #[arg(long, value_name = "FINGERPRINT", requires = "manager", value_parser = str::parse::<link::Fingerprint>)]
     pub authority: Option<link::Fingerprint>,
     /// The address of a manager, as this machine reaches it; may be given several times [default: those in the

@@ -53,7 +53,7 @@ fn add(contexts: &Contexts, args: &ContextAddArgs) -> Result<Exit, Failure> {
         contexts.write_cluster(&args.name, &cluster).map_err(failed)?;
         let current = become_current(contexts, &args.name)?;
         return say(&[format!(
-            "{} is a context{current}: commands show your bearer token there (BEARER_TOKEN, BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID)",
+            "{} is a context{current}: commands show your bearer token there (BEARER_TOKEN, BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID) or your certificate (X509_USER_PROXY, X509_USER_CERT, /tmp/x509up_u$UID, ~/.globus)",
             args.name
         )]);
     }
@@ -114,11 +114,11 @@ fn list(contexts: &Contexts, args: &ContextListArgs) -> Result<Exit, Failure> {
         // One file that cannot be read does not hide the others.
         match contexts.find(&name) {
             Ok(None) => {}
-            Ok(Some(Context::Token(TrustedCluster { authority, managers }))) => {
+            Ok(Some(Context::Person(TrustedCluster { authority, managers }))) => {
                 let authority = authority.to_string();
                 all.push(json!({ "name": name, "current": is_current, "authority": authority, "managers": managers }));
                 let mark = if is_current { "*" } else { "" };
-                let who = "by token".to_owned();
+                let who = "by token or certificate".to_owned();
                 rows.push(vec![mark.into(), name, who, "-".into(), "-".into(), managers.join(" ")]);
             }
             Ok(Some(Context::Certificate(identity))) => {

@@ -1,11 +1,12 @@
 //! Contexts: the clusters that a user of this machine administers. Each is a file with everything that is needed to
-//! ask that cluster: the addresses of its managers, a key, and a certificate. Or, for people who show a token, the
-//! addresses and the fingerprint of the cluster's authority.
+//! ask that cluster: the addresses of its managers, a key, and a certificate. Or, for people who show a token or a certificate
+//! of the grid, the addresses and the fingerprint of the cluster's authority.
 //!
 //! The folder is `weir` in `$XDG_CONFIG_HOME`, else `~/.config/weir`. `contexts/NAME` is a context, `current` holds the
 //! name of the one that commands use by themselves. `contexts/.key-ID` is the key of an invitation while that is redeemed.
 
 mod command;
+mod credential;
 mod target;
 
 use std::fs;
@@ -70,8 +71,8 @@ pub(crate) enum ContextError {
 pub(crate) enum Context {
     /// Commands show a certificate of the cluster.
     Certificate(Box<AdminIdentity>),
-    /// Commands show the bearer token of the user.
-    Token(TrustedCluster),
+    /// Commands show the bearer token of the user, or a certificate of the grid.
+    Person(TrustedCluster),
 }
 
 impl Context {
@@ -79,7 +80,7 @@ impl Context {
     pub(crate) fn managers(&self) -> &[String] {
         match self {
             Self::Certificate(identity) => identity.managers(),
-            Self::Token(cluster) => &cluster.managers,
+            Self::Person(cluster) => &cluster.managers,
         }
     }
 
@@ -87,7 +88,7 @@ impl Context {
     fn with_managers(self, managers: Vec<String>) -> Self {
         match self {
             Self::Certificate(identity) => Self::Certificate(Box::new(identity.with_managers(managers))),
-            Self::Token(cluster) => Self::Token(TrustedCluster { managers, ..cluster }),
+            Self::Person(cluster) => Self::Person(TrustedCluster { managers, ..cluster }),
         }
     }
 }
@@ -145,7 +146,7 @@ impl Contexts {
         }
         let path = self.path(name)?;
         let read = match TrustedCluster::read(&path) {
-            Ok(Some(cluster)) => Ok(Context::Token(cluster)),
+            Ok(Some(cluster)) => Ok(Context::Person(cluster)),
             Ok(None) => AdminIdentity::read(&path).map(|identity| Context::Certificate(Box::new(identity))),
             Err(error) => Err(error),
         };
@@ -196,7 +197,7 @@ impl Contexts {
         written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
     }
 
-    /// Writes the context `name` of a cluster that is asked with a token.
+    /// Writes the context `name` of a cluster that is asked with a token or a certificate of the grid.
     pub(crate) fn write_cluster(&self, name: &str, cluster: &TrustedCluster) -> Result<(), ContextError> {
         let written = cluster.write(&self.path(name)?).map_err(AdminIdentityError::from);
         written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })

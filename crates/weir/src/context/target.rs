@@ -11,12 +11,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use ::client as client_library;
 use control::client::{self, Answers, AskError};
 use control::{ControlRequest, remote};
 use link::admin::AdminIdentity;
 
-use super::{Context, ContextError, Contexts};
+use super::{Context, ContextError, Contexts, credential};
 use crate::Failure;
 use crate::cli::{DATA_DEFAULT, TargetArgs};
 use crate::exit::Exit;
@@ -105,7 +104,7 @@ impl Target {
     fn remote(name: String, (called, context): (String, Context)) -> Self {
         let context = match context {
             Context::Certificate(identity) => Context::Certificate(Box::new(Self::renewed(&name, &called, *identity))),
-            context @ Context::Token(_) => context,
+            context @ Context::Person(_) => context,
         };
         Self::Remote { name, context }
     }
@@ -142,11 +141,7 @@ impl Target {
         match self {
             Self::Local { data, .. } => client::ask(data, what),
             Self::Remote { name, context: Context::Certificate(identity) } => remote::ask(name, identity, what),
-            Self::Remote { name, context: Context::Token(cluster) } => {
-                // Found for each request: tokens are renewed.
-                let token = client_library::Token::usual().map_err(AskError::Denied)?;
-                remote::ask_with_token(name, cluster, token.as_str(), what)
-            }
+            Self::Remote { name, context: Context::Person(cluster) } => credential::ask(name, cluster, what),
             Self::Socket(socket) => client::ask_at(socket, what),
         }
     }
@@ -182,7 +177,7 @@ impl Target {
                 Failure::message(Exit::Failed, format!("{answered_by}: {error}{hint}"))
             }
             (AskError::Io { source, .. }, Self::Local { .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-                let hint = "only root and the user that weir runs as may use it; people to whom the settings give a role name the socket `administration.socket` with --cluster, or use a context with a token";
+                let hint = "only root and the user that weir runs as may use it; people to whom the settings give a role name the socket `administration.socket` with --cluster, or use a context with a token or a certificate";
                 Failure::message(Exit::Denied, format!("{error}: {hint}"))
             }
             _ => Failure::new(Exit::Failed, error),

@@ -179,7 +179,7 @@ impl Connection {
 
     /// From now on the session acts as its principal.
     fn admit(&mut self, authenticated: Authenticated, client: ClientIdentity) -> Result<(), RequestError> {
-        let Authenticated { name, groups, rights, credential, mechanism, by, expires, session_key, delegated } =
+        let Authenticated { name, groups, rights, credential, mechanism, by, expires, session_key, delegated, .. } =
             authenticated;
         let caller = self.session.open.caller();
         let principal = self.front.service.principal(&name, &groups, rights).inspect_err(|error| {

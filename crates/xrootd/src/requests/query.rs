@@ -211,11 +211,14 @@ impl FrontEnd {
     /// The minimum that monitoring for the stock server reads.
     fn statistics(&self) -> String {
         let figures = self.service.figures();
+        let signatures = self.meter.signatures();
+        let signed = |name| signatures.iter().find(|(counted, _)| *counted == name).map_or(0, |(_, count)| *count);
         format!(
             "<statistics tod=\"{}\" ver=\"{}\" src=\"{}\" tos=\"{}\" pgm=\"weir\" ins=\"anon\" pid=\"{}\" site=\"{}\">\
              <stats id=\"info\"><host>{}</host><port>{}</port><name>anon</name></stats>\
              <stats id=\"link\"><num>{}</num><tot>{}</tot><in>{}</in><out>{}</out></stats>\
-             <stats id=\"xrootd\"><num>{}</num><err>{}</err></stats><stats id=\"ofs\"><han>{}</han><opw>{}</opw></stats></statistics>",
+             <stats id=\"xrootd\"><num>{}</num><sig><ok>{}</ok><bad>{}</bad><ign>{}</ign></sig><err>{}</err></stats>\
+             <stats id=\"ofs\"><han>{}</han><opw>{}</opw></stats></statistics>",
             types::Timestamp::from(std::time::SystemTime::now()).secs(),
             env!("CARGO_PKG_VERSION"),
             self.address,
@@ -229,6 +232,9 @@ impl FrontEnd {
             figures.bytes_written,
             figures.bytes_read,
             self.meter.requests().iter().map(|(_, took)| took.count()).sum::<u64>(),
+            signed("verified"),
+            signed("refused"),
+            signed("unneeded"),
             self.meter.errors().iter().map(|(_, count)| count).sum::<u64>(),
             figures.open_files.now,
             figures.writers,
