@@ -155,7 +155,7 @@ pub fn join(
             Ok(Verdict::Welcome(issued)) => {
                 let wrong = || IdentityError::Answer("it makes no sense".into());
                 let issued = Issued::from_message(issued).ok_or_else(wrong)?;
-                if issued.name.roles != roles || crate::Fingerprint::of(&issued.authority) != token.authority {
+                if issued.name.roles != roles || !issued.authority.trusts(&token.authority) {
                     return Err(IdentityError::Answer("it is for other roles or of another authority".into()).into());
                 }
                 return Ok(Identity::new(key, issued)?);
