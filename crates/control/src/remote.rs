@@ -11,7 +11,6 @@ use super::ControlRequest;
 use super::client::{Answers, AskError, PATIENCE, answer, line_of};
 
 /// What a manager has answered.
-#[derive(Debug)]
 pub struct Answered {
     /// The answer.
     pub value: serde_json::Value,
@@ -21,15 +20,17 @@ pub struct Answered {
     pub authority: Option<Fingerprint>,
 }
 
+impl std::fmt::Debug for Answered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answered({}, ..)", self.value)
+    }
+}
+
 /// Sends a request to a manager of `cluster` as `identity`.
 ///
 /// # Errors
 /// [`AskError`].
-pub fn ask(
-    cluster: &str,
-    identity: &AdminIdentity,
-    what: &ControlRequest,
-) -> Result<Answered, AskError> {
+pub fn ask(cluster: &str, identity: &AdminIdentity, what: &ControlRequest) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_admin(identity, manager, &Settings::default(), PATIENCE);
     let (stream, at) = reach(cluster, identity.managers(), connect)?;
     send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)

@@ -91,7 +91,8 @@ impl Credentials {
     pub(crate) fn show_as(&self, client: ClientConfig) {
         let current = self.current();
         let (name, expires, authority) = (current.name, current.expires, current.authority.clone());
-        let changed = Current { name, expires, authority, server: Arc::clone(&current.server), client: Arc::new(client) };
+        let changed =
+            Current { name, expires, authority, server: Arc::clone(&current.server), client: Arc::new(client) };
         *self.current.write() = Arc::new(changed);
     }
 

@@ -10,8 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use types::{NodeId, Timestamp};
 
-use crate::authority::{Authority, AuthorityError, Issued};
+use crate::authority::{Authority, AuthorityError};
 use crate::authority_set::AuthoritySet;
+use crate::issued::Issued;
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::verify::Verifier;
 use crate::{CertificateProblem, NewKey, NodeName, Roles};

@@ -18,12 +18,13 @@ use serde::{Deserialize, Serialize};
 use types::{NodeId, Timestamp};
 
 use crate::admission::{Admission, OnAdmission};
-use crate::authority::{Authority, Issued, IssuedBytes};
+use crate::authority::Authority;
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, JOIN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
+use crate::issued::{Issued, IssuedBytes};
 use crate::refusal::{Refusal, turn_away};
 use crate::token::{JoinToken, PresentedToken, TokenError, TokenRequest};
 use crate::verify::name_of;

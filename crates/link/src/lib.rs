@@ -32,6 +32,7 @@ mod error;
 mod frame;
 mod hello;
 mod identity;
+mod issued;
 mod join;
 mod keys;
 mod listener;

@@ -163,8 +163,8 @@ impl Verifier {
     ) -> Result<(), CertificateProblem> {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
         for usage in usages {
-            end.verify_for_usage(self.algorithms.all, anchors, first(others), time, *usage, None, None)
-                .map_err(|error| match error {
+            end.verify_for_usage(self.algorithms.all, anchors, first(others), time, *usage, None, None).map_err(
+                |error| match error {
                     webpki::Error::CertExpired { time, not_after } => CertificateProblem::Expired {
                         ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())),
                     },
@@ -175,7 +175,8 @@ impl Verifier {
                         CertificateProblem::UnknownAuthority
                     }
                     other => invalid(other),
-                })?;
+                },
+            )?;
         }
         Ok(())
     }

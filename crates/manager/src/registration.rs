@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use link::{Authority, PeerIdentity};
-use namespace::{Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
+use namespace::{
+    Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses,
+};
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};

@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, CloseCause, Expect, Fingerprint, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices, Outgoing,
-    PeerIdentity, Role, Room, SendError,
+    CallError, CloseCause, Expect, Fingerprint, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices,
+    Outgoing, PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;

@@ -109,10 +109,8 @@ pub fn renew(links: &Links, manager: NodeId, request: &[u8]) -> Result<Vec<u8>, 
 /// [`RegistrationError`].
 pub fn authorities(links: &Links, manager: NodeId) -> Result<AuthoritySet, RegistrationError> {
     match ask(links, manager, &Request::Authorities)? {
-        Reply::Authorities(set) => AuthoritySet::from_bytes(&set).ok_or_else(|| RegistrationError::NotAnswered {
-            manager,
-            why: "it names no authorities".into(),
-        }),
+        Reply::Authorities(set) => AuthoritySet::from_bytes(&set)
+            .ok_or_else(|| RegistrationError::NotAnswered { manager, why: "it names no authorities".into() }),
         other => Err(unexpected(manager, other)),
     }
 }

@@ -73,7 +73,8 @@ fn in_words(view: &AuthorityView) -> Vec<String> {
         let since = show_time(u64::try_from(*since).unwrap_or(0));
         lines.push(format!("it replaces {authority}, which is trusted too since {since}"));
         lines.push(match waiting_for.as_slice() {
-            [] => "all nodes have certificates of the new authority: `weir admin authority retire` ends the old one".into(),
+            [] => "all nodes have certificates of the new authority: `weir admin authority retire` ends the old one"
+                .into(),
             nodes => format!("without a certificate of the new authority: {}", listed(nodes)),
         });
     }
@@ -159,7 +160,9 @@ impl AuthorityKeeper {
             ));
         }
         // This manager's own, if that had failed before.
-        self.renew.look().map_err(|why| format!("nothing was retired: this manager has no certificate of the new authority: {why}"))?;
+        self.renew.look().map_err(|why| {
+            format!("nothing was retired: this manager has no certificate of the new authority: {why}")
+        })?;
         self.authority.retire().map_err(|error| error.to_string())?;
         tracing::warn!(authority = %self.authority.fingerprint(), "the cluster's earlier authority was retired");
         self.renew_own("the earlier authority is retired")
@@ -167,7 +170,9 @@ impl AuthorityKeeper {
 
     fn renew_own(&self, done: &str) -> Result<(), String> {
         let renewed = self.renew.look();
-        renewed.map(drop).map_err(|why| format!("{done}, but this manager cannot use that yet, and tries it again: {why}"))
+        renewed
+            .map(drop)
+            .map_err(|why| format!("{done}, but this manager cannot use that yet, and tries it again: {why}"))
     }
 }
 

@@ -12,8 +12,8 @@ use disk_server::DiskServer;
 use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::{
-    Credentials, FileError, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError,
-    LocalNode, NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
+    Credentials, FileError, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError, LocalNode,
+    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};

@@ -423,7 +423,7 @@ fn renew(
         moved: Box::new(moved),
     }
     .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+    .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 /// How long an invitation and the access are valid.

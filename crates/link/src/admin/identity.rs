@@ -12,9 +12,9 @@ use rustls::pki_types::CertificateDer;
 use types::Timestamp;
 
 use crate::admin::{AdminName, AdminRole, is_admin_name};
-use crate::authority::IssuedAdmin;
 use crate::authority_set::AuthoritySet;
 use crate::credentials;
+use crate::issued::IssuedAdmin;
 use crate::message::MessageError;
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::verify::{Verifier, admin_name_of};
@@ -106,9 +106,8 @@ impl AdminIdentity {
             return Err(AdminIdentityError::Answer("it is for somebody else, or of another authority"));
         }
         if let Some((previous, voucher)) = issued.authority.predecessor() {
-            let vouched = Verifier::of(self.subject.cluster, [previous]).and_then(|verifier| {
-                verifier.check_admin(&issued.certificate, std::slice::from_ref(voucher), now)
-            });
+            let vouched = Verifier::of(self.subject.cluster, [previous])
+                .and_then(|verifier| verifier.check_admin(&issued.certificate, std::slice::from_ref(voucher), now));
             if vouched != Ok(Some(self.subject)) {
                 return Err(AdminIdentityError::Answer("the authority that is known does not vouch for the new one"));
             }

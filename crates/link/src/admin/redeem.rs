@@ -23,11 +23,12 @@ use crate::admin::{
     AdminError, AdminHandler, AdminIdentity, AdminIdentityError, AdminName, AdminRole, Invitation, PresentedInvitation,
 };
 use crate::admission::{Admission, OnAdmission};
-use crate::authority::{Authority, IssuedAdmin, IssuedBytes};
+use crate::authority::Authority;
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, INVITE_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{cut, printable};
+use crate::issued::{IssuedAdmin, IssuedBytes};
 use crate::join::{now, receive, send};
 use crate::refusal::{Refusal, turn_away};
 use crate::verify::name_of;

@@ -5,6 +5,6 @@ mod certificates;
 mod hostile;
 mod joining;
 mod renewal;
-mod rotation;
 mod requests;
+mod rotation;
 mod world;

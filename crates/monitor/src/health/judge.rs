@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use types::units::show_size;
 
 use super::{
-    AuthorityChange,
-    Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Finding, Health, Reason, Snapshot, SpaceEnd,
-    SpaceSnapshot, Verdict,
+    AuthorityChange, Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Finding, Health, Reason, Snapshot,
+    SpaceEnd, SpaceSnapshot, Verdict,
 };
 
 const DAY: u64 = 86_400;
@@ -235,7 +234,9 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     if let Some(AuthorityChange { since, waiting_for }) = &snapshot.authority_change {
         let age = in_days(now.saturating_sub(*since));
         let next = match waiting_for.as_slice() {
-            [] => "all nodes have certificates of the new one: `weir admin authority retire` ends the old one".to_owned(),
+            [] => {
+                "all nodes have certificates of the new one: `weir admin authority retire` ends the old one".to_owned()
+            }
             [one] => format!("{one} has no certificate of the new one yet"),
             [first, others @ ..] => format!("{first} and {} more have no certificate of the new one yet", others.len()),
         };

@@ -148,7 +148,8 @@ impl Target {
                 if let Some(authority) = answered.authority
                     && let Err(why) = follow(name, kept, context, authority)
                 {
-                    let text = format!("weir: the cluster replaces its authority, and context {kept} could not follow: {why}");
+                    let text =
+                        format!("weir: the cluster replaces its authority, and context {kept} could not follow: {why}");
                     // Stderr may be closed.
                     let _ = writeln!(io::stderr(), "{text}");
                 }
