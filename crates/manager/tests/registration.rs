@@ -394,7 +394,7 @@ fn renewal(disk: &Disk, identity: Identity, path: std::path::PathBuf) -> Certifi
         trusted: Box::new(move || registration::authorities(&asking, NodeId(1)).map(Some).map_err(words)),
         moved: Box::new(move |one| match one {
             Move::Joined => moving.reopen("the authority was replaced"),
-            Move::Dropped(authority) => drop(moving.cut_strangers_to(authority)),
+            Move::Alone(authority) => drop(moving.cut_strangers_to(authority)),
         }),
     }
 }

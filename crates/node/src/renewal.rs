@@ -32,7 +32,7 @@ pub enum Move {
     /// Its certificate is of another authority now. Connections show that once they are opened again.
     Joined,
     /// It trusts this authority alone: connections that were opened with a certificate of another one must end.
-    Dropped(Fingerprint),
+    Alone(Fingerprint),
 }
 
 /// A certificate to renew, and how.
@@ -51,7 +51,7 @@ pub struct CertificateRenewal {
     pub sign: Box<Sign>,
     /// Says which authorities to trust.
     pub trusted: Box<Trusted>,
-    /// Called after a change of authorities.
+    /// Called after a change of authorities, and for [`Move::Alone`] again at each check.
     pub moved: Box<Moved>,
 }
 
@@ -85,8 +85,9 @@ fn due(expires_soon: bool, ours: &AuthoritySet, theirs: Option<AuthoritySet>) ->
 fn moves(before: &AuthoritySet, after: &AuthoritySet) -> Vec<Move> {
     let is_dropped = |authority: &Fingerprint| !after.trusts(authority);
     let has_dropped = is_dropped(&before.fingerprint()) || before.previous().as_ref().is_some_and(is_dropped);
+    let is_alone = has_dropped && after.previous().is_none();
     let joined = (before.current() != after.current()).then_some(Move::Joined);
-    joined.into_iter().chain(has_dropped.then(|| Move::Dropped(after.fingerprint()))).collect()
+    joined.into_iter().chain(is_alone.then(|| Move::Alone(after.fingerprint()))).collect()
 }
 
 impl CertificateRenewal {
@@ -104,7 +105,13 @@ impl CertificateRenewal {
             other => other?,
         };
         let renewed = match due(expires_soon, &ours, theirs) {
-            Due::Nothing => return Ok(false),
+            Due::Nothing => {
+                // A connection may have been on its way when an authority was dropped.
+                if ours.previous().is_none() {
+                    (self.moved)(Move::Alone(ours.fingerprint()));
+                }
+                return Ok(false);
+            }
             Due::Certificate => {
                 let key = NewKey::draw().map_err(|error| error.to_string())?;
                 let request = key.renewal(self.identity.name()).map_err(|error| error.to_string())?;
@@ -118,7 +125,7 @@ impl CertificateRenewal {
         let trusted = renewed.authority();
         tracing::info!(until = %renewed.expires(), authority = %trusted.fingerprint(), "this node's certificate was renewed");
         for one in moves(&ours, trusted) {
-            if let Move::Dropped(authority) = one {
+            if let Move::Alone(authority) = one {
                 tracing::info!(%authority, "the cluster's earlier authority is not trusted any more");
             }
             (self.moved)(one);
@@ -198,5 +205,45 @@ impl Drop for Renewal {
         {
             tracing::error!("the thread that renews the certificate had panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The authority `current`, after `previous`. They are not certificates, and nobody looks into them here.
+    fn set(current: u8, previous: Option<u8>) -> AuthoritySet {
+        let certificate = |fill: u8| [&[0x30, 0x82, 1, 0][..], &[fill; 256]].concat();
+        let mut bytes = certificate(current);
+        if let Some(previous) = previous {
+            bytes.extend([certificate(100 + current), certificate(previous)].concat());
+        }
+        AuthoritySet::from_bytes(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_node_does_what_its_cluster_wants() {
+        let (old, both, new) = (set(1, None), set(2, Some(1)), set(2, None));
+        for ours in [&old, &both, &new] {
+            assert_eq!(due(false, ours, Some(ours.clone())), Due::Nothing);
+            assert_eq!(due(false, ours, None), Due::Nothing, "nobody can say");
+            assert_eq!(due(true, ours, Some(ours.clone())), Due::Certificate);
+            assert_eq!(due(true, ours, None), Due::Certificate);
+        }
+        assert_eq!(due(false, &old, Some(both.clone())), Due::Certificate, "the rotation");
+        assert_eq!(due(false, &both, Some(new.clone())), Due::Trust(new.clone()), "its end");
+        assert_eq!(due(true, &both, Some(new)), Due::Certificate);
+        assert_eq!(due(false, &both, Some(old.clone())), Due::Certificate, "the manager was restored");
+    }
+
+    #[test]
+    fn connections_are_opened_again_when_they_show_too_little() {
+        let (old, both, new) = (set(1, None), set(2, Some(1)), set(2, None));
+        assert_eq!(moves(&old, &old), []);
+        assert_eq!(moves(&old, &both), [Move::Joined], "the others still trust the old one");
+        assert_eq!(moves(&both, &new), [Move::Alone(new.fingerprint())]);
+        assert_eq!(moves(&both, &old), [Move::Joined, Move::Alone(old.fingerprint())]);
+        assert_eq!(moves(&both, &set(3, Some(1))), [Move::Joined], "rotated again after a restore");
     }
 }

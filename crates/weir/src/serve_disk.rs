@@ -446,7 +446,7 @@ fn renew(
     };
     let moved = move |one: Move| match one {
         Move::Joined => moving.reopen("the cluster's authority was replaced, and this node shows its new certificate"),
-        Move::Dropped(authority) => {
+        Move::Alone(authority) => {
             moving.cut_strangers_to(authority);
         }
     };

@@ -408,7 +408,7 @@ fn renew(
     let keep = keep_identity(data, IDENTITY_FILE);
     // Nodes that get a new certificate connect again by themselves.
     let moved = move |one: Move| {
-        if let Move::Dropped(authority) = one {
+        if let Move::Alone(authority) = one {
             links.cut_strangers_to(authority);
         }
     };
