@@ -89,7 +89,7 @@ def scraped(server, expected: dict[str, str]) -> Page:
 
     def told() -> dict[str, str]:
         found = {dict(key[1:])["reason"]: value for key, value in samples(server).items() if key[0] == "weir_health"}
-        assert len(found) == 19
+        assert len(found) == 20
         return {reason: VERDICTS[int(value)] for reason, value in found.items() if value and reason not in OF_THE_MACHINE}
 
     until(lambda: told() == expected, 20, lambda: f"{told()} is not {expected}")
@@ -251,6 +251,7 @@ def test_a_cluster_in_each_state(cluster, alerts, tmp_path):
     for reason in ("space-ends", "certificate-ends"):
         for value, severity in ((1, "warning"), (2, "critical")):
             alerts.judged(with_reason(healthy, reason, value), {reason: severity})
+    alerts.judged(with_reason(healthy, "authority-replaced", 1), {"authority-replaced": "warning"})
     # What a node cannot say about itself, and what points to its disk or to a bug.
     alerts.add({}, [("WeirDown", "critical", {})], up=0)
     unjudged = {key: value for key, value in healthy.items() if key[0] != "weir_health"}

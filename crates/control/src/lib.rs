@@ -89,6 +89,14 @@ pub enum ControlRequest {
     },
     /// Show the fingerprint of the cluster's authority, and the addresses of managers: what people need who administer with a token.
     Authority,
+    /// Replace the key of the cluster's authority: both are trusted from now on. The answer is that of `Authority`.
+    AuthorityRotate,
+    /// Trust the earlier authority no more. The answer is that of `Authority`.
+    AuthorityRetire {
+        /// Also if nodes have no certificate of the new authority yet: these must join again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
     /// Make a new certificate for the administrator who asks. The answer is the certificate, in base64.
     AdminRenew {
         /// The request of [`link::NewKey::admin_renewal`], in base64.

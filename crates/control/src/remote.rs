@@ -8,22 +8,33 @@ use base64::engine::general_purpose::STANDARD;
 use link::admin::{
     AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_certificate, connect_with_token,
 };
-use link::{CloseCause, LinkError, NewKey, Settings};
+use link::{CloseCause, Fingerprint, LinkError, NewKey, Settings};
 use types::Timestamp;
 
 use super::client::{Answers, AskError, PATIENCE, answer, line_of};
 use super::{ControlRequest, LINE_MAX};
 
-/// Sends a request to a manager of `cluster` as `identity`. Returns the answer and a reader of the bytes that follow
-/// it.
+/// What a manager has answered.
+pub struct Answered {
+    /// The answer.
+    pub value: serde_json::Value,
+    /// The bytes that follow it.
+    pub following: Answers,
+    /// The authority of the manager's certificate. If it is not the one that was expected, that one vouches for it.
+    pub authority: Option<Fingerprint>,
+}
+
+impl std::fmt::Debug for Answered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answered({}, ..)", self.value)
+    }
+}
+
+/// Sends a request to a manager of `cluster` as `identity`.
 ///
 /// # Errors
 /// [`AskError`].
-pub fn ask(
-    cluster: &str,
-    identity: &AdminIdentity,
-    what: &ControlRequest,
-) -> Result<(serde_json::Value, Answers), AskError> {
+pub fn ask(cluster: &str, identity: &AdminIdentity, what: &ControlRequest) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_admin(identity, manager, &Settings::default(), PATIENCE);
     let (stream, at) = reach(cluster, identity.managers(), connect)?;
     send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
@@ -38,7 +49,7 @@ pub fn ask_with_token(
     trusted: &TrustedCluster,
     token: &str,
     what: &ControlRequest,
-) -> Result<(serde_json::Value, Answers), AskError> {
+) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_with_token(trusted, manager, &Settings::default(), PATIENCE);
     let (stream, at) = reach(cluster, &trusted.managers, connect)?;
     let line = line(&TokenRequest { token: token.to_owned(), request: what.clone() });
@@ -97,7 +108,7 @@ pub fn ask_with_certificates(
     trusted: &TrustedCluster,
     certificates: &dyn Certificates,
     what: &ControlRequest,
-) -> Result<(serde_json::Value, Answers), AskError> {
+) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_with_certificate(trusted, manager, &Settings::default(), PATIENCE);
     let (stream, at) = reach(cluster, &trusted.managers, connect)?;
     let failed = |source: io::Error| AskError::Io { at: format!("manager {at}"), source };
@@ -159,14 +170,16 @@ fn line(asked: &impl serde::Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<(serde_json::Value, Answers), AskError> {
+fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<Answered, AskError> {
+    let authority = stream.authority();
     let failed = |source: io::Error| match source.kind() {
         // In TLS 1.3 the manager judges the certificate after this side has connected.
         io::ErrorKind::PermissionDenied => AskError::Denied(format!("{at}: {source}")),
         _ => AskError::Io { at: format!("manager {at}"), source },
     };
     stream.write_all(line).map_err(failed)?;
-    answer(Box::new(BufReader::new(stream)), &failed)
+    let (value, following) = answer(Box::new(BufReader::new(stream)), &failed)?;
+    Ok(Answered { value, following, authority })
 }
 
 fn reach<'a>(
@@ -199,8 +212,8 @@ pub fn renew(cluster: &str, identity: &AdminIdentity, now: Timestamp) -> Result<
     let key = NewKey::draw().map_err(|error| error.to_string())?;
     let request = key.admin_renewal(identity.subject()).map_err(|error| error.to_string())?;
     let what = ControlRequest::AdminRenew { request };
-    let (answer, _) = ask(cluster, identity, &what).map_err(|error| error.to_string())?;
-    let certificate = answer.get("certificate").and_then(|text| text.as_str()).unwrap_or_default();
+    let answered = ask(cluster, identity, &what).map_err(|error| error.to_string())?;
+    let certificate = answered.value.get("certificate").and_then(|text| text.as_str()).unwrap_or_default();
     identity.renewed(&key, certificate, now).map_err(|error| error.to_string())
 }
 

@@ -158,6 +158,11 @@ pub(crate) fn rule(ask: &ControlRequest) -> Rule {
             let valid = in_words(*valid_millis);
             change(Admin, format!("invite administrator {name} as {role}, valid for {valid}, access: {access}"))
         }
+        ControlRequest::AuthorityRotate => change(Admin, "replace the key of the cluster's authority"),
+        ControlRequest::AuthorityRetire { force } => {
+            let forced = if *force { ", forced" } else { "" };
+            change(Admin, format!("retire the earlier authority of the cluster{forced}"))
+        }
         ControlRequest::AdminRevoke { name } => change(Admin, format!("revoke administrator {name}")),
     }
 }
@@ -185,6 +190,9 @@ mod tests {
         assert_eq!(invite(None), change(Admin, said));
         let said = "invite administrator alice as viewer, valid for 120 min 0 s, access: 14 d";
         assert_eq!(invite(Some(14 * 86_400_000)), change(Admin, said));
+        let retire = |force| rule(&ControlRequest::AuthorityRetire { force });
+        assert_eq!(retire(true), change(Admin, "retire the earlier authority of the cluster, forced"));
+        assert_eq!(rule(&ControlRequest::Authority), read(Viewer));
         let token = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: 86_400_000, uses: 3 };
         assert_eq!(rule(&token), change(Admin, "create a token for a disk server, valid for 1 d, uses: 3"));
     }

@@ -1,24 +1,33 @@
-//! The cluster's own certificate authority. It is made once, with the cluster, and signs the certificates of all nodes.
+//! The cluster's own certificate authority. It is made with the cluster, and signs the certificates of all nodes.
 //! No other authority counts.
+//!
+//! Its key can be replaced. From [`Authority::rotate`] on, a new key signs, and both authorities are trusted, until
+//! [`Authority::retire`] drops the old one. The old key signs the new authority once and is then forgotten.
+//! Each step is in the file before it takes effect.
 //!
 //! Keys are Ed25519: small, fast, and without parameters to get wrong. [`crate::NodeName`] describes the contents of a
 //! certificate.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::{Mutex, RwLock};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use types::{ClusterId, Timestamp};
+use types::{ClusterId, NodeId, Timestamp};
 
 use crate::admin::AdminName;
+use crate::authority_set::AuthoritySet;
+use crate::issued::{Issued, IssuedAdmin};
 use crate::random::{self, RandomError};
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::{NodeName, keys};
@@ -35,6 +44,11 @@ const KIND: SecretFile = SecretFile {
     first_line: "weir authority 1",
     hint: "put back the file of a backup: without it no node can join and no certificate be renewed",
 };
+
+/// The file while the authority is being replaced.
+const REPLACING: SecretFile = SecretFile { first_line: "weir authority 2", ..KIND };
+const KEYS: [&str; 3] = ["cluster", "key", "certificate"];
+const KEYS_REPLACING: [&str; 7] = ["cluster", "key", "certificate", "voucher", "previous", "began", "renewed"];
 
 /// The SHA-256 of the authority's certificate. It is not secret: tokens carry it, and people can compare it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,18 +112,87 @@ pub enum AuthorityError {
     /// The request is malformed, or the sender does not have the private key.
     #[error("the certificate request is refused: {0}")]
     Request(&'static str),
+    /// It is being replaced already.
+    #[error(
+        "the authority is being replaced already, since {since}: `weir admin authority retire` ends that, and then it can be replaced again"
+    )]
+    IsReplacing {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It is not being replaced.
+    #[error("there is no earlier authority to retire: `weir admin authority rotate` replaces the present one")]
+    IsAlone,
 }
 
 /// Signs certificates. Its key leaves memory only for its file.
 pub struct Authority {
+    folder: PathBuf,
     cluster: ClusterId,
-    certificate: CertificateDer<'static>,
+    state: RwLock<Arc<State>>,
+    /// Held while the file changes.
+    changing: Mutex<()>,
+}
+
+/// The authority of one moment.
+struct State {
+    set: AuthoritySet,
     issuer: Issuer<'static, KeyPair>,
+    replacement: Option<Replacement>,
+}
+
+/// A replacement that is under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replacement {
+    /// Since when both authorities are trusted.
+    pub began: Timestamp,
+    /// The nodes that have said that their certificate is of the new authority.
+    pub renewed: BTreeSet<NodeId>,
 }
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Authority(of cluster {}, {})", self.cluster, self.fingerprint())
+        write!(f, "Authority(of cluster {}, {:?})", self.cluster, self.set())
+    }
+}
+
+impl State {
+    /// Writes the file.
+    fn write(&self, folder: &Path, cluster: ClusterId, existing: Existing) -> Result<(), FileError> {
+        let (key, set) = (self.issuer.key().serialized_der(), &self.set);
+        let mut values = vec![cluster.to_string(), STANDARD.encode(key), STANDARD.encode(set.current())];
+        let kind = match (set.predecessor(), &self.replacement) {
+            (Some((previous, voucher)), Some(replacement)) => {
+                let renewed: Vec<String> = replacement.renewed.iter().map(ToString::to_string).collect();
+                values.extend([STANDARD.encode(voucher), STANDARD.encode(previous)]);
+                values.extend([replacement.began.0.to_string(), format!("nodes {}", renewed.join(" "))]);
+                REPLACING
+            }
+            _ => KIND,
+        };
+        let lines: Vec<(&str, String)> = KEYS_REPLACING.into_iter().zip(values).collect();
+        kind.write(&file(folder), &lines, existing)
+    }
+}
+
+impl State {
+    fn sign(
+        &self,
+        common: &str,
+        uri: &dyn fmt::Display,
+        uses: Vec<ExtendedKeyUsagePurpose>,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<CertificateDer<'static>, AuthorityError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = called(common);
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(uri.to_string())?)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = uses;
+        limit(&mut params, now, validity)?;
+        Ok(params.signed_by(&PublicKey(*key), &self.issuer)?.der().clone())
     }
 }
 
@@ -123,13 +206,14 @@ impl Authority {
         let mut params = params(cluster);
         limit(&mut params, now, AUTHORITY_VALIDITY)?;
         let certificate = params.self_signed(&key)?.der().clone();
-        let lines = [
-            ("cluster", cluster.to_string()),
-            ("key", STANDARD.encode(key.serialized_der())),
-            ("certificate", STANDARD.encode(&certificate)),
-        ];
-        KIND.write(&file(folder), &lines, Existing::Keep)?;
-        Ok(Self { cluster, certificate, issuer: Issuer::new(params, key) })
+        let set = AuthoritySet::only(certificate);
+        let state = State { set, issuer: Issuer::new(params, key), replacement: None };
+        state.write(folder, cluster, Existing::Keep)?;
+        Ok(Self::with(folder, cluster, state))
+    }
+
+    fn with(folder: &Path, cluster: ClusterId, state: State) -> Self {
+        Self { folder: folder.to_owned(), cluster, state: RwLock::new(Arc::new(state)), changing: Mutex::new(()) }
     }
 
     /// Reads the authority in the directory `folder`.
@@ -138,16 +222,25 @@ impl Authority {
     /// The file is missing, damaged, or readable by others.
     pub fn open(folder: &Path) -> Result<Self, AuthorityError> {
         let path = file(folder);
-        let [cluster, key, certificate] = KIND.read(&path, ["cluster", "key", "certificate"])?;
         let damaged = |why| KIND.damaged(&path, why);
+        let bytes = |text: &str, why| STANDARD.decode(text).map_err(|_| damaged(why));
+        let certificate = |text: &str| bytes(text, "its certificate is not base64").map(CertificateDer::from);
+        let (cluster, key, set, replacement) = if REPLACING.is_kind(&path) {
+            let [cluster, key, current, voucher, previous, began, renewed] = REPLACING.read(&path, KEYS_REPLACING)?;
+            let set = AuthoritySet::following(certificate(&current)?, certificate(&voucher)?, certificate(&previous)?);
+            let began = began.parse().map(Timestamp).map_err(|_| damaged("its time is no number"))?;
+            let renewed = nodes_of(&renewed).ok_or_else(|| damaged("its list of nodes is none"))?;
+            (cluster, key, set, Some(Replacement { began, renewed }))
+        } else {
+            let [cluster, key, current] = KIND.read(&path, KEYS)?;
+            (cluster, key, AuthoritySet::only(certificate(&current)?), None)
+        };
         let number = u128::from_str_radix(&cluster, 16).map_err(|_| damaged("its cluster is no number"))?;
-        let key = STANDARD.decode(key).map_err(|_| damaged("its key is not base64"))?;
-        let certificate = STANDARD.decode(certificate).map_err(|_| damaged("its certificate is not base64"))?;
+        let key = bytes(&key, "its key is not base64")?;
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519);
         let key = key.map_err(|_| damaged("its key is none"))?;
         let cluster = ClusterId(number);
-        let issuer = Issuer::new(params(cluster), key);
-        Ok(Self { cluster, certificate: certificate.into(), issuer })
+        Ok(Self::with(folder, cluster, State { set, issuer: Issuer::new(params(cluster), key), replacement }))
     }
 
     /// The authority's cluster.
@@ -156,16 +249,85 @@ impl Authority {
         self.cluster
     }
 
-    /// Its own certificate, which every node has.
-    #[must_use]
-    pub fn certificate(&self) -> &CertificateDer<'static> {
-        &self.certificate
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read())
     }
 
-    /// The fingerprint of its certificate.
+    /// The authorities to trust now.
+    #[must_use]
+    pub fn set(&self) -> AuthoritySet {
+        self.state().set.clone()
+    }
+
+    /// The fingerprint of the certificate of the authority that signs now.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.certificate)
+        self.state().set.fingerprint()
+    }
+
+    /// The replacement that is under way.
+    #[must_use]
+    pub fn replacement(&self) -> Option<Replacement> {
+        self.state().replacement.clone()
+    }
+
+    /// Replaces the key: from now on a new one signs, and both authorities are trusted. Durable on return.
+    ///
+    /// # Errors
+    /// It is being replaced already, or the file cannot be written: then nothing has changed.
+    pub fn rotate(&self, now: Timestamp) -> Result<(), AuthorityError> {
+        let _changing = self.changing.lock();
+        let old = self.state();
+        if let Some(replacement) = &old.replacement {
+            return Err(AuthorityError::IsReplacing { since: replacement.began });
+        }
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let mut params = params(self.cluster);
+        limit(&mut params, now, AUTHORITY_VALIDITY)?;
+        let current = params.self_signed(&key)?.der().clone();
+        params.serial_number = Some(serial()?);
+        let voucher = params.signed_by(&key, &old.issuer)?.der().clone();
+        let set = AuthoritySet::following(current, voucher, old.set.current().clone());
+        let replacement = Some(Replacement { began: now, renewed: BTreeSet::new() });
+        self.change(State { set, issuer: Issuer::new(params, key), replacement })
+    }
+
+    /// Records that the certificate of `node` is of the new authority. Durable on return. Does nothing if that is known, or nothing is replaced.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn note_renewed(&self, node: NodeId) -> Result<(), AuthorityError> {
+        let is_news = |state: &State| state.replacement.as_ref().is_some_and(|one| !one.renewed.contains(&node));
+        if !is_news(&self.state()) {
+            return Ok(());
+        }
+        let _changing = self.changing.lock();
+        let now = self.state();
+        let Some(replacement) = now.replacement.as_ref().filter(|_| is_news(&now)) else { return Ok(()) };
+        let mut replacement = replacement.clone();
+        replacement.renewed.insert(node);
+        self.change(State { set: now.set.clone(), issuer: again(self.cluster, &now)?, replacement: Some(replacement) })
+    }
+
+    /// Ends the replacement: the old authority is not trusted any more. Durable on return.
+    ///
+    /// # Errors
+    /// Nothing is being replaced, or the file cannot be written: then nothing has changed.
+    pub fn retire(&self) -> Result<(), AuthorityError> {
+        let _changing = self.changing.lock();
+        let now = self.state();
+        if now.replacement.is_none() {
+            return Err(AuthorityError::IsAlone);
+        }
+        let set = AuthoritySet::only(now.set.current().clone());
+        self.change(State { set, issuer: again(self.cluster, &now)?, replacement: None })
+    }
+
+    /// The file comes first.
+    fn change(&self, state: State) -> Result<(), AuthorityError> {
+        state.write(&self.folder, self.cluster, Existing::Replace)?;
+        *self.state.write() = Arc::new(state);
+        Ok(())
     }
 
     /// Issues a certificate for `name` (which must be of this cluster) and the holder of the private part of `key`. It
@@ -184,11 +346,12 @@ impl Authority {
             return Err(AuthorityError::Request("it is for another cluster"));
         }
         let uses = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = self.sign(&format!("weir node {}", name.node), name, uses, key, now, validity)?;
+        let state = self.state();
+        let certificate = state.sign(&format!("weir node {}", name.node), name, uses, key, now, validity)?;
         Ok(Issued {
             name: *name,
             certificate,
-            authority: self.certificate.clone(),
+            authority: state.set.clone(),
             expires: Timestamp::from_secs(now.plus(validity).secs()),
         })
     }
@@ -210,32 +373,14 @@ impl Authority {
         }
         let uses = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let common = format!("weir administrator {}", subject.id);
-        let certificate = self.sign(&common, subject, uses, key, now, validity)?;
+        let state = self.state();
+        let certificate = state.sign(&common, subject, uses, key, now, validity)?;
         Ok(IssuedAdmin {
             subject: *subject,
             certificate,
-            authority: self.certificate.clone(),
+            authority: state.set.clone(),
             expires: Timestamp::from_secs(now.plus(validity).secs()),
         })
-    }
-
-    fn sign(
-        &self,
-        common: &str,
-        uri: &dyn fmt::Display,
-        uses: Vec<ExtendedKeyUsagePurpose>,
-        key: &[u8; 32],
-        now: Timestamp,
-        validity: Duration,
-    ) -> Result<CertificateDer<'static>, AuthorityError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = called(common);
-        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(uri.to_string())?)];
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = uses;
-        limit(&mut params, now, validity)?;
-        Ok(params.signed_by(&PublicKey(*key), &self.issuer)?.der().clone())
     }
 
     /// Issues a new certificate for the administrator `subject`. `request` is that of
@@ -274,6 +419,18 @@ impl Authority {
     }
 }
 
+/// The key and name of this authority, once more: an issuer cannot be copied.
+fn again(cluster: ClusterId, state: &State) -> Result<Issuer<'static, KeyPair>, AuthorityError> {
+    let key = PrivatePkcs8KeyDer::from(state.issuer.key().serialized_der());
+    Ok(Issuer::new(params(cluster), KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?))
+}
+
+/// The nodes of `nodes 2 3`.
+fn nodes_of(text: &str) -> Option<BTreeSet<NodeId>> {
+    let numbers = text.strip_prefix("nodes ")?.split(' ').filter(|number| !number.is_empty());
+    numbers.map(|number| number.parse().ok().map(NodeId)).collect()
+}
+
 fn file(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
@@ -310,84 +467,6 @@ fn serial() -> Result<SerialNumber, RandomError> {
 /// Converts seconds since 1970; every [`Timestamp`] is a valid date.
 fn date(secs: i64) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(secs).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
-}
-
-/// A certificate with everything that a node needs beside it.
-#[derive(Clone, Debug)]
-pub(crate) struct Issued {
-    pub(crate) name: NodeName,
-    pub(crate) certificate: CertificateDer<'static>,
-    pub(crate) authority: CertificateDer<'static>,
-    pub(crate) expires: Timestamp,
-}
-
-#[derive(serde::Serialize, serde::Deserialize)]
-pub(crate) struct IssuedBytes {
-    name: String,
-    certificate: Vec<u8>,
-    authority: Vec<u8>,
-    expires: i64,
-}
-
-impl Issued {
-    pub(crate) fn to_message(&self) -> IssuedBytes {
-        IssuedBytes {
-            name: self.name.to_string(),
-            certificate: self.certificate.to_vec(),
-            authority: self.authority.to_vec(),
-            expires: self.expires.0,
-        }
-    }
-
-    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, AuthorityError> {
-        crate::message::encode(&self.to_message()).map_err(|_| AuthorityError::Request("the answer cannot be written"))
-    }
-
-    pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
-        Some(Self {
-            name: NodeName::from_text(&message.name)?,
-            certificate: message.certificate.into(),
-            authority: message.authority.into(),
-            expires: Timestamp(message.expires),
-        })
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Self::from_message(crate::message::decode(bytes).ok()?)
-    }
-}
-
-/// A certificate with everything that an administrator needs beside it. Its message has the form of a node's.
-#[derive(Clone, Debug)]
-pub(crate) struct IssuedAdmin {
-    pub(crate) subject: AdminName,
-    pub(crate) certificate: CertificateDer<'static>,
-    pub(crate) authority: CertificateDer<'static>,
-    pub(crate) expires: Timestamp,
-}
-
-impl IssuedAdmin {
-    pub(crate) fn to_message(&self) -> IssuedBytes {
-        IssuedBytes {
-            name: self.subject.to_string(),
-            certificate: self.certificate.to_vec(),
-            authority: self.authority.to_vec(),
-            expires: self.expires.0,
-        }
-    }
-
-    pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
-        Some(Self {
-            subject: AdminName::from_text(&message.name)?,
-            certificate: message.certificate.into(),
-            authority: message.authority.into(),
-            expires: Timestamp(message.expires),
-        })
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Self::from_message(crate::message::decode(bytes).ok()?)
-    }
 }
 
 /// The public key of a node or administrator. The authority never sees the private part.

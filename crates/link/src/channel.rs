@@ -80,6 +80,8 @@ pub(crate) struct HandshakeResult {
     pub(crate) protocol: Option<Vec<u8>>,
     /// The verified certificate of the peer.
     pub(crate) certificate: Option<rustls::pki_types::CertificateDer<'static>>,
+    /// The authority that has signed it, if the peer has shown that one too.
+    pub(crate) authority: Option<crate::Fingerprint>,
 }
 
 /// Performs the TLS handshake over `socket` as the connecting side.
@@ -136,9 +138,11 @@ fn shake_hands(
     }
     let shown = {
         let tls = channel.tls.lock();
-        let certificate =
-            tls.peer_certificates().and_then(<[_]>::first).map(|certificate| certificate.clone().into_owned());
-        HandshakeResult { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate }
+        let chain = tls.peer_certificates().unwrap_or_default();
+        let certificate = chain.first().map(|certificate| certificate.clone().into_owned());
+        let authority =
+            chain.split_first().and_then(|(certificate, others)| crate::verify::signer_of(certificate, others));
+        HandshakeResult { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate, authority }
     };
     Ok((SplitChannel { channel, reading, writing }, shown))
 }

@@ -166,6 +166,7 @@ pub(crate) fn greet<B: Buffer>(
     let ours = us.hello(name);
     let identity = |theirs: &Hello, version| PeerIdentity {
         name: certificate,
+        authority: shown.authority,
         address,
         software: theirs.software.clone(),
         version,

@@ -12,6 +12,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use types::{ClusterId, Timestamp};
 
+use crate::authority_set::AuthoritySet;
 use crate::identity::{Identity, IdentityError};
 use crate::verify::{Verifier, provider};
 use crate::{Fingerprint, NodeName};
@@ -38,6 +39,7 @@ pub struct Credentials {
 pub(crate) struct Current {
     pub(crate) name: NodeName,
     expires: Timestamp,
+    authority: AuthoritySet,
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) client: Arc<ClientConfig>,
 }
@@ -81,12 +83,19 @@ impl Credentials {
         self.current.read().expires
     }
 
+    /// The authorities that the node trusts. The current one has signed its certificate.
+    #[must_use]
+    pub fn authority(&self) -> AuthoritySet {
+        self.current.read().authority.clone()
+    }
+
     /// Makes outgoing connections use `client`.
     #[cfg(test)]
     pub(crate) fn show_as(&self, client: ClientConfig) {
         let current = self.current();
-        let (name, expires) = (current.name, current.expires);
-        let changed = Current { name, expires, server: Arc::clone(&current.server), client: Arc::new(client) };
+        let (name, expires, authority) = (current.name, current.expires, current.authority.clone());
+        let changed =
+            Current { name, expires, authority, server: Arc::clone(&current.server), client: Arc::new(client) };
         *self.current.write() = Arc::new(changed);
     }
 
@@ -107,7 +116,7 @@ impl Current {
     fn new(identity: &Identity) -> Result<Self, IdentityError> {
         let name = *identity.name();
         let verifier = || {
-            let verifier = Verifier::of(name.cluster, identity.authority());
+            let verifier = Verifier::of(name.cluster, identity.authority().anchors());
             verifier.map(Arc::new).map_err(|problem| IdentityError::Answer(problem.to_string()))
         };
         let key = Arc::new(SingleCertAndKey::from(certified_key(identity)?));
@@ -131,7 +140,8 @@ impl Current {
         client.alpn_protocols = vec![NODE_PROTOCOL.to_vec()];
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok(Self { name, expires: identity.expires(), server: Arc::new(server), client: Arc::new(client) })
+        let authority = identity.authority().clone();
+        Ok(Self { name, expires: identity.expires(), authority, server: Arc::new(server), client: Arc::new(client) })
     }
 }
 
@@ -163,7 +173,7 @@ pub(crate) fn administrator(
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous() // this verifier checks clusters and nodes instead of host names
-        .with_custom_certificate_verifier(Arc::new(Verifier::of(cluster, authority).map_err(general)?))
+        .with_custom_certificate_verifier(Arc::new(Verifier::of(cluster, [authority]).map_err(general)?))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
     client.alpn_protocols = vec![ADMIN_PROTOCOL.to_vec()];
     client.resumption = Resumption::disabled();

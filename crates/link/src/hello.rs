@@ -63,6 +63,8 @@ pub enum Version {
     /// A capability says how long an open write may become, and a disk server asks the manager to reserve more, and for the proxy that a client
     /// has delegated for a third-party copy.
     V10 = 10,
+    /// A node asks its manager which authorities to trust.
+    V11 = 11,
 }
 
 /// The range of versions that a node speaks.
@@ -76,7 +78,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V10 as u16, newest: Version::V10 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V11 as u16, newest: Version::V11 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

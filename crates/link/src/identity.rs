@@ -1,4 +1,4 @@
-//! The identity that a node keeps on its disk: its key, its certificate, and the authority's certificate. All are in
+//! The identity that a node keeps on its disk: its key, its certificate, and those of the authorities that it trusts. All are in
 //! one file, so that a key never gets separated from its certificate.
 
 use std::fmt;
@@ -10,7 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use types::{NodeId, Timestamp};
 
-use crate::authority::{Authority, AuthorityError, Issued};
+use crate::authority::{Authority, AuthorityError};
+use crate::authority_set::AuthoritySet;
+use crate::issued::Issued;
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::verify::Verifier;
 use crate::{CertificateProblem, NewKey, NodeName, Roles};
@@ -25,7 +27,7 @@ pub struct Identity {
     name: NodeName,
     pkcs8: Vec<u8>,
     certificate: CertificateDer<'static>,
-    authority: CertificateDer<'static>,
+    authority: AuthoritySet,
     expires: Timestamp,
 }
 
@@ -87,26 +89,53 @@ impl Identity {
         if issued.name != self.name {
             return Err(wrong(&format!("it is for {}, and this is {}", issued.name, self.name)));
         }
-        if issued.authority != self.authority {
-            return Err(wrong("it is of another authority"));
+        if !issued.authority.follows(&self.authority) {
+            return Err(wrong("it is of another authority, for which no trusted one vouches"));
         }
         Self::new(key, issued)
     }
 
+    /// This node with the same certificate, and trusting the authorities `set`: the present one stays, and its predecessor is dropped.
+    ///
+    /// # Errors
+    /// `set` has another authority, or one that this node does not trust.
+    pub fn trusting(&self, set: AuthoritySet) -> Result<Self, IdentityError> {
+        if set.current() != self.authority.current() || !set.follows(&self.authority) {
+            return Err(IdentityError::Answer("it names authorities that this node does not trust".into()));
+        }
+        let Self { name, pkcs8, certificate, expires, .. } = self;
+        let (name, pkcs8, certificate, expires) = (*name, pkcs8.clone(), certificate.clone(), *expires);
+        let identity = Self { name, pkcs8, certificate, authority: set, expires };
+        identity.check()?;
+        Ok(identity)
+    }
+
     /// Checks that all parts belong together. Ignores the time: an expired certificate is reported when it is used.
     fn check(&self) -> Result<(), IdentityError> {
-        let verifier = Verifier::of(self.name.cluster, &self.authority)
-            .map_err(|problem| IdentityError::Answer(problem.to_string()))?;
-        let before = Timestamp(self.expires.0 - 1_000_000_000);
-        match verifier.check(&self.certificate, &[], before) {
-            Ok(name) if name == self.name => {}
-            Ok(other) => return Err(IdentityError::Answer(format!("it says {other}, not {}", self.name))),
-            Err(CertificateProblem::NotYet { .. }) => {
-                return Err(IdentityError::Answer("it does not expire when it is said to".into()));
-            }
-            Err(problem) => return Err(IdentityError::Answer(problem.to_string())),
+        self.check_under(self.authority.current(), &[])?;
+        // This proves the voucher: the previous authority has signed the key that has signed the certificate.
+        if let Some((previous, voucher)) = self.authority.predecessor() {
+            self.check_under(previous, std::slice::from_ref(voucher))?;
         }
         crate::credentials::certified_key(self).map(drop)
+    }
+
+    fn check_under(
+        &self,
+        authority: &CertificateDer<'static>,
+        vouchers: &[CertificateDer<'static>],
+    ) -> Result<(), IdentityError> {
+        let verifier = Verifier::of(self.name.cluster, [authority])
+            .map_err(|problem| IdentityError::Answer(problem.to_string()))?;
+        let before = Timestamp(self.expires.0 - 1_000_000_000);
+        match verifier.check(&self.certificate, vouchers, before) {
+            Ok(name) if name == self.name => Ok(()),
+            Ok(other) => Err(IdentityError::Answer(format!("it says {other}, not {}", self.name))),
+            Err(CertificateProblem::NotYet { .. }) => {
+                Err(IdentityError::Answer("it does not expire when it is said to".into()))
+            }
+            Err(problem) => Err(IdentityError::Answer(problem.to_string())),
+        }
     }
 
     /// Reads the file `path`.
@@ -123,7 +152,8 @@ impl Identity {
             expires: Timestamp::from_secs(expires.parse().map_err(|_| damaged("its end is no number"))?),
             pkcs8: bytes(key, "its key is not base64")?,
             certificate: bytes(certificate, "its certificate is not base64")?.into(),
-            authority: bytes(authority, "its authority is not base64")?.into(),
+            authority: AuthoritySet::from_bytes(&bytes(authority, "its authority is not base64")?)
+                .ok_or_else(|| damaged("its authority is none"))?,
         };
         identity.check().map_err(|error| match error {
             IdentityError::File(error) => error,
@@ -142,7 +172,7 @@ impl Identity {
             ("expires", self.expires.secs().to_string()),
             ("key", STANDARD.encode(&self.pkcs8)),
             ("certificate", STANDARD.encode(&self.certificate)),
-            ("authority", STANDARD.encode(&self.authority)),
+            ("authority", STANDARD.encode(self.authority.to_bytes())),
         ];
         Ok(KIND.write(path, &lines, Existing::Replace)?)
     }
@@ -165,15 +195,15 @@ impl Identity {
         now.plus(validity / 3) >= self.expires
     }
 
-    /// The authority's certificate.
+    /// The authorities that it trusts. The current one has signed its certificate.
     #[must_use]
-    pub fn authority(&self) -> &CertificateDer<'static> {
+    pub fn authority(&self) -> &AuthoritySet {
         &self.authority
     }
 
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         // A joining node knows the authority only by its fingerprint, so this adds the authority's certificate.
-        vec![self.certificate.clone(), self.authority.clone()]
+        std::iter::once(&self.certificate).chain(self.authority.chain()).cloned().collect()
     }
 
     pub(crate) fn key(&self) -> PrivateKeyDer<'static> {

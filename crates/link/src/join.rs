@@ -18,12 +18,13 @@ use serde::{Deserialize, Serialize};
 use types::{NodeId, Timestamp};
 
 use crate::admission::{Admission, OnAdmission};
-use crate::authority::{Authority, Issued, IssuedBytes};
+use crate::authority::Authority;
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, JOIN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
+use crate::issued::{Issued, IssuedBytes};
 use crate::refusal::{Refusal, turn_away};
 use crate::token::{JoinToken, PresentedToken, TokenError, TokenRequest};
 use crate::verify::name_of;
@@ -155,7 +156,7 @@ pub fn join(
             Ok(Verdict::Welcome(issued)) => {
                 let wrong = || IdentityError::Answer("it makes no sense".into());
                 let issued = Issued::from_message(issued).ok_or_else(wrong)?;
-                if issued.name.roles != roles || crate::Fingerprint::of(&issued.authority) != token.authority {
+                if issued.name.roles != roles || !issued.authority.trusts(&token.authority) {
                     return Err(IdentityError::Answer("it is for other roles or of another authority".into()).into());
                 }
                 return Ok(Identity::new(key, issued)?);

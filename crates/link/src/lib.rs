@@ -23,6 +23,7 @@
 pub mod admin;
 mod admission;
 mod authority;
+mod authority_set;
 mod call;
 mod channel;
 mod connection;
@@ -31,6 +32,7 @@ mod error;
 mod frame;
 mod hello;
 mod identity;
+mod issued;
 mod join;
 mod keys;
 mod listener;
@@ -48,7 +50,8 @@ pub mod token;
 mod verify;
 
 pub use admission::{Admission, OnAdmission};
-pub use authority::{Authority, AuthorityError, Fingerprint, VALIDITY};
+pub use authority::{Authority, AuthorityError, Fingerprint, Replacement, VALIDITY};
+pub use authority_set::AuthoritySet;
 pub use call::{Answer, Buffer, Bulk, Call, CallError, Outgoing, SendError, SharedBytes};
 pub use connection::{Handler, IncomingHeader, LocalNode, Ready, Received, connect};
 pub use credentials::Credentials;

@@ -16,13 +16,15 @@ use crate::call::{Answer, Buffer, Call, CallError, Outgoing, SendError};
 use crate::channel::Channel;
 use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, HEADER_BYTES, Kind};
-use crate::{NodeName, Settings};
+use crate::{Fingerprint, NodeName, Settings};
 
 /// The node at the other end. Its certificate proves everything except the address and the software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
     /// Its cluster (the same as this node's), number and roles.
     pub name: NodeName,
+    /// The authority that has signed the certificate that it showed when it connected, if it has shown that one too.
+    pub authority: Option<Fingerprint>,
     /// Its address.
     pub address: SocketAddr,
     /// Its software, as it says.

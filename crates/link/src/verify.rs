@@ -15,6 +15,9 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use crate::admin::AdminName;
 use crate::{Fingerprint, NodeName};
 
+/// Certificates beside a peer's own that are looked at.
+const CHAIN_MAX: usize = 3;
+
 /// What is wrong with a peer's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CertificateProblem {
@@ -30,7 +33,7 @@ pub enum CertificateProblem {
     },
     /// It names this cluster, but this cluster's authority has not signed it.
     #[error(
-        "its certificate was not made by this cluster's authority: the cluster's authority was replaced, or the peer is an impostor"
+        "its certificate was not made by this cluster's authority: the authority was replaced while the peer or this node was away, and it must join again or be invited again, or the peer is an impostor"
     )]
     UnknownAuthority,
     /// It has expired.
@@ -50,7 +53,7 @@ pub enum CertificateProblem {
     NoNode,
     /// Its authority differs from that of the token.
     #[error(
-        "its cluster's authority is not the one that the token or invitation names ({wanted}): the address leads to another cluster, or it is for another one"
+        "its cluster's authority is not the one that the token, invitation or context names ({wanted}): the address leads to another cluster, or the cluster has replaced its authority since. Then make a new token (`weir token create`) or invitation (`weir admin invite`), or add the context again (`weir admin authority`)"
     )]
     OtherAuthority {
         /// The fingerprint in the token.
@@ -70,8 +73,8 @@ pub(crate) struct Verifier {
 
 #[derive(Debug)]
 enum Trust {
-    /// Nodes of this cluster.
-    Cluster { cluster: ClusterId, anchor: TrustAnchor<'static> },
+    /// Nodes of this cluster, whose authority is one of these.
+    Cluster { cluster: ClusterId, anchors: Vec<TrustAnchor<'static>> },
     /// Any peer with the authority of this fingerprint.
     Fingerprint(Fingerprint),
 }
@@ -85,10 +88,15 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Verifier {
-    /// For peers of `cluster`, whose authority is `authority`.
-    pub(crate) fn of(cluster: ClusterId, authority: &CertificateDer<'_>) -> Result<Self, CertificateProblem> {
-        let anchor = anchor_from_trusted_cert(authority).map_err(invalid)?.to_owned();
-        Ok(Self { trust: Trust::Cluster { cluster, anchor }, algorithms: provider().signature_verification_algorithms })
+    /// For peers of `cluster` with a certificate of one of `authorities`, or of an authority for which one of these vouches.
+    pub(crate) fn of<'a>(
+        cluster: ClusterId,
+        authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+    ) -> Result<Self, CertificateProblem> {
+        let anchor = |authority| anchor_from_trusted_cert(authority).map(|anchor| anchor.to_owned()).map_err(invalid);
+        let anchors = authorities.into_iter().map(anchor).collect::<Result<_, _>>()?;
+        let algorithms = provider().signature_verification_algorithms;
+        Ok(Self { trust: Trust::Cluster { cluster, anchors }, algorithms })
     }
 
     /// For a manager of a cluster, when only the authority's fingerprint is known.
@@ -109,29 +117,31 @@ impl Verifier {
         // Nodes both connect and accept, so both usages must be allowed.
         let usages = [KeyUsage::server_auth(), KeyUsage::client_auth()];
         match &self.trust {
-            Trust::Cluster { cluster, anchor } => {
+            Trust::Cluster { cluster, anchors } => {
                 if name.cluster != *cluster {
                     return Err(CertificateProblem::OtherCluster { theirs: name.cluster, ours: *cluster });
                 }
-                self.check_chain(&end, anchor, now, &usages)?;
+                self.check_chain(&end, anchors, others, now, &usages)?;
             }
             Trust::Fingerprint(wanted) => {
                 let authority = others.iter().find(|other| Fingerprint::of(other) == *wanted);
                 let authority = authority.ok_or(CertificateProblem::OtherAuthority { wanted: *wanted })?;
-                self.check_chain(&end, &anchor_from_trusted_cert(authority).map_err(invalid)?, now, &usages)?;
+                let anchor = anchor_from_trusted_cert(authority).map_err(invalid)?;
+                self.check_chain(&end, &[anchor], others, now, &usages)?;
             }
         }
         Ok(name)
     }
 
     /// The administrator in the certificate, if it is valid at `now`. `None` if it is not an administrator's at all.
-    fn check_admin(
+    pub(crate) fn check_admin(
         &self,
         certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
         now: Timestamp,
     ) -> Result<Option<AdminName>, CertificateProblem> {
         let end = EndEntityCert::try_from(certificate).map_err(invalid)?;
-        let (Some(name), Trust::Cluster { cluster, anchor }) =
+        let (Some(name), Trust::Cluster { cluster, anchors }) =
             (only_name(&end).and_then(AdminName::from_text), &self.trust)
         else {
             return Ok(None);
@@ -139,21 +149,22 @@ impl Verifier {
         if name.cluster != *cluster {
             return Err(CertificateProblem::OtherCluster { theirs: name.cluster, ours: *cluster });
         }
-        self.check_chain(&end, anchor, now, &[KeyUsage::client_auth()])?;
+        self.check_chain(&end, anchors, others, now, &[KeyUsage::client_auth()])?;
         Ok(Some(name))
     }
 
     fn check_chain(
         &self,
         end: &EndEntityCert<'_>,
-        anchor: &TrustAnchor<'_>,
+        anchors: &[TrustAnchor<'_>],
+        others: &[CertificateDer<'_>],
         now: Timestamp,
         usages: &[KeyUsage],
     ) -> Result<(), CertificateProblem> {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
         for usage in usages {
-            end.verify_for_usage(self.algorithms.all, std::slice::from_ref(anchor), &[], time, *usage, None, None)
-                .map_err(|error| match error {
+            end.verify_for_usage(self.algorithms.all, anchors, first(others), time, *usage, None, None).map_err(
+                |error| match error {
                     webpki::Error::CertExpired { time, not_after } => CertificateProblem::Expired {
                         ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())),
                     },
@@ -164,10 +175,27 @@ impl Verifier {
                         CertificateProblem::UnknownAuthority
                     }
                     other => invalid(other),
-                })?;
+                },
+            )?;
         }
         Ok(())
     }
+}
+
+/// The part of a chain that counts: no honest peer shows more than its authority, a voucher, and the authority before.
+fn first<'a, 'b>(others: &'a [CertificateDer<'b>]) -> &'a [CertificateDer<'b>] {
+    others.get(..CHAIN_MAX).unwrap_or(others)
+}
+
+/// The authority that has signed `certificate` itself, if it is among `others`, which the peer sent along with it.
+pub(crate) fn signer_of(certificate: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Option<Fingerprint> {
+    let name = name_of(certificate)?;
+    let now = crate::join::now();
+    let has_signed = |other: &&CertificateDer<'_>| {
+        let verifier = Verifier::of(name.cluster, [&(*other).clone().into_owned()]);
+        verifier.is_ok_and(|verifier| verifier.check(certificate, &[], now).is_ok())
+    };
+    first(others).iter().find(has_signed).map(|other| Fingerprint::of(other))
 }
 
 fn timestamp(now: UnixTime) -> Timestamp {
@@ -277,7 +305,7 @@ impl ClientCertVerifier for Verifier {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let checked = self.check_admin(certificate, timestamp(now)).and_then(|admin| match admin {
+        let checked = self.check_admin(certificate, others, timestamp(now)).and_then(|admin| match admin {
             Some(_) => Ok(()),
             None => self.check(certificate, others, timestamp(now)).map(drop),
         });

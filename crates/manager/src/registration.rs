@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use link::{Authority, PeerIdentity};
-use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
+use namespace::{
+    Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses,
+};
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
@@ -87,6 +89,49 @@ impl ManagerRegistration {
         true
     }
 
+    fn admit_if_not_cut_off(&self, node: NodeId) -> Result<(), String> {
+        match self.names.read(namespace::cut_off) {
+            Ok(nodes) if nodes.contains(&node) => {
+                Err(format!("node {node} is being removed from this cluster (`weir node remove --force`)"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the manager cannot look it up: {error}")),
+        }
+    }
+
+    /// Signs a certificate for the next time. While the authority is being replaced, a node that has one of the new authority gets no second one with a
+    /// certificate of the old authority: whoever asks for that may have the old authority's key.
+    fn renew(&self, from: &PeerIdentity, request: &[u8]) -> Result<Vec<u8>, String> {
+        self.admit(from)?;
+        let node = from.name.node;
+        if node == FIRST_NODE {
+            return Err("the manager signs its own certificate".into());
+        }
+        let replacement = self.authority.replacement();
+        if replacement.is_some_and(|one| one.renewed.contains(&node))
+            && from.authority != Some(self.authority.fingerprint())
+        {
+            return Err(format!(
+                "node {node} has a certificate of the new authority already, and this connection was opened with one of the old authority. If the node \
+                 has lost its new certificate, remove it and let it join again"
+            ));
+        }
+        self.authority.renew(&from.name, request, (self.clock)(), self.validity).map_err(|error| error.to_string())
+    }
+
+    /// Tells the node which authorities to trust, and records that it has shown a certificate of the new one.
+    fn authorities(&self, from: &PeerIdentity) -> Result<Vec<u8>, String> {
+        self.admit(from)?;
+        let set = self.authority.set();
+        if from.authority == Some(set.fingerprint())
+            && let Err(error) = self.authority.note_renewed(from.name.node)
+        {
+            // It asks again.
+            tracing::error!(node = %from.name.node, %error, "cannot record that the node has a certificate of the new authority");
+        }
+        Ok(set.to_bytes())
+    }
+
     fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {
         let refused = NotTaken::Refused;
         let Registration { run, for_nodes, for_clients, stores } = registration;
@@ -137,7 +182,12 @@ impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         let node = peer.name.node;
         match self.names.read(|read| namespace::member(read, node)) {
-            Ok(Some(_)) => Ok(()),
+            // The cluster's authority may be known to a thief, who can make a certificate for any node and any roles.
+            Ok(Some(member)) if member.roles != peer.name.roles.bits() => Err(format!(
+                "node {node} did not join as {}; if its certificate was not forged, let it join again with a new token (`weir token create` on a manager)",
+                peer.name.roles
+            )),
+            Ok(Some(_)) => self.admit_if_not_cut_off(node),
             Ok(None) => Err(format!(
                 "node {node} is not in this cluster any more; let it join again with a new token (`weir token create` on a manager)"
             )),
@@ -148,15 +198,16 @@ impl RegistrationHandler for ManagerRegistration {
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>> {
         let reply = match link::decode(request) {
             // The node was a member when it connected.
-            Ok(Request::Renew(request)) => match self.admit(from) {
+            Ok(Request::Renew(request)) => match self.renew(from, &request) {
+                Ok(answer) => {
+                    tracing::info!(node = %from.name.node, "its certificate was renewed");
+                    Reply::Renewed(answer)
+                }
                 Err(reason) => Reply::Refused(reason),
-                Ok(()) => match self.authority.renew(&from.name, &request, (self.clock)(), self.validity) {
-                    Ok(answer) => {
-                        tracing::info!(node = %from.name.node, "its certificate was renewed");
-                        Reply::Renewed(answer)
-                    }
-                    Err(error) => Reply::Refused(error.to_string()),
-                },
+            },
+            Ok(Request::Authorities) => match self.authorities(from) {
+                Ok(set) => Reply::Authorities(set),
+                Err(reason) => Reply::Refused(reason),
             },
             Ok(Request::Register(registration)) => {
                 let stores = registration.stores.len();

@@ -400,6 +400,29 @@ fn a_node_that_was_cut_off_is_removed_although_nobody_asks_again() {
 }
 
 #[test]
+fn a_node_that_was_cut_off_stays_out_after_a_restart_of_the_manager() {
+    let mut cluster = Cluster::new();
+    let (stolen, _) = cluster.disk(1);
+    assert!(matches!(cluster.manager.remove_node("disk1", true), Err(MemberError::IsCutOff { .. })));
+    // The manager is killed at once.
+    cluster.restart_manager();
+    cluster.comes(stolen);
+    assert_eq!(cluster.registers(stolen), None);
+    let nodes = cluster.manager.status_view().unwrap().nodes;
+    assert_eq!(nodes.iter().find(|one| one.node == stolen).map(|one| one.is_being_removed), Some(true));
+    cluster.passes(100);
+    for _ in 0..200 {
+        cluster.manager.tick();
+        if cluster.manager.status_view().unwrap().nodes.iter().all(|one| one.node != stolen) {
+            cluster.comes(stolen);
+            return assert_eq!(cluster.registers(stolen), None);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it is still there");
+}
+
+#[test]
 fn a_node_is_never_both_removed_and_online() {
     let cluster = Cluster::new();
     let (node, _) = cluster.disk(1);

@@ -17,7 +17,7 @@ use manager::tokens::Tokens;
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
 use node::links::{Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::CertificateRenewal;
+use node::renewal::{CertificateRenewal, Move};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, StoreId, Timestamp};
 
@@ -358,7 +358,8 @@ fn the_manager_renews_a_certificate_and_the_node_keeps_it() {
     let (validity, clock) = (2 * DAY, Box::new(now));
     let file = path.clone();
     let keep = Box::new(move |identity: &Identity| identity.write(&file).map_err(|error| error.to_string()));
-    let mut renewing = CertificateRenewal { identity, keep, credentials, validity, clock, sign: Box::new(sign) };
+    let (sign, trusted, moved) = (Box::new(sign), Box::new(|| Ok(None)), Box::new(|_| ()));
+    let mut renewing = CertificateRenewal { identity, keep, credentials, validity, clock, sign, trusted, moved };
     assert_eq!(renewing.look(), Ok(false));
     renewing.clock = Box::new(|| now().plus(HOUR * 9));
     assert_eq!(renewing.look(), Ok(true));
@@ -377,4 +378,113 @@ fn the_manager_renews_a_certificate_and_the_node_keeps_it() {
         std::thread::sleep(Duration::from_millis(5));
     }
     disk.register(&with_store(77, "cern/r1/d1")).unwrap();
+}
+
+/// The renewal of a connected disk server.
+fn renewal(disk: &Disk, identity: Identity, path: std::path::PathBuf) -> CertificateRenewal {
+    let (signing, asking, moving) = (Arc::clone(&disk.0), Arc::clone(&disk.0), Arc::clone(&disk.0));
+    let words = |error: RegistrationError| error.to_string();
+    CertificateRenewal {
+        identity,
+        keep: Box::new(move |identity| identity.write(&path).map_err(|error| error.to_string())),
+        credentials: Arc::clone(&disk.0.us().credentials),
+        validity: DAY,
+        clock: Box::new(now),
+        sign: Box::new(move |request| registration::renew(&signing, NodeId(1), request).map_err(words)),
+        trusted: Box::new(move || registration::authorities(&asking, NodeId(1)).map(Some).map_err(words)),
+        moved: Box::new(move |one| match one {
+            Move::Joined => moving.reopen("the authority was replaced"),
+            Move::Alone(authority) => drop(moving.cut_strangers_to(authority)),
+        }),
+    }
+}
+
+/// The identity once more, from its file.
+fn written(identity: &Identity, path: &std::path::Path) -> Identity {
+    identity.write(path).unwrap();
+    Identity::read(path).unwrap()
+}
+
+/// Waits until `is_so`.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn nodes_move_to_a_new_authority_and_then_drop_the_old_one() {
+    let cluster = Cluster::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identity");
+    let (identity, token) = (cluster.disk("disk1"), cluster.token(Roles::DISK));
+    let old = cluster.authority.fingerprint();
+    let disk = Disk::new(&cluster, us(&identity));
+    let mut renewing = renewal(&disk, written(&identity, &path), path.clone());
+    assert_eq!(renewing.look(), Ok(false), "nothing is replaced");
+    let manager_renews = || {
+        let identity = Identity::issue(&cluster.authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
+        cluster.links.us().credentials.replace(&identity).unwrap();
+    };
+    cluster.authority.rotate(now()).unwrap();
+    manager_renews();
+    let new = cluster.authority.fingerprint();
+    let renewed = || cluster.authority.replacement().unwrap().renewed.into_iter().collect::<Vec<_>>();
+    assert_eq!(renewing.look(), Ok(true));
+    let kept = Identity::read(&path).unwrap();
+    assert_eq!((kept.authority().fingerprint(), kept.authority().previous()), (new, Some(old)));
+    assert!(renewed().is_empty(), "it has not shown the new certificate yet");
+    let shown = || cluster.links.connected().first().and_then(|peer| peer.authority);
+    wait_until("it connects again", || shown() == Some(new) && disk.0.peer(NodeId(1)).is_some());
+    assert_eq!(renewing.look(), Ok(false));
+    assert_eq!(renewed(), [NodeId(2)]);
+    // A token of before the rotation still works.
+    let joined = link::join(&token, &NewKey::draw().unwrap(), Roles::DISK, "disk2", &Settings::default()).unwrap();
+    assert_eq!(joined.authority().fingerprint(), new);
+    // Somebody with the old key makes a certificate for the node that has moved: it gets none of the new authority.
+    let thief = Disk::new(&cluster, us(&identity));
+    let request = NewKey::draw().unwrap().renewal(identity.name()).unwrap();
+    let refused = registration::renew(&thief.0, NodeId(1), &request).unwrap_err().to_string();
+    assert!(refused.contains("has a certificate of the new authority already"), "{refused}");
+    drop(thief);
+    wait_until("the node is back", || shown() == Some(new) && disk.0.peer(NodeId(1)).is_some());
+
+    cluster.authority.retire().unwrap();
+    manager_renews();
+    assert_eq!(renewing.look(), Ok(true));
+    let kept = Identity::read(&path).unwrap();
+    assert_eq!((kept.authority().fingerprint(), kept.authority().previous()), (new, None));
+    assert_eq!(renewing.look(), Ok(false));
+    // What was made with the old key opens nothing any more.
+    let refused = link::connect::<node::links::Buffer>(&us(&identity), cluster.address, link::Expect::default());
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
+    let cluster = Cluster::new();
+    cluster.disk("disk1");
+    let forged = |node: u64, roles| Identity::issue(&cluster.authority, NodeId(node), roles, now(), DAY).unwrap();
+    let admit = |identity: &Identity| {
+        let connected = link::connect::<node::links::Buffer>(&us(identity), cluster.address, link::Expect::default());
+        connected.map(drop).map_err(|error| error.to_string())
+    };
+    let refused = admit(&forged(2, Roles::MANAGER)).unwrap_err();
+    assert!(refused.contains("did not join as"), "{refused}");
+    admit(&forged(2, Roles::DISK)).unwrap();
+}
+
+#[test]
+fn a_node_that_is_cut_off_does_not_come_back_after_a_restart() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    let disk = Disk::new(&cluster, us(&identity));
+    let ctx = cluster.namespace.context(now(), &Actor::admin(), None);
+    cluster.namespace.change_wait(Durability::Synced, ctx, namespace::CutOffMember { node: NodeId(2) }).unwrap();
+    drop(disk);
+    let connected = link::connect::<node::links::Buffer>(&us(&identity), cluster.address, link::Expect::default());
+    let refused = connected.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("is being removed"), "{refused}");
 }

@@ -182,6 +182,7 @@ op_tags! {
     Reserve = 80,
     RecountUsage = 81,
     SetTreeOwner = 82,
+    CutOffMember = 83,
 }
 
 /// An answer that can be remembered.

@@ -71,7 +71,9 @@ pub use groups::damaged::MissDamaged;
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::group::{group, groups};
 pub use groups::members::{MemberEntry, member, members};
-pub use groups::membership::{FIRST_NODE, FoundCluster, JoinNode, RemoveMember, SetAddresses};
+pub use groups::membership::{
+    CUT_OFF_MAX, CutOffMember, FIRST_NODE, FoundCluster, JoinNode, RemoveMember, SetAddresses, cut_off,
+};
 pub use groups::objects::{ObjectRecord, object_record, objects};
 pub use groups::placing::{
     AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, holders, missing,

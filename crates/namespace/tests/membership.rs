@@ -307,6 +307,24 @@ fn addresses_are_kept_within_bounds() {
 }
 
 #[test]
+fn a_node_that_is_cut_off_stays_so_until_it_is_removed() {
+    let world = World::new();
+    let join = |number: u8| world.change(join(world.make_token(number), "disk", number)).unwrap();
+    let (one, two) = (join(1), join(2));
+    let cut_off = || world.0.read(ns::cut_off).unwrap().into_iter().collect::<Vec<_>>();
+    assert!(cut_off().is_empty());
+    for node in [two, one, two] {
+        world.change(ns::CutOffMember { node }).unwrap();
+    }
+    assert_eq!(cut_off(), [one, two]);
+    assert_eq!(world.change(ns::CutOffMember { node: NodeId(99) }).unwrap_err().code(), ErrorCode::NotFound);
+    world.change(ns::RemoveMember { node: one }).unwrap();
+    assert_eq!(cut_off(), [two]);
+    world.change(ns::RemoveMember { node: two }).unwrap();
+    assert!(cut_off().is_empty());
+}
+
+#[test]
 fn only_the_administrator_changes_the_membership() {
     let world = World::new();
     let user = Actor::new(PrincipalId(5), Arc::from([PrincipalId(5)]));

@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, CloseCause, Expect, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices, Outgoing,
-    PeerIdentity, Role, Room, SendError,
+    CallError, CloseCause, Expect, Fingerprint, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices,
+    Outgoing, PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
@@ -283,6 +283,23 @@ impl Links {
             current.peer.clone()
         };
         peer.cut(why);
+    }
+
+    /// Ends the connections that were opened with a certificate of another authority than `authority`. Nodes that have a certificate of it connect again.
+    /// Returns these nodes.
+    pub fn cut_strangers_to(&self, authority: Fingerprint) -> Vec<NodeId> {
+        let state = self.state.lock();
+        let is_other = |current: &&Current| current.peer.identity().authority != Some(authority);
+        let others: Vec<Peer> = state.current.values().filter(is_other).map(|current| current.peer.clone()).collect();
+        drop(state);
+        others.iter().for_each(|peer| peer.cut("the cluster's authority was replaced, and this connection is older"));
+        others.iter().map(|peer| peer.identity().name.node).collect()
+    }
+
+    /// Ends all connections after sending their queued messages. Those that are needed are opened again, with the node's present certificate.
+    pub fn reopen(&self, reason: &str) {
+        let state = self.state.lock();
+        state.current.values().for_each(|current| current.peer.close(reason));
     }
 
     /// Whether a node is connected and has not closed its side. The receiver may not have learned of a close yet.

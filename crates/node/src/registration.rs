@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use link::{Outgoing, Room};
+use link::{AuthoritySet, Outgoing, Room};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
@@ -42,6 +42,8 @@ pub enum Request {
     Renew(Vec<u8>),
     /// Record the node's addresses and stores.
     Register(Registration),
+    /// Say which authorities to trust.
+    Authorities,
 }
 
 /// The manager's answer to a [`Request`].
@@ -53,6 +55,8 @@ pub enum Reply {
     Registered,
     /// The manager refuses, for this reason.
     Refused(String),
+    /// The authorities to trust: the bytes for [`AuthoritySet::from_bytes`].
+    Authorities(Vec<u8>),
 }
 
 /// Why a request to a manager failed.
@@ -95,6 +99,18 @@ pub fn register(links: &Links, manager: NodeId, registration: &Registration) -> 
 pub fn renew(links: &Links, manager: NodeId, request: &[u8]) -> Result<Vec<u8>, RegistrationError> {
     match ask(links, manager, &Request::Renew(request.to_vec()))? {
         Reply::Renewed(answer) => Ok(answer),
+        other => Err(unexpected(manager, other)),
+    }
+}
+
+/// Asks `manager` which authorities to trust. Do not call it on a reading thread.
+///
+/// # Errors
+/// [`RegistrationError`].
+pub fn authorities(links: &Links, manager: NodeId) -> Result<AuthoritySet, RegistrationError> {
+    match ask(links, manager, &Request::Authorities)? {
+        Reply::Authorities(set) => AuthoritySet::from_bytes(&set)
+            .ok_or_else(|| RegistrationError::NotAnswered { manager, why: "it names no authorities".into() }),
         other => Err(unexpected(manager, other)),
     }
 }

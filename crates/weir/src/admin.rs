@@ -38,24 +38,12 @@ pub(crate) struct OfSettings {
     pub(crate) role: AdminRole,
 }
 
-/// What people need who administer with a token.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct AuthorityView {
-    /// The fingerprint of the cluster's authority.
-    pub(crate) authority: String,
-    /// Addresses of managers.
-    pub(crate) managers: Vec<String>,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &AdminArgs) -> Result<Exit, Failure> {
     match &args.command {
         AdminCommand::Invite(args) => invite(args),
         AdminCommand::List(args) => show(args, &ControlRequest::Admins, |all: &Vec<Administrator>| in_words(all)),
-        AdminCommand::Authority(args) => show(args, &ControlRequest::Authority, |view: &AuthorityView| {
-            let managers: String = view.managers.iter().map(|manager| format!(" --manager {manager}")).collect();
-            vec![format!("weir context add NAME --authority {}{managers}", view.authority)]
-        }),
+        AdminCommand::Authority(args) => crate::authority::run(args),
         AdminCommand::Revoke(args) => {
             let ask = ControlRequest::AdminRevoke { name: args.name.clone() };
             show(&args.manager, &ask, |all: &Vec<Administrator>| in_words(all))

@@ -11,7 +11,7 @@ use cluster::placement::StoreState;
 use disk::Directory;
 use disk_server::DiskServer;
 use kv::JournaledIndex;
-use link::Credentials;
+use link::{Authority, Credentials};
 use maintenance::backup;
 use maintenance::scrub::Scrub;
 use manager::{Counted, Manager, StatusView, StoreView};
@@ -107,6 +107,8 @@ pub(crate) enum Judged {
     Manager {
         manager: Arc<Manager>,
         credentials: Arc<Credentials>,
+        /// The cluster's authority.
+        authority: Arc<Authority>,
         /// The file system of its data directory.
         space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
         /// When its data directory was created.
@@ -181,13 +183,14 @@ impl NodeHealth {
         };
         let last = self.last_backup();
         let answer = match &self.judged {
-            Judged::Manager { manager, credentials, made, .. } => {
+            Judged::Manager { manager, credentials, authority, made, .. } => {
                 let (status, stores) = (manager.status_view()?, manager.stores_view()?);
                 let (disks, all) = self.disks(&stores, now);
                 let backup = last.map_or(Backup::NeverSince(seconds(*made)), Backup::At);
                 let health = judge(&Snapshot {
                     cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
+                    authority_change: crate::authority::change(authority, manager.namespace())?,
                     interrupted: count(status.interrupted),
                     // The others are missing replicas, and repair is at work.
                     damaged: status.damaged.no_other + status.damaged.waiting,

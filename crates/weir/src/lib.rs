@@ -10,6 +10,7 @@ mod admin_api;
 mod administration;
 mod ask_reload;
 mod audit_log;
+mod authority;
 mod bench;
 pub mod cli;
 mod client_security;

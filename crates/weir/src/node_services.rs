@@ -134,6 +134,8 @@ impl AdminApi {
             | ControlRequest::Admins
             | ControlRequest::AdminRevoke { .. }
             | ControlRequest::Authority
+            | ControlRequest::AuthorityRotate
+            | ControlRequest::AuthorityRetire { .. }
             | ControlRequest::AdminRenew { .. } => Reply::Refused(
                 "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),

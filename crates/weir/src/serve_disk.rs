@@ -12,12 +12,12 @@ use disk_server::DiskServer;
 use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::{
-    Credentials, FileError, Fingerprint, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError,
-    LocalNode, NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
+    Credentials, FileError, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError, LocalNode,
+    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Move, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
@@ -310,11 +310,11 @@ pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Resul
     let identity = match Identity::read(&file) {
         Ok(identity) => {
             if let Some(token) = token {
-                if token.authority != Fingerprint::of(identity.authority()) {
+                if !identity.authority().trusts(&token.authority) {
                     return Err(Failure::message(
                         Exit::DataDirectory,
                         format!(
-                            "this node belongs to cluster {} already, and the token is another cluster's; nothing was changed. Give a new data directory to join that one",
+                            "this node belongs to cluster {} already, and the token is another cluster's, or of an authority that its cluster has replaced; nothing was changed. Give a new data directory to join with it",
                             identity.name().cluster
                         ),
                     ));
@@ -421,29 +421,54 @@ fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registr
     }
 }
 
-/// Asks the managers to renew the certificate.
+/// Asks the managers to renew the certificate, and which authorities to trust.
 fn renew(
     identity: Identity,
     data: &DataDir,
     credentials: Arc<Credentials>,
     links: &Arc<Links>,
 ) -> Result<Renewal, Failure> {
-    let links = Arc::clone(links);
+    let (signing, asking, moving) = (Arc::clone(links), Arc::clone(links), Arc::clone(links));
     let sign = move |request: &[u8]| {
         let mut why = "no manager is connected".to_owned();
-        let is_manager = |peer: &PeerIdentity| peer.name.roles.contain(Role::Manager);
-        for manager in links.connected().into_iter().filter(is_manager) {
-            match registration::renew(&links, manager.name.node, request) {
+        for manager in managers_of(&signing) {
+            match registration::renew(&signing, manager, request) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => why = error.to_string(),
             }
         }
         Err(why)
     };
+    let trusted = move || {
+        let manager = managers_of(&asking).into_iter().next();
+        let set = manager.map(|manager| registration::authorities(&asking, manager)).transpose();
+        set.map_err(|error| error.to_string())
+    };
+    let moved = move |one: Move| match one {
+        Move::Joined => moving.reopen("the cluster's authority was replaced, and this node shows its new certificate"),
+        Move::Alone(authority) => {
+            moving.cut_strangers_to(authority);
+        }
+    };
     let keep = keep_identity(data, DISK_IDENTITY_FILE);
-    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
-        .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+    CertificateRenewal {
+        identity,
+        keep,
+        credentials,
+        validity: VALIDITY,
+        clock: Box::new(now),
+        sign: Box::new(sign),
+        trusted: Box::new(trusted),
+        moved: Box::new(moved),
+    }
+    .start(LOOK_EVERY)
+    .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+}
+
+/// The connected managers.
+fn managers_of(links: &Links) -> Vec<NodeId> {
+    let is_manager = |peer: &PeerIdentity| peer.name.roles.contain(Role::Manager);
+    links.connected().into_iter().filter(is_manager).map(|peer| peer.name.node).collect()
 }
 
 enum Outcome {

@@ -20,12 +20,13 @@ use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use node::links::Links;
-use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Move, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode, PrincipalKind};
 
-use crate::admin::{Administrator, AuthorityView, OfSettings};
+use crate::admin::{Administrator, OfSettings};
 use crate::administration::Administration;
+use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
@@ -125,13 +126,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),
         credentials: Arc::clone(&credentials),
+        authority: Arc::clone(&authority),
         space: own_space(&foundation, config),
         made: foundation.made,
     };
     let indexes = vec![Arc::clone(&foundation.names.index)];
     let audit = started.server.service().config().audit.clone();
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
-    let renewal = renew(identity, &data, credentials, &authority)?;
+    let renewal = renew(identity, &data, credentials, &authority, &links)?;
     let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
     let people = People::of(config, &security)?;
     let is_new = !is_in_use(&foundation)?;
@@ -142,6 +144,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         open: Arc::clone(&open),
         address: told.clone(),
         authority: Arc::clone(&authority),
+        keeper: AuthorityKeeper {
+            authority: Arc::clone(&authority),
+            namespace: Arc::clone(&foundation.names.namespace),
+            renew: renewal.now(),
+            address: told.clone(),
+        },
         manager: Arc::clone(&manager),
         service: Arc::clone(started.server.service()),
         health: Arc::clone(&health),
@@ -261,7 +269,9 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         }
         other => other.map_err(no_identity)?,
     };
-    if identity.name().cluster != cluster || identity.authority() != authority.certificate() {
+    let (trusted, known) = (authority.set(), identity.authority());
+    let is_of_it = trusted.follows(known) || known.follows(&trusted);
+    if identity.name().cluster != cluster || !is_of_it {
         return Err(Failure::message(
             Exit::DataDirectory,
             format!(
@@ -270,6 +280,14 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
             ),
         ));
     }
+    // The authority was replaced, or comes from a backup, and the manager stopped before it had a certificate of it.
+    let identity = if *known == trusted {
+        identity
+    } else {
+        let identity = Identity::issue(&authority, FIRST_NODE, Roles::MANAGER, now(), VALIDITY).map_err(no_identity)?;
+        identity.write(&file).map_err(no_identity)?;
+        identity
+    };
     // The manager did not join with a key, so it has no key to record.
     let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
     let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
@@ -382,14 +400,31 @@ fn renew(
     data: &DataDir,
     credentials: Arc<Credentials>,
     authority: &Arc<Authority>,
+    links: &Arc<Links>,
 ) -> Result<Renewal, Failure> {
+    let (asked, links) = (Arc::clone(authority), Arc::clone(links));
     let (authority, name) = (Arc::clone(authority), *identity.name());
     let sign =
         move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
     let keep = keep_identity(data, IDENTITY_FILE);
-    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
-        .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+    // Nodes that get a new certificate connect again by themselves.
+    let moved = move |one: Move| {
+        if let Move::Alone(authority) = one {
+            links.cut_strangers_to(authority);
+        }
+    };
+    CertificateRenewal {
+        identity,
+        keep,
+        credentials,
+        validity: VALIDITY,
+        clock: Box::new(now),
+        sign: Box::new(sign),
+        trusted: Box::new(move || Ok(Some(asked.set()))),
+        moved: Box::new(moved),
+    }
+    .start(LOOK_EVERY)
+    .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 /// How long an invitation and the access are valid.
@@ -406,6 +441,7 @@ struct AdminApi {
     open: Arc<OpenConnections>,
     address: String,
     authority: Arc<Authority>,
+    keeper: AuthorityKeeper,
     manager: Arc<Manager>,
     service: Arc<service::Service>,
     health: Arc<NodeHealth>,
@@ -494,10 +530,6 @@ impl AdminApi {
                 }
             }
             ControlRequest::Admins => self.listed_administrators(),
-            ControlRequest::Authority => Reply::long(&AuthorityView {
-                authority: self.authority.fingerprint().to_string(),
-                managers: vec![self.address.clone()],
-            }),
             ControlRequest::AdminRevoke { name } => self.revoke_admin(name),
             ControlRequest::AdminRenew { request } => self.renew_admin(caller, request),
             ControlRequest::Status => admin_api::told(self.health.status()),
@@ -540,6 +572,7 @@ impl AdminApi {
                 Err(error) => Reply::Refused(error.to_string()),
             },
             ask => identities::answer(&self.service, ask)
+                .or_else(|| self.keeper.answer(ask))
                 .or_else(|| explain::answer(&self.service, ask))
                 .or_else(|| crate::quotas::answer(&self.service, ask))
                 .or_else(|| admin_api::answer(&self.manager, ask))

@@ -12,12 +12,13 @@ use rustls::pki_types::CertificateDer;
 use types::Timestamp;
 
 use crate::admin::{AdminName, AdminRole, is_admin_name};
-use crate::authority::IssuedAdmin;
+use crate::authority_set::AuthoritySet;
 use crate::credentials;
+use crate::issued::IssuedAdmin;
 use crate::message::MessageError;
 use crate::secret_file::{Existing, FileError, SecretFile};
-use crate::verify::admin_name_of;
-use crate::{Authority, AuthorityError, NewKey};
+use crate::verify::{Verifier, admin_name_of};
+use crate::{Authority, AuthorityError, Fingerprint, NewKey};
 
 const KIND: SecretFile = SecretFile {
     first_line: "weir administrator 1",
@@ -76,6 +77,8 @@ impl AdminIdentity {
     ) -> Result<Self, AdminIdentityError> {
         let IssuedAdmin { subject, certificate, authority, expires } = issued;
         let pkcs8 = key.pkcs8.clone();
+        // Managers show certificates of the current authority alone, so no other needs to be trusted.
+        let authority = authority.current().clone();
         let identity = Self { subject, name, role, managers, pkcs8, certificate, authority, made, expires };
         identity.check()?;
         Ok(identity)
@@ -99,8 +102,15 @@ impl AdminIdentity {
     pub fn renewed(&self, key: &NewKey, answer: &str, now: Timestamp) -> Result<Self, AdminIdentityError> {
         let answer = STANDARD.decode(answer).ok().and_then(|bytes| IssuedAdmin::from_bytes(&bytes));
         let issued = answer.ok_or(AdminIdentityError::Answer("it makes no sense"))?;
-        if issued.subject != self.subject || issued.authority != self.authority {
+        if issued.subject != self.subject || !issued.authority.follows(&AuthoritySet::only(self.authority.clone())) {
             return Err(AdminIdentityError::Answer("it is for somebody else, or of another authority"));
+        }
+        if let Some((previous, voucher)) = issued.authority.predecessor() {
+            let vouched = Verifier::of(self.subject.cluster, [previous])
+                .and_then(|verifier| verifier.check_admin(&issued.certificate, std::slice::from_ref(voucher), now));
+            if vouched != Ok(Some(self.subject)) {
+                return Err(AdminIdentityError::Answer("the authority that is known does not vouch for the new one"));
+            }
         }
         Self::new(key, issued, (self.name.clone(), self.role), self.managers.clone(), now)
     }
@@ -193,6 +203,12 @@ impl AdminIdentity {
     #[must_use]
     pub fn with_managers(self, managers: Vec<String>) -> Self {
         Self { managers, ..self }
+    }
+
+    /// The authority that has signed its certificate, and must have signed those of managers.
+    #[must_use]
+    pub fn authority(&self) -> Fingerprint {
+        Fingerprint::of(&self.authority)
     }
 
     /// When its certificate expires.

@@ -23,15 +23,16 @@ use crate::admin::{
     AdminError, AdminHandler, AdminIdentity, AdminIdentityError, AdminName, AdminRole, Invitation, PresentedInvitation,
 };
 use crate::admission::{Admission, OnAdmission};
-use crate::authority::{Authority, IssuedAdmin, IssuedBytes};
+use crate::authority::Authority;
 use crate::channel::{self, Deadline, SplitChannel};
 use crate::credentials::{self, INVITE_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::hello::{cut, printable};
+use crate::issued::{IssuedAdmin, IssuedBytes};
 use crate::join::{now, receive, send};
 use crate::refusal::{Refusal, turn_away};
 use crate::verify::name_of;
-use crate::{Fingerprint, NewKey, Role, Settings, keys, random};
+use crate::{NewKey, Role, Settings, keys, random};
 
 const MAGIC: &[u8; 8] = b"weiradmn";
 const CHALLENGE_BYTES: usize = 40;
@@ -134,8 +135,7 @@ pub fn redeem(
                 Ok(Verdict::Welcome { name, role, issued }) => {
                     let issued = IssuedAdmin::from_message(issued);
                     let issued = issued.ok_or(AdminIdentityError::Answer("it makes no sense"))?;
-                    if issued.subject.id != invitation.id || Fingerprint::of(&issued.authority) != invitation.authority
-                    {
+                    if issued.subject.id != invitation.id || !issued.authority.trusts(&invitation.authority) {
                         return Err(AdminIdentityError::Answer("it is for somebody else").into());
                     }
                     return Ok(AdminIdentity::new(key, issued, (name, role), managers.to_vec(), now())?);

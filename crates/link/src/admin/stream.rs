@@ -11,7 +11,7 @@ use crate::channel::{self, Channel, Deadline, SplitChannel};
 use crate::credentials::{self, CERTIFICATE_PROTOCOL, TOKEN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::verify::name_of;
-use crate::{Role, Settings, UnidentifiedConnection};
+use crate::{Fingerprint, Role, Settings, UnidentifiedConnection};
 
 /// How long the other side may take nothing of what is sent to it.
 const TAKE_TIME: Duration = Duration::from_secs(60);
@@ -37,6 +37,7 @@ pub trait AdminHandler: Send + Sync {
 pub struct AdminStream {
     halves: SplitChannel,
     address: SocketAddr,
+    authority: Option<Fingerprint>,
     read_time: ReadTime,
 }
 
@@ -72,9 +73,21 @@ impl fmt::Debug for AdminStream {
 }
 
 impl AdminStream {
-    pub(crate) fn new(mut halves: SplitChannel, address: SocketAddr, read_time: Duration) -> Self {
+    pub(crate) fn new(
+        mut halves: SplitChannel,
+        address: SocketAddr,
+        authority: Option<Fingerprint>,
+        read_time: Duration,
+    ) -> Self {
         halves.writing.set_patience(TAKE_TIME);
-        Self { halves, address, read_time: ReadTime::Each(read_time) }
+        Self { halves, address, authority, read_time: ReadTime::Each(read_time) }
+    }
+
+    /// At the client: the authority that has signed the manager's certificate. It is another one than the client knows if the cluster is replacing its
+    /// authority: then the one that the client knows vouches for it.
+    #[must_use]
+    pub fn authority(&self) -> Option<Fingerprint> {
+        self.authority
     }
 
     /// The address of the other side.
@@ -215,7 +228,7 @@ fn connect_by(
     if !name.roles.contain(Role::Manager) {
         return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
     }
-    Ok(AdminStream::new(halves, at, read_time))
+    Ok(AdminStream::new(halves, at, shown.authority, read_time))
 }
 
 /// Connects to the first address of this name that answers.

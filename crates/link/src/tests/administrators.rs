@@ -215,7 +215,7 @@ fn an_administrator_is_no_node() {
     let error = Link::try_up(&us, &site.manager, Expect::default()).err().unwrap();
     assert!(site.manager.seen().lines().is_empty(), "{error}");
     // As a server, too: nodes that dial it refuse it, and so does the manager's join.
-    let problem = crate::verify::Verifier::of(ClusterId(1), site.cluster.authority.certificate()).unwrap().check(
+    let problem = crate::verify::Verifier::of(ClusterId(1), [site.cluster.authority.set().current()]).unwrap().check(
         &identity.certificate_for_tests(),
         &[],
         now(),

@@ -6,4 +6,5 @@ mod hostile;
 mod joining;
 mod renewal;
 mod requests;
+mod rotation;
 mod world;

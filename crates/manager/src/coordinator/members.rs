@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::{Presence, Time};
 use namespace::{
-    Actor, Durability, FIRST_NODE, MemberEntry, NsError, Operation, RemoveMember, RemoveStore, SetStoreState,
-    WantedState,
+    Actor, CutOffMember, Durability, FIRST_NODE, MemberEntry, NsError, Operation, RemoveMember, RemoveStore,
+    SetStoreState, WantedState,
 };
 use types::{NodeId, StoreId};
 
@@ -109,7 +109,7 @@ impl Coordinator {
 
     /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
     ///
-    /// With `force`, a node that is there is cut off first: its connection ends, and it gets neither a new session nor a longer lease. The call then
+    /// With `force`, a node that is there is cut off first. That is recorded, then its connection ends, and it gets neither a new session nor a longer lease. The call then
     /// fails with [`MemberError::IsCutOff`] until the lease has ended, because until then the node may answer clients (C4). The node is removed then,
     /// by [`Coordinator::remove_cut_off`] if nobody repeats the call.
     pub(crate) fn remove_node(&self, name: &str, force: bool) -> Result<(), MemberError> {
@@ -134,9 +134,12 @@ impl Coordinator {
             if presence != Presence::Away {
                 let (name, lease) = (member.name, state.sessions.lease_left(now, member.node));
                 if force {
-                    let is_first = state.cut_off.insert(member.node);
+                    let is_known = state.cut_off.contains(&member.node);
                     drop(state);
-                    if is_first {
+                    if !is_known {
+                        // Durable first: a manager that starts again does not let the node in either.
+                        self.change_members(CutOffMember { node: member.node })?;
+                        self.lock().cut_off.insert(member.node);
                         tracing::warn!(node = %member.node, name, "a node is cut off, to be removed from the cluster");
                     }
                     self.world.cut(member.node, REMOVED);

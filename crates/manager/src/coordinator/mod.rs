@@ -123,6 +123,7 @@ impl Coordinator {
         let sessions = sessions.at_random_distance(world.random());
         let (servers, groups) = names.read(read)?;
         let is_decided = names.read(namespace::default_policy)?.is_some();
+        let cut_off = names.read(namespace::cut_off)?;
         let view = ClusterView {
             version: 1,
             grace: settings.grace,
@@ -140,7 +141,7 @@ impl Coordinator {
             published_at: now,
             waiting: Vec::new(),
             being_removed: BTreeSet::new(),
-            cut_off: BTreeSet::new(),
+            cut_off,
             told: BTreeSet::new(),
             tellings: 0,
             wants_telling: true,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use types::units::show_size;
 
 use super::{
-    Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Finding, Health, Reason, Snapshot, SpaceEnd,
-    SpaceSnapshot, Verdict,
+    AuthorityChange, Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Finding, Health, Reason, Snapshot,
+    SpaceEnd, SpaceSnapshot, Verdict,
 };
 
 const DAY: u64 = 86_400;
@@ -230,6 +230,17 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
             _ if left <= CERTIFICATE_WARNING => out.warn(Reason::CertificateEnds, text),
             _ => {}
         }
+    }
+    if let Some(AuthorityChange { since, waiting_for }) = &snapshot.authority_change {
+        let age = in_days(now.saturating_sub(*since));
+        let next = match waiting_for.as_slice() {
+            [] => {
+                "all nodes have certificates of the new one: `weir admin authority retire` ends the old one".to_owned()
+            }
+            [one] => format!("{one} has no certificate of the new one yet"),
+            [first, others @ ..] => format!("{first} and {} more have no certificate of the new one yet", others.len()),
+        };
+        out.warn(Reason::AuthorityReplaced, format!("both authorities of the cluster are trusted, for {age}: {next}"));
     }
     match backup {
         Backup::At(at) if now.saturating_sub(*at) > BACKUP_OLD => {
@@ -534,6 +545,18 @@ mod tests {
         assert_eq!(left(2 * DAY), [(Reason::CertificateEnds, Verdict::Critical)]);
         let ended = found(disk_server(), |snapshot| snapshot.certificate_ends = Some(NOW - 1));
         assert_eq!(ended, [(Reason::CertificateEnds, Verdict::Critical)]);
+    }
+
+    #[test]
+    fn a_replacement_of_the_authority_is_shown_until_it_ends() {
+        let with = |waiting_for: Vec<String>| {
+            let authority_change = Some(AuthorityChange { since: NOW - 3 * DAY, waiting_for });
+            judge(&Snapshot { authority_change, ..cluster() })
+        };
+        let health = with(vec!["disk2 (node 2)".into(), "disk3 (node 3)".into()]);
+        assert_eq!(health.verdict, Verdict::Warning);
+        assert!(health.reasons[0].text.contains("disk2 (node 2) and 1 more have no certificate"), "{health:?}");
+        assert!(with(Vec::new()).reasons[0].text.contains("weir admin authority retire"));
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub enum Reason {
     InterruptedFiles,
     /// The node's certificate ends soon.
     CertificateEnds,
+    /// The key of the cluster's authority is being replaced.
+    AuthorityReplaced,
     /// No recent backup of the namespace.
     NoBackup,
     /// The scrub cannot continue.
@@ -94,7 +96,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, the most serious first.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 20] = [
         Self::UnreadableFiles,
         Self::DamagedObjects,
         Self::NoLease,
@@ -109,6 +111,7 @@ impl Reason {
         Self::RepairsFail,
         Self::InterruptedFiles,
         Self::CertificateEnds,
+        Self::AuthorityReplaced,
         Self::NoBackup,
         Self::ScrubFails,
         Self::IndexTrouble,
@@ -134,6 +137,7 @@ impl Reason {
             Self::RepairsFail => "repairs-fail",
             Self::InterruptedFiles => "interrupted-files",
             Self::CertificateEnds => "certificate-ends",
+            Self::AuthorityReplaced => "authority-replaced",
             Self::NoBackup => "no-backup",
             Self::ScrubFails => "scrub-fails",
             Self::IndexTrouble => "index-trouble",
@@ -308,6 +312,15 @@ pub struct ClusterSnapshot {
     pub is_held: bool,
 }
 
+/// A replacement of the authority's key that is under way.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuthorityChange {
+    /// Since when both authorities are trusted, in seconds since 1970.
+    pub since: u64,
+    /// The names of nodes that have no certificate of the new authority yet.
+    pub waiting_for: Vec<String>,
+}
+
 /// Everything that is judged, as of one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
@@ -321,6 +334,8 @@ pub struct Snapshot {
     pub has_lease: Option<bool>,
     /// When the node's certificate ends, in seconds since 1970. `None`: it has none.
     pub certificate_ends: Option<u64>,
+    /// On a manager: the replacement of the authority's key that is under way.
+    pub authority_change: Option<AuthorityChange>,
     /// Its backups.
     pub backup: Backup,
     /// Objects that the scrub has found damaged.

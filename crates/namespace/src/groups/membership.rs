@@ -2,21 +2,27 @@
 //!
 //! Only the administrator may make these changes. Nodes come here through a manager, which acts as the administrator.
 
+use std::collections::BTreeSet;
+
 use kv::Txn;
 use types::NodeId;
 
-use crate::codec::{Decoder, Encoder};
+use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
 use crate::groups::members::{ADDRESS_MAX, ADDRESSES_MAX, NODE_NAME_MAX, must_be_member, put_member};
 use crate::groups::registry::{administrator, get};
 use crate::groups::tokens::put_token;
-use crate::{Context, MemberEntry, NsError, TokenEntry, keys, member, token};
+use crate::{Context, MemberEntry, NsError, Read, TokenEntry, keys, member, token};
 
 /// The number of the first manager of a cluster.
 pub const FIRST_NODE: NodeId = NodeId(1);
 
 /// The mark that holds the next node number.
 const MARK: &[u8] = b"nodes";
+/// The mark that holds the nodes that are cut off.
+const CUT_OFF: &[u8] = b"cut-off";
+/// More nodes are not cut off at a time.
+pub const CUT_OFF_MAX: usize = 1024;
 
 /// Lets a node join: records in the token that the node's key has used it, and gives the node the next number. The same key gets the same number
 /// again.
@@ -61,6 +67,28 @@ pub struct SetAddresses {
 pub struct RemoveMember {
     /// The node.
     pub node: NodeId,
+}
+
+/// Cuts a node off, to be removed by [`RemoveMember`] when its lease has ended: it may not log in again, also after a restart of the manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CutOffMember {
+    /// The node.
+    pub node: NodeId,
+}
+
+/// The nodes that are cut off and not removed yet.
+pub fn cut_off(read: &dyn Read) -> Result<BTreeSet<NodeId>, NsError> {
+    let nodes = get(read, &keys::mark(CUT_OFF), |value| {
+        let mut from = Decoder::new(value, "the mark of nodes that are cut off")?;
+        let count = from.u64()?;
+        if count > CUT_OFF_MAX as u64 {
+            return Err(BadValue::Damaged("more than 1024 nodes that are cut off"));
+        }
+        let nodes = (0..count).map(|_| from.u64().map(NodeId)).collect::<Result<_, _>>()?;
+        from.end()?;
+        Ok(nodes)
+    })?;
+    Ok(nodes.unwrap_or_default())
 }
 
 /// See [`JoinNode`]. [`NsError::Stale`] if the token has changed since it was read; [`NsError::NotFound`] if the node that used it was removed.
@@ -132,7 +160,39 @@ pub fn remove_member(txn: &mut dyn Txn, ctx: &Context, request: &RemoveMember) -
     // The boot generation stays on record. The number is never given to another node. Its stores can have forgotten bytes only in a boot of this
     // node.
     txn.delete(&keys::member(request.node));
+    let mut nodes = cut_off(txn)?;
+    if nodes.remove(&request.node) {
+        put_cut_off(txn, &nodes);
+    }
     Ok(())
+}
+
+/// See [`CutOffMember`].
+pub fn cut_off_member(txn: &mut dyn Txn, ctx: &Context, request: &CutOffMember) -> Result<(), NsError> {
+    administrator(ctx)?;
+    must_be_member(txn, request.node)?;
+    if request.node == FIRST_NODE {
+        return Err(NsError::Invalid { what: "the node to cut off".into(), why: "it is the manager" });
+    }
+    let mut nodes = cut_off(txn)?;
+    if nodes.len() >= CUT_OFF_MAX {
+        return Err(NsError::TooMany { what: "nodes that are cut off", bound: CUT_OFF_MAX as u64 });
+    }
+    if nodes.insert(request.node) {
+        put_cut_off(txn, &nodes);
+    }
+    Ok(())
+}
+
+fn put_cut_off(txn: &mut dyn Txn, nodes: &BTreeSet<NodeId>) {
+    let key = keys::mark(CUT_OFF);
+    if nodes.is_empty() {
+        return txn.delete(&key);
+    }
+    let mut out = Encoder::new(9 + 8 * nodes.len());
+    out.u64(nodes.len() as u64);
+    nodes.iter().for_each(|node| out.u64(node.0));
+    txn.put(&key, &out.0);
 }
 
 fn check_name(name: &str) -> Result<(), NsError> {
@@ -179,4 +239,5 @@ operations! {
     FoundCluster, found_cluster -> ();
     SetAddresses, set_addresses -> ();
     RemoveMember, remove_member -> ();
+    CutOffMember, cut_off_member -> ();
 }

@@ -27,9 +27,58 @@ pub enum AdminCommand {
     /// List administrators and invitations: roles, states, and until when they last. Also the roles that the settings give.
     List(ManagerArgs),
     /// Show how people with tokens add this cluster as a context: the fingerprint of its authority, which is no secret.
-    Authority(ManagerArgs),
+    ///
+    /// `rotate` and `retire` replace the key of the authority without a pause.
+    Authority(AuthorityArgs),
     /// Revoke an administrator, or an invitation: at once, also for connections that are open.
     Revoke(AdminRevokeArgs),
+}
+
+/// Arguments of `weir admin authority`.
+#[derive(Args, Debug, Clone)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AuthorityArgs {
+    /// The command; without one, the authority is shown.
+    #[command(subcommand)]
+    pub command: Option<AuthorityCommand>,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
+/// Commands on the key of the cluster's authority.
+#[derive(Subcommand, Debug, Clone)]
+pub enum AuthorityCommand {
+    /// Make a new key for the authority. Both authorities are trusted from then on, and all nodes get certificates of the new one.
+    ///
+    /// Then make a backup, wait until `weir admin authority` names no more nodes, and run `weir admin authority retire`.
+    Rotate(ManagerArgs),
+    /// Trust the earlier authority no more: its key is worth nothing from then on.
+    ///
+    /// Refused while nodes have no certificate of the new authority.
+    Retire(AuthorityRetireArgs),
+}
+
+/// Arguments of `weir admin authority retire`.
+#[derive(Args, Debug, Clone)]
+pub struct AuthorityRetireArgs {
+    /// Retire it also if nodes have no certificate of the new authority yet. These are shut out, and must join again.
+    #[arg(long)]
+    pub force: bool,
+    /// The manager to ask.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
+impl AuthorityArgs {
+    /// The manager to ask.
+    fn manager(&mut self) -> &mut ManagerArgs {
+        match &mut self.command {
+            None => &mut self.manager,
+            Some(AuthorityCommand::Rotate(args)) => args,
+            Some(AuthorityCommand::Retire(args)) => &mut args.manager,
+        }
+    }
 }
 
 /// Arguments of `weir admin invite`.
@@ -185,7 +234,8 @@ impl Command {
             },
             Self::Admin(args) => match &mut args.command {
                 AdminCommand::Invite(args) => &mut args.data,
-                AdminCommand::List(args) | AdminCommand::Authority(args) => &mut args.data,
+                AdminCommand::List(args) => &mut args.data,
+                AdminCommand::Authority(args) => &mut args.manager().data,
                 AdminCommand::Revoke(args) => &mut args.manager.data,
             },
             Self::Status(args) => &mut args.manager.data,

@@ -9,8 +9,9 @@
 
 use ::client as client_library;
 use client_library::{Token, UserCertificate};
-use control::client::{Answers, AskError};
-use control::{ControlRequest, remote};
+use control::ControlRequest;
+use control::client::AskError;
+use control::remote::{self, Answered};
 use link::admin::TrustedCluster;
 
 /// What is shown.
@@ -64,11 +65,7 @@ impl remote::Certificates for Shown<'_> {
 }
 
 /// Sends a request to a manager of `cluster`, which `name` stands for, and shows who asks.
-pub(super) fn ask(
-    name: &str,
-    cluster: &TrustedCluster,
-    what: &ControlRequest,
-) -> Result<(serde_json::Value, Answers), AskError> {
+pub(super) fn ask(name: &str, cluster: &TrustedCluster, what: &ControlRequest) -> Result<Answered, AskError> {
     match Credential::find().map_err(AskError::Denied)? {
         Credential::Token(token) => remote::ask_with_token(name, cluster, token.as_str(), what),
         Credential::Certificate(certificate) => {

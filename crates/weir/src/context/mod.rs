@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use link::admin::{AdminId, AdminIdentity, AdminIdentityError, TrustedCluster, key_to_redeem};
-use link::{FileError, NewKey};
+use link::{FileError, Fingerprint, NewKey};
 
 pub(crate) use command::run;
 pub(crate) use target::{Target, on_own_thread, watched};
@@ -81,6 +81,14 @@ impl Context {
         match self {
             Self::Certificate(identity) => identity.managers(),
             Self::Person(cluster) => &cluster.managers,
+        }
+    }
+
+    /// The authority by which it knows the cluster.
+    pub(crate) fn authority(&self) -> Fingerprint {
+        match self {
+            Self::Certificate(identity) => identity.authority(),
+            Self::Person(cluster) => cluster.authority,
         }
     }
 

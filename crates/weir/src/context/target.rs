@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use control::client::{self, Answers, AskError};
 use control::{ControlRequest, remote};
-use link::admin::AdminIdentity;
+use link::admin::{AdminIdentity, TrustedCluster};
 
 use super::{Context, ContextError, Contexts, credential};
 use crate::Failure;
@@ -42,6 +42,8 @@ pub(crate) enum Target {
     Remote {
         /// The cluster, as the user named it.
         name: String,
+        /// The name of the context.
+        kept: String,
         /// Who asks, and at which addresses.
         context: Context,
     },
@@ -106,7 +108,7 @@ impl Target {
             Context::Certificate(identity) => Context::Certificate(Box::new(Self::renewed(&name, &called, *identity))),
             context @ Context::Person(_) => context,
         };
-        Self::Remote { name, context }
+        Self::Remote { name, kept: called, context }
     }
 
     /// The identity of the context with its certificate renewed, if it is time.
@@ -115,14 +117,7 @@ impl Target {
         if !identity.wants_renewal(now) || identity.expires() <= now {
             return identity;
         }
-        let renewed = remote::renew(name, &identity, now).and_then(|renewed| {
-            let contexts = Contexts::of_user().map_err(|error| error.to_string())?;
-            // The addresses of the command line are not those of the context.
-            let kept = contexts.read(context).map_err(|error| error.to_string())?;
-            let kept = renewed.clone().with_managers(kept.managers().to_vec());
-            contexts.write(context, &kept).map(|()| renewed).map_err(|error| error.to_string())
-        });
-        renewed.unwrap_or_else(|why| {
+        renew(name, context, &identity).unwrap_or_else(|why| {
             let end = crate::time_text::show_time(u64::try_from(identity.expires().secs()).unwrap_or(0));
             let text = format!("weir: the certificate of context {context} ends {end} and could not be renewed: {why}");
             // Stderr may be closed.
@@ -140,8 +135,21 @@ impl Target {
     fn ask_unwatched(&self, what: &ControlRequest) -> Result<(serde_json::Value, Answers), AskError> {
         match self {
             Self::Local { data, .. } => client::ask(data, what),
-            Self::Remote { name, context: Context::Certificate(identity) } => remote::ask(name, identity, what),
-            Self::Remote { name, context: Context::Person(cluster) } => credential::ask(name, cluster, what),
+            Self::Remote { name, kept, context } => {
+                let answered = match context {
+                    Context::Certificate(identity) => remote::ask(name, identity, what)?,
+                    Context::Person(cluster) => credential::ask(name, cluster, what)?,
+                };
+                if let Some(authority) = answered.authority
+                    && let Err(why) = follow(name, kept, context, authority)
+                {
+                    let text =
+                        format!("weir: the cluster replaces its authority, and context {kept} could not follow: {why}");
+                    // Stderr may be closed.
+                    let _ = writeln!(io::stderr(), "{text}");
+                }
+                Ok((answered.value, answered.following))
+            }
             Self::Socket(socket) => client::ask_at(socket, what),
         }
     }
@@ -233,6 +241,36 @@ pub(crate) fn watched<T: Send + 'static>(
             "weir: {at} does not answer; waiting for {} s, gives up in {left} s",
             waited.as_secs()
         );
+    }
+}
+
+/// Renews the certificate of the context `kept`, and keeps it.
+fn renew(name: &str, kept: &str, identity: &AdminIdentity) -> Result<AdminIdentity, String> {
+    let renewed = remote::renew(name, identity, now())?;
+    let contexts = Contexts::of_user().map_err(|error| error.to_string())?;
+    // The addresses of the command line are not those of the context.
+    let managers = contexts.read(kept).map_err(|error| error.to_string())?.managers().to_vec();
+    let written = contexts.write(kept, &renewed.clone().with_managers(managers));
+    written.map(|()| renewed).map_err(|error| error.to_string())
+}
+
+/// Lets the context `kept` know the cluster by its present authority, for which the one vouches that it knew until now.
+fn follow(name: &str, kept: &str, context: &Context, authority: link::Fingerprint) -> Result<(), String> {
+    if context.authority() == authority {
+        return Ok(());
+    }
+    let contexts = Contexts::of_user().map_err(|error| error.to_string())?;
+    let there = contexts.read(kept).map_err(|error| error.to_string())?;
+    // An earlier request of this command may have done it.
+    if there.authority() == authority {
+        return Ok(());
+    }
+    match (context, there) {
+        (Context::Certificate(identity), _) => renew(name, kept, identity).map(drop),
+        (Context::Person(_), Context::Person(cluster)) => {
+            contexts.write_cluster(kept, &TrustedCluster { authority, ..cluster }).map_err(|error| error.to_string())
+        }
+        (Context::Person(_), Context::Certificate(_)) => Ok(()),
     }
 }
 
