@@ -18,6 +18,7 @@ def main() -> None:
             "write": lambda: file.write(b"0123456789ab" if sys.argv[2:] else b"new", 0 if sys.argv[2:] else 5)[0],
             "read": lambda: file.read(0, 10),
             "readv": lambda: file.vector_read([(0, 4), (8, 4)]),
+            "attributes": file.list_xattr,
             "close": lambda: file.close()[0],
         }.items():
             done = act()

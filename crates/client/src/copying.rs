@@ -110,12 +110,16 @@ impl RemoteFile {
             match looked {
                 None if now >= next_look && !is_copied => looked = Some((self.session.queue(&look)?, now)),
                 Some((_, since)) if now.saturating_duration_since(since) >= self.settings.silence_max => {
+                    if is_copied {
+                        // The server owes nothing else. What comes next shows whether it is still there.
+                        return Ok(());
+                    }
                     return Err(ClientError::Silent { server, after: self.settings.silence_max });
                 }
                 _ => {}
             }
             let (waited, most) = progress.waits(len, now, self.settings.silence_max);
-            if waited >= most {
+            if waited >= most && !is_copied {
                 return Err(ClientError::Stalled { server, what, after: most });
             }
             self.session.tell(WaitReason::Growth, (waited, most - waited));

@@ -134,3 +134,30 @@ fn a_file_that_is_gone_is_not_read_back() {
     let gone = w.reads(&actor(OTHER), "/d/f", &opened);
     assert!(gone.is_err(), "{gone:?}");
 }
+
+#[test]
+fn units_are_read_back_by_whoever_may_read_back_their_file() {
+    let w = World::new();
+    // A unit is made with its file, so that its first open goes on already.
+    let unit = |file: &ns::OpenedWrite| ns::OpenedWrite { kind: OpenKind::Resumed(None), ..file.clone() };
+    let reads = |who: &Actor, at: &str, file: &ns::OpenedWrite| {
+        w.0.read(|read| ns::permit_reading_back(read, who, &path(at), &unit(file), Some(file.writer)))
+    };
+    let new = w.opens(&actor(OTHER), "/d/new", WriteMode::NewOnly, 2);
+    w.change(&actor(OTHER), ns::Chmod { path: path("/d/new"), mode: 0o200 }).unwrap();
+    reads(&actor(OTHER), "/d/new", &new).unwrap();
+    assert!(reads(&actor(OWNER), "/d/new", &new).is_err());
+    // A replacement has no inode yet, and the one that it replaces may go away.
+    let replacing = w.opens(&actor(OTHER), "/d/f", WriteMode::Replace, 3);
+    assert!(matches!(replacing.kind, OpenKind::Upload(_)));
+    reads(&actor(OTHER), "/d/f", &replacing).unwrap();
+    w.change(&Actor::admin(), ns::Remove { path: path("/d/f") }).unwrap();
+    reads(&actor(OTHER), "/d/f", &replacing).unwrap();
+    // An update gives no right to read.
+    let w = World::new();
+    let update = w.opens(&actor(OTHER), "/d/f", WriteMode::Update, 4);
+    let denied = w
+        .0
+        .read(|read| ns::permit_reading_back(read, &actor(OTHER), &path("/d/f"), &unit(&update), Some(update.writer)));
+    assert!(denied.unwrap_err().to_string().contains("gives others no r"));
+}

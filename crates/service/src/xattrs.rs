@@ -123,6 +123,10 @@ impl Service {
             }
             Access::Read(_) => {}
             Access::Write(access) => {
+                if !changes {
+                    // By path, too, only who may read the file may read its attributes.
+                    access.may_read()?;
+                }
                 // A fenced handle may not change attributes.
                 drop(access.hold()?);
                 let token = access.lease.token();

@@ -1,6 +1,7 @@
 //! The authorities of servers, for a program that runs for long: they are read before the first connection, and again later.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub struct Authorities {
     sources: Vec<TrustSource>,
     began: Instant,
     loaded: Mutex<Option<Loaded>>,
+    /// As it was at the last reading. Whoever asks does not wait while the files are read again.
+    unusable: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -40,13 +43,17 @@ impl Reading for Result<Trust, Arc<Distrusted>> {
             Err(none) => &none.problems,
         }
     }
+
+    fn is_nobody(&self) -> bool {
+        self.is_err()
+    }
 }
 
 impl Authorities {
     /// Those of all these places, each of which must have some. Reads nothing yet.
     #[must_use]
     pub fn new(purpose: &'static str, sources: Vec<TrustSource>) -> Self {
-        Self { purpose, sources, began: Instant::now(), loaded: Mutex::new(None) }
+        Self { purpose, sources, began: Instant::now(), loaded: Mutex::new(None), unusable: AtomicUsize::new(0) }
     }
 
     /// The places.
@@ -69,6 +76,7 @@ impl Authorities {
             let trust = Trust::load_all(&self.sources)?;
             let in_use = Ok(trust.clone());
             let rereading = Rereading::new(self.purpose, EVERY, now, &in_use);
+            self.unusable.store(rereading.unusable_authorities(), Ordering::Relaxed);
             *loaded = Some(Loaded { in_use, rereading });
             return Ok(trust);
         };
@@ -85,6 +93,7 @@ impl Authorities {
             if let Some(chosen) = again.and_then(|again| rereading.choose(now, again, in_use)) {
                 *in_use = chosen;
             }
+            self.unusable.store(rereading.unusable_authorities(), Ordering::Relaxed);
         }
         in_use.clone().map_err(TrustError::Distrusted)
     }
@@ -92,6 +101,6 @@ impl Authorities {
     /// How many authorities had a revocation list that cannot be used when they were read last.
     #[must_use]
     pub fn unusable(&self) -> usize {
-        self.loaded.lock().as_ref().map_or(0, |loaded| loaded.rereading.unusable_authorities())
+        self.unusable.load(Ordering::Relaxed)
     }
 }

@@ -35,11 +35,12 @@ pub(crate) struct AuthorityFile {
     pub bytes: Vec<u8>,
 }
 
-/// Reads the files of these kinds. Those that cannot be read are told of in the log. A signing policy among them is empty then, which is
-/// no policy that can be used: without it, its authority could issue for anybody.
+/// Reads the files of these kinds. Those that cannot be read are told of in the log. A revocation list or signing policy among them is empty then, which
+/// is none that can be used: without it, what its authority has revoked would count, or the authority could issue for anybody. One that is gone is not
+/// there.
 ///
 /// # Errors
-/// The directory or a revocation list cannot be read. One that is gone is not there.
+/// The directory cannot be read.
 pub(crate) fn read_directory(directory: &Path, kinds: &[Kind]) -> Result<Vec<AuthorityFile>, TrustError> {
     let unreadable = |source| TrustError::Unreadable { path: directory.to_owned(), source };
     let mut stems: HashMap<PathBuf, (Kind, Vec<String>)> = HashMap::new();
@@ -72,10 +73,9 @@ pub(crate) fn read_directory(directory: &Path, kinds: &[Kind]) -> Result<Vec<Aut
         match read_bounded(&path) {
             Ok(bytes) => files.push(AuthorityFile { path, stems, kind, bytes }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) if kind == Kind::RevocationList => return Err(TrustError::List { path, source }),
             Err(error) => {
                 tracing::warn!(file = %path.display(), %error, "an authority's file cannot be read");
-                if kind == Kind::SigningPolicy {
+                if kind != Kind::Certificates {
                     files.push(AuthorityFile { path, stems, kind, bytes: Vec::new() });
                 }
             }
@@ -139,7 +139,8 @@ mod tests {
         found.sort();
         assert_eq!(found, [(false, "a".to_owned(), 12), (true, "a".to_owned(), 0)]);
         fs::create_dir(path("a.r0")).unwrap();
-        let refused = read_directory(folder.path(), &KINDS).err();
-        assert!(matches!(refused, Some(TrustError::List { .. })), "{refused:?}");
+        let files = read_directory(folder.path(), &KINDS).unwrap();
+        let lists: Vec<_> = files.iter().filter(|file| file.kind == Kind::RevocationList).collect();
+        assert!(matches!(lists[..], [list] if list.stems == ["a"] && list.bytes.is_empty()));
     }
 }

@@ -27,11 +27,6 @@ pub enum TrustError {
     #[error("cannot read the certificates of authorities in {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error(
-        "cannot read the revocation list {}, and without it certificates would count that were revoked: {source}",
-        path.display()
-    )]
-    List { path: PathBuf, source: io::Error },
-    #[error(
         "no certificate of an authority was found in {}: files in PEM form are expected, in a directory with names like 5168735f.0 (`openssl rehash` makes them)",
         path.display()
     )]

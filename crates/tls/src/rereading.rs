@@ -19,6 +19,10 @@ pub trait Reading {
     fn unusable_authorities(&self) -> usize;
     /// What was left out, for the log.
     fn problems(&self) -> &[String];
+    /// Whether no authority is trusted at all.
+    fn is_nobody(&self) -> bool {
+        false
+    }
 }
 
 impl Reading for Trust {
@@ -85,7 +89,8 @@ impl Rereading {
     /// Returns `again`, which was read now, if it is to be used from now on. `None`: `before` stays in use.
     pub fn choose<R: Reading>(&mut self, now: Duration, again: R, before: &R) -> Option<R> {
         self.note(now, &again);
-        let is_worse = again.unusable_authorities() > before.unusable_authorities();
+        let trusted = |reading: &R| (reading.is_nobody(), reading.unusable_authorities());
+        let is_worse = !before.is_nobody() && trusted(&again) > trusted(before);
         let since = *self.kept_since.get_or_insert(now);
         if is_worse && now.saturating_sub(since) < KEPT_MAX {
             if since == now {
@@ -117,11 +122,15 @@ impl Rereading {
 mod tests {
     use super::*;
 
-    struct Found(Vec<String>);
+    struct Found(Vec<String>, bool);
 
     impl Reading for Found {
         fn unusable_authorities(&self) -> usize {
             self.0.len()
+        }
+
+        fn is_nobody(&self) -> bool {
+            self.1
         }
 
         fn problems(&self) -> &[String] {
@@ -130,7 +139,11 @@ mod tests {
     }
 
     fn found(unusable: usize) -> Found {
-        Found((0..unusable).map(|number| number.to_string()).collect())
+        Found((0..unusable).map(|number| number.to_string()).collect(), false)
+    }
+
+    fn nobody(unusable: usize) -> Found {
+        Found(found(unusable).0, true)
     }
 
     fn at(secs: u64) -> Duration {
@@ -153,6 +166,18 @@ mod tests {
         // That is the best that there is, until another one gets worse.
         assert!(rereading.choose(at(8610), found(1), &found(1)).is_some());
         assert!(rereading.choose(at(8620), found(2), &found(1)).is_none());
+    }
+
+    #[test]
+    fn nobody_is_worse_than_some_and_never_kept() {
+        let mut rereading = Rereading::new("tests", at(600), at(0), &found(1));
+        assert!(
+            rereading.choose(at(600), nobody(1), &found(1)).is_none(),
+            "a file of the last good one is being replaced"
+        );
+        assert!(rereading.choose(at(1200), nobody(1), &found(1)).is_some());
+        assert!(rereading.choose(at(1210), found(2), &nobody(1)).is_some());
+        assert!(rereading.choose(at(1220), nobody(3), &nobody(1)).is_some());
     }
 
     #[test]

@@ -600,7 +600,8 @@ fn seal_and_send_at_once(
     pending: &[u8],
     parts: &[IoSlice<'_>],
 ) -> Result<Vec<u8>, Unsent> {
-    let mut left = copied(send_at_once(socket, &mut [IoSlice::new(pending)])?);
+    let mut left =
+        if pending.is_empty() { Vec::new() } else { copied(send_at_once(socket, &mut [IoSlice::new(pending)])?) };
     let mut groups = groups(parts).into_iter();
     while left.is_empty() {
         let Some(group) = groups.next() else { return Ok(left) };

@@ -7,7 +7,8 @@ use crate::tree::node::{Dentry, Located, locate};
 use crate::tree::walk::{Last, resolve};
 use crate::writers::returning::{permit_upload, place_of};
 use crate::{
-    AccessKind, Actor, NsError, OpenKind, OpenedWrite, PathOperation, Read, UploadRecord, WriterRecord, permit,
+    AccessKind, Actor, NsError, OpenKind, OpenedWrite, PathOperation, Read, UploadRecord, WriterKind, WriterRecord,
+    permit,
 };
 
 const READ: &[PathOperation] = &[PathOperation::Read];
@@ -23,20 +24,27 @@ pub fn permit_reading_back(
     opened: &OpenedWrite,
     unit_of: Option<WriterToken>,
 ) -> Result<(), NsError> {
-    if let (OpenKind::Resumed(Some(upload)), None) = (opened.kind, unit_of) {
+    // The units of a file are made with it: their opens never say that they are new.
+    let file = unit_of.map(|of| WriterRecord::get(read, of.key, of.object)).transpose()?.flatten();
+    let upload = match (opened.kind, &file) {
+        (_, Some(WriterRecord { kind: WriterKind::Upload(upload), .. })) => Some(*upload),
+        (OpenKind::Resumed(upload), None) => upload,
+        _ => None,
+    };
+    if let Some(upload) = upload {
         // The open has checked that the upload is the client's own.
         return UploadRecord::get(read, upload)?.map_or(Ok(()), |upload| permit_upload(read, actor, &upload, READ));
     }
-    if matches!(opened.kind, OpenKind::New | OpenKind::Upload(_)) {
+    if unit_of.is_none() && matches!(opened.kind, OpenKind::New | OpenKind::Upload(_)) {
         return Ok(());
     }
-    let ino = match unit_of {
-        Some(of) => WriterRecord::get(read, of.key, of.object)?.map(|file| file.ino),
-        None => Some(opened.ino),
-    };
+    let ino = if unit_of.is_some() { file.as_ref().map(|file| file.ino) } else { Some(opened.ino) };
     // If it was removed meanwhile, nobody is left to say that the client may read it.
     let gone = || NsError::Stale { what: path.to_string(), why: "it was removed while it was opened" };
     let Located { inode, .. } = ino.map_or(Ok(None), |ino| locate(read, ino))?.ok_or_else(gone)?;
+    if file.is_some_and(|file| file.kind == WriterKind::New) && actor.principal == inode.owner() {
+        return Ok(());
+    }
     permit(actor, &inode.access, AccessKind::Read, &|| path.to_string())?;
     if actor.limits.is_none() {
         return Ok(());

@@ -89,10 +89,14 @@ mod tests {
         assert_eq!(chosen(&[], none("no token"), none("no proxy")), Err("no token; no proxy".into()));
         for name in ["X509_USER_PROXY", "X509_USER_CERT"] {
             assert_eq!(chosen(&[name], Ok(1), Ok(2)), Ok(Err(2)));
-            assert_eq!(chosen(&[name], Ok(1), none("no proxy")), none("no proxy"), "nothing else than what is named");
+            assert_eq!(
+                chosen(&[name], Ok(1), none("no proxy")),
+                none("no proxy").map(Ok),
+                "nothing else than what is named"
+            );
             for token in ["BEARER_TOKEN", "BEARER_TOKEN_FILE"] {
                 assert_eq!(chosen(&[name, token], Ok(1), Ok(2)), Ok(Ok(1)));
-                assert_eq!(chosen(&[name, token], none("no token"), Ok(2)), none("no token"));
+                assert_eq!(chosen(&[name, token], none("no token"), Ok(2)), none("no token").map(Ok));
             }
         }
     }
