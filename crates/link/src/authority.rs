@@ -50,6 +50,9 @@ const REPLACING: SecretFile = SecretFile { first_line: "weir authority 2", ..KIN
 const KEYS: [&str; 3] = ["cluster", "key", "certificate"];
 const KEYS_REPLACING: [&str; 7] = ["cluster", "key", "certificate", "voucher", "previous", "began", "renewed"];
 
+/// More nodes were not recorded by weir.
+const RENEWED_MAX: u64 = 1 << 20;
+
 /// The SHA-256 of the authority's certificate. It is not secret: tokens carry it, and people can compare it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
@@ -163,9 +166,8 @@ impl State {
         let mut values = vec![cluster.to_string(), STANDARD.encode(key), STANDARD.encode(set.current())];
         let kind = match (set.predecessor(), &self.replacement) {
             (Some((previous, voucher)), Some(replacement)) => {
-                let renewed: Vec<String> = replacement.renewed.iter().map(ToString::to_string).collect();
                 values.extend([STANDARD.encode(voucher), STANDARD.encode(previous)]);
-                values.extend([replacement.began.0.to_string(), format!("nodes {}", renewed.join(" "))]);
+                values.extend([replacement.began.0.to_string(), format!("nodes {}", ranges_of(&replacement.renewed))]);
                 REPLACING
             }
             _ => KIND,
@@ -425,10 +427,35 @@ fn again(cluster: ClusterId, state: &State) -> Result<Issuer<'static, KeyPair>, 
     Ok(Issuer::new(params(cluster), KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?))
 }
 
-/// The nodes of `nodes 2 3`.
+/// Nodes as `2-5 7`. Nearly all nodes of a cluster renew their certificates, so this stays short however many there are.
+fn ranges_of(nodes: &BTreeSet<NodeId>) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for NodeId(node) in nodes {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*node) => *last = *node,
+            _ => ranges.push((*node, *node)),
+        }
+    }
+    let text = |(first, last): (u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// The nodes of `nodes 2-5 7`.
 fn nodes_of(text: &str) -> Option<BTreeSet<NodeId>> {
-    let numbers = text.strip_prefix("nodes ")?.split(' ').filter(|number| !number.is_empty());
-    numbers.map(|number| number.parse().ok().map(NodeId)).collect()
+    let mut nodes = BTreeSet::new();
+    for range in text.strip_prefix("nodes ")?.split(' ').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        // No cluster has as many nodes, and they would fill the memory.
+        if first > last || last - first >= RENEWED_MAX || nodes.len() as u64 >= RENEWED_MAX {
+            return None;
+        }
+        nodes.extend((first..=last).map(NodeId));
+    }
+    Some(nodes)
 }
 
 fn file(folder: &Path) -> PathBuf {
