@@ -30,7 +30,7 @@ use crate::authority_set::AuthoritySet;
 use crate::issued::{Issued, IssuedAdmin};
 use crate::random::{self, RandomError};
 use crate::secret_file::{Existing, FileError, SecretFile};
-use crate::{NodeName, keys};
+use crate::{NodeName, PeerIdentity, keys};
 
 /// Default validity of a node's certificate. The node renews it when a third of that time is left.
 pub const VALIDITY: Duration = Duration::from_secs(90 * 86_400);
@@ -123,6 +123,16 @@ pub enum AuthorityError {
         /// Since when.
         since: Timestamp,
     },
+    /// A peer with a certificate of an authority that was replaced.
+    #[error(
+        "this connection was opened with a certificate of an authority that the cluster has replaced: the node must connect with its new one, or join again"
+    )]
+    Retired,
+    /// A peer with a certificate of the earlier authority, although it has one of the new authority.
+    #[error(
+        "node {0} has a certificate of the new authority already, and this connection was opened with one of the old authority. If the node has lost its new certificate, remove it and let it join again"
+    )]
+    HasMoved(NodeId),
     /// It is not being replaced.
     #[error("there is no earlier authority to retire: `weir admin authority rotate` replaces the present one")]
     IsAlone,
@@ -344,11 +354,21 @@ impl Authority {
         now: Timestamp,
         validity: Duration,
     ) -> Result<Issued, AuthorityError> {
+        self.issue_by(&self.state(), name, key, now, validity)
+    }
+
+    fn issue_by(
+        &self,
+        state: &State,
+        name: &NodeName,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Issued, AuthorityError> {
         if name.cluster != self.cluster {
             return Err(AuthorityError::Request("it is for another cluster"));
         }
         let uses = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let state = self.state();
         let certificate = state.sign(&format!("weir node {}", name.node), name, uses, key, now, validity)?;
         Ok(Issued {
             name: *name,
@@ -418,6 +438,31 @@ impl Authority {
     ) -> Result<Vec<u8>, AuthorityError> {
         let key = keys::check_renewal(name, request).map_err(AuthorityError::Request)?;
         self.issue(name, &key, now, validity)?.to_bytes()
+    }
+
+    /// Issues a new certificate, as [`Authority::renew`], for the node at the other end of a connection. The node is judged and the certificate signed by
+    /// the authorities of one moment: whoever has the key of an authority that was replaced cannot use a connection of before to get a certificate of
+    /// the new one. While the authority is being replaced, a node that has shown a certificate of the new one gets no second one by the old one.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn renew_peer(
+        &self,
+        peer: &PeerIdentity,
+        request: &[u8],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Vec<u8>, AuthorityError> {
+        let (name, state) = (&peer.name, self.state());
+        let key = keys::check_renewal(name, request).map_err(AuthorityError::Request)?;
+        if !peer.is_trusted_by(&state.set) {
+            return Err(AuthorityError::Retired);
+        }
+        let has_moved = state.replacement.as_ref().is_some_and(|one| one.renewed.contains(&name.node));
+        if has_moved && peer.authority != Some(state.set.fingerprint()) {
+            return Err(AuthorityError::HasMoved(name.node));
+        }
+        self.issue_by(&state, name, &key, now, validity)?.to_bytes()
     }
 }
 

@@ -31,7 +31,7 @@ pub type Moved = dyn Fn(Move) + Send;
 pub enum Move {
     /// Its certificate is of another authority now. Connections show that once they are opened again.
     Joined,
-    /// It trusts this authority alone: connections that were opened with a certificate of another one must end.
+    /// It trusts this authority alone: connections that were opened with a certificate that this one does not vouch for must end.
     Alone(Fingerprint),
 }
 

@@ -444,8 +444,8 @@ fn renew(
     };
     let moved = move |one: Move| match one {
         Move::Joined => moving.reopen("the cluster's authority was replaced, and this node shows its new certificate"),
-        Move::Alone(authority) => {
-            moving.cut_strangers_to(authority);
+        Move::Alone(_) => {
+            moving.cut_strangers();
         }
     };
     let keep = keep_identity(data, DISK_IDENTITY_FILE);
