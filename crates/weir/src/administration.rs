@@ -436,7 +436,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        let [early, late, asks] = [(); 3].map(|()| site.connect(ACTIVE));
+        let [early, late, waiting] = [(); 3].map(|()| site.connect(ACTIVE));
         are_there(3);
         site.authority.rotate(now()).unwrap();
         assert_eq!(ask(early).unwrap(), "{\"ok\":\"done\"}\n", "both authorities are trusted");
@@ -450,7 +450,7 @@ mod tests {
         site.open.cut_strangers(&site.authority.set(), Some(address));
         assert_eq!(site.open.0.lock().1.len(), 1);
         site.open.cut_strangers(&site.authority.set(), None);
-        assert!(ask(asks).is_err());
+        assert!(ask(waiting).is_err());
         are_there(0);
     }
 
