@@ -182,6 +182,11 @@ def test_the_authority_is_replaced_while_clients_work(cluster, tmp_path):
     for node in cluster.nodes:
         restart(node)
     cluster.wait_sessions()
+    # A unit of systemd has the token on its command line for ever.
+    first.kill()
+    first.start("--join-file", first.home / "token")
+    assert "of another authority than this node knows; it was not used" in first.log_text(since_start=True)
+    cluster.wait_sessions()
 
 
 def test_a_node_that_was_away_is_named_and_then_shut_out(cluster):
@@ -218,6 +223,29 @@ def test_a_backup_in_the_middle_brings_both_authorities_back(cluster, tmp_path):
     cluster.until(lambda: all_have_moved(cluster), SOON_SECONDS)
     cluster.weir("admin", "authority", "retire", "--data", cluster.data)
     cluster.until(lambda: all("is not trusted any more" in disk.log_text() for disk in cluster.disks), SOON_SECONDS)
+
+
+def test_a_backup_in_the_middle_that_is_restored_after_the_end_is_retired_again(cluster, tmp_path):
+    cluster.weir("admin", "authority", "rotate", "--data", cluster.data)
+    cluster.until(lambda: all_have_moved(cluster), SOON_SECONDS)
+    done = weir("backup", "--data", cluster.data, str(tmp_path / "backups"), "--json")
+    assert done.returncode == 0, done.stderr
+    cluster.weir("admin", "authority", "retire", "--data", cluster.data)
+    cluster.until(lambda: all("is not trusted any more" in disk.log_text() for disk in cluster.disks), SOON_SECONDS)
+    cluster.manager.kill()
+    shutil.rmtree(cluster.manager.data)
+    done = weir("restore", str(tmp_path / "backups"), "--data", cluster.data, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout), done.stderr
+    cluster.manager.start("--existing")
+    cluster.wait_sessions()
+    assert "replaces" in authority(cluster)
+    logged = [disk.log_text().count("could not be renewed") for disk in cluster.disks]
+    # Two looks of each node.
+    time.sleep(22)
+    assert [disk.log_text().count("could not be renewed") for disk in cluster.disks] == logged
+    cluster.until(lambda: all_have_moved(cluster), SOON_SECONDS)
+    cluster.weir("admin", "authority", "retire", "--data", cluster.data)
+    assert "replaces" not in authority(cluster)
 
 
 def test_a_forced_removal_survives_a_kill_of_the_manager(cluster):

@@ -30,7 +30,7 @@ use crate::authority_set::AuthoritySet;
 use crate::issued::{Issued, IssuedAdmin};
 use crate::random::{self, RandomError};
 use crate::secret_file::{Existing, FileError, SecretFile};
-use crate::{NodeName, keys};
+use crate::{NodeName, PeerIdentity, keys};
 
 /// Default validity of a node's certificate. The node renews it when a third of that time is left.
 pub const VALIDITY: Duration = Duration::from_secs(90 * 86_400);
@@ -49,6 +49,9 @@ const KIND: SecretFile = SecretFile {
 const REPLACING: SecretFile = SecretFile { first_line: "weir authority 2", ..KIND };
 const KEYS: [&str; 3] = ["cluster", "key", "certificate"];
 const KEYS_REPLACING: [&str; 7] = ["cluster", "key", "certificate", "voucher", "previous", "began", "renewed"];
+
+/// More nodes were not recorded by weir.
+const RENEWED_MAX: u64 = 1 << 20;
 
 /// The SHA-256 of the authority's certificate. It is not secret: tokens carry it, and people can compare it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +123,16 @@ pub enum AuthorityError {
         /// Since when.
         since: Timestamp,
     },
+    /// A peer with a certificate of an authority that was replaced.
+    #[error(
+        "this connection was opened with a certificate of an authority that the cluster has replaced: the node must connect with its new one, or join again"
+    )]
+    Retired,
+    /// A peer with a certificate of the earlier authority, although it has one of the new authority.
+    #[error(
+        "node {0} has a certificate of the new authority already, and this connection was opened with one of the old authority. If the node has lost its new certificate, remove it and let it join again"
+    )]
+    HasMoved(NodeId),
     /// It is not being replaced.
     #[error("there is no earlier authority to retire: `weir admin authority rotate` replaces the present one")]
     IsAlone,
@@ -163,9 +176,8 @@ impl State {
         let mut values = vec![cluster.to_string(), STANDARD.encode(key), STANDARD.encode(set.current())];
         let kind = match (set.predecessor(), &self.replacement) {
             (Some((previous, voucher)), Some(replacement)) => {
-                let renewed: Vec<String> = replacement.renewed.iter().map(ToString::to_string).collect();
                 values.extend([STANDARD.encode(voucher), STANDARD.encode(previous)]);
-                values.extend([replacement.began.0.to_string(), format!("nodes {}", renewed.join(" "))]);
+                values.extend([replacement.began.0.to_string(), format!("nodes {}", ranges_of(&replacement.renewed))]);
                 REPLACING
             }
             _ => KIND,
@@ -342,11 +354,21 @@ impl Authority {
         now: Timestamp,
         validity: Duration,
     ) -> Result<Issued, AuthorityError> {
+        self.issue_by(&self.state(), name, key, now, validity)
+    }
+
+    fn issue_by(
+        &self,
+        state: &State,
+        name: &NodeName,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Issued, AuthorityError> {
         if name.cluster != self.cluster {
             return Err(AuthorityError::Request("it is for another cluster"));
         }
         let uses = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let state = self.state();
         let certificate = state.sign(&format!("weir node {}", name.node), name, uses, key, now, validity)?;
         Ok(Issued {
             name: *name,
@@ -417,6 +439,31 @@ impl Authority {
         let key = keys::check_renewal(name, request).map_err(AuthorityError::Request)?;
         self.issue(name, &key, now, validity)?.to_bytes()
     }
+
+    /// Issues a new certificate, as [`Authority::renew`], for the node at the other end of a connection. The node is judged and the certificate signed by
+    /// the authorities of one moment: whoever has the key of an authority that was replaced cannot use a connection of before to get a certificate of
+    /// the new one. While the authority is being replaced, a node that has shown a certificate of the new one gets no second one by the old one.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn renew_peer(
+        &self,
+        peer: &PeerIdentity,
+        request: &[u8],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Vec<u8>, AuthorityError> {
+        let (name, state) = (&peer.name, self.state());
+        let key = keys::check_renewal(name, request).map_err(AuthorityError::Request)?;
+        if !peer.is_trusted_by(&state.set) {
+            return Err(AuthorityError::Retired);
+        }
+        let has_moved = state.replacement.as_ref().is_some_and(|one| one.renewed.contains(&name.node));
+        if has_moved && peer.authority != Some(state.set.fingerprint()) {
+            return Err(AuthorityError::HasMoved(name.node));
+        }
+        self.issue_by(&state, name, &key, now, validity)?.to_bytes()
+    }
 }
 
 /// The key and name of this authority, once more: an issuer cannot be copied.
@@ -425,10 +472,35 @@ fn again(cluster: ClusterId, state: &State) -> Result<Issuer<'static, KeyPair>, 
     Ok(Issuer::new(params(cluster), KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?))
 }
 
-/// The nodes of `nodes 2 3`.
+/// Nodes as `2-5 7`. Nearly all nodes of a cluster renew their certificates, so this stays short however many there are.
+fn ranges_of(nodes: &BTreeSet<NodeId>) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for NodeId(node) in nodes {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*node) => *last = *node,
+            _ => ranges.push((*node, *node)),
+        }
+    }
+    let text = |(first, last): (u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// The nodes of `nodes 2-5 7`.
 fn nodes_of(text: &str) -> Option<BTreeSet<NodeId>> {
-    let numbers = text.strip_prefix("nodes ")?.split(' ').filter(|number| !number.is_empty());
-    numbers.map(|number| number.parse().ok().map(NodeId)).collect()
+    let mut nodes = BTreeSet::new();
+    for range in text.strip_prefix("nodes ")?.split(' ').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        // No cluster has as many nodes, and they would fill the memory.
+        if first > last || last - first >= RENEWED_MAX || nodes.len() as u64 >= RENEWED_MAX {
+            return None;
+        }
+        nodes.extend((first..=last).map(NodeId));
+    }
+    Some(nodes)
 }
 
 fn file(folder: &Path) -> PathBuf {

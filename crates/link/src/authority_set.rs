@@ -84,6 +84,16 @@ impl AuthoritySet {
         }
     }
 
+    /// These without the predecessor, if somebody who trusts `known` has dropped it already: it does not come back when a manager is restored from a
+    /// backup that still has it.
+    #[must_use]
+    pub fn without_dropped(self, known: &Self) -> Self {
+        match known.current == self.current && known.succession.is_none() {
+            true => known.clone(),
+            false => self,
+        }
+    }
+
     /// The trusted authorities.
     pub(crate) fn anchors(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         std::iter::once(&self.current).chain(self.succession.as_ref().map(|succession| &succession.previous))
@@ -169,6 +179,11 @@ mod tests {
         assert!(one.follows(&one) && both.follows(&both));
         assert!(!new.follows(&one) && !one.follows(&new), "nobody vouches for it");
         assert!(!both.follows(&new), "the old one does not come back after it was dropped");
+        assert_eq!(both.clone().without_dropped(&new), new);
+        for known in [&one, &both, &strange] {
+            assert_eq!(both.clone().without_dropped(known), both);
+        }
+        assert_eq!(strange.clone().without_dropped(&one), strange);
         assert!(!strange.follows(&one) && !strange.follows(&both) && !strange.follows(&new), "no stranger comes in");
     }
 }

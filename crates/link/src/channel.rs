@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
+use crate::ShownChain;
 use crate::error::CloseCause;
 
 /// Bytes received by one system call. Eight records of the maximum length fit.
@@ -80,8 +81,8 @@ pub(crate) struct HandshakeResult {
     pub(crate) protocol: Option<Vec<u8>>,
     /// The verified certificate of the peer.
     pub(crate) certificate: Option<rustls::pki_types::CertificateDer<'static>>,
-    /// The authority that has signed it, if the peer has shown that one too.
-    pub(crate) authority: Option<crate::Fingerprint>,
+    /// That certificate with those that came along with it.
+    pub(crate) chain: Option<Arc<ShownChain>>,
 }
 
 /// Performs the TLS handshake over `socket` as the connecting side.
@@ -140,9 +141,8 @@ fn shake_hands(
         let tls = channel.tls.lock();
         let chain = tls.peer_certificates().unwrap_or_default();
         let certificate = chain.first().map(|certificate| certificate.clone().into_owned());
-        let authority =
-            chain.split_first().and_then(|(certificate, others)| crate::verify::signer_of(certificate, others));
-        HandshakeResult { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate, authority }
+        let shown = chain.split_first().map(|(certificate, others)| Arc::new(ShownChain::of(certificate, others)));
+        HandshakeResult { protocol: tls.alpn_protocol().map(<[u8]>::to_vec), certificate, chain: shown }
     };
     Ok((SplitChannel { channel, reading, writing }, shown))
 }

@@ -163,10 +163,12 @@ pub(crate) fn greet<B: Buffer>(
     let certificate = shown.certificate.as_ref().ok_or(CloseCause::NoCertificate)?;
     // An administrator's certificate is valid, too.
     let certificate = name_of(certificate).ok_or(CloseCause::Certificate(CertificateProblem::NoNode))?;
+    let chain = shown.chain.as_ref().ok_or(CloseCause::NoCertificate)?;
     let ours = us.hello(name);
     let identity = |theirs: &Hello, version| PeerIdentity {
         name: certificate,
-        authority: shown.authority,
+        authority: chain.signer(),
+        chain: Arc::clone(chain),
         address,
         software: theirs.software.clone(),
         version,

@@ -85,7 +85,8 @@ impl Identity {
     /// The answer is for another node, another key, or another cluster.
     pub fn renewed(&self, key: &NewKey, answer: &[u8]) -> Result<Self, IdentityError> {
         let wrong = |why: &str| IdentityError::Answer(why.to_owned());
-        let issued = Issued::from_bytes(answer).ok_or_else(|| wrong("it makes no sense"))?;
+        let mut issued = Issued::from_bytes(answer).ok_or_else(|| wrong("it makes no sense"))?;
+        issued.authority = issued.authority.without_dropped(&self.authority);
         if issued.name != self.name {
             return Err(wrong(&format!("it is for {}, and this is {}", issued.name, self.name)));
         }

@@ -70,4 +70,4 @@ pub use role::{Role, Roles};
 pub use secret_file::FileError;
 pub use settings::Settings;
 pub use token::{JoinToken, NodeList, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
-pub use verify::CertificateProblem;
+pub use verify::{CertificateProblem, ShownChain};

@@ -224,15 +224,15 @@ fn begin<H: Handler>(
         Some(ADMIN_PROTOCOL) => {
             // A node's certificate is not an administrator's.
             let who = shown.certificate.as_ref().and_then(admin_name_of).ok_or(CloseCause::NotAnAdministrator)?;
-            let stream = AdminStream::new(halves, address, shown.authority, us.settings.frame_time);
+            let stream = AdminStream::new(halves, address, shown.chain, us.settings.frame_time);
             Ok(Begun::Administrator(who, stream, Arc::clone(administrators()?)))
         }
         Some(TOKEN_PROTOCOL) => {
-            let stream = AdminStream::new(halves, address, shown.authority, us.settings.frame_time);
+            let stream = AdminStream::new(halves, address, shown.chain, us.settings.frame_time);
             Ok(Begun::WithToken(stream, Arc::clone(administrators()?)))
         }
         Some(CERTIFICATE_PROTOCOL) => {
-            let stream = AdminStream::new(halves, address, shown.authority, us.settings.frame_time);
+            let stream = AdminStream::new(halves, address, shown.chain, us.settings.frame_time);
             Ok(Begun::WithCertificate(stream, Arc::clone(administrators()?)))
         }
         _ => {

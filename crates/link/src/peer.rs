@@ -16,7 +16,7 @@ use crate::call::{Answer, Buffer, Call, CallError, Outgoing, SendError};
 use crate::channel::Channel;
 use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, HEADER_BYTES, Kind};
-use crate::{Fingerprint, NodeName, Settings};
+use crate::{AuthoritySet, Fingerprint, NodeName, Settings, ShownChain};
 
 /// The node at the other end. Its certificate proves everything except the address and the software.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,12 +25,22 @@ pub struct PeerIdentity {
     pub name: NodeName,
     /// The authority that has signed the certificate that it showed when it connected, if it has shown that one too.
     pub authority: Option<Fingerprint>,
+    /// That certificate, with those that it has shown along with it.
+    pub chain: Arc<ShownChain>,
     /// Its address.
     pub address: SocketAddr,
     /// Its software, as it says.
     pub software: String,
     /// The version of the protocol that both speak ([`crate::Version`]).
     pub version: u16,
+}
+
+impl PeerIdentity {
+    /// Whether a node that trusts `authorities` would let it in with the certificate that it showed when it connected.
+    #[must_use]
+    pub fn is_trusted_by(&self, authorities: &AuthoritySet) -> bool {
+        self.chain.is_trusted_by(authorities)
+    }
 }
 
 impl fmt::Display for PeerIdentity {

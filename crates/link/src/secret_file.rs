@@ -81,6 +81,10 @@ impl SecretFile {
         let sum = Crc32c::of(text.as_bytes()).0;
         text.push_str(&format!("crc32c {sum:08x}\n"));
         let failed = |what| move |source| FileError::Io { what, path: path.to_owned(), source };
+        // The file that is there is of more use than one that cannot be read.
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(failed("write")(io::Error::other("it would be longer than weir reads")));
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make the folder of"))?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -204,6 +208,18 @@ mod tests {
         assert_eq!(read(&path).unwrap(), ["of gold", "12"]);
         KIND.write(&path, &other, Existing::Replace).unwrap();
         assert_eq!(read(&path).unwrap(), ["of iron", "13"]);
+    }
+
+    #[test]
+    fn nothing_is_written_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sample");
+        let of = |length: usize| [("key", "x".repeat(length)), ("number", "12".to_owned())];
+        let longest =
+            usize::try_from(FILE_BYTES_MAX).unwrap() - "weir sample 1\nkey \nnumber 12\ncrc32c 00000000\n".len();
+        KIND.write(&path, &of(longest), Existing::Keep).unwrap();
+        assert!(KIND.write(&path, &of(longest + 1), Existing::Replace).unwrap_err().to_string().contains("longer"));
+        assert_eq!(read(&path).unwrap()[0].len(), longest);
     }
 
     #[test]

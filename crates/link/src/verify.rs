@@ -13,7 +13,7 @@ use types::{ClusterId, Timestamp, units};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use crate::admin::AdminName;
-use crate::{Fingerprint, NodeName};
+use crate::{AuthoritySet, Fingerprint, NodeName};
 
 /// Certificates beside a peer's own that are looked at.
 const CHAIN_MAX: usize = 3;
@@ -187,15 +187,61 @@ fn first<'a, 'b>(others: &'a [CertificateDer<'b>]) -> &'a [CertificateDer<'b>] {
     others.get(..CHAIN_MAX).unwrap_or(others)
 }
 
-/// The authority that has signed `certificate` itself, if it is among `others`, which the peer sent along with it.
-pub(crate) fn signer_of(certificate: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Option<Fingerprint> {
-    let name = name_of(certificate)?;
-    let now = crate::join::now();
-    let has_signed = |other: &&CertificateDer<'_>| {
-        let verifier = Verifier::of(name.cluster, [&(*other).clone().into_owned()]);
-        verifier.is_ok_and(|verifier| verifier.check(certificate, &[], now).is_ok())
-    };
-    first(others).iter().find(has_signed).map(|other| Fingerprint::of(other))
+/// What a peer showed when it connected. With it, a connection can be judged again when other authorities are trusted than at its beginning.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ShownChain {
+    certificate: CertificateDer<'static>,
+    /// The part that counts of what came along with it.
+    others: Vec<CertificateDer<'static>>,
+    signer: Option<Fingerprint>,
+    /// When it was shown. It counts although it expires later.
+    at: Timestamp,
+}
+
+impl std::fmt::Debug for ShownChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ShownChain(of {:?})", self.signer)
+    }
+}
+
+impl ShownChain {
+    /// The certificate of a peer, and those that it sent along with it.
+    pub(crate) fn of(certificate: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Self {
+        let certificate = certificate.clone().into_owned();
+        let others: Vec<_> = first(others).iter().map(|other| other.clone().into_owned()).collect();
+        let at = crate::join::now();
+        let has_signed = |other: &&CertificateDer<'static>| is_valid(&certificate, &[], [*other], at);
+        let signer = others.iter().find(has_signed).map(Fingerprint::of);
+        Self { certificate, others, signer, at }
+    }
+
+    /// The authority that has signed the certificate itself, if the peer has shown that one too. Whoever has the key of an authority
+    /// can show another certificate with that key in its place, so a fingerprint that is not that of a retired authority proves nothing.
+    #[must_use]
+    pub fn signer(&self) -> Option<Fingerprint> {
+        self.signer
+    }
+
+    /// Whether a node that trusts `authorities` would have let the peer in.
+    #[must_use]
+    pub fn is_trusted_by(&self, authorities: &AuthoritySet) -> bool {
+        self.signer.is_some_and(|signer| authorities.trusts(&signer))
+            || is_valid(&self.certificate, &self.others, authorities.anchors(), self.at)
+    }
+}
+
+/// Whether the certificate is valid for a node or an administrator who trusts `authorities`.
+fn is_valid<'a>(
+    certificate: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+    now: Timestamp,
+) -> bool {
+    let of_admin = || admin_name_of(certificate).map(|name| name.cluster);
+    let Some(cluster) = name_of(certificate).map(|name| name.cluster).or_else(of_admin) else { return false };
+    let Ok(verifier) = Verifier::of(cluster, authorities) else { return false };
+    verifier.check_admin(certificate, others, now).is_ok_and(|admin| admin.is_some())
+        || verifier.check(certificate, others, now).is_ok()
 }
 
 fn timestamp(now: UnixTime) -> Timestamp {

@@ -99,24 +99,13 @@ impl ManagerRegistration {
         }
     }
 
-    /// Signs a certificate for the next time. While the authority is being replaced, a node that has one of the new authority gets no second one with a
-    /// certificate of the old authority: whoever asks for that may have the old authority's key.
+    /// Signs a certificate for the next time.
     fn renew(&self, from: &PeerIdentity, request: &[u8]) -> Result<Vec<u8>, String> {
         self.admit(from)?;
-        let node = from.name.node;
-        if node == FIRST_NODE {
+        if from.name.node == FIRST_NODE {
             return Err("the manager signs its own certificate".into());
         }
-        let replacement = self.authority.replacement();
-        if replacement.is_some_and(|one| one.renewed.contains(&node))
-            && from.authority != Some(self.authority.fingerprint())
-        {
-            return Err(format!(
-                "node {node} has a certificate of the new authority already, and this connection was opened with one of the old authority. If the node \
-                 has lost its new certificate, remove it and let it join again"
-            ));
-        }
-        self.authority.renew(&from.name, request, (self.clock)(), self.validity).map_err(|error| error.to_string())
+        self.authority.renew_peer(from, request, (self.clock)(), self.validity).map_err(|error| error.to_string())
     }
 
     /// Tells the node which authorities to trust, and records that it has shown a certificate of the new one.
@@ -181,6 +170,10 @@ fn is_address(address: &str) -> bool {
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         let node = peer.name.node;
+        // The handshake may have begun before the authority was retired.
+        if !peer.is_trusted_by(&self.authority.set()) {
+            return Err(link::AuthorityError::Retired.to_string());
+        }
         match self.names.read(|read| namespace::member(read, node)) {
             // The cluster's authority may be known to a thief, who can make a certificate for any node and any roles.
             Ok(Some(member)) if member.roles != peer.name.roles.bits() => Err(format!(

@@ -422,6 +422,73 @@ fn a_node_that_was_cut_off_stays_out_after_a_restart_of_the_manager() {
     panic!("it is still there");
 }
 
+/// An engine that cannot be read after a change, if it is told so.
+#[derive(Default)]
+struct UnreadableKv {
+    kv: MemoryKv,
+    breaks: Mutex<bool>,
+    is_broken: Mutex<bool>,
+}
+
+struct Unreadable;
+
+impl kv::Read for Unreadable {
+    fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, kv::KvError> {
+        Err(kv::KvError::Io("the disk is away".into()))
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: kv::ScanOrder, _: kv::Visit<'_>) -> Result<(), kv::KvError> {
+        Err(kv::KvError::Io("the disk is away".into()))
+    }
+}
+
+impl Kv for UnreadableKv {
+    fn snapshot(&self) -> Box<dyn kv::Read + Send + '_> {
+        match *self.is_broken.lock() {
+            true => Box::new(Unreadable),
+            false => self.kv.snapshot(),
+        }
+    }
+
+    fn submit(&self, durability: Durability, op: kv::Op, done: kv::OpDone) {
+        *self.is_broken.lock() |= *self.breaks.lock();
+        self.kv.submit(durability, op, done);
+    }
+}
+
+impl UnreadableKv {
+    fn set(&self, breaks: bool) {
+        *self.breaks.lock() = breaks;
+        *self.is_broken.lock() = false;
+    }
+}
+
+#[test]
+fn a_removal_that_is_recorded_counts_although_it_cannot_be_read() {
+    let kv = Arc::new(UnreadableKv::default());
+    let cluster = Cluster::on(Arc::clone(&kv));
+    let (stolen, _) = cluster.disk(1);
+    let (gone, _) = cluster.disk(2);
+    kv.set(true);
+    let cut = cluster.manager.remove_node("disk1", true);
+    assert!(matches!(cut, Err(MemberError::IsCutOff { .. })), "{cut:?}");
+    assert_eq!(*cluster.told.cut.lock(), [stolen]);
+    kv.set(false);
+    cluster.comes(stolen);
+    assert_eq!(cluster.registers(stolen), None);
+    cluster.passes(100);
+    cluster.told.cut.lock().clear();
+    kv.set(true);
+    cluster.manager.remove_node("disk2", false).unwrap();
+    assert_eq!(*cluster.told.cut.lock(), [gone]);
+    kv.set(false);
+    cluster.comes(gone);
+    assert_eq!(cluster.registers(gone), None);
+    cluster.manager.tick();
+    assert!(cluster.manager.status_view().unwrap().nodes.iter().all(|one| one.node != gone));
+    assert_eq!(cluster.registers(gone), None);
+}
+
 #[test]
 fn a_node_is_never_both_removed_and_online() {
     let cluster = Cluster::new();

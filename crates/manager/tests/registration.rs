@@ -15,7 +15,7 @@ use link::{
 use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
-use node::links::{Links, Peer, Received, Receiver};
+use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
 use node::renewal::{CertificateRenewal, Move};
 use tempfile::TempDir;
@@ -39,7 +39,8 @@ impl Receiver for Quiet {
 
 /// A cluster with its first manager, which accepts joining nodes.
 struct Cluster {
-    _folder: TempDir,
+    folder: TempDir,
+    kv: Arc<MemoryKv>,
     authority: Arc<Authority>,
     namespace: Arc<Namespace>,
     tokens: Tokens,
@@ -50,10 +51,19 @@ struct Cluster {
 impl Cluster {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
-        let namespace = Namespace::open(Arc::new(MemoryKv::new()), now(), NamespaceConfig::default()).unwrap();
+        Authority::create(folder.path(), ClusterId(1), now()).unwrap();
+        let kv = Arc::new(MemoryKv::new());
+        let namespace = Namespace::open(Arc::clone(&kv) as _, now(), NamespaceConfig::default()).unwrap();
         let found = FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] };
         namespace.change_wait(Durability::Synced, namespace.context(now(), &Actor::admin(), None), found).unwrap();
+        drop(namespace);
+        Self::start(folder, kv)
+    }
+
+    /// Starts the manager with what an earlier one has left.
+    fn start(folder: TempDir, kv: Arc<MemoryKv>) -> Self {
+        let authority = Arc::new(Authority::open(folder.path()).unwrap());
+        let namespace = Namespace::open(Arc::clone(&kv) as _, now(), NamespaceConfig::default()).unwrap();
         let tokens = Tokens::new(Arc::clone(&namespace));
         let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -69,7 +79,13 @@ impl Cluster {
         let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };
         links.start(&listener, others, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
-        Self { _folder: folder, authority, namespace, tokens, links, address }
+        Self { folder, kv, authority, namespace, tokens, links, address }
+    }
+
+    fn restart(&mut self) {
+        self.links.stop("the manager starts again", SOON);
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        *self = Self::start(folder, Arc::clone(&self.kv));
     }
 
     fn token(&self, roles: Roles) -> JoinToken {
@@ -394,7 +410,7 @@ fn renewal(disk: &Disk, identity: Identity, path: std::path::PathBuf) -> Certifi
         trusted: Box::new(move || registration::authorities(&asking, NodeId(1)).map(Some).map_err(words)),
         moved: Box::new(move |one| match one {
             Move::Joined => moving.reopen("the authority was replaced"),
-            Move::Alone(authority) => drop(moving.cut_strangers_to(authority)),
+            Move::Alone(_) => drop(moving.cut_strangers()),
         }),
     }
 }
@@ -421,6 +437,8 @@ fn nodes_move_to_a_new_authority_and_then_drop_the_old_one() {
     let path = folder.path().join("identity");
     let (identity, token) = (cluster.disk("disk1"), cluster.token(Roles::DISK));
     let old = cluster.authority.fingerprint();
+    // Whoever has the old key could have made this certificate, too.
+    let stolen = cluster.disk("disk3");
     let disk = Disk::new(&cluster, us(&identity));
     let mut renewing = renewal(&disk, written(&identity, &path), path.clone());
     assert_eq!(renewing.look(), Ok(false), "nothing is replaced");
@@ -451,8 +469,19 @@ fn nodes_move_to_a_new_authority_and_then_drop_the_old_one() {
     drop(thief);
     wait_until("the node is back", || shown() == Some(new) && disk.0.peer(NodeId(1)).is_some());
 
+    let thief = Disk::new(&cluster, us(&stolen));
+    assert!(cluster.links.cut_strangers().is_empty(), "both authorities are trusted");
     cluster.authority.retire().unwrap();
+    // The manager still shows a certificate of before, and the connections are still there.
+    let request = NewKey::draw().unwrap().renewal(stolen.name()).unwrap();
+    let refused = registration::renew(&thief.0, NodeId(1), &request).unwrap_err().to_string();
+    assert!(refused.contains("authority that the cluster has replaced"), "{refused}");
+    let connected = link::connect::<node::links::Buffer>(&us(&stolen), cluster.address, link::Expect::default());
+    let refused = connected.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("authority that the cluster has replaced"), "{refused}");
     manager_renews();
+    assert_eq!(cluster.links.cut_strangers(), [stolen.name().node], "the node that has moved stays connected");
+    drop(thief);
     assert_eq!(renewing.look(), Ok(true));
     let kept = Identity::read(&path).unwrap();
     assert_eq!((kept.authority().fingerprint(), kept.authority().previous()), (new, None));
@@ -463,9 +492,29 @@ fn nodes_move_to_a_new_authority_and_then_drop_the_old_one() {
 }
 
 #[test]
+fn a_manager_that_is_restored_to_before_the_rotation_keeps_the_nodes_connected() {
+    let cluster = Cluster::new();
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(cluster.folder.path().join("authority"), copy.path().join("authority")).unwrap();
+    let old = cluster.disk("disk1");
+    cluster.authority.rotate(now()).unwrap();
+    let key = NewKey::draw().unwrap();
+    let answer = cluster.authority.renew(old.name(), &key.renewal(old.name()).unwrap(), now(), DAY).unwrap();
+    let moved = old.renewed(&key, &answer).unwrap();
+    let restored = Cluster::start(copy, Arc::clone(&cluster.kv));
+    let disk = Disk::new(&restored, us(&moved));
+    assert!(restored.links.cut_strangers().is_empty() && disk.0.cut_strangers().is_empty());
+    // It follows the manager.
+    let path = restored.folder.path().join("identity");
+    let mut renewing = renewal(&disk, written(&moved, &path), path.clone());
+    assert_eq!(renewing.look(), Ok(true));
+    assert_eq!(Identity::read(&path).unwrap().authority(), &restored.authority.set());
+}
+
+#[test]
 fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     let cluster = Cluster::new();
-    cluster.disk("disk1");
+    let identity = cluster.disk("disk1");
     let forged = |node: u64, roles| Identity::issue(&cluster.authority, NodeId(node), roles, now(), DAY).unwrap();
     let admit = |identity: &Identity| {
         let connected = link::connect::<node::links::Buffer>(&us(identity), cluster.address, link::Expect::default());
@@ -473,18 +522,34 @@ fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     };
     let refused = admit(&forged(2, Roles::MANAGER)).unwrap_err();
     assert!(refused.contains("did not join as"), "{refused}");
+    let refused = admit(&forged(1, Roles::MANAGER)).unwrap_err();
+    assert!(refused.contains("this is node 1, too"), "{refused}");
     admit(&forged(2, Roles::DISK)).unwrap();
+    // Nor would a manager renew the certificate of its own number for somebody else.
+    let disk = Disk::new(&cluster, us(&identity));
+    let manager = disk.0.connected().remove(0);
+    let desk =
+        ManagerRegistration::new(Arc::clone(&cluster.namespace), Arc::clone(&cluster.authority), DAY, Box::new(now));
+    let request = registration::Request::Renew(NewKey::draw().unwrap().renewal(&manager.name).unwrap());
+    let answer = desk.answer(&manager, &link::encode(&request).unwrap()).unwrap();
+    match link::decode(&answer).unwrap() {
+        registration::Reply::Refused(reason) => assert!(reason.contains("signs its own certificate"), "{reason}"),
+        _ => panic!("it was renewed"),
+    }
 }
 
 #[test]
 fn a_node_that_is_cut_off_does_not_come_back_after_a_restart() {
-    let cluster = Cluster::new();
+    let mut cluster = Cluster::new();
     let identity = cluster.disk("disk1");
     let disk = Disk::new(&cluster, us(&identity));
     let ctx = cluster.namespace.context(now(), &Actor::admin(), None);
     cluster.namespace.change_wait(Durability::Synced, ctx, namespace::CutOffMember { node: NodeId(2) }).unwrap();
     drop(disk);
-    let connected = link::connect::<node::links::Buffer>(&us(&identity), cluster.address, link::Expect::default());
-    let refused = connected.map(drop).unwrap_err().to_string();
-    assert!(refused.contains("is being removed"), "{refused}");
+    for _ in 0..2 {
+        let connected = link::connect::<node::links::Buffer>(&us(&identity), cluster.address, link::Expect::default());
+        let refused = connected.map(drop).unwrap_err().to_string();
+        assert!(refused.contains("is being removed"), "{refused}");
+        cluster.restart();
+    }
 }

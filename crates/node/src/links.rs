@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    CallError, CloseCause, Expect, Fingerprint, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices,
-    Outgoing, PeerIdentity, Role, Room, SendError,
+    CallError, CloseCause, Expect, Handler, IncomingHeader, LinkError, Listener, LocalNode, OtherServices, Outgoing,
+    PeerIdentity, Role, Room, SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
@@ -285,13 +285,12 @@ impl Links {
         peer.cut(why);
     }
 
-    /// Ends the connections that were opened with a certificate of another authority than `authority`. Nodes that have a certificate of it connect again.
-    /// Returns these nodes.
-    pub fn cut_strangers_to(&self, authority: Fingerprint) -> Vec<NodeId> {
-        let state = self.state.lock();
-        let is_other = |current: &&Current| current.peer.identity().authority != Some(authority);
-        let others: Vec<Peer> = state.current.values().filter(is_other).map(|current| current.peer.clone()).collect();
-        drop(state);
+    /// Ends the connections that were opened with a certificate that this node would not take any more, because it trusts other authorities now. Nodes
+    /// that have a new certificate connect again. Returns these nodes.
+    pub fn cut_strangers(&self) -> Vec<NodeId> {
+        let trusted = self.us.credentials.authority();
+        let mut others: Vec<Peer> = self.state.lock().current.values().map(|current| current.peer.clone()).collect();
+        others.retain(|peer| !peer.identity().is_trusted_by(&trusted));
         others.iter().for_each(|peer| peer.cut("the cluster's authority was replaced, and this connection is older"));
         others.iter().map(|peer| peer.identity().name.node).collect()
     }

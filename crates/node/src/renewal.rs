@@ -31,7 +31,7 @@ pub type Moved = dyn Fn(Move) + Send;
 pub enum Move {
     /// Its certificate is of another authority now. Connections show that once they are opened again.
     Joined,
-    /// It trusts this authority alone: connections that were opened with a certificate of another one must end.
+    /// It trusts this authority alone: connections that were opened with a certificate that this one does not vouch for must end.
     Alone(Fingerprint),
 }
 
@@ -73,7 +73,7 @@ enum Due {
 
 /// What is due for a node whose certificate expires soon or not, and which trusts `ours`, when the cluster trusts `theirs`.
 fn due(expires_soon: bool, ours: &AuthoritySet, theirs: Option<AuthoritySet>) -> Due {
-    match theirs {
+    match theirs.map(|theirs| theirs.without_dropped(ours)) {
         Some(theirs) if theirs.current() != ours.current() => Due::Certificate,
         _ if expires_soon => Due::Certificate,
         Some(theirs) if theirs != *ours => Due::Trust(theirs),
@@ -233,7 +233,9 @@ mod tests {
         }
         assert_eq!(due(false, &old, Some(both.clone())), Due::Certificate, "the rotation");
         assert_eq!(due(false, &both, Some(new.clone())), Due::Trust(new.clone()), "its end");
-        assert_eq!(due(true, &both, Some(new)), Due::Certificate);
+        assert_eq!(due(true, &both, Some(new.clone())), Due::Certificate);
+        assert_eq!(due(false, &new, Some(both.clone())), Due::Nothing, "the manager was restored to before the end");
+        assert_eq!(due(true, &new, Some(both.clone())), Due::Certificate);
         assert_eq!(due(false, &both, Some(old.clone())), Due::Certificate, "the manager was restored");
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use control::remote::{CertificateRequest, ShownCertificates, TokenRequest};
 use control::{Answers, Caller, Person, Reply, gate};
-use link::UnidentifiedConnection;
 use link::admin::{AdminError, AdminHandler, AdminName, AdminStream};
+use link::{Authority, UnidentifiedConnection};
 use manager::administrators::Administrators;
 
 use crate::cluster_node::now;
@@ -18,6 +18,7 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 /// Serves administrators' connections.
 pub(crate) struct Administration {
+    pub(crate) authority: Arc<Authority>,
     pub(crate) administrators: Arc<Administrators>,
     pub(crate) people: Arc<People>,
     pub(crate) open: Arc<OpenConnections>,
@@ -29,7 +30,15 @@ pub(crate) struct Administration {
 impl AdminHandler for Administration {
     fn serve(&self, who: AdminName, mut stream: AdminStream, stranger: UnidentifiedConnection) {
         let peer = stream.address();
-        let admitted = || self.administrators.admit(who.id, now());
+        let shown = stream.shown();
+        let admitted = || {
+            // The certificate was valid when the connection was opened, and the authority may have been retired since.
+            let is_trusted = shown.as_ref().is_some_and(|shown| shown.is_trusted_by(&self.authority.set()));
+            if !is_trusted {
+                return Err(AdminError::OldAuthority);
+            }
+            self.administrators.admit(who.id, now())
+        };
         let refused = |error: &AdminError, held_back: u64| {
             tracing::warn!(id = %who.id, %peer, %error, held_back, "somebody with an administrator's certificate was refused");
             self.log.write(audit::Record {
@@ -190,8 +199,8 @@ mod tests {
         connect_with_certificate,
     };
     use link::{
-        Authority, Credentials, Identity, IncomingHeader, Listener, LocalNode, OtherServices, Peer, PeerIdentity,
-        Received, Roles, Settings,
+        Credentials, Identity, IncomingHeader, Listener, LocalNode, OtherServices, Peer, PeerIdentity, Received, Roles,
+        Settings,
     };
     use types::{ClusterId, NodeId};
 
@@ -278,6 +287,7 @@ mod tests {
             let administrators = Arc::new(Administrators::new(records, Box::new(|_| Ok(()))));
             let open = Arc::new(OpenConnections::default());
             let administration = Administration {
+                authority: Arc::clone(&authority),
                 administrators: Arc::clone(&administrators),
                 open: Arc::clone(&open),
                 people: people(folder.path()),
@@ -409,6 +419,39 @@ mod tests {
             let expected = if line.contains("token") { "takes no tokens" } else { "does not understand" };
             assert!(said.contains(expected) && !said.contains("a.b.c"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_connection_from_before_the_authority_was_retired_gets_no_answer_after_that() {
+        let site = Site::new();
+        let ask = |mut stream: AdminStream| {
+            let sent = stream.write_all(b"{\"ask\":\"stores\"}\n");
+            let mut said = String::new();
+            sent.and_then(|()| stream.read_to_string(&mut said)).map(|_| said)
+        };
+        let are_there = |count: usize| {
+            let began = Instant::now();
+            while site.open.0.lock().1.len() != count {
+                assert!(began.elapsed() < REQUEST_TIME, "{} are there", site.open.0.lock().1.len());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let [early, late, waiting] = [(); 3].map(|()| site.connect(ACTIVE));
+        are_there(3);
+        site.authority.rotate(now()).unwrap();
+        assert_eq!(ask(early).unwrap(), "{\"ok\":\"done\"}\n", "both authorities are trusted");
+        are_there(2);
+        site.authority.retire().unwrap();
+        let said = ask(late).unwrap();
+        assert!(said.contains("has replaced") && said.contains("\"denied\":true"), "{said}");
+        // Those that wait are cut, and whoever has retired it gets the answer.
+        are_there(1);
+        let address = site.open.0.lock().1[0].cutter.address();
+        site.open.cut_strangers(&site.authority.set(), Some(address));
+        assert_eq!(site.open.0.lock().1.len(), 1);
+        site.open.cut_strangers(&site.authority.set(), None);
+        assert!(ask(waiting).is_err());
+        are_there(0);
     }
 
     #[test]

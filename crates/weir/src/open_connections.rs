@@ -1,9 +1,11 @@
 //! How many connections of administrators and of people a manager has at a time, and whose they are: a revocation or a reload ends them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control::Person;
+use link::AuthoritySet;
 use link::admin::{AdminId, StreamCutter};
 use parking_lot::Mutex;
 
@@ -60,7 +62,7 @@ impl Holder {
 pub(crate) struct OpenConnection {
     number: u64,
     holder: Holder,
-    cutter: StreamCutter,
+    pub(crate) cutter: StreamCutter,
 }
 
 impl OpenConnections {
@@ -83,6 +85,14 @@ impl OpenConnections {
     pub(crate) fn cut(&self, ids: &[AdminId]) {
         let is_of = |one: &&OpenConnection| matches!(&one.holder, Holder::Administrator(id) if ids.contains(id));
         self.0.lock().1.iter().filter(is_of).for_each(|one| one.cutter.cut());
+    }
+
+    /// Ends the connections of administrators that were opened with certificates of an authority that is not one of `trusted`, except that from the
+    /// address `spared`.
+    pub(crate) fn cut_strangers(&self, trusted: &AuthoritySet, spared: Option<SocketAddr>) {
+        let is_stranger =
+            |one: &&OpenConnection| !one.cutter.is_trusted_by(trusted) && Some(one.cutter.address()) != spared;
+        self.0.lock().1.iter().filter(is_stranger).for_each(|one| one.cutter.cut());
     }
 
     /// Ends the connections of all people with tokens and certificates of the grid. Whoever may still act can ask again.

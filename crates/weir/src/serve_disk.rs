@@ -310,16 +310,14 @@ pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Resul
     let identity = match Identity::read(&file) {
         Ok(identity) => {
             if let Some(token) = token {
-                if !identity.authority().trusts(&token.authority) {
-                    return Err(Failure::message(
-                        Exit::DataDirectory,
-                        format!(
-                            "this node belongs to cluster {} already, and the token is another cluster's, or of an authority that its cluster has replaced; nothing was changed. Give a new data directory to join with it",
-                            identity.name().cluster
-                        ),
-                    ));
+                // The command line stays, and the cluster may have replaced its authority since the token was made, or while this node was away.
+                match identity.authority().trusts(&token.authority) {
+                    true => tracing::info!("this node has joined already; the token is not needed and was not used"),
+                    false => tracing::warn!(
+                        "this node belongs to cluster {} already, and the token is another cluster's, or of another authority than this node knows; it was not used. Give a new data directory to join with it",
+                        identity.name().cluster
+                    ),
                 }
-                tracing::info!("this node has joined already; the token is not needed and was not used");
             }
             identity
         }
@@ -446,8 +444,8 @@ fn renew(
     };
     let moved = move |one: Move| match one {
         Move::Joined => moving.reopen("the cluster's authority was replaced, and this node shows its new certificate"),
-        Move::Alone(authority) => {
-            moving.cut_strangers_to(authority);
+        Move::Alone(_) => {
+            moving.cut_strangers();
         }
     };
     let keep = keep_identity(data, DISK_IDENTITY_FILE);

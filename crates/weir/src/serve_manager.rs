@@ -161,6 +161,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         .with_owners(move |person: &Person, ask| owners.answer_owner(person, &ask))
         .with_users(move |uid| users.user(uid));
     let administration = Administration {
+        authority: Arc::clone(&authority),
         administrators: Arc::clone(&administrators),
         people: Arc::clone(&people),
         open: Arc::clone(&open),
@@ -409,8 +410,8 @@ fn renew(
     let keep = keep_identity(data, IDENTITY_FILE);
     // Nodes that get a new certificate connect again by themselves.
     let moved = move |one: Move| {
-        if let Move::Alone(authority) = one {
-            links.cut_strangers_to(authority);
+        if matches!(one, Move::Alone(_)) {
+            links.cut_strangers();
         }
     };
     CertificateRenewal {
@@ -488,6 +489,20 @@ impl AdminApi {
                 .unwrap_or_else(|| Reply::Denied("owners of trees cannot do this".into())),
             Err(error) => Reply::Denied(error.to_string()),
         }
+    }
+
+    /// Answers the requests about the cluster's authority.
+    fn answer_authority(&self, caller: &Caller, ask: &ControlRequest) -> Option<Reply> {
+        let reply = self.keeper.answer(ask)?;
+        if matches!(ask, ControlRequest::AuthorityRetire { .. }) {
+            // Whoever has asked gets the answer: nothing more is read from that connection.
+            let spared = match caller {
+                Caller::Remote { peer, .. } => Some(*peer),
+                _ => None,
+            };
+            self.open.cut_strangers(&self.authority.set(), spared);
+        }
+        Some(reply)
     }
 
     fn renew_admin(&self, caller: &Caller, request: &str) -> Reply {
@@ -572,7 +587,7 @@ impl AdminApi {
                 Err(error) => Reply::Refused(error.to_string()),
             },
             ask => identities::answer(&self.service, ask)
-                .or_else(|| self.keeper.answer(ask))
+                .or_else(|| self.answer_authority(caller, ask))
                 .or_else(|| explain::answer(&self.service, ask))
                 .or_else(|| crate::quotas::answer(&self.service, ask))
                 .or_else(|| admin_api::answer(&self.manager, ask))

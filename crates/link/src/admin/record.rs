@@ -80,6 +80,11 @@ pub enum AdminError {
         /// The time since then.
         ago: Duration,
     },
+    /// The cluster has replaced the authority of the certificate.
+    #[error(
+        "this certificate is of an authority that the cluster has replaced; ask for a new invitation: `weir admin invite`"
+    )]
+    OldAuthority,
     /// The invitation is unknown, or its secret is wrong.
     #[error("this cluster does not know the invitation (id {id}); ask for a new one: `weir admin invite`")]
     InvitationUnknown {

@@ -11,7 +11,7 @@ use crate::channel::{self, Channel, Deadline, SplitChannel};
 use crate::credentials::{self, CERTIFICATE_PROTOCOL, TOKEN_PROTOCOL};
 use crate::error::{CloseCause, LinkError};
 use crate::verify::name_of;
-use crate::{Fingerprint, Role, Settings, UnidentifiedConnection};
+use crate::{AuthoritySet, Fingerprint, Role, Settings, ShownChain, UnidentifiedConnection};
 
 /// How long the other side may take nothing of what is sent to it.
 const TAKE_TIME: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub trait AdminHandler: Send + Sync {
 pub struct AdminStream {
     halves: SplitChannel,
     address: SocketAddr,
-    authority: Option<Fingerprint>,
+    shown: Option<Arc<ShownChain>>,
     read_time: ReadTime,
 }
 
@@ -51,12 +51,28 @@ enum ReadTime {
 
 /// Ends a connection from another thread.
 #[derive(Clone)]
-pub struct StreamCutter(Arc<Channel>);
+pub struct StreamCutter {
+    channel: Arc<Channel>,
+    address: SocketAddr,
+    shown: Option<Arc<ShownChain>>,
+}
 
 impl StreamCutter {
+    /// The address of the other side.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Ends both directions at once.
     pub fn cut(&self) {
-        self.0.cut();
+        self.channel.cut();
+    }
+
+    /// Whether a node that trusts `authorities` would let the other side in with the certificate that it has shown. Also true if it has shown none.
+    #[must_use]
+    pub fn is_trusted_by(&self, authorities: &AuthoritySet) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.is_trusted_by(authorities))
     }
 }
 
@@ -76,18 +92,24 @@ impl AdminStream {
     pub(crate) fn new(
         mut halves: SplitChannel,
         address: SocketAddr,
-        authority: Option<Fingerprint>,
+        shown: Option<Arc<ShownChain>>,
         read_time: Duration,
     ) -> Self {
         halves.writing.set_patience(TAKE_TIME);
-        Self { halves, address, authority, read_time: ReadTime::Each(read_time) }
+        Self { halves, address, shown, read_time: ReadTime::Each(read_time) }
     }
 
     /// At the client: the authority that has signed the manager's certificate. It is another one than the client knows if the cluster is replacing its
     /// authority: then the one that the client knows vouches for it.
     #[must_use]
     pub fn authority(&self) -> Option<Fingerprint> {
-        self.authority
+        self.shown.as_ref().and_then(|shown| shown.signer())
+    }
+
+    /// What the other side has shown, if it has a certificate of the cluster.
+    #[must_use]
+    pub fn shown(&self) -> Option<Arc<ShownChain>> {
+        self.shown.clone()
     }
 
     /// The address of the other side.
@@ -107,7 +129,7 @@ impl AdminStream {
     /// A handle that ends the connection.
     #[must_use]
     pub fn cutter(&self) -> StreamCutter {
-        StreamCutter(Arc::clone(&self.halves.channel))
+        StreamCutter { channel: Arc::clone(&self.halves.channel), address: self.address, shown: self.shown.clone() }
     }
 
     /// Allows `time` for all further reads together.
@@ -228,7 +250,7 @@ fn connect_by(
     if !name.roles.contain(Role::Manager) {
         return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
     }
-    Ok(AdminStream::new(halves, at, shown.authority, read_time))
+    Ok(AdminStream::new(halves, at, shown.chain, read_time))
 }
 
 /// Connects to the first address of this name that answers.

@@ -134,6 +134,84 @@ fn a_cluster_that_is_restored_to_before_the_rotation_takes_its_nodes_back() {
 }
 
 #[test]
+fn a_connection_is_judged_by_what_was_shown_at_its_beginning() {
+    let cluster = Cluster::new(1);
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(cluster.folder.path().join("authority"), copy.path().join("authority")).unwrap();
+    let stolen = Authority::open(copy.path()).unwrap();
+    let (before, old) = (cluster.authority.set(), cluster.identity(2, Roles::DISK));
+    cluster.authority.rotate(now()).unwrap();
+    let (both, new) = (cluster.authority.set(), renewed(&cluster.authority, &old).unwrap());
+    cluster.authority.retire().unwrap();
+    let after = cluster.authority.set();
+    // A thief makes a successor of the old authority, too.
+    stolen.rotate(now()).unwrap();
+    let forged = Identity::issue(&stolen, NodeId(2), Roles::DISK, now(), DAY).unwrap();
+    let trust = |identity: &Identity, others: std::ops::Range<usize>| {
+        let chain = identity.chain();
+        let shown = ShownChain::of(&chain[0], &chain[others]);
+        [&before, &both, &after].map(|set| shown.is_trusted_by(set))
+    };
+    assert_eq!(trust(&new, 1..4), [true; 3], "a manager that was restored to before the rotation lets it in");
+    assert_eq!(trust(&new, 1..2), [false, true, true]);
+    // The same without the authority, or with another certificate of its key in its place.
+    for others in [1..2, 0..0] {
+        assert_eq!(trust(&old, others), [true, true, false]);
+    }
+    for others in [1..4, 2..4, 2..3] {
+        assert_eq!(trust(&forged, others), [true, true, false]);
+    }
+    assert_eq!(trust(&forged, 1..2), [false; 3]);
+}
+
+#[test]
+fn a_dropped_authority_does_not_come_back_with_a_backup() {
+    let cluster = Cluster::new(1);
+    let old = cluster.identity(2, Roles::DISK);
+    cluster.authority.rotate(now()).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(cluster.folder.path().join("authority"), copy.path().join("authority")).unwrap();
+    let node = renewed(&cluster.authority, &old).unwrap();
+    cluster.authority.retire().unwrap();
+    let node = node.trusting(cluster.authority.set()).unwrap();
+    let restored = Authority::open(copy.path()).unwrap();
+    let again = renewed(&restored, &node).unwrap();
+    assert_eq!(again.authority(), node.authority());
+    let manager = Identity::issue(&restored, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
+    assert!(meet(&manager, &node) && meet(&manager, &again));
+}
+
+#[test]
+fn many_nodes_fit_in_the_file() {
+    let cluster = Cluster::new(1);
+    cluster.authority.rotate(now()).unwrap();
+    let path = cluster.folder.path().join("authority");
+    for node in [9, 2, 3, 5, 4] {
+        cluster.authority.note_renewed(NodeId(node)).unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("renewed nodes 2-5 9\n"), "{text}");
+    let with = |nodes: &str| {
+        let text = text.replace("nodes 2-5 9", nodes);
+        let lines = &text[..text.rfind("crc32c").unwrap()];
+        fs::write(&path, format!("{lines}crc32c {:08x}\n", types::Crc32c::of(lines.as_bytes()).0)).unwrap();
+        Authority::open(cluster.folder.path()).map(|authority| authority.replacement().unwrap().renewed)
+    };
+    assert_eq!(with("nodes 2-5 9").unwrap(), [2, 3, 4, 5, 9].map(NodeId).into());
+    // As it was written once.
+    assert_eq!(with("nodes 2 3 9").unwrap(), [2, 3, 9].map(NodeId).into());
+    let many = with("nodes 2-20001").unwrap();
+    assert_eq!(many.len(), 20_000);
+    let authority = Authority::open(cluster.folder.path()).unwrap();
+    authority.note_renewed(NodeId(20_002)).unwrap();
+    let open = Authority::open(cluster.folder.path()).unwrap();
+    assert_eq!(open.replacement().unwrap().renewed.len(), 20_001);
+    for wrong in ["nodes 5-2", "nodes 2-", "nodes -2", "nodes 2-3-4", "nodes 0-18446744073709551615", "nodes x"] {
+        assert!(with(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn administrators_move_when_they_renew() {
     let cluster = Cluster::new(1);
     let subject = AdminName { cluster: cluster.authority.cluster(), id: AdminId([5; 16]) };
@@ -149,6 +227,7 @@ fn administrators_move_when_they_renew() {
     let new = renew(&cluster.authority, &old).unwrap();
     assert_eq!(new.authority(), cluster.authority.fingerprint());
     assert!(renew(&other.authority, &old).is_err() && renew(&other.authority, &new).is_err());
+    assert_eq!(renew(&cluster.authority, &new).unwrap().authority(), new.authority(), "once more before the end");
     cluster.authority.retire().unwrap();
     assert!(renew(&cluster.authority, &new).is_ok() && renew(&cluster.authority, &old).is_err());
 }

@@ -138,11 +138,14 @@ impl Coordinator {
                     drop(state);
                     if !is_known {
                         // Durable first: a manager that starts again does not let the node in either.
-                        self.change_members(CutOffMember { node: member.node })?;
+                        self.record(CutOffMember { node: member.node })?;
                         self.lock().cut_off.insert(member.node);
                         tracing::warn!(node = %member.node, name, "a node is cut off, to be removed from the cluster");
                     }
                     self.world.cut(member.node, REMOVED);
+                    if !is_known {
+                        self.look_again_or_say();
+                    }
                     return Err(MemberError::IsCutOff { name, lease });
                 }
                 return Err(match state.servers.is_connected(member.node) {
@@ -154,20 +157,26 @@ impl Coordinator {
             // meanwhile.
             state.being_removed.insert(member.node);
         }
-        let removed = match self.change_members(RemoveMember { node: member.node }) {
+        let removed = match self.record(RemoveMember { node: member.node }) {
             // It was cut off, and the manager has removed it meanwhile.
-            Err(NsError::NotFound(..)) if force => self.look_again(),
+            Err(NsError::NotFound(..)) if force => Ok(()),
             removed => removed,
         };
+        if let Err(error) = removed {
+            self.lock().being_removed.remove(&member.node);
+            return Err(error.into());
+        }
+        let is_seen = self.look_again_or_say();
         {
             let mut state = self.lock();
             state.being_removed.remove(&member.node);
-            if removed.is_ok() {
-                state.sessions_mut().removed(member.node);
-                state.cut_off.remove(&member.node);
-            }
+            state.sessions_mut().removed(member.node);
+            match is_seen {
+                true => state.cut_off.remove(&member.node),
+                // Kept out until the lists show that it is gone.
+                false => state.cut_off.insert(member.node),
+            };
         }
-        removed?;
         self.world.cut(member.node, REMOVED);
         tracing::info!(node = %member.node, name = %member.name, "a node was removed from the cluster");
         Ok(())
@@ -241,8 +250,22 @@ impl Coordinator {
     }
 
     fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
-        self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Synced, op)?;
+        self.record(op)?;
         // Later requests see the change, and nothing new is placed on the store.
         self.look_again()
+    }
+
+    fn record<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
+        self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Synced, op)
+    }
+
+    /// Applies a change that is recorded. If it cannot be read now, it counts with the next look at the lists. Returns whether it counts now.
+    fn look_again_or_say(&self) -> bool {
+        let looked = self.look_again();
+        if let Err(error) = &looked {
+            tracing::error!(%error, "a change of the nodes is recorded, and cannot be read yet");
+            self.lock().next_look = Time::default();
+        }
+        looked.is_ok()
     }
 }
