@@ -58,6 +58,8 @@ pub struct Authenticated {
     pub delegated: Option<DelegatedProxy>,
     /// It has shown a limited proxy, or one that a limited one has signed. Storage takes these; they are handed to jobs.
     pub is_limited_proxy: bool,
+    /// How many proxies its chain of certificates has. With more than one, the client is perhaps somebody to whom the user has delegated a proxy.
+    pub proxies: usize,
 }
 
 /// The settings in use.
@@ -507,10 +509,11 @@ impl Authenticator {
         for problem in &user.refused_attributes {
             tracing::warn!(subject = %user.subject, "a VOMS attribute does not count: {problem}");
         }
-        let (expires, is_limited_proxy) = (user.not_after, user.limited);
+        let (expires, is_limited_proxy, proxies) = (user.not_after, user.limited, user.proxies);
         let credential = Credential::Certificate { subject: user.subject, attributes: user.fqans };
         let mut authenticated = self.admit(&current, Mechanism::Gsi, &credential, peer, &mut trace)?;
-        (authenticated.expires, authenticated.is_limited_proxy) = (Some(expires), is_limited_proxy);
+        authenticated.expires = Some(expires);
+        (authenticated.is_limited_proxy, authenticated.proxies) = (is_limited_proxy, proxies);
         Ok(authenticated)
     }
 
@@ -596,6 +599,7 @@ impl Authenticator {
             session_key: None,
             delegated: None,
             is_limited_proxy: false,
+            proxies: 0,
         })
     }
 
