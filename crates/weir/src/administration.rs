@@ -354,7 +354,8 @@ mod tests {
         let cluster = TrustedCluster { authority: site.authority.fingerprint(), managers: vec![address.clone()] };
         let elsewhere = connect_with_certificate(&cluster, &address, &Settings::default(), SOON).unwrap();
         let ask = |signed| {
-            let asked = ask_with_certificates("lab", &cluster, &Signer(user.clone(), signed), &ControlRequest::Stores);
+            let signer = Signer(user.clone(), signed);
+            let asked = ask_with_certificates("lab", &cluster, &signer, &ControlRequest::Stores, "a hint");
             asked.map(drop).map_err(|error| match error {
                 AskError::Denied(why) => why,
                 other => panic!("{other}"),
