@@ -421,30 +421,31 @@ impl Authenticator {
         binding: &[u8; BINDING_LEN],
         peer: IpAddr,
     ) -> Result<Authenticated, AuthenticationError> {
-        self.counted(Mechanism::Gsi, self.holder_again(certificates, signature, binding, peer))
+        let check = || -> Result<Authenticated, AuthenticationError> {
+            if self.current().gsi.is_none() {
+                return Err(AuthenticationError::NotOffered(Mechanism::Gsi));
+            }
+            let first = certificates.first().ok_or(HandshakeError::Certificates(0))?;
+            if certificates.len() > CERTIFICATES_MAX {
+                return Err(HandshakeError::Certificates(certificates.len()).into());
+            }
+            {
+                let _turn = self.turn()?;
+                gsi::check_possession(first, binding, signature)?;
+            }
+            self.holder_again(certificates, peer)
+        };
+        self.counted(Mechanism::Gsi, check())
     }
 
-    /// Like [`Self::holder`], again for the same client. It does not count as another login.
+    /// The client that [`Self::holder`] has let in with these certificates, again: the signature is not checked once more, but what may have
+    /// changed since is. It does not count as another login.
     ///
     /// # Errors
     ///
     /// [`AuthenticationError`], which says by what rule.
-    pub fn holder_again(
-        &self,
-        certificates: &[Vec<u8>],
-        signature: &[u8],
-        binding: &[u8; BINDING_LEN],
-        peer: IpAddr,
-    ) -> Result<Authenticated, AuthenticationError> {
+    pub fn holder_again(&self, certificates: &[Vec<u8>], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
         let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi))?;
-        let first = certificates.first().ok_or(HandshakeError::Certificates(0))?;
-        if certificates.len() > CERTIFICATES_MAX {
-            return Err(HandshakeError::Certificates(certificates.len()).into());
-        }
-        {
-            let _turn = self.turn()?;
-            gsi::check_possession(first, binding, signature)?;
-        }
         self.certificates(certificates, &gsi.get().trust, peer)
     }
 
