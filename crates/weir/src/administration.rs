@@ -128,7 +128,7 @@ impl Administration {
             Err(error) => return tracing::debug!(%peer, "a connection with {what} ended: {error}"),
         };
         let refused = |unknown: &Unknown, held_back: u64| {
-            let why = &unknown.for_log;
+            let why = unknown.for_log.as_str();
             tracing::warn!(%peer, reason = why, held_back, "somebody with {what} was refused");
             // Nobody was denied anything who is to come again.
             if unknown.is_busy {
@@ -138,7 +138,7 @@ impl Administration {
                 event: audit::Event::Login,
                 operation: "login".into(),
                 result: audit::Outcome::Denied,
-                reason: Some(why.clone().into()),
+                reason: Some(why.to_owned().into()),
                 mechanism: Some(mechanism.into()),
                 address: Some(peer.to_string().into()),
                 ..audit::Record::default()
