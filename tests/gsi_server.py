@@ -1,5 +1,7 @@
 """The server side of `gsi` of XRootD 6.2: that of the libraries in the Python package `xrootd`, in a small program compiled here."""
 
+import os
+import select
 import shutil
 import struct
 import subprocess
@@ -13,6 +15,7 @@ from harness import ROOT
 from raw import AUTH
 
 AUTHMORE, NOT_AUTHORIZED = 4002, 3010
+ANSWER_SECONDS = 30
 
 
 def compiled(folder: Path, sources: Path) -> Path | None:
@@ -42,8 +45,12 @@ class GsiServer(FakeServer):
         options = f"-certdir:{authority.trusted} -cert:{certificate} -key:{key} -crl:0 -gmapopt:10 -vomsat:0"
         quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([str(program), options], **quiet)
-        kind, offer = self._said()
-        assert kind == b"O", (kind, offer)
+        try:
+            kind, offer = self._said()
+            assert kind == b"O", (kind, offer)
+        except BaseException:
+            self._kill()
+            raise
         self.own, self.told, self.seen, self.name = offer, told, None, None
         if shown is not None:
             offer = offer.replace(b"v:10700", f"v:{shown}".encode())
@@ -51,13 +58,26 @@ class GsiServer(FakeServer):
 
     def __exit__(self, *_) -> None:
         super().__exit__()
+        self._kill()
+
+    def _kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
     def _said(self) -> tuple[bytes, bytes]:
-        kind, length = self.process.stdout.read(1), self.process.stdout.read(4)
-        assert kind, "the program has ended"
-        return kind, self.process.stdout.read(int.from_bytes(length, "big"))
+        kind = self._exactly(1)
+        return kind, self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def _exactly(self, count: int) -> bytes:
+        got, output = b"", self.process.stdout.fileno()
+        while len(got) < count:
+            if not select.select([output], [], [], ANSWER_SECONDS)[0]:
+                raise ConnectionError(f"the program has said nothing for {ANSWER_SECONDS} s")
+            more = os.read(output, count - len(got))
+            if not more:
+                raise ConnectionError("the program has ended")
+            got += more
+        return got
 
     def _answer(self, peer: Peer, code: int, stream: bytes, _parameters: bytes, data: bytes) -> bool:
         if code != AUTH:

@@ -1,210 +1,39 @@
-"""Administration by people: roles of principals and groups, by token and by certificate
-from other machines and as users of this one, and owners of trees."""
+"""Administration by people: roles of principals and groups, by token from other machines and as users of this one, and owners of trees."""
 
-import base64
-import contextlib
 import json
 import os
 import pwd
 import re
-import shutil
-import signal
-import socket
-import ssl
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
-from authority import Authority
-from clients import run
-from cluster import Cluster
 from harness import WEIR_BIN, Weir, remove, until
-from issuer import AUDIENCE
-from proxies import User
+from people import DENIED, ROLES, Bearer, Site, cluster_of, settings_of, shared_folder, trusted_grid
 
-DENIED = 13
 # Users of every Debian machine, whose primary groups have their names.
 LOCAL = {"viewer": "daemon", "operator": "bin", "owner": "games", "nobody": "mail"}
-ROLES = """
-[[administrator]]
-principal = "vera"
-role = "viewer"
-[[administrator]]
-principal = "omar"
-role = "operator"
-[[administrator]]
-principal = "ada"
-role = "admin"
-[[administrator]]
-group = "ops"
-role = "operator"
-[[administrator]]
-group = "looks"
-role = "viewer"
-[[administrator]]
-principal = "local-daemon"
-role = "viewer"
-[[administrator]]
-group = "local-bin"
-role = "operator"
-"""
 
 
 @pytest.fixture(scope="module")
 def shared():
-    """A folder that all users of the machine reach, with the binary in it."""
-    folder = Path(tempfile.mkdtemp(prefix="weir-people-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        os.link(WEIR_BIN, folder / "weir")
-    except OSError:
-        shutil.copy2(WEIR_BIN, folder / "weir")
-    yield folder
-    remove(folder)
+    with shared_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
-def grid(authority, base):
-    """The folder of what the nodes trust of the grid: `authorities`, and `vomsdir` with the server of an organization."""
-    folder = base / "people-grid"
-    organization = folder / "vomsdir" / "wlcg"
-    organization.mkdir(parents=True)
-    (organization / "voms.example.org.lsc").write_text("/DC=org/DC=example/CN=voms.example.org\n/DC=org/DC=example/CN=authority\n")
-    shutil.copytree(authority.trusted, folder / "authorities")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def settings(authority, issuer, grid):
-    hosts = ",".join(["DNS:localhost", *(f"{kind}:127.0.0.{number}" for number in range(1, 4) for kind in ("DNS", "IP"))])
-    certificate, key = authority.issue("people", hosts)
-
-    def text(socket: Path, roles: str = ROLES) -> str:
-        return f"""
-tls.certificate = "{certificate}"
-tls.key = "{key}"
-authentication.mechanisms = ["ztn", "gsi"]
-authentication.gsi_authorities = "{grid / "authorities"}"
-authentication.voms_servers = "{grid / "vomsdir"}"
-authentication.ca = "{authority.home / "ca.pem"}"
-administration.socket = "{socket}"
-audit.to = "files"
-{roles}
-[[issuer]]
-url = "{issuer.url}"
-base_paths = ["/"]
-audiences = ["{AUDIENCE}"]
-without_scopes = "identity"
-[[identity]]
-issuer = "{issuer.url}"
-subject = "banned"
-refuse = true
-[[identity]]
-issuer = "{issuer.url}"
-principal = "{{subject}}"
-groups = ["{{groups}}"]
-[[identity]]
-certificate = "/DC=org/DC=example/CN=banned"
-refuse = true
-[[identity]]
-voms = "/wlcg/Role=ops"
-principal = "wanda"
-groups = ["ops"]
-[[identity]]
-certificate = "/DC=org/DC=example/CN=vera"
-principal = "vera"
-[[identity]]
-certificate = "/DC=org/DC=example/CN=ada"
-principal = "ada"
-[[identity]]
-certificate = "/DC=org/DC=example/CN=otto"
-principal = "otto"
-[[identity]]
-local_user = "mail"
-refuse = true
-[[identity]]
-local_user = "*"
-principal = "local-{{user}}"
-groups = ["local-{{groups}}"]
-"""
-
-    return text
-
-
-class Site:
-    """A node, or a cluster with its manager."""
-
-    def __init__(self, server, shared: Path, socket: Path, config: Path, home: Path):
-        self.server, self.shared, self.socket, self.config, self.home = server, shared, socket, config, home
-        self.data = server.data
-
-    def weir(self, *arguments: str) -> str:
-        """As root."""
-        done = subprocess.run([WEIR_BIN, *arguments, "--data", self.data], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, (arguments, done.stderr)
-        return done.stdout
-
-    def as_user(self, name: str, *arguments: str):
-        """As a user of this machine, by the socket for all."""
-        user = pwd.getpwnam(name)
-        command = [str(self.shared / "weir"), *arguments, "--cluster", str(self.socket)]
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            user=user.pw_uid,
-            group=user.pw_gid,
-            extra_groups=[],
-            cwd="/",
-            env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        )
-
-    def reload(self, text: str) -> None:
-        before = self.server.log_text().count("SIGHUP: ")
-        self.config.write_text(text)
-        self.server.process.send_signal(signal.SIGHUP)
-        until(lambda: self.server.log_text().count("SIGHUP: ") > before, 10, self.server.log_text)
-
-    def audit(self, *parts: str) -> str:
-        """The newest line of a change in the log with all these parts."""
-
-        def found():
-            lines = [line for line in self.server.log_text().splitlines() if " audit: change " in line]
-            return next((line for line in reversed(lines) if all(part in line for part in parts)), None)
-
-        return until(found, 5, lambda: f"no audit line of {parts}:\n{self.server.log_text()[-3000:]}")
-
-    def audited(self, principal: str) -> list[dict]:
-        """The lines of the audit log about somebody's commands."""
-        lines = run([str(WEIR_BIN), "audit", "--json", "--principal", principal, "--event", "admin", "--data", str(self.data)]).ok().out
-        return [json.loads(line) for line in lines.splitlines()]
-
-    def audited_logins(self, mechanism: str) -> list[dict]:
-        """The lines of the audit log about logins by it."""
-        lines = run([str(WEIR_BIN), "audit", "--json", "--event", "login", "--data", str(self.data)]).ok().out
-        return [one for one in map(json.loads, lines.splitlines()) if one["mechanism"] == mechanism]
+def settings(authority, issuer, base):
+    return settings_of(authority, issuer, trusted_grid(authority, base / "people-grid"))
 
 
 @pytest.fixture(scope="module", params=["node", "cluster"])
 def site(request, base, settings, shared):
-    home = base / f"people-{request.param}"
-    config, socket = base / f"people-{request.param}.toml", shared / f"{request.param}.socket"
-    config.write_text(settings(socket))
     if request.param == "cluster":
-        # Disk servers read the same settings, and one socket is for one node.
-        disk_config = base / "people-disk.toml"
-        disk_config.write_text(re.sub(r"administration.socket.*\n", "", settings(socket)))
-        cluster = Cluster(home, 1, ("--config", str(config)))
-        cluster.disks[0].flags = tuple(str(disk_config) if flag == str(config) else flag for flag in cluster.disks[0].flags)
-        with cluster:
-            site = Site(cluster.manager, shared, socket, config, home)
-            site.cluster = cluster
+        with cluster_of(base, "people-cluster", settings, shared) as site:
             yield site
-        remove(home)
         return
+    home = base / "people-node"
+    config, socket = base / "people-node.toml", shared / "node.socket"
+    config.write_text(settings(socket))
     server = Weir(home, None, ("--config", str(config))).start()
     yield Site(server, shared, socket, config, home)
     server.kill()
@@ -212,33 +41,6 @@ def site(request, base, settings, shared):
 
 
 cluster_alone = pytest.mark.parametrize("site", ["cluster"], indirect=True)
-
-
-class Bearer:
-    """Somebody on another machine with a token, or with what other variables of the environment name."""
-
-    def __init__(self, site: Site, token: str, **variables: object):
-        self.home, self.token = Path(tempfile.mkdtemp(dir=site.home)), token
-        self.variables = {name: str(value) for name, value in variables.items()}
-        line = site.weir("admin", "authority").split()
-        assert line[:4] == ["weir", "context", "add", "NAME"], line
-        self.done("context", "add", "lab", *line[4:])
-
-    def weir(self, *arguments: str):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "XDG_", "BEARER_", "X509"))}
-        env = {**kept, "HOME": str(self.home), "BEARER_TOKEN": self.token, **self.variables}
-        return subprocess.run([str(WEIR_BIN), *arguments], capture_output=True, text=True, timeout=60, env=env, check=False)
-
-    def done(self, *arguments: str) -> str:
-        ended = self.weir(*arguments)
-        assert ended.returncode == 0, (arguments, ended.returncode, ended.stderr)
-        return ended.stdout
-
-    def denied(self, *arguments: str) -> str:
-        ended = self.weir(*arguments)
-        assert ended.returncode == DENIED, (arguments, ended.returncode, ended.stdout, ended.stderr)
-        assert not self.token or self.token not in ended.stderr
-        return ended.stderr
 
 
 @pytest.fixture
@@ -363,134 +165,6 @@ def test_the_roles_of_the_settings_are_listed_and_who_has_invited_others(site, b
     assert names[("user", "ada")] == "admin" and names[("group", "local-bin")] == "operator"
     carol = next(one for one in listed if one["name"] == "carol")
     assert carol["kind"] == "certificate" and carol["invited_by"].startswith("ada, by a token of https://"), carol
-
-
-@pytest.fixture(scope="module")
-def users(authority):
-    return {name: User(authority, name) for name in ("vera", "ada", "otto", "banned", "nobody", "stolen")}
-
-
-@pytest.fixture
-def holder(site):
-    """Somebody on another machine with this proxy."""
-    return lambda proxy: Bearer(site, "", X509_USER_PROXY=proxy)
-
-
-@cluster_alone
-def test_a_certificate_gives_the_role_of_its_principal(site, holder, users):
-    store = site.cluster.store_of(site.cluster.disks[0])
-    by = {name: holder(users[name].proxy()) for name in ("vera", "ada", "otto")}
-    for command in ("status", "stores", "tree list"):
-        by["vera"].done(*command.split())
-    assert "vera is viewer, and this needs the role operator" in by["vera"].denied("store", "online", store)
-    assert "otto has no role, and this needs the role viewer: no [[administrator]]" in by["otto"].denied("stores")
-    by["ada"].done("store", "online", store)
-    by["ada"].done("identity", "add", "by-certificate")
-    line = site.audit('by="ada"', f"put store {store} online", 'outcome="done"', "the certificate /DC=org/DC=example/CN=ada")
-    assert "role=admin" in line and "127.0.0.1:" in line, line
-    made = until(lambda: [one for one in site.audited("ada") if (one["mechanism"], one["result"]) == ("gsi", "ok")], 10)
-    assert made[-1]["credential"] == "admin, the certificate /DC=org/DC=example/CN=ada", made[-1]
-    # A proxy of a proxy, and the certificate alone, where the tools of Globus keep it.
-    holder(users["vera"].proxy(of=users["vera"].proxy())).done("stores")
-    alone = Bearer(site, "")
-    (alone.home / ".globus").mkdir()
-    for name, file in (("usercert.pem", users["vera"].certificate), ("userkey.pem", users["vera"].key)):
-        shutil.copy2(file, alone.home / ".globus" / name)
-    if not Path(f"/tmp/x509up_u{os.geteuid()}").exists():
-        alone.done("stores")
-    # What the user names goes first, and a token before a certificate.
-    by["vera"].token = "not.a.token"
-    assert "token" in by["vera"].denied("stores")
-
-
-@cluster_alone
-@pytest.mark.skipif(shutil.which("voms-proxy-fake") is None, reason="needs voms-clients")
-def test_a_voms_attribute_gives_the_role_of_its_group(site, holder, users, authority):
-    server = authority.issue("voms.example.org", hosts="DNS:voms.example.org")
-    store = site.cluster.store_of(site.cluster.disks[0])
-    wanda = users["nobody"]
-    holder(wanda.voms_proxy(server, "/wlcg/Role=ops", "/wlcg")).done("store", "online", store)
-    line = site.audit('by="wanda"', f"put store {store} online", "role=operator")
-    assert "CN=nobody" in line, line
-    # Without the role in the organization, and with one that another server has signed.
-    assert "CN=nobody" in holder(wanda.voms_proxy(server, "/wlcg")).denied("stores")
-    stranger = authority.issue("stranger.example.org", hosts="DNS:voms.example.org")
-    assert "CN=nobody" in holder(wanda.voms_proxy(stranger, "/wlcg/Role=ops")).denied("stores")
-
-
-@cluster_alone
-def test_bad_certificates_are_refused_with_the_reason(site, holder, users, authority, grid, settings, tmp_path):
-    ada = users["ada"]
-    home = tmp_path / "strangers"
-    home.mkdir()
-    bad = {
-        "expired": (ada.proxy(days=-1), "ended"),
-        "limited": (ada.proxy("limited"), "the proxy is limited"),
-        "of a limited one": (ada.proxy(of=ada.proxy("limited")), "the proxy is limited"),
-        "banned": (users["banned"].proxy(), "refuse = true"),
-        "unknown": (users["nobody"].proxy(), "CN=nobody"),
-        "of a stranger": (User(Authority(home, "stranger"), "ada").proxy(), "the certificate"),
-        "gone": (tmp_path / "gone", "cannot read"),
-    }
-    for name, (proxy, reason) in bad.items():
-        one = holder(proxy)
-        assert reason in one.denied("status"), name
-        one.denied("identity", "add", "mallory")
-    assert "mallory" not in site.weir("identity", "list")
-    login = site.audited_logins("gsi")
-    assert any("CN=nobody" in one["reason"] for one in login) and all(one["result"] == "denied" for one in login), login
-    # Somebody whose certificate is revoked while the manager runs.
-    stolen = holder(users["stolen"].proxy())
-    roles = ROLES + '[[administrator]]\nprincipal = "stolen"\nrole = "admin"\n'
-    roles += '[[identity]]\ncertificate = "/DC=org/DC=example/CN=stolen"\nprincipal = "stolen"\n'
-    [hashed] = [path.name.removesuffix(".0") for path in grid.joinpath("authorities").glob("*.0")]
-    revoked = grid / "authorities" / f"{hashed}.r0"
-    try:
-        site.reload(settings(site.socket, roles))
-        stolen.done("stores")
-        revoked.write_text(authority.revoke(users["stolen"].certificate))
-        site.reload(settings(site.socket, roles))
-        assert "revoked" in stolen.denied("stores")
-        holder(ada.proxy()).done("stores")
-    finally:
-        revoked.unlink(missing_ok=True)
-        site.reload(settings(site.socket))
-
-
-@cluster_alone
-def test_what_is_no_request_with_certificates_does_no_harm(site, holder, users):
-    """Over TLS made without weir, by the name in TLS that says what follows."""
-    line = site.weir("admin", "authority").split()
-    host, _, port = line[line.index("--manager") + 1].rpartition(":")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["weir-admin-certificate-1"])
-
-    def said(sent: bytes) -> bytes:
-        with socket.create_connection((host, int(port)), timeout=10) as plain, context.wrap_socket(plain) as tls:
-            assert tls.selected_alpn_protocol() == "weir-admin-certificate-1"
-            tls.sendall(sent)
-            answer = b""
-            with contextlib.suppress(OSError):
-                while more := tls.recv(4096):
-                    answer += more
-            return answer
-
-    chain = [base64.b64encode(ssl.PEM_cert_to_DER_cert(users["ada"].certificate.read_text())).decode()]
-    request = {"ask": "identity-add", "kind": "user", "name": "mallory"}
-    for certificates, signature, reason in (
-        (chain, "", b"has not signed this connection"),
-        (chain, base64.b64encode(bytes(256)).decode(), b"has not signed this connection"),
-        ([], "", b"0 certificates"),
-        (chain * 17, "", b"does not understand"),
-        (["MAA="], "", b"RSA key"),
-        (["!"], "", b"does not understand"),
-    ):
-        answer = said(json.dumps({"certificates": certificates, "signature": signature, "request": request}).encode() + b"\n")
-        assert reason in answer and b'"ok"' not in answer, (certificates, answer)
-    for sent in (b"\n", b"{}\n", os.urandom(1000) + b"\n", json.dumps(request).encode() + b"\n"):
-        assert b'"ok"' not in said(sent), sent
-    holder(users["ada"].proxy()).done("stores")
 
 
 @pytest.fixture

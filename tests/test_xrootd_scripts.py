@@ -113,7 +113,8 @@ issuer = "https://localhost:{issuer}/issuer/one"
 class Scripts:
     def __init__(self, home: Path, name: str):
         self.name, self.home, self.source, self.build = name, home, home / "XRootD", home / "build"
-        self.tests, self.port, self.issuer_port = self.build / "tests/XRootD", free_port(), free_port()
+        # The port of the server is chosen when it starts: another run of tests could take it while certificates are made.
+        self.tests, self.port, self.issuer_port = self.build / "tests/XRootD", 0, 0
         self.at_end, self.variables = [], {}
         archive = SOURCES / f"xrootd-{VERSION}.tar.gz"
         if not archive.exists():
@@ -129,12 +130,7 @@ class Scripts:
         # `xrdgsitest` tests the client's own library, and leaves a proxy behind whose key has 512 bits (5.5), which weir refuses.
         for program, text in (("xrootd", SERVER), ("xrdgsiproxy", PROXY), ("xrdgsitest", "#!/bin/sh\n")):
             self.add_program(program, text)
-        # Each run has a port of its own.
-        config = self.source / f"{name}.cfg"
-        lines = config.read_text().splitlines()
-        config.write_text("".join(f"set port = {self.port}\n" if line.startswith("set port") else f"{line}\n" for line in lines))
         self.config = home / "weir.toml"
-        self.config.write_text(RULES[name].format(tests=self.tests, issuer=self.issuer_port) + 'principal = "admin"\n')
 
     def add_program(self, name: str, text: str) -> None:
         path = self.build / "bin" / name
@@ -154,6 +150,11 @@ class Scripts:
         return subprocess.run(command, cwd=self.tests, env=self.environment(), timeout=180, **quiet)
 
     def setup(self) -> None:
+        self.config.write_text(RULES[self.name].format(tests=self.tests, issuer=self.issuer_port) + 'principal = "admin"\n')
+        # Each run has a port of its own.
+        self.port, config = free_port(), self.source / f"{self.name}.cfg"
+        lines = config.read_text().splitlines()
+        config.write_text("".join(f"set port = {self.port}\n" if line.startswith("set port") else f"{line}\n" for line in lines))
         done = self.run("setup")
         assert done.returncode == 0, told(done)
 
@@ -182,12 +183,30 @@ class Scripts:
                 text = text.replace(old, new)
             return text
 
-        place = self.prepare("krb5", "kerberos.sh", "setup", change=change)
+        place = self.build / "tests/krb5"
         stop = ["bash", str(place / "kerberos.sh"), "teardown"]
-        self.at_end.append(lambda: subprocess.run(stop, cwd=place, env=self.environment(), capture_output=True, check=False))
+
+        def end() -> None:
+            if place.exists():
+                subprocess.run(stop, cwd=place, env=self.environment(), capture_output=True, check=False)
+
+        # Also if the script fails when it has started the server.
+        self.at_end.append(end)
+        self.prepare("krb5", "kerberos.sh", "setup", change=change)
 
     def start_issuer(self) -> None:
         """What the script's own server publishes by HTTP, another server does here, at another port."""
+        served = self.home / "published"
+        served.mkdir()
+
+        class Quiet(SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+        # It has its port from the beginning on. To make the certificates takes seconds, in which another run of tests could take the port.
+        server = ThreadingHTTPServer(("127.0.0.1", free_port()), partial(Quiet, directory=served))
+        self.at_end.append(server.server_close)
+        self.issuer_port = server.server_address[1]
         for name, text in (("jwks", JWKS), ("token", TOKEN)):
             self.add_program(f"xrdscitokens-create-{name}", text.replace("{python}", sys.executable))
         script = self.source / "scitokens.sh"
@@ -203,26 +222,19 @@ class Scripts:
         shutil.copy(place / "tlsca.pem", trusted)
         subprocess.run(["openssl", "rehash", str(trusted)], check=True, capture_output=True)
         self.variables["X509_CERT_DIR"] = trusted
-        served = self.home / "published"
-        served.mkdir()
         (served / "issuer").symlink_to(place / "export")
         # The script's certificate has its name as a common name alone, which does not count here.
         (place / "names").write_text("subjectAltName=DNS:localhost\n")
         sign = ["-CA", "tlsca.pem", "-CAkey", "tlscakey.pem", "-set_serial", "77", "-days", "2", "-extfile", "names", "-out", "issuer.crt"]
         subprocess.run(["openssl", "x509", "-req", "-in", "tls.csr", *sign], cwd=place, check=True, capture_output=True)
-
-        class Quiet(SimpleHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", self.issuer_port), partial(Quiet, directory=served))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(place / "issuer.crt", place / "tls.key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # Each connection shakes hands in its own thread, so that none keeps the others waiting.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.at_end += [server.shutdown, server.server_close]
+        self.at_end.insert(0, server.shutdown)
 
-    def compile_oracle(self) -> bool:
+    def compile_oracle(self) -> None:
         """Compiles the program with which the script asks a server to sign what it makes up, with the libraries of the package
         from PyPI and the headers of the source."""
         libraries = Path(find_spec("pyxrootd").origin).parent
@@ -230,9 +242,8 @@ class Scripts:
         found = ["-L", str(libraries), "-lXrdCrypto", "-lXrdUtils", "-lcrypto", f"-Wl,-rpath,{libraries}"]
         program = ["-o", str(self.build / "bin/xrd-gsi-oracle"), str(self.given / "integration/XrdSecgsi/gsi_oracle.cc")]
         command = ["g++", "-std=c++17", "-I", str(top / "src"), *program, *found]
-        if shutil.which("g++") is None:
-            return False
-        return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, told(done)
 
 
 @pytest.fixture
@@ -270,13 +281,15 @@ def test_the_script_of_gsi_passes(scripts):
     """With signed requests, refused proxies, and a server that signs nothing that a client makes up."""
     script = scripts("gsi")
     script.make_certificates()
-    has_oracle = script.compile_oracle()
+    has_compiler = shutil.which("g++") is not None
+    if has_compiler:
+        script.compile_oracle()
     script.setup()
     done = script.run("run")
     assert "signatures: ok=" in done.stdout, told(done)
-    if not has_oracle:
+    if not has_compiler:
         assert 'error: command "xrd-gsi-oracle' in done.stderr, told(done)
-        return
+        pytest.skip("the script passes until it asks the server to sign what a client makes up: that needs g++")
     for line in ("server refused to sign the DigestInfo", "old client interoperability OK"):
         assert line in done.stdout, told(done)
     assert done.returncode == 0, told(done)

@@ -58,6 +58,8 @@ pub struct Authenticated {
     pub delegated: Option<DelegatedProxy>,
     /// It has shown a limited proxy, or one that a limited one has signed. Storage takes these; they are handed to jobs.
     pub is_limited_proxy: bool,
+    /// How many proxies its chain of certificates has. With more than one, the client is perhaps somebody to whom the user has delegated a proxy.
+    pub proxies: usize,
 }
 
 /// The settings in use.
@@ -419,30 +421,31 @@ impl Authenticator {
         binding: &[u8; BINDING_LEN],
         peer: IpAddr,
     ) -> Result<Authenticated, AuthenticationError> {
-        self.counted(Mechanism::Gsi, self.holder_again(certificates, signature, binding, peer))
+        let check = || -> Result<Authenticated, AuthenticationError> {
+            if self.current().gsi.is_none() {
+                return Err(AuthenticationError::NotOffered(Mechanism::Gsi));
+            }
+            let first = certificates.first().ok_or(HandshakeError::Certificates(0))?;
+            if certificates.len() > CERTIFICATES_MAX {
+                return Err(HandshakeError::Certificates(certificates.len()).into());
+            }
+            {
+                let _turn = self.turn()?;
+                gsi::check_possession(first, binding, signature)?;
+            }
+            self.holder_again(certificates, peer)
+        };
+        self.counted(Mechanism::Gsi, check())
     }
 
-    /// Like [`Self::holder`], again for the same client. It does not count as another login.
+    /// The client that [`Self::holder`] has let in with these certificates, again: the signature is not checked once more, but what may have
+    /// changed since is. It does not count as another login.
     ///
     /// # Errors
     ///
     /// [`AuthenticationError`], which says by what rule.
-    pub fn holder_again(
-        &self,
-        certificates: &[Vec<u8>],
-        signature: &[u8],
-        binding: &[u8; BINDING_LEN],
-        peer: IpAddr,
-    ) -> Result<Authenticated, AuthenticationError> {
+    pub fn holder_again(&self, certificates: &[Vec<u8>], peer: IpAddr) -> Result<Authenticated, AuthenticationError> {
         let gsi = self.current().gsi.clone().ok_or(AuthenticationError::NotOffered(Mechanism::Gsi))?;
-        let first = certificates.first().ok_or(HandshakeError::Certificates(0))?;
-        if certificates.len() > CERTIFICATES_MAX {
-            return Err(HandshakeError::Certificates(certificates.len()).into());
-        }
-        {
-            let _turn = self.turn()?;
-            gsi::check_possession(first, binding, signature)?;
-        }
         self.certificates(certificates, &gsi.get().trust, peer)
     }
 
@@ -507,10 +510,11 @@ impl Authenticator {
         for problem in &user.refused_attributes {
             tracing::warn!(subject = %user.subject, "a VOMS attribute does not count: {problem}");
         }
-        let (expires, is_limited_proxy) = (user.not_after, user.limited);
+        let (expires, is_limited_proxy, proxies) = (user.not_after, user.limited, user.proxies);
         let credential = Credential::Certificate { subject: user.subject, attributes: user.fqans };
         let mut authenticated = self.admit(&current, Mechanism::Gsi, &credential, peer, &mut trace)?;
-        (authenticated.expires, authenticated.is_limited_proxy) = (Some(expires), is_limited_proxy);
+        authenticated.expires = Some(expires);
+        (authenticated.is_limited_proxy, authenticated.proxies) = (is_limited_proxy, proxies);
         Ok(authenticated)
     }
 
@@ -596,6 +600,7 @@ impl Authenticator {
             session_key: None,
             delegated: None,
             is_limited_proxy: false,
+            proxies: 0,
         })
     }
 

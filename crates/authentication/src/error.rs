@@ -104,6 +104,12 @@ impl AuthenticationError {
         }
     }
 
+    /// Whether nothing was decided about the client, because too many come at this time.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy | Self::Keys(KeysError::Busy(_)) | Self::MappingService(MappingServiceError::Busy))
+    }
+
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

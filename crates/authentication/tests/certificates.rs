@@ -205,19 +205,21 @@ fn who_holds_a_certificate_is_let_in_with_one_signature_of_this_connection() {
     let (here, there) = ([1; 32], [2; 32]);
     let known = held(&authenticator, &ana, ana.certificates(), (here, here)).unwrap();
     assert_eq!((known.name.as_str(), known.groups[0].as_str(), known.mechanism), ("ana", "physics", Mechanism::Gsi));
-    assert!(!known.is_limited_proxy && known.expires.is_some());
+    assert!(!known.is_limited_proxy && known.proxies == 0 && known.expires.is_some());
     // Another connection, another key, and no certificate.
     let possession = AuthenticationError::from(HandshakeError::Possession);
     assert_eq!(held(&authenticator, &ana, ana.certificates(), (there, here)).unwrap_err(), possession);
     assert_eq!(held(&authenticator, &bob, ana.certificates(), (here, here)).unwrap_err(), possession);
     let both = [ana.certificates(), bob.certificates()].concat();
     assert_eq!(held(&authenticator, &bob, &both, (here, here)).unwrap_err(), possession);
-    let many = |count| held(&authenticator, &ana, &ana.certificates().repeat(count), (here, here)).unwrap_err();
+    let many = |count| {
+        let chain: Vec<Vec<u8>> = std::iter::repeat_n(ana.certificates(), count).flatten().cloned().collect();
+        held(&authenticator, &ana, &chain, (here, here)).unwrap_err()
+    };
     assert_eq!(many(0), HandshakeError::Certificates(0).into());
     assert_eq!(many(17), HandshakeError::Certificates(17).into());
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5));
-    let signature = ana.show_possession(&here, &mut Numbers(2)).unwrap();
-    authenticator.holder_again(ana.certificates(), &signature, &here, HERE).unwrap();
+    authenticator.holder_again(ana.certificates(), HERE).unwrap();
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5), "it was counted before");
     // A certificate of an authority that nobody trusts.
     let stranger = file(&world.path("elsewhere/none"), b"", 0o600);
@@ -242,7 +244,7 @@ fn a_limited_proxy_is_told_from_others() {
     for (name, is_limited) in [("oneproxy.pem", false), ("limited.pem", true)] {
         let proxy = proxy(name);
         let known = held(&authenticator, &proxy, proxy.certificates(), ([1; 32], [1; 32])).unwrap();
-        assert_eq!((known.name.as_str(), known.is_limited_proxy), ("ana", is_limited), "{name}");
+        assert_eq!((known.name.as_str(), known.is_limited_proxy, known.proxies), ("ana", is_limited, 1), "{name}");
         assert_eq!(login(&authenticator, &proxy, || ()).unwrap().is_limited_proxy, is_limited);
     }
 }

@@ -462,6 +462,13 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "administration.certificates",
+        default: Some(Given::Switch(false)),
+        set: |c, v| switch(v).map(|v| c.administration_certificates = v),
+        same: |a, b| a.administration_certificates == b.administration_certificates,
+        live: true,
+    },
+    Key {
         name: "audit.to",
         default: Some(Given::Text("nowhere")),
         set: |c, v| {

@@ -109,6 +109,7 @@ pub struct Config {
     pub mapping: MappingSettings,
     pub administrators: Vec<AdministratorRule>,
     pub administration_socket: Option<PathBuf>,
+    pub administration_certificates: bool,
     pub audit_to: AuditTo,
     pub audit_directory: Option<PathBuf>,
     pub audit_file_size: u64,
@@ -224,6 +225,7 @@ impl Config {
             mapping: MappingSettings::default(),
             administrators: Vec::new(),
             administration_socket: None,
+            administration_certificates: false,
             audit_to: AuditTo::Nowhere,
             audit_directory: None,
             audit_file_size: 0,
@@ -274,6 +276,7 @@ impl Config {
             issuers: new.issuers.clone(),
             mapping: new.mapping.clone(),
             administrators: new.administrators.clone(),
+            administration_certificates: new.administration_certificates,
             repair_rate: new.repair_rate,
             client_locations: new.client_locations.clone(),
             ..self.clone()
@@ -313,7 +316,7 @@ mod tests {
             [authentication]\nmechanisms = [\"unix\"]\nsigning = \"intense\"\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nkerberos_keytab = \"/h\"\nkerberos_principal = \"a@B\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\ngsi_delegation = true\nvoms_servers = \"/v\"\n\
             [[issuer]]\nurl = \"https://a\"\naudiences = [\"a\"]\nbase_paths = [\"/\"]\n[[identity]]\nhost = \"*\"\nprincipal = \"x\"\n\
-            [[administrator]]\nprincipal = \"x\"\nrole = \"viewer\"\n[administration]\nsocket = \"/run/s\"\n";
+            [[administrator]]\nprincipal = \"x\"\nrole = \"viewer\"\n[administration]\nsocket = \"/run/s\"\ncertificates = true\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

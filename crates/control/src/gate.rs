@@ -23,14 +23,14 @@ pub fn read(from: impl Read) -> io::Result<Vec<u8>> {
 pub fn serve(
     line: &[u8],
     mut to: impl Write,
-    caller: impl FnOnce() -> Result<Caller, String>,
+    caller: impl FnOnce() -> Result<Caller, Reply>,
     answers: &Answers,
     log: &Log,
 ) -> io::Result<()> {
     // Whoever may make no request learns nothing about requests.
     let caller = match caller() {
         Ok(caller) => caller,
-        Err(why) => return say(&mut to, &Reply::Denied(why)),
+        Err(reply) => return say(&mut to, &reply),
     };
     let ask = match serde_json::from_slice::<ControlRequest>(line) {
         Ok(ask) => ask,
@@ -264,7 +264,8 @@ mod tests {
 
     fn served_by(ask: &str, caller: Result<Caller, String>, answer: &Answers) -> (String, String) {
         let mut out = Vec::new();
-        let (_, log) = logged(|| serve(ask.as_bytes(), &mut out, || caller, answer, &Log::off()));
+        let (_, log) =
+            logged(|| serve(ask.as_bytes(), &mut out, || caller.map_err(Reply::Denied), answer, &Log::off()));
         (String::from_utf8(out).unwrap(), log)
     }
 

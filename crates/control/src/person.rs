@@ -50,6 +50,11 @@ pub enum NoRole {
         "the proxy is limited, and such proxies are handed to jobs: make one that is not limited for administration"
     )]
     LimitedProxy,
+    /// There is more than one proxy. Services have such proxies to which somebody has delegated one.
+    #[error(
+        "it is a proxy of a proxy, as services have it to which somebody has delegated one: for administration, make one directly from your certificate"
+    )]
+    DelegatedProxy,
     /// The token is for every service. Whoever runs another one, or breaks into it, could show it here.
     #[error(
         "the token is for every service that trusts its issuer, so each of them could show it here: get a token for one of this service's `audiences`"
@@ -73,13 +78,21 @@ impl Person {
     /// Whether the person may act as the owner of a tree. Only the namespace knows whether it owns one.
     #[must_use]
     pub fn may_own(&self) -> bool {
-        !matches!(self.role, Err(NoRole::LimitedToken | NoRole::LimitedProxy | NoRole::TokenForEveryService))
+        let is_for_others = matches!(
+            self.role,
+            Err(NoRole::LimitedToken | NoRole::LimitedProxy | NoRole::DelegatedProxy | NoRole::TokenForEveryService)
+        );
+        !is_for_others
     }
 }
 
 fn role_of(who: &Authenticated, rules: &[AdministratorRule]) -> Result<AdminRole, NoRole> {
     if who.is_limited_proxy {
         return Err(NoRole::LimitedProxy);
+    }
+    // A proxy that was delegated straight from a certificate looks like one that its owner has made.
+    if who.proxies > 1 {
+        return Err(NoRole::DelegatedProxy);
     }
     match &who.rights {
         Some(TokenRights::Scoped(_) | TokenRights::Nothing { .. }) => return Err(NoRole::LimitedToken),
@@ -135,6 +148,7 @@ pub(crate) mod tests {
             session_key: None,
             delegated: None,
             is_limited_proxy: false,
+            proxies: 0,
         }
     }
 
@@ -192,6 +206,12 @@ pub(crate) mod tests {
         assert_eq!(of("/cms", Audience::ThisService), (Err(NoRole::IssuerOfAPart), true));
         let proxy = person(Authenticated { is_limited_proxy: true, ..client("ben", &["chiefs"]) });
         assert_eq!((proxy.role, proxy.may_own()), (Err(NoRole::LimitedProxy), false));
+        for (proxies, role) in
+            [(0, Ok(Admin)), (1, Ok(Admin)), (2, Err(NoRole::DelegatedProxy)), (9, Err(NoRole::DelegatedProxy))]
+        {
+            let found = person(Authenticated { proxies, ..client("ben", &["chiefs"]) });
+            assert_eq!((found.role, found.may_own()), (role, role.is_ok()), "{proxies}");
+        }
         let by_service = person(Authenticated { by: MatchedBy::MappingService, ..client("ben", &["chiefs"]) });
         assert_eq!((by_service.role, by_service.may_own()), (Err(NoRole::ByMappingService), true));
         assert!(person(client("eve", &[])).may_own());

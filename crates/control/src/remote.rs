@@ -36,11 +36,12 @@ impl std::fmt::Debug for Answered {
 /// [`AskError`].
 pub fn ask(cluster: &str, identity: &AdminIdentity, what: &ControlRequest) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_admin(identity, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, identity.managers(), connect)?;
+    let (stream, at) = reach(cluster, identity.managers(), "upgrade it", connect)?;
     send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
 }
 
-/// Sends a request to a manager of a cluster, and a bearer token with it, once the manager has shown that it is one of this cluster.
+/// Sends a request to a manager of a cluster, and a bearer token with it, once the manager has shown that it is one of this cluster. `hint`: what
+/// the user should know as well if the manager denies it.
 ///
 /// # Errors
 /// [`AskError`]. None contains the token.
@@ -49,11 +50,13 @@ pub fn ask_with_token(
     trusted: &TrustedCluster,
     token: &str,
     what: &ControlRequest,
+    hint: &str,
 ) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_with_token(trusted, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, &trusted.managers, connect)?;
+    let (stream, at) = reach(cluster, &trusted.managers, "upgrade it, or use an invitation", connect)?;
     let line = line(&TokenRequest { token: token.to_owned(), request: what.clone() });
-    send(stream, at, &line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
+    let line = line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?;
+    send(stream, at, &line).map_err(|error| hinted(error, hint))
 }
 
 /// A request with a bearer token, as it is sent.
@@ -99,7 +102,8 @@ pub trait Certificates {
     fn sign(&self, binding: &[u8; 32]) -> Result<Vec<u8>, String>;
 }
 
-/// Sends a request to a manager of a cluster, with certificates of another authority. What it signs counts on this connection only.
+/// Sends a request to a manager of a cluster, with certificates of another authority. What it signs counts on this connection only. `hint`: what
+/// the user should know as well if the manager denies it.
 ///
 /// # Errors
 /// [`AskError`].
@@ -108,9 +112,10 @@ pub fn ask_with_certificates(
     trusted: &TrustedCluster,
     certificates: &dyn Certificates,
     what: &ControlRequest,
+    hint: &str,
 ) -> Result<Answered, AskError> {
     let connect = |manager: &str| connect_with_certificate(trusted, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, &trusted.managers, connect)?;
+    let (stream, at) = reach(cluster, &trusted.managers, "upgrade it, or use a token", connect)?;
     let failed = |source: io::Error| AskError::Io { at: format!("manager {at}"), source };
     let signature = certificates.sign(&stream.binding().map_err(failed)?).map_err(AskError::Denied)?;
     let chain = certificates.chain().iter().map(|certificate| STANDARD.encode(certificate)).collect();
@@ -123,7 +128,7 @@ pub fn ask_with_certificates(
             line.len()
         )));
     }
-    send(stream, at, &line)
+    send(stream, at, &line).map_err(|error| hinted(error, hint))
 }
 
 /// A request with certificates, as it is sent: base64 of their DER form, and of a signature of the connection.
@@ -182,9 +187,19 @@ fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<Answered, AskE
     Ok(Answered { value, following, authority })
 }
 
+/// The error with the hint, if the manager denies something.
+fn hinted(error: AskError, hint: &str) -> AskError {
+    match error {
+        AskError::Denied(why) => AskError::Denied(format!("{why}; {hint}")),
+        other => other,
+    }
+}
+
+/// Connects to the first manager that answers. `instead`: what helps if they are of a version that does not know this kind of login.
 fn reach<'a>(
     cluster: &str,
     managers: &'a [String],
+    instead: &str,
     connect: impl Fn(&str) -> Result<AdminStream, LinkError>,
 ) -> Result<(AdminStream, &'a str), AskError> {
     let mut errors: Vec<LinkError> = Vec::new();
@@ -198,10 +213,14 @@ fn reach<'a>(
     let is_refused = |error: &LinkError| {
         matches!(error.why, CloseCause::Certificate(_) | CloseCause::OurCertificate(_) | CloseCause::Misbehaved(_))
     };
-    match errors.iter().any(is_refused) {
-        true => Err(AskError::Denied(why)),
-        false => Err(AskError::Unreachable { cluster: cluster.to_owned(), why }),
-    }
+    let knows_not = |error: &LinkError| matches!(error.why, CloseCause::UnknownKind);
+    Err(if errors.iter().any(is_refused) {
+        AskError::Denied(why)
+    } else if errors.iter().any(knows_not) {
+        AskError::Refused(format!("the manager does not know this kind of login; {instead} ({why})"))
+    } else {
+        AskError::Unreachable { cluster: cluster.to_owned(), why }
+    })
 }
 
 /// Asks a manager for a new certificate, for a new key.
@@ -244,6 +263,25 @@ mod tests {
         ] {
             assert!(TokenRequest::of_line(wrong).is_none(), "{}", wrong.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_manager_that_does_not_know_the_login_is_not_called_unreachable() {
+        let said = |causes: Vec<CloseCause>| {
+            let managers: Vec<String> = (0..causes.len()).map(|number| format!("m{number}:1095")).collect();
+            let causes = std::cell::RefCell::new(causes.into_iter());
+            let connect = |peer: &str| {
+                let why = causes.borrow_mut().next().unwrap();
+                Err(LinkError { peer: peer.to_owned(), why })
+            };
+            reach("lab", &managers, "use a token", connect).map(drop).unwrap_err()
+        };
+        let away = || CloseCause::Connect(io::ErrorKind::ConnectionRefused.into());
+        let why = said(vec![away(), CloseCause::UnknownKind]).to_string();
+        assert!(why.contains("does not know this kind of login; use a token (") && why.contains("m0:1095"), "{why}");
+        assert!(matches!(said(vec![away()]), AskError::Unreachable { .. }));
+        let other = CloseCause::Misbehaved("is node 2, which is no manager".into());
+        assert!(matches!(said(vec![CloseCause::UnknownKind, other]), AskError::Denied(_)));
     }
 
     #[test]

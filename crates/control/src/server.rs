@@ -273,7 +273,12 @@ impl io::Read for Request<'_> {
 fn serve(stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let line = gate::read(Request { stream, ends: Instant::now() + REQUEST_PATIENCE })?;
-    let caller = || shared.answers.user(uid).inspect_err(|why| refused(uid, why, shared));
+    let caller = || {
+        shared.answers.user(uid).map_err(|why| {
+            refused(uid, &why, shared);
+            Reply::Denied(why)
+        })
+    };
     gate::serve(&line, stream, caller, &shared.answers, &shared.log)
 }
 

@@ -21,6 +21,8 @@ pub struct GridUser {
     pub fqans: Vec<Fqan>,
     /// Whether a proxy of the chain is limited: services that start jobs refuse it, and storage accepts it.
     pub limited: bool,
+    /// How many proxies the chain has. With more than one, whoever has the last one is perhaps somebody to whom the user has delegated it.
+    pub proxies: usize,
     /// When the first certificate of the chain ends, or the VOMS attributes do.
     pub not_after: Timestamp,
     /// The key of the first certificate (SubjectPublicKeyInfo, in DER). The user must still prove to have its private key.
@@ -94,7 +96,8 @@ pub(crate) fn user_of(
     let attributes = voms::attributes(&proxies, user, trust, now);
     not_after = attributes.not_after.map_or(not_after, |ends| ends.min(not_after));
     let (fqans, refused_attributes) = (attributes.fqans, attributes.refused);
-    Ok(GridUser { subject, fqans, limited, not_after, leaf_public_key, refused_attributes })
+    let proxies = proxies.len();
+    Ok(GridUser { subject, fqans, limited, proxies, not_after, leaf_public_key, refused_attributes })
 }
 
 /// Whether the certificate may be used to prove who somebody is. That holds for each proxy as well (RFC 3820, section 3.6).

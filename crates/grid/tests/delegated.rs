@@ -25,9 +25,10 @@ fn a_proxy_of_what_was_presented_is_the_user() {
     let ends = |plan: &mut Plan| plan.times.1 = NOW + 60;
     let user = here.delegated(&here.ana.proxy_with(ends), &[&here.ana]).unwrap();
     assert_eq!((user.subject.as_str(), user.not_after.secs(), user.limited), ("/O=x/CN=ana", NOW + 60, false));
+    assert_eq!((user.proxies, verify(&[&here.ana], &here.trust).unwrap().proxies), (1, 0));
     let proxy = here.ana.proxy_with(|plan| plan.times.1 = NOW + 30);
     let user = here.delegated(&proxy.proxy(), &[&proxy, &here.ana]).unwrap();
-    assert_eq!(user.not_after.secs(), NOW + 30, "as long as what it was made of");
+    assert_eq!((user.not_after.secs(), user.proxies), (NOW + 30, 2), "as long as what it was made of");
     // What a limited one makes is limited.
     let limited = here.ana.proxy_with(|plan| plan.extensions[0] = proxy_info(LIMITED, None));
     assert!(here.delegated(&limited.proxy(), &[&limited, &here.ana]).unwrap().limited);

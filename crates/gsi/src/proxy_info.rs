@@ -24,8 +24,19 @@ pub(crate) fn read(certificate: &X509Certificate<'_>) -> Result<ProxyInfo, Hands
     let Some(extension) = extensions.find(|extension| extension.oid.as_bytes() == grid::ProxyInfo::EXTENSION) else {
         return Ok(ProxyInfo { path_length: None, is_limited: false });
     };
-    let malformed = |_| HandshakeError::CannotDelegate("the proxyCertInfo of its proxy is malformed");
-    grid::ProxyInfo::parse(extension.value, extension.critical).map(|info| ProxyInfo::of(&info)).map_err(malformed)
+    parse(extension.value, extension.critical)
+}
+
+fn parse(value: &[u8], is_critical: bool) -> Result<ProxyInfo, HandshakeError> {
+    let why = |problem| {
+        HandshakeError::CannotDelegate(match problem {
+            grid::ProxyInfoProblem::NotCritical => {
+                "the proxyCertInfo of its proxy is not critical, as RFC 3820 wants it"
+            }
+            grid::ProxyInfoProblem::Malformed => "the proxyCertInfo of its proxy is malformed",
+        })
+    };
+    grid::ProxyInfo::parse(value, is_critical).map(|info| ProxyInfo::of(&info)).map_err(why)
 }
 
 impl ProxyInfo {
@@ -59,7 +70,7 @@ mod tests {
     use super::*;
 
     fn parse(value: &[u8]) -> Option<ProxyInfo> {
-        grid::ProxyInfo::parse(value, true).ok().map(|info| ProxyInfo::of(&info))
+        super::parse(value, true).ok()
     }
 
     #[test]
@@ -77,6 +88,14 @@ mod tests {
             }
         }
         assert_eq!(ProxyInfo { path_length: Some(2), is_limited: true }.below().path_length, Some(1));
+    }
+
+    #[test]
+    fn what_is_not_critical_is_called_so() {
+        let good = [0x30, 6, 0x30, 4, 6, 2, 0x2b, 6];
+        let why = |value: &[u8], is_critical| super::parse(value, is_critical).unwrap_err().to_string();
+        assert!(why(&good, false).contains("is not critical"), "{}", why(&good, false));
+        assert!(why(&good[..7], true).contains("is malformed"), "{}", why(&good[..7], true));
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub enum CloseCause {
     /// The peer does not speak this protocol.
     #[error("no TLS connection between nodes came about: {0}; is this the address of a weir node?")]
     Tls(rustls::Error),
+    /// The peer knows no connections of this kind.
+    #[error("the peer knows no connections of this kind: it may have another version of weir")]
+    UnknownKind,
     /// The hellos do not match.
     #[error("{0}")]
     Hello(HelloProblem),
@@ -109,6 +112,7 @@ impl CloseCause {
                 | Alert::UnsupportedCertificate
                 | Alert::AccessDenied),
             ) => Self::OurCertificate(alert),
+            rustls::Error::AlertReceived(Alert::NoApplicationProtocol) => Self::UnknownKind,
             other => Self::Tls(other),
         }
     }

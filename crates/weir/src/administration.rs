@@ -11,7 +11,7 @@ use manager::administrators::Administrators;
 
 use crate::cluster_node::now;
 use crate::open_connections::{Holder, OpenConnections};
-use crate::people::People;
+use crate::people::{People, Unknown};
 
 /// Short, because a program writes a request as one line at once.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl AdminHandler for Administration {
             Ok(record) => Ok(Caller::Remote { id: who.id, name: record.name, role: record.role, peer }),
             Err(error) => {
                 refused(&error, 0);
-                Err(error.to_string())
+                Err(Reply::Denied(error.to_string()))
             }
         };
         let served =
@@ -121,7 +121,7 @@ impl Administration {
         stranger: UnidentifiedConnection,
         Shows { what, mechanism }: Shows,
         read: impl Fn(&[u8]) -> Option<(Vec<u8>, C)>,
-        person: impl Fn(&C, bool) -> Result<Person, (String, String)>,
+        person: impl Fn(&C, bool) -> Result<Person, Unknown>,
     ) {
         let peer = stream.address();
         stream.read_within(REQUEST_TIME);
@@ -136,8 +136,13 @@ impl Administration {
             }
             Err(error) => return tracing::debug!(%peer, "a connection with {what} ended: {error}"),
         };
-        let refused = |why: &str, held_back: u64| {
+        let refused = |unknown: &Unknown, held_back: u64| {
+            let why = unknown.for_log.as_str();
             tracing::warn!(%peer, reason = why, held_back, "somebody with {what} was refused");
+            // Nobody was denied anything who is to come again.
+            if unknown.is_busy {
+                return;
+            }
             self.log.write(audit::Record {
                 event: audit::Event::Login,
                 operation: "login".into(),
@@ -151,11 +156,11 @@ impl Administration {
         // A stranger until the credential is accepted. Strangers share their lines in the log.
         let known = match person(&credential, false) {
             Ok(known) => known,
-            Err((why, for_log)) => {
+            Err(unknown) => {
                 if let Some(held_back) = stranger.may_be_logged() {
-                    refused(&for_log, held_back);
+                    refused(&unknown, held_back);
                 }
-                let _ = gate::say(&mut stream, &Reply::Denied(why));
+                let _ = gate::say(&mut stream, &unknown.reply());
                 return stream.end();
             }
         };
@@ -167,9 +172,9 @@ impl Administration {
         // Asked again now that the connection is in the list that a reload ends: no role that was taken away slips through.
         let caller = || match person(&credential, true) {
             Ok(person) => Ok(Caller::Person(Box::new(person))),
-            Err((why, for_log)) => {
-                refused(&for_log, 0);
-                Err(why)
+            Err(unknown) => {
+                refused(&unknown, 0);
+                Err(unknown.reply())
             }
         };
         match gate::serve(&request, &mut stream, caller, &self.answers, &self.log) {
@@ -236,7 +241,7 @@ mod tests {
     }
 
     /// Takes certificates of the authority in the data of the tests of `gsi`.
-    fn people(folder: &Path) -> Arc<People> {
+    fn people(folder: &Path, takes_certificates: bool) -> Arc<People> {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
         let keep = |name: &str, from: &str, mode| {
             let path = folder.join(name);
@@ -256,7 +261,8 @@ mod tests {
         fs::write(&file, text).unwrap();
         let config = config::Config::load(Some(file.as_path())).unwrap();
         let settings = authentication::Settings { key_cache: None, ..config.authentication() };
-        People::clients_of(Authenticator::new(settings, Arc::new(SystemClock::default())).unwrap())
+        let authenticator = Authenticator::new(settings, Arc::new(SystemClock::default())).unwrap();
+        People::clients_of(authenticator, takes_certificates)
     }
 
     const ACTIVE: AdminId = AdminId([1; 16]);
@@ -353,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_certificate_counts_on_the_connection_that_its_holder_has_signed() {
-        let site = Site::with(people);
+        let site = Site::with(|folder| people(folder, true));
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
         let key = site.folder.path().join("user.key");
         fs::copy(data.join("user.key"), &key).unwrap();
@@ -364,7 +370,8 @@ mod tests {
         let cluster = TrustedCluster { authority: site.authority.fingerprint(), managers: vec![address.clone()] };
         let elsewhere = connect_with_certificate(&cluster, &address, &Settings::default(), SOON).unwrap();
         let ask = |signed| {
-            let asked = ask_with_certificates("lab", &cluster, &Signer(user.clone(), signed), &ControlRequest::Stores);
+            let signer = Signer(user.clone(), signed);
+            let asked = ask_with_certificates("lab", &cluster, &signer, &ControlRequest::Stores, "a hint");
             asked.map(drop).map_err(|error| match error {
                 AskError::Denied(why) => why,
                 other => panic!("{other}"),
@@ -372,11 +379,26 @@ mod tests {
         };
         // Here it counts: she is known, and has no role.
         let why = ask(None).unwrap_err();
-        assert!(why.contains("ana has no role"), "{why}");
+        assert!(why.contains("ana has no role") && why.ends_with("; a hint"), "{why}");
         for wrong in [elsewhere.binding().unwrap(), [0; 32]] {
             let why = ask(Some(wrong)).unwrap_err();
             assert!(why.contains("has not signed this connection"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_manager_that_takes_no_certificates_names_the_setting() {
+        let site = Site::with(|folder| people(folder, false));
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gsi/tests/data");
+        let key = site.folder.path().join("user.key");
+        fs::copy(data.join("user.key"), &key).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let source = CertificateSource::Certificate { certificate: data.join("user.pem"), key };
+        let signer = Signer(UserCertificate::of(&source).unwrap(), None);
+        let address = site.listener.address().to_string();
+        let cluster = TrustedCluster { authority: site.authority.fingerprint(), managers: vec![address] };
+        let why = ask_with_certificates("lab", &cluster, &signer, &ControlRequest::Stores, "").err().unwrap();
+        assert!(matches!(&why, AskError::Denied(why) if why.contains("administration.certificates = true")), "{why}");
     }
 
     #[test]

@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use authentication::{Authenticated, AuthenticationError, Authenticator, SettingsError, SystemClock};
 use config::{AdministratorRule, Config};
 use control::remote::ShownCertificates;
-use control::{Answers, Control, LocalUser, Person, PersonAt};
+use control::{Answers, Control, LocalUser, Person, PersonAt, Reply};
 use parking_lot::RwLock;
 
 use crate::Failure;
@@ -22,19 +23,58 @@ pub struct People {
     /// Where there is none: maps users of this machine, and lets in nobody else.
     of_users: Option<Authenticator>,
     rules: RwLock<Arc<[AdministratorRule]>>,
+    /// `administration.certificates`.
+    takes_certificates: AtomicBool,
+}
+
+/// Why somebody is nobody here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unknown {
+    why: String,
+    /// What the log says, and only the log.
+    pub(crate) for_log: String,
+    /// Nothing was decided: the manager has too much to do at this time.
+    pub(crate) is_busy: bool,
+}
+
+impl Unknown {
+    fn by_settings(why: &str) -> Self {
+        Self { why: why.to_owned(), for_log: why.to_owned(), is_busy: false }
+    }
+
+    /// What the person is told.
+    pub(crate) fn reply(self) -> Reply {
+        if self.is_busy { Reply::Refused(self.why) } else { Reply::Denied(self.why) }
+    }
+}
+
+impl From<AuthenticationError> for Unknown {
+    fn from(error: AuthenticationError) -> Self {
+        Self { why: error.to_string(), for_log: error.for_log(), is_busy: error.is_busy() }
+    }
 }
 
 impl People {
     /// Finds out nobody: only the owner of the node administers it.
     #[must_use]
     pub fn nobody() -> Arc<Self> {
-        Arc::new(Self { of_clients: None, of_users: None, rules: RwLock::new(Arc::from([])) })
+        Self::with(None, None, &[], false)
+    }
+
+    fn with(
+        of_clients: Option<Arc<Authenticator>>,
+        of_users: Option<Authenticator>,
+        rules: &[AdministratorRule],
+        takes_certificates: bool,
+    ) -> Arc<Self> {
+        let takes_certificates = AtomicBool::new(takes_certificates);
+        Arc::new(Self { of_clients, of_users, rules: RwLock::new(Arc::from(rules)), takes_certificates })
     }
 
     /// Finds out who clients are by `authenticator`, to whom nobody gives a role.
     #[cfg(test)]
-    pub(crate) fn clients_of(authenticator: Authenticator) -> Arc<Self> {
-        Arc::new(Self { of_clients: Some(Arc::new(authenticator)), of_users: None, rules: RwLock::new(Arc::from([])) })
+    pub(crate) fn clients_of(authenticator: Authenticator, takes_certificates: bool) -> Arc<Self> {
+        Self::with(Some(Arc::new(authenticator)), None, &[], takes_certificates)
     }
 
     /// As the configuration has it.
@@ -56,7 +96,7 @@ impl People {
     fn found_by(config: &Config, of_clients: Option<Arc<Authenticator>>) -> Result<Arc<Self>, Failure> {
         let is_asked = of_clients.is_none() && config.administration_socket.is_some();
         let of_users = is_asked.then(|| mapper(config)).transpose()?;
-        Ok(Arc::new(Self { of_clients, of_users, rules: RwLock::new(config.administrators.clone().into()) }))
+        Ok(Self::with(of_clients, of_users, &config.administrators, config.administration_certificates))
     }
 
     /// Takes over the rules about users of this machine from a configuration that was read again, where the front end has no authenticator that is
@@ -69,8 +109,9 @@ impl People {
         self.of_users.as_ref().map_or(Ok(false), reload)
     }
 
-    /// Takes over the roles of a configuration that was read again.
+    /// Takes over the roles of a configuration that was read again, and whether certificates give them.
     pub(crate) fn reload(&self, config: &Config) {
+        self.takes_certificates.store(config.administration_certificates, Ordering::Relaxed);
         *self.rules.write() = config.administrators.clone().into();
     }
 
@@ -95,43 +136,47 @@ impl People {
     /// The bearer of a token at this address. `again`: it was counted before.
     ///
     /// # Errors
-    /// Nobody, for people; and for the log.
-    pub(crate) fn bearer(&self, token: &str, at: SocketAddr, again: bool) -> Result<Person, (String, String)> {
+    /// Nobody, or too much to do.
+    pub(crate) fn bearer(&self, token: &str, at: SocketAddr, again: bool) -> Result<Person, Unknown> {
         let Some(authenticator) = &self.of_clients else {
-            let why = "this manager takes no tokens: its settings have no `authentication.mechanisms`".to_owned();
-            return Err((why.clone(), why));
+            let why = "this manager takes no tokens: its settings have no `authentication.mechanisms`";
+            return Err(Unknown::by_settings(why));
         };
         let checked = if again {
             authenticator.token_again(token.as_bytes(), at.ip())
         } else {
             authenticator.token(token.as_bytes(), at.ip())
         };
-        let who = checked.map_err(|error: AuthenticationError| (error.to_string(), error.for_log()))?;
-        Ok(self.person(who, PersonAt::Network(at)))
+        Ok(self.person(checked?, PersonAt::Network(at)))
     }
 
-    /// The holder of certificates at this address. `binding`: the value of the connection, which the holder has signed. `again`: it was counted before.
+    /// The holder of certificates at this address. `binding`: the value of the connection, which the holder has signed. `again`: it was counted
+    /// before, and its signature checked.
     ///
     /// # Errors
-    /// Nobody, for people; and for the log.
+    /// Nobody, or too much to do.
     pub(crate) fn holder(
         &self,
         ShownCertificates { chain, signature }: &ShownCertificates,
         binding: &[u8; 32],
         at: SocketAddr,
         again: bool,
-    ) -> Result<Person, (String, String)> {
+    ) -> Result<Person, Unknown> {
+        // First, so that whoever has not asked for it spends no time on strangers' certificates.
+        if !self.takes_certificates.load(Ordering::Relaxed) {
+            let why = "this manager takes no certificates but those of the cluster: its settings have no `administration.certificates = true`; use a token, or an invitation";
+            return Err(Unknown::by_settings(why));
+        }
         let Some(authenticator) = &self.of_clients else {
-            let why = "this manager takes no certificates but those of the cluster: its settings have no `authentication.mechanisms`".to_owned();
-            return Err((why.clone(), why));
+            let why = "this manager takes no certificates but those of the cluster: its settings have no `authentication.mechanisms`";
+            return Err(Unknown::by_settings(why));
         };
         let checked = if again {
-            authenticator.holder_again(chain, signature, binding, at.ip())
+            authenticator.holder_again(chain, at.ip())
         } else {
             authenticator.holder(chain, signature, binding, at.ip())
         };
-        let who = checked.map_err(|error: AuthenticationError| (error.to_string(), error.for_log()))?;
-        Ok(self.person(who, PersonAt::Network(at)))
+        Ok(self.person(checked?, PersonAt::Network(at)))
     }
 
     /// What the settings say about administrators.
@@ -179,6 +224,28 @@ mod tests {
         );
         std::fs::write(&file, text).unwrap();
         Config::load(Some(file.as_path())).unwrap()
+    }
+
+    #[test]
+    fn a_manager_with_too_much_to_do_denies_nobody() {
+        let busy = Unknown::from(AuthenticationError::Busy);
+        assert!(busy.is_busy && matches!(busy.reply(), Reply::Refused(why) if why.contains("try again")));
+        let wrong = Unknown::from(AuthenticationError::NotOffered(authentication::Mechanism::Gsi));
+        assert!(!wrong.is_busy && matches!(wrong.reply(), Reply::Denied(_)));
+    }
+
+    #[test]
+    fn certificates_count_once_the_settings_say_so_and_a_reload_takes_that_back() {
+        let (without, mut with) = (config("principal = 'ana'", "viewer"), config("principal = 'ana'", "viewer"));
+        with.administration_certificates = true;
+        let people = People::of_disk_server(&without).unwrap();
+        let shown = ShownCertificates { chain: Vec::new(), signature: Vec::new() };
+        let why = || people.holder(&shown, &[0; 32], "127.0.0.1:9".parse().unwrap(), false).unwrap_err().for_log;
+        assert!(why().contains("administration.certificates = true"), "{}", why());
+        people.reload(&with);
+        assert!(why().contains("authentication.mechanisms"), "{}", why());
+        people.reload(&without);
+        assert!(why().contains("administration.certificates = true"), "{}", why());
     }
 
     #[test]

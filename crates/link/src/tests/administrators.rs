@@ -290,6 +290,15 @@ fn a_token_is_shown_to_managers_of_the_right_cluster_alone() {
 }
 
 #[test]
+fn a_manager_of_another_version_says_that_it_does_not_know_the_login() {
+    let site = Site::new();
+    let plain = crate::credentials::joining(site.cluster.authority.fingerprint(), b"weir-admin-later-9").unwrap();
+    let socket = TcpStream::connect(site.manager.address()).unwrap();
+    let why = channel::connect(socket, plain, soon(), SOON).map(drop).unwrap_err();
+    assert!(matches!(why, CloseCause::UnknownKind), "{why}");
+}
+
+#[test]
 fn both_ends_of_a_connection_know_a_value_that_no_other_connection_has() {
     let site = Site::new();
     let connect = |address: &str, authority| {

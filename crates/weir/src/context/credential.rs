@@ -43,9 +43,31 @@ fn choose<T, C>(
     certificate().map(Err).map_err(|no_certificate| format!("{no_token}; {no_certificate}"))
 }
 
+/// Whether a variable of the environment is set, and not empty.
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// What somebody should know whose credential was refused: which one was shown, and how to show the other kind. The user may have both.
+fn hint(is_set: impl Fn(&str) -> bool, is_token: bool) -> String {
+    let first = |names: [&'static str; 2], else_at: &'static str| {
+        names.into_iter().find(|name| is_set(name)).map_or(else_at.to_owned(), |name| format!("of {name}"))
+    };
+    if is_token {
+        let at = first(["BEARER_TOKEN", "BEARER_TOKEN_FILE"], "in $XDG_RUNTIME_DIR or /tmp");
+        format!(
+            "the command has shown the token {at}: to show a certificate instead, unset BEARER_TOKEN and BEARER_TOKEN_FILE, and name it in X509_USER_PROXY, or in X509_USER_CERT and X509_USER_KEY"
+        )
+    } else {
+        let at = first(["X509_USER_PROXY", "X509_USER_CERT"], "in /tmp or ~/.globus");
+        format!(
+            "the command has shown the certificate {at}: to show a token instead, name its file in BEARER_TOKEN_FILE"
+        )
+    }
+}
+
 impl Credential {
     fn find() -> Result<Self, String> {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let found = choose(is_set, Token::usual, UserCertificate::usual)?;
         Ok(found.map_or_else(Self::Certificate, Self::Token))
     }
@@ -67,9 +89,9 @@ impl remote::Certificates for Shown<'_> {
 /// Sends a request to a manager of `cluster`, which `name` stands for, and shows who asks.
 pub(super) fn ask(name: &str, cluster: &TrustedCluster, what: &ControlRequest) -> Result<Answered, AskError> {
     match Credential::find().map_err(AskError::Denied)? {
-        Credential::Token(token) => remote::ask_with_token(name, cluster, token.as_str(), what),
+        Credential::Token(token) => remote::ask_with_token(name, cluster, token.as_str(), what, &hint(is_set, true)),
         Credential::Certificate(certificate) => {
-            remote::ask_with_certificates(name, cluster, &Shown(&certificate), what)
+            remote::ask_with_certificates(name, cluster, &Shown(&certificate), what, &hint(is_set, false))
         }
     }
 }
@@ -77,6 +99,27 @@ pub(super) fn ask(name: &str, cluster: &TrustedCluster, what: &ControlRequest) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_refused_learns_what_was_shown_and_how_to_show_the_other() {
+        let said = |set: &[&str], is_token| hint(|name| set.contains(&name), is_token);
+        for (set, is_token, shown, instead) in [
+            (
+                &["X509_USER_PROXY", "X509_USER_CERT"][..],
+                false,
+                "the certificate of X509_USER_PROXY:",
+                "BEARER_TOKEN_FILE",
+            ),
+            (&["X509_USER_CERT"], false, "the certificate of X509_USER_CERT:", "BEARER_TOKEN_FILE"),
+            (&[], false, "the certificate in /tmp or ~/.globus:", "BEARER_TOKEN_FILE"),
+            (&["BEARER_TOKEN_FILE"], true, "the token of BEARER_TOKEN_FILE:", "X509_USER_PROXY"),
+            (&["BEARER_TOKEN", "X509_USER_PROXY"], true, "the token of BEARER_TOKEN:", "unset BEARER_TOKEN"),
+            (&[], true, "the token in $XDG_RUNTIME_DIR or /tmp:", "X509_USER_PROXY"),
+        ] {
+            let text = said(set, is_token);
+            assert!(text.contains(shown) && text.contains(instead), "{set:?}: {text}");
+        }
+    }
 
     #[test]
     fn what_the_user_names_goes_first_and_tokens_before_certificates() {
