@@ -62,6 +62,8 @@ if target == "token":
 if target == "scopes":
     for scope in (b"storage.read:/foo//bar/", b"storage.create:/a%20b/%2e storage.modify:/c", b"storage.stage:/ compute.create"):
         keep(b"/base/foo/bar\0" + scope)
+if target == "acl":
+    keep(b"muser:7:rw-,group:ana:r-x,default:user:8:rwx\0xuser:7\0ru::rwx,g::5,o::-,m:x,d:o:r # all\0c\0m\nd:g:atlas:rx\n")
 if target == "secret":
     secret = b"00112233445566778899aabbccddeeff"
     keep(b"0 u:ana g:atlas n:fts N:7713673796607016962 c:1795979635 e:1795979700 f:0 k:" + secret + b"\n1 N:1 e:0 k:" + secret)

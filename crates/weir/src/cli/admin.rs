@@ -26,9 +26,9 @@ pub enum AdminCommand {
     Invite(InviteArgs),
     /// List administrators and invitations: roles, states, and until when they last. Also the roles that the settings give.
     List(ManagerArgs),
-    /// Show how people with tokens add this cluster as a context: the fingerprint of its authority, which is no secret.
+    /// Show the fingerprint of the cluster's authority, or replace its key (`rotate`, `retire`).
     ///
-    /// `rotate` and `retire` replace the key of the authority without a pause.
+    /// The fingerprint is no secret. People with tokens or certificates of the grid add the cluster as a context with it.
     Authority(AuthorityArgs),
     /// Revoke an administrator, or an invitation: at once, also for connections that are open.
     Revoke(AdminRevokeArgs),
