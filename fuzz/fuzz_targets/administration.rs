@@ -23,7 +23,7 @@ fn answers() -> &'static Answers {
 }
 
 /// Serves `line` to `caller`: one line of JSON.
-fn served(line: &[u8], caller: Result<Caller, String>) -> serde_json::Value {
+fn served(line: &[u8], caller: Result<Caller, Reply>) -> serde_json::Value {
     let mut out = Vec::new();
     gate::serve(line, &mut out, || caller, answers(), &Log::off()).expect("memory takes all");
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -35,7 +35,7 @@ fn serve_all(line: &[u8]) {
         let peer = "192.0.2.1:9".parse().expect("an address");
         Ok(Caller::Remote { id: AdminId([0; 16]), name: "ana".into(), role, peer })
     };
-    assert_eq!(served(line, Err("nobody".into()))["denied"], true);
+    assert_eq!(served(line, Err(Reply::Denied("nobody".into())))["denied"], true);
     let by_admin = served(line, remote(AdminRole::Admin));
     let by_viewer = served(line, remote(AdminRole::Viewer));
     // Whoever has a lower role gets nothing done that is denied to a higher one.
