@@ -222,7 +222,7 @@ fn who_holds_a_certificate_is_let_in_with_one_signature_of_this_connection() {
     authenticator.holder_again(ana.certificates(), HERE).unwrap();
     assert_eq!(logins(&authenticator, Mechanism::Gsi), (1, 5), "it was counted before");
     // A certificate of an authority that nobody trusts.
-    let stranger = file(&world.path("elsewhere/none"), b"", 0o600);
+    let stranger = file(&world.path("elsewhere/13211896.0"), &data("stranger-ca.pem"), 0o644);
     let mut strange = settings(&world);
     strange.gsi.as_mut().unwrap().authorities = stranger.parent().unwrap().to_owned();
     let strange = world.with(strange);
