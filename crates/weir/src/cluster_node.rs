@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use config::Config;
 use foundation::DataDir;
-use link::Listener;
+use link::{Credentials, Identity, Listener, VALIDITY};
 use node::links::Receiver;
-use node::renewal::Keep;
+use node::renewal::{CertificateRenewal, Keep, LOOK_EVERY, Moved, Renewal, Sign, Trusted};
 use types::Timestamp;
 use xrootd::Server;
 
@@ -160,12 +160,27 @@ pub(crate) fn in_words(data: &DataDir, failure: &Failure) -> Failure {
 }
 
 /// Writes the node's identity into its open data directory.
-pub(crate) fn keep_identity(data: &DataDir, file: &'static str) -> Box<Keep> {
+fn keep_identity(data: &DataDir, file: &'static str) -> Box<Keep> {
     let directory = Arc::clone(data.directory());
     Box::new(move |identity| {
         let written = identity.write(&directory.held().join(file));
         written.map_err(|error| directory.in_words(&error.to_string()))
     })
+}
+
+/// Renews the certificate of this node in time, and writes the identity to `file` of its data directory.
+pub(crate) fn start_renewal(
+    identity: Identity,
+    (data, file): (&DataDir, &'static str),
+    credentials: Arc<Credentials>,
+    sign: Box<Sign>,
+    trusted: Box<Trusted>,
+    moved: Box<Moved>,
+) -> Result<Renewal, Failure> {
+    let (keep, clock) = (keep_identity(data, file), Box::new(now));
+    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock, sign, trusted, moved }
+        .start(LOOK_EVERY)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 /// The time of day.

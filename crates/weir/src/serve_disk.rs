@@ -13,19 +13,17 @@ use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
 use foundation::{DataDir, DataDirError, DirRole, IfNew};
 use link::{
     Credentials, FileError, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError, LocalNode,
-    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
+    NewKey, PeerIdentity, Role, Roles, Settings,
 };
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::{CertificateRenewal, LOOK_EVERY, Move, Renewal};
+use node::renewal::{Move, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::{JoinText, ServeArgs};
 use crate::client_security::ClientSecurity;
-use crate::cluster_node::{
-    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
-};
+use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, say_ready, start_renewal, wait};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
@@ -448,19 +446,7 @@ fn renew(
             moving.cut_strangers();
         }
     };
-    let keep = keep_identity(data, DISK_IDENTITY_FILE);
-    CertificateRenewal {
-        identity,
-        keep,
-        credentials,
-        validity: VALIDITY,
-        clock: Box::new(now),
-        sign: Box::new(sign),
-        trusted: Box::new(trusted),
-        moved: Box::new(moved),
-    }
-    .start(LOOK_EVERY)
-    .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+    start_renewal(identity, (data, DISK_IDENTITY_FILE), credentials, Box::new(sign), Box::new(trusted), Box::new(moved))
 }
 
 /// The connected managers.

@@ -20,7 +20,7 @@ use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use node::links::Links;
-use node::renewal::{CertificateRenewal, LOOK_EVERY, Move, Renewal};
+use node::renewal::{Move, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode, PrincipalKind};
 
@@ -30,7 +30,7 @@ use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
-    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, say_ready, start_renewal, wait,
 };
 use crate::end::End;
 use crate::exit::Exit;
@@ -407,25 +407,20 @@ fn renew(
     let (authority, name) = (Arc::clone(authority), *identity.name());
     let sign =
         move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
-    let keep = keep_identity(data, IDENTITY_FILE);
     // Nodes that get a new certificate connect again by themselves.
     let moved = move |one: Move| {
         if matches!(one, Move::Alone(_)) {
             links.cut_strangers();
         }
     };
-    CertificateRenewal {
+    start_renewal(
         identity,
-        keep,
+        (data, IDENTITY_FILE),
         credentials,
-        validity: VALIDITY,
-        clock: Box::new(now),
-        sign: Box::new(sign),
-        trusted: Box::new(move || Ok(Some(asked.set()))),
-        moved: Box::new(moved),
-    }
-    .start(LOOK_EVERY)
-    .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
+        Box::new(sign),
+        Box::new(move || Ok(Some(asked.set()))),
+        Box::new(moved),
+    )
 }
 
 /// How long an invitation and the access are valid.
