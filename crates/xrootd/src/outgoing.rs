@@ -10,7 +10,7 @@
 //!   Beyond these limits the connection's thread stops reading.
 
 use std::cell::RefCell;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -524,12 +524,9 @@ const PARTS_MAX: usize = 1024;
 fn send_at_once<'a, 'b>(socket: &TcpStream, slices: &'b mut [IoSlice<'a>]) -> Result<&'b mut [IoSlice<'a>], Unsent> {
     let mut rest = slices;
     while !rest.is_empty() {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let mut none = rustix::net::SendAncillaryBuffer::default();
-        match rustix::net::sendmsg(socket, &rest[..rest.len().min(PARTS_MAX)], &mut none, flags) {
+        match AtOnce(socket).write_vectored(&rest[..rest.len().min(PARTS_MAX)]) {
             Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => break,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(_) => {
                 let _ = socket.shutdown(Shutdown::Both);
                 return Err(Unsent::Gone);
