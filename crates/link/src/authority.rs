@@ -398,7 +398,7 @@ impl Authority {
         let state = self.state();
         let certificate = state.sign(&common, subject, uses, key, now, validity)?;
         Ok(IssuedAdmin {
-            subject: *subject,
+            name: *subject,
             certificate,
             authority: state.set.clone(),
             expires: Timestamp::from_secs(now.plus(validity).secs()),

@@ -1,5 +1,7 @@
 //! Certificates on their way to their holders.
 
+use std::fmt::Display;
+
 use rustls::pki_types::CertificateDer;
 use types::Timestamp;
 
@@ -7,13 +9,36 @@ use crate::admin::AdminName;
 use crate::authority_set::AuthoritySet;
 use crate::{AuthorityError, NodeName};
 
-/// A certificate with everything that a node needs beside it.
+/// A certificate with everything that its holder needs beside it. `N` is the holder's name.
 #[derive(Clone, Debug)]
-pub(crate) struct Issued {
-    pub(crate) name: NodeName,
+pub(crate) struct IssuedTo<N> {
+    pub(crate) name: N,
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) authority: AuthoritySet,
     pub(crate) expires: Timestamp,
+}
+
+/// To a node.
+pub(crate) type Issued = IssuedTo<NodeName>;
+/// To an administrator.
+pub(crate) type IssuedAdmin = IssuedTo<AdminName>;
+
+/// The name of a holder, as certificates and messages have it.
+pub(crate) trait HolderName: Display + Sized {
+    /// `None`: it is no such name.
+    fn of_text(text: &str) -> Option<Self>;
+}
+
+impl HolderName for NodeName {
+    fn of_text(text: &str) -> Option<Self> {
+        Self::from_text(text)
+    }
+}
+
+impl HolderName for AdminName {
+    fn of_text(text: &str) -> Option<Self> {
+        Self::from_text(text)
+    }
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -24,7 +49,7 @@ pub(crate) struct IssuedBytes {
     expires: i64,
 }
 
-impl Issued {
+impl<N: HolderName> IssuedTo<N> {
     pub(crate) fn to_message(&self) -> IssuedBytes {
         IssuedBytes {
             name: self.name.to_string(),
@@ -40,40 +65,7 @@ impl Issued {
 
     pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
         Some(Self {
-            name: NodeName::from_text(&message.name)?,
-            certificate: message.certificate.into(),
-            authority: AuthoritySet::from_bytes(&message.authority)?,
-            expires: Timestamp(message.expires),
-        })
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Self::from_message(crate::message::decode(bytes).ok()?)
-    }
-}
-
-/// A certificate with everything that an administrator needs beside it. Its message has the form of a node's.
-#[derive(Clone, Debug)]
-pub(crate) struct IssuedAdmin {
-    pub(crate) subject: AdminName,
-    pub(crate) certificate: CertificateDer<'static>,
-    pub(crate) authority: AuthoritySet,
-    pub(crate) expires: Timestamp,
-}
-
-impl IssuedAdmin {
-    pub(crate) fn to_message(&self) -> IssuedBytes {
-        IssuedBytes {
-            name: self.subject.to_string(),
-            certificate: self.certificate.to_vec(),
-            authority: self.authority.to_bytes(),
-            expires: self.expires.0,
-        }
-    }
-
-    pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
-        Some(Self {
-            subject: AdminName::from_text(&message.name)?,
+            name: N::of_text(&message.name)?,
             certificate: message.certificate.into(),
             authority: AuthoritySet::from_bytes(&message.authority)?,
             expires: Timestamp(message.expires),

@@ -75,7 +75,7 @@ impl AdminIdentity {
         managers: Vec<String>,
         made: Timestamp,
     ) -> Result<Self, AdminIdentityError> {
-        let IssuedAdmin { subject, certificate, authority, expires } = issued;
+        let IssuedAdmin { name: subject, certificate, authority, expires } = issued;
         let pkcs8 = key.pkcs8.clone();
         // Managers show certificates of the current authority alone, so no other needs to be trusted.
         let authority = authority.current().clone();
@@ -105,7 +105,7 @@ impl AdminIdentity {
         let known = AuthoritySet::only(self.authority.clone());
         // The administrator has moved to the new authority before, and the cluster still trusts the old one.
         issued.authority = issued.authority.without_dropped(&known);
-        if issued.subject != self.subject || !issued.authority.follows(&known) {
+        if issued.name != self.subject || !issued.authority.follows(&known) {
             return Err(AdminIdentityError::Answer("it is for somebody else, or of another authority"));
         }
         if let Some((previous, voucher)) = issued.authority.predecessor() {

@@ -135,7 +135,7 @@ pub fn redeem(
                 Ok(Verdict::Welcome { name, role, issued }) => {
                     let issued = IssuedAdmin::from_message(issued);
                     let issued = issued.ok_or(AdminIdentityError::Answer("it makes no sense"))?;
-                    if issued.subject.id != invitation.id || !issued.authority.trusts(&invitation.authority) {
+                    if issued.name.id != invitation.id || !issued.authority.trusts(&invitation.authority) {
                         return Err(AdminIdentityError::Answer("it is for somebody else").into());
                     }
                     return Ok(AdminIdentity::new(key, issued, (name, role), managers.to_vec(), now())?);
