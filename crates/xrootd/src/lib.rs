@@ -30,6 +30,7 @@ mod requests;
 mod server;
 mod session;
 mod signatures;
+mod socket_writes;
 mod third_party;
 mod to_wire;
 

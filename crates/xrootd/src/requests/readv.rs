@@ -11,7 +11,7 @@ use wire::{ErrorNumber, FileHandle, ResponseHeader, ResponseStatus, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
-use crate::outgoing::Parts;
+use crate::socket_writes::Parts;
 use crate::to_wire::RequestError;
 
 /// Maximum length of a readv segment, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
