@@ -2,8 +2,9 @@
 //! writes their net effect into one journal record with one sync, publishes it, and then answers all callers.
 
 mod commit;
-mod queue;
-mod responder;
+pub(crate) mod queue;
+pub(crate) mod responder;
+pub(crate) mod run;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,9 +14,9 @@ use parking_lot::Mutex;
 use types::Histogram;
 
 use crate::{Durability, JournaledIndex, Kv, KvError, Op, OpDone, Read};
-pub(crate) use commit::panic_text;
 use queue::{Queue, Request};
 use responder::Responder;
+pub(crate) use run::panic_text;
 
 /// Called after the completions of a batch, on the same thread, to flush what they produced. Must not block.
 pub type BatchDone = Arc<dyn Fn() + Send + Sync>;

@@ -64,6 +64,15 @@ mod traits;
 mod without_journal;
 mod write_set;
 
+/// The parts that committers share: queued operations, their changes, and the thread that answers them. An engine in another
+/// crate is made of these.
+pub mod committing {
+    pub use crate::embedded::queue::{Queue, Request, enter_engine};
+    pub use crate::embedded::responder::{Answers, Completions, Responder};
+    pub use crate::embedded::run::{OpResult, run_one};
+    pub use crate::write_set::WriteSet;
+}
+
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
 pub use checkpoint::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
@@ -73,5 +82,8 @@ pub use inline::Inline;
 pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
 pub use recovery::{Rebuilt, Recovery};
-pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};
+pub use traits::{
+    Chain, Durability, Follow, ID_LEN, Kv, KvError, Op, OpDone, OpOutcome, Prefetch, Read, Savepoint, ScanOrder, Txn,
+    Visit, transact,
+};
 pub use without_journal::{IndexPositions, WithoutJournal};

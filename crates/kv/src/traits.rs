@@ -54,6 +54,13 @@ pub enum KvError {
     /// An empty key, or one that begins with the engine's reserved byte.
     #[error("a key is empty or begins with 0xff, which is reserved")]
     BadKey,
+    /// The database cannot be reached, or does not accept changes now. Nothing was changed; it may work again later.
+    #[error("the database is not available: {0}")]
+    Unavailable(String),
+    /// An engine over a network does not have this entry yet, and runs the operation again when it has. It never leaves
+    /// the engine.
+    #[error("an entry was not fetched yet")]
+    NotFetched,
     /// The operation panicked; its changes were undone.
     #[error("the operation failed from a bug and was undone: {0}")]
     Panicked(String),
@@ -66,7 +73,9 @@ impl KvError {
         match self {
             KvError::Stopped { .. } => ErrorCode::Unavailable,
             KvError::NoSpace => ErrorCode::NoSpace,
-            KvError::Conflict { .. } | KvError::MaybeCommitted => ErrorCode::Overloaded,
+            KvError::Conflict { .. } | KvError::MaybeCommitted | KvError::Unavailable(_) | KvError::NotFetched => {
+                ErrorCode::Overloaded
+            }
             KvError::Damaged(_) | KvError::Lost(_) => ErrorCode::Damaged,
             KvError::Unsupported(_) => ErrorCode::Unsupported,
             KvError::Io(_) | KvError::Panicked(_) => ErrorCode::Io,
@@ -88,8 +97,65 @@ pub enum ScanOrder {
 /// Called for each entry of a scan; `Break` ends it.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
+/// What a reader will probably need next. It only saves round trips: what is asked for needlessly costs a little, and
+/// what is left out is fetched when it is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Prefetch {
+    /// One entry.
+    Key(Vec<u8>),
+    /// The first entries with `start <= key < end`.
+    Range {
+        /// The lowest key.
+        start: Vec<u8>,
+        /// The first key behind the range.
+        end: Vec<u8>,
+        /// At most so many entries.
+        most: u32,
+    },
+    /// Entries that lead to each other.
+    Chain(Chain),
+}
+
+/// Entries that lead to each other, as the names of a path do: each key is `prefix`, an id, and a name. The first id is
+/// given, and each value has the next one at `id_at`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// How all keys of the chain begin.
+    pub prefix: Vec<u8>,
+    /// The id in the first key.
+    pub first: [u8; ID_LEN],
+    /// How the keys end.
+    pub names: Vec<Vec<u8>>,
+    /// Where in a value the next id begins, in bytes.
+    pub id_at: u32,
+    /// Further entries, of ids that the chain leads to.
+    pub follow: Vec<Follow>,
+}
+
+/// Entries of an id that a [`Chain`] leads to: their keys are `prefix`, the id, and `suffix`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Follow {
+    /// After so many names: 0 is the first id.
+    pub after: u32,
+    /// How the key begins.
+    pub prefix: Vec<u8>,
+    /// How it ends.
+    pub suffix: Vec<u8>,
+    /// Not one entry, but the first entries whose keys begin so: at most so many.
+    pub most: Option<u32>,
+}
+
+/// The length of an id in a [`Chain`], in bytes.
+pub const ID_LEN: usize = 8;
+
 /// Consistent reading: all calls on one value see the same state.
 pub trait Read {
+    /// Tells what will probably be read next. Engines over a network call `wanted` and fetch that in one round trip;
+    /// others ignore it.
+    fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
+        let _ = wanted;
+        Ok(())
+    }
     /// The value of `key`; `None` if it does not exist.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError>;
     /// Visits the entries with `start <= key < end` in order until `visit` breaks. The visitor decides how much is

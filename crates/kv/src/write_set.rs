@@ -6,14 +6,14 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use crate::key::{AsKey, Key, KeyRef};
-use crate::{Batch, KvError, Read, Savepoint, ScanOrder, Txn, Visit, batch};
+use crate::{Batch, KvError, Prefetch, Read, Savepoint, ScanOrder, Txn, Visit, batch};
 
 /// A key or value, shared between the write set, the batch and the overlay without copying.
 pub(crate) type Bytes = Arc<[u8]>;
 
 /// Pending changes. `None` is a deletion.
 #[derive(Default)]
-pub(crate) struct WriteSet {
+pub struct WriteSet {
     map: BTreeMap<Key, Option<Bytes>>,
     /// The previous entry of each change: `None` if the key was not in the set.
     undo: Vec<(Key, Option<Option<Bytes>>)>,
@@ -27,12 +27,15 @@ pub(crate) struct WriteSet {
 const ENTRY_WEIGHT: usize = 16;
 
 impl WriteSet {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are no changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
     /// Upper bound of the encoded size. Only [`WriteSet::rollback_to`] lowers it.
-    pub(crate) fn weight(&self) -> usize {
+    #[must_use]
+    pub fn weight(&self) -> usize {
         self.weight
     }
 
@@ -86,7 +89,7 @@ impl WriteSet {
     }
 
     /// Takes the net effect; the set is empty afterwards.
-    pub(crate) fn take(&mut self) -> Batch {
+    pub fn take(&mut self) -> Batch {
         self.undo.clear();
         self.weight = 0;
         Batch::from_map(std::mem::take(&mut self.map))
@@ -152,6 +155,10 @@ pub(crate) struct Transaction<'a> {
 }
 
 impl Read for Transaction<'_> {
+    fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
+        self.base.prefetch(wanted)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         match self.writes.get(key) {
             Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),

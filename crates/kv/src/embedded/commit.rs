@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use super::queue::{Queue, Request, enter_engine};
 use super::responder::{Answers, Completions};
+use super::run::{OpResult, run_one};
 use super::{EmbeddedConfig, EmbeddedStats};
-use crate::batch::BATCH_MAX;
 use crate::index::from_journal;
-use crate::write_set::{Transaction, WriteSet};
-use crate::{Durability, JournaledIndex, KvError, OpOutcome, Read};
+use crate::write_set::WriteSet;
+use crate::{Durability, JournaledIndex, KvError};
 
 pub(super) struct Committer {
     index: Arc<JournaledIndex>,
@@ -24,13 +24,6 @@ pub(super) struct Committer {
     /// The last record that this committer appended.
     last: Seq,
     stopped: Option<String>,
-}
-
-/// The result of an operation in its batch.
-enum OpResult {
-    Committed,
-    Aborted,
-    Refused(KvError),
 }
 
 impl Committer {
@@ -182,34 +175,4 @@ impl Committer {
             }
         }
     }
-}
-
-/// Runs an operation over the changes of earlier ones in the batch. Undoes it unless it commits.
-fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> OpResult {
-    let before = writes.savepoint();
-    let weight = writes.weight();
-    let op = &mut request.op;
-    let ran = match catch_unwind(AssertUnwindSafe(|| op(&mut Transaction { base, writes: &mut *writes }))) {
-        Ok(OpOutcome::Commit) => match writes.refused_since(before) {
-            Some(error) => OpResult::Refused(error),
-            None if writes.weight() - weight > BATCH_MAX / 2 => OpResult::Refused(KvError::TooLarge {
-                what: "the changes of one operation",
-                len: writes.weight() - weight,
-                limit: BATCH_MAX / 2,
-            }),
-            None => OpResult::Committed,
-        },
-        Ok(OpOutcome::Abort) => OpResult::Aborted,
-        Err(panic) => OpResult::Refused(KvError::Panicked(panic_text(&*panic))),
-    };
-    if !matches!(ran, OpResult::Committed) {
-        writes.rollback_to(before);
-    }
-    writes.forget_savepoints();
-    ran
-}
-
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
 }

@@ -15,13 +15,13 @@ thread_local! {
 }
 
 /// Marks this thread as one of the engine's.
-pub(super) fn enter_engine() {
+pub fn enter_engine() {
     OF_ENGINE.set(true);
 }
 
 /// Runs code of other crates. Returns false if it panicked. Not even the destructor of the panic's contents can end the
 /// thread.
-pub(super) fn guard(what: &str, work: impl FnOnce()) -> bool {
+pub(crate) fn guard(what: &str, work: impl FnOnce()) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(work)) else { return true };
     tracing::error!("{what} panicked");
     // Its destructor is foreign code too.
@@ -30,11 +30,15 @@ pub(super) fn guard(what: &str, work: impl FnOnce()) -> bool {
 }
 
 /// A waiting operation.
-pub(super) struct Request {
-    pub(super) durability: Durability,
-    pub(super) urgent: bool,
-    pub(super) op: Op,
-    pub(super) done: OpDone,
+pub struct Request {
+    /// How durable its commit must be.
+    pub durability: Durability,
+    /// Whether it frees space.
+    pub urgent: bool,
+    /// What it does.
+    pub op: Op,
+    /// Called with its result.
+    pub done: OpDone,
 }
 
 #[derive(Default)]
@@ -49,7 +53,8 @@ struct State {
     blocked: usize,
 }
 
-pub(super) struct Queue {
+/// A bounded queue of operations.
+pub struct Queue {
     state: Mutex<State>,
     came: Condvar,
     room: Condvar,
@@ -57,11 +62,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(max: usize) -> Self {
+    /// An empty queue. At most `max` operations wait.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
         Self { state: Mutex::default(), came: Condvar::new(), room: Condvar::new(), max: max.max(1) }
     }
 
-    pub(super) fn push(&self, request: Request) {
+    /// Adds an operation, and waits while the queue is full. A closed queue answers it at once.
+    pub fn push(&self, request: Request) {
         let mut state = self.state.lock();
         if !OF_ENGINE.get() {
             while state.waiting.len() >= self.max && !state.closed {
@@ -86,7 +94,7 @@ impl Queue {
 
     /// Takes up to `max` operations and waits for the first. If fewer than `expected` are queued, waits up to `linger`
     /// for more. Returns nothing once the queue is closed and empty.
-    pub(super) fn take(&self, max: usize, expected: usize, linger: Duration) -> VecDeque<Request> {
+    pub fn take(&self, max: usize, expected: usize, linger: Duration) -> VecDeque<Request> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -120,12 +128,13 @@ impl Queue {
     }
 
     /// Whether no operation waits.
-    pub(super) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.state.lock().waiting.is_empty()
     }
 
     /// Stops the queue: it takes and returns nothing more. All waiting and later callers get `reason`.
-    pub(super) fn break_off(&self, reason: &str) {
+    pub fn break_off(&self, reason: &str) {
         let waiting = {
             let mut state = self.state.lock();
             state.closed = true;
@@ -141,12 +150,13 @@ impl Queue {
     }
 
     /// See [`Queue::break_off`].
-    pub(super) fn broken(&self) -> Option<String> {
+    #[must_use]
+    pub fn broken(&self) -> Option<String> {
         self.state.lock().broken.clone()
     }
 
     /// Takes no more operations; queued ones are still returned.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.state.lock().closed = true;
         self.came.notify_all();
         self.room.notify_all();

@@ -21,12 +21,12 @@ const BATCHES_WAITING_MAX: usize = 16;
 const ANSWERS_OF_COMMITTER_MAX: usize = 2;
 
 /// The completions of a batch with their results.
-pub(super) type Completions = Vec<(OpDone, Result<(), KvError>)>;
+pub type Completions = Vec<(OpDone, Result<(), KvError>)>;
 
 type Hook = Arc<Mutex<Option<BatchDone>>>;
 
 /// The committer's end: where it hands over its batches, or answers them.
-pub(super) struct Answers {
+pub struct Answers {
     sender: SyncSender<Completions>,
     /// Batches that the thread has not answered completely.
     unanswered: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Answers a batch after all earlier ones. `idle`: whether the committer has nothing else to do.
-    pub(super) fn give(&self, answers: Completions, idle: bool) {
+    pub fn give(&self, answers: Completions, idle: bool) {
         // Only this thread adds to the number, so what was 0 stays 0.
         if idle && answers.len() <= ANSWERS_OF_COMMITTER_MAX && self.unanswered.load(Ordering::Acquire) == 0 {
             answer(answers, &self.hook);
@@ -49,12 +49,13 @@ impl Answers {
     }
 
     /// Runs the hook after answers that the committer has given otherwise.
-    pub(super) fn flush(&self) {
+    pub fn flush(&self) {
         answer(Vec::new(), &self.hook);
     }
 }
 
-pub(super) struct Responder {
+/// The thread that answers.
+pub struct Responder {
     hook: Hook,
     sender: Mutex<Option<SyncSender<Completions>>>,
     unanswered: Arc<AtomicUsize>,
@@ -63,7 +64,7 @@ pub(super) struct Responder {
 
 impl Responder {
     /// Starts the thread. If it dies, `queue` is broken off: continuing without answers is useless.
-    pub(super) fn start(queue: Arc<Queue>) -> Result<Self, KvError> {
+    pub fn start(queue: Arc<Queue>) -> Result<Self, KvError> {
         let (sender, receiver) = sync_channel::<Completions>(BATCHES_WAITING_MAX);
         let hook = Hook::default();
         let inner = Arc::clone(&hook);
@@ -90,17 +91,19 @@ impl Responder {
     }
 
     /// The committer's end. The thread ends when it is dropped.
-    pub(super) fn answers(&self) -> Option<Answers> {
+    #[must_use]
+    pub fn answers(&self) -> Option<Answers> {
         let sender = self.sender.lock().clone()?;
         Some(Answers { sender, unanswered: Arc::clone(&self.unanswered), hook: Arc::clone(&self.hook) })
     }
 
-    pub(super) fn set_hook(&self, hook: BatchDone) {
+    /// Makes `hook` run after the completions of each batch.
+    pub fn set_hook(&self, hook: BatchDone) {
         *self.hook.lock() = Some(hook);
     }
 
     /// Ends the thread after its pending answers. The committer has already ended.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         *self.sender.lock() = None;
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
