@@ -1,0 +1,193 @@
+//! [`Postgres`]: the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kv::committing::{Queue, Request, Responder};
+use kv::{BatchDone, Durability, Kv, KvError, Op, OpDone, Read};
+use parking_lot::Mutex;
+use types::ClusterId;
+
+use crate::committer::Committer;
+use crate::place::Place;
+use crate::pool::Pool;
+use crate::session::{Connector, Limits};
+use crate::snapshot::Snapshot;
+use crate::{DatabaseAddress, DatabaseError, schema};
+
+/// How the engine works. The default is for production.
+#[derive(Clone, Debug)]
+pub struct PostgresConfig {
+    /// Connections for readers at most. The committer has one of its own.
+    pub connections: usize,
+    /// How long changes and readers wait for a database that is away, before they fail.
+    pub patience: Duration,
+    /// How long a statement may run.
+    pub statement: Duration,
+    /// How long it may wait for a lock.
+    pub lock: Duration,
+    /// Operations that may wait; with more, [`Kv::submit`] blocks.
+    pub queue_max: usize,
+    /// Operations in a batch at most.
+    pub batch_ops_max: usize,
+    /// Bytes of changes at which a batch takes no more operations.
+    pub batch_bytes: usize,
+    /// How long the committer waits for the clients of the last batch to return, before it commits fewer operations.
+    pub linger: Duration,
+    /// Collisions with other transactions after which an operation fails.
+    pub retries_max: u32,
+    /// The wait between attempts to connect.
+    pub between_attempts: Duration,
+}
+
+impl Default for PostgresConfig {
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            patience: Duration::from_secs(30),
+            statement: Duration::from_secs(30),
+            lock: Duration::from_secs(10),
+            queue_max: 4096,
+            batch_ops_max: 1024,
+            batch_bytes: 4 << 20,
+            linger: Duration::from_micros(50),
+            retries_max: 20,
+            between_attempts: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PostgresStats {
+    /// Batches committed.
+    pub batches: u64,
+    /// Operations in them that changed something.
+    pub committed: u64,
+    /// Operations that decided to change nothing.
+    pub aborted: u64,
+    /// Operations that failed by themselves.
+    pub refused: u64,
+    /// Batches that collided with other transactions, and ran again.
+    pub conflicts: u64,
+    /// Commits whose answer was lost.
+    pub answers_lost: u64,
+    /// How often the committer connected again.
+    pub reconnected: u64,
+    /// Round trips to the database, of the committer and of readers.
+    pub round_trips: u64,
+    /// Operations in the largest batch.
+    pub largest_batch: u64,
+    /// The longest time from the start of a batch to its commit.
+    pub longest_batch: Duration,
+}
+
+/// Keys and values in a database of PostgreSQL's family.
+pub struct Postgres {
+    connector: Arc<Connector>,
+    pool: Pool,
+    queue: Arc<Queue>,
+    responder: Responder,
+    stats: Arc<Mutex<PostgresStats>>,
+    cluster: Option<ClusterId>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Postgres {
+    /// Connects to the database, checks its tables, and takes the place of the committer `name`. Another process that has the place stops.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
+    pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
+        let limits = Limits { statement: config.statement, lock: config.lock };
+        let connector = Arc::new(Connector::new(address.clone(), limits));
+        let cluster = schema::check(&mut connector.connect_bare()?, &address.to_string())?;
+        let (place, session) = Place::take(&connector, name)?;
+        let failed =
+            |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
+        let queue = Arc::new(Queue::new(config.queue_max));
+        let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
+        let stats = Arc::<Mutex<PostgresStats>>::default();
+        let pool = Pool::new(Arc::clone(&connector), config.connections, config.patience);
+        let committer = Committer {
+            connector: Arc::clone(&connector),
+            queue: Arc::clone(&queue),
+            stats: Arc::clone(&stats),
+            config,
+            place,
+            session: Some(session),
+            stopped: None,
+        };
+        let answers = responder.answers();
+        let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
+        let thread = thread.map_err(|error| failed(&error))?;
+        Ok(Self { connector, pool, queue, responder, stats, cluster, committer: Mutex::new(Some(thread)) })
+    }
+
+    /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
+    }
+
+    /// Notes that the database has the namespace of `cluster`, unless it has another one's. Returns whose it is.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn claim(&self, cluster: ClusterId) -> Result<ClusterId, DatabaseError> {
+        let found = schema::claim(&mut self.connector.connect_bare()?, cluster)?;
+        Ok(found.unwrap_or(cluster))
+    }
+
+    /// Makes `hook` run after the completions of each batch.
+    pub fn on_batch_done(&self, hook: BatchDone) {
+        self.responder.set_hook(hook);
+    }
+
+    /// Why no operation is committed any more, if that is so. Acknowledged operations are durable.
+    #[must_use]
+    pub fn broken(&self) -> Option<String> {
+        self.queue.broken()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> PostgresStats {
+        PostgresStats { round_trips: self.connector.round_trips.load(Ordering::Relaxed), ..*self.stats.lock() }
+    }
+
+    /// Commits and answers all queued operations, then ends the threads. Operations and completions must not call this.
+    pub fn stop(&self) {
+        self.queue.close();
+        if let Some(committer) = self.committer.lock().take() {
+            // Panics of operations are caught. The panic hook has reported one of the committer itself.
+            let _ = committer.join();
+        }
+        self.responder.stop();
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Kv for Postgres {
+    fn snapshot(&self) -> Box<dyn Read + Send + '_> {
+        Box::new(Snapshot::new(&self.pool))
+    }
+
+    // A database has one kind of commit.
+    fn submit(&self, durability: Durability, op: Op, done: OpDone) {
+        self.queue.push(Request { durability, urgent: false, op, done });
+    }
+}
+
+impl From<KvError> for DatabaseError {
+    fn from(error: KvError) -> Self {
+        DatabaseError::Failed(error.to_string())
+    }
+}

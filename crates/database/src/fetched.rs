@@ -1,0 +1,379 @@
+//! What a transaction knows of the database: entries and absences that it has fetched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, ControlFlow};
+
+use kv::{Chain, Follow, ID_LEN, Prefetch, ScanOrder, Visit};
+
+/// Longer than any key's end: a key that begins with `x` lies between `x` and `x` with these behind it.
+const BEHIND: [u8; 256] = [0xff; 256];
+
+/// Entries of a range that must be fetched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+    pub(crate) order: ScanOrder,
+    pub(crate) most: u32,
+}
+
+/// What must be fetched.
+#[derive(Default, Debug)]
+pub(crate) struct Needs {
+    pub(crate) keys: BTreeSet<Vec<u8>>,
+    pub(crate) ranges: Vec<Range>,
+    pub(crate) chains: Vec<Chain>,
+}
+
+impl Needs {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty() && self.chains.is_empty()
+    }
+
+    pub(crate) fn add_range(&mut self, range: Range) {
+        if !self.ranges.contains(&range) {
+            self.ranges.push(range);
+        }
+    }
+
+    /// Adds a chain. Chains with the same names are fetched as one.
+    fn add_chain(&mut self, chain: Chain) {
+        let same = self.chains.iter_mut().find(|other| {
+            other.names == chain.names
+                && other.first == chain.first
+                && other.prefix == chain.prefix
+                && other.id_at == chain.id_at
+        });
+        match same {
+            Some(other) => {
+                for follow in chain.follow {
+                    if !other.follow.contains(&follow) {
+                        other.follow.push(follow);
+                    }
+                }
+            }
+            None => self.chains.push(chain),
+        }
+    }
+
+    /// Adds what of `wanted` is not known. Returns whether all of it is.
+    pub(crate) fn add(&mut self, wanted: Vec<Prefetch>, known: &Fetched) -> bool {
+        let mut is_known = true;
+        for one in wanted {
+            match one {
+                Prefetch::Key(key) => {
+                    if known.get(&key).is_none() {
+                        is_known = false;
+                        self.keys.insert(key);
+                    }
+                }
+                Prefetch::Range { start, end, most } => {
+                    if start < end && known.range_around(&start).is_none() {
+                        is_known = false;
+                        self.add_range(Range { start, end, order: ScanOrder::Ascending, most: most.max(1) });
+                    }
+                }
+                Prefetch::Chain(chain) => {
+                    if !known.knows_chain(&chain) {
+                        is_known = false;
+                        self.add_chain(chain);
+                    }
+                }
+            }
+        }
+        is_known
+    }
+}
+
+/// How a scan of what is known ended.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Scanned {
+    /// The visitor stopped, or the range is finished.
+    Done,
+    /// Entries from here on are not known: what is left of the range.
+    Missing { start: Vec<u8>, end: Vec<u8> },
+}
+
+/// Known entries and absences.
+#[derive(Default, Debug)]
+pub(crate) struct Fetched {
+    /// `None`: there is no such entry.
+    entries: BTreeMap<Box<[u8]>, Option<Box<[u8]>>>,
+    /// Ranges without unknown entries: first key, and the first key behind it. They do not overlap.
+    ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
+}
+
+impl Fetched {
+    /// The entry at `key`: `None` if it is unknown, `Some(None)` if it does not exist.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        match self.entries.get(key) {
+            Some(value) => Some(value.as_deref()),
+            None => self.range_around(key).map(|_| None),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.entries.insert(key.into(), value.map(Into::into));
+    }
+
+    /// The known range with `key`.
+    fn range_around(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (start, end) = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        (key < &**end).then_some((&**start, &**end))
+    }
+
+    /// The known range that ends with or behind the last key before `key`.
+    fn range_before(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (start, end) = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()?;
+        (key <= &**end).then_some((&**start, &**end))
+    }
+
+    /// All entries with `start <= key < end` are known from now on.
+    pub(crate) fn cover(&mut self, start: &[u8], end: &[u8]) {
+        if start >= end {
+            return;
+        }
+        let (mut low, mut high): (Box<[u8]>, Box<[u8]>) = (start.into(), end.into());
+        if let Some((before, until)) =
+            self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(start))).next_back()
+            && until.as_ref() >= start
+        {
+            low = before.clone();
+            high = high.max(until.clone());
+        }
+        let inside: Vec<Box<[u8]>> = self
+            .ranges
+            .range::<[u8], _>((Bound::Included(&*low), Bound::Included(&*high)))
+            .map(|(start, _)| start.clone())
+            .collect();
+        for start in inside {
+            if let Some(until) = self.ranges.remove(&start) {
+                high = high.max(until);
+            }
+        }
+        self.ranges.insert(low, high);
+    }
+
+    /// Takes over the answer for a range: its first entries, in its order, at most `most`.
+    pub(crate) fn insert_range<'a>(&mut self, range: &Range, rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+        let (mut count, mut last) = (0u32, None);
+        for (key, value) in rows {
+            self.insert(key, Some(value));
+            count += 1;
+            last = Some(key);
+        }
+        match (last.filter(|_| count >= range.most), range.order) {
+            (None, _) => self.cover(&range.start, &range.end),
+            (Some(last), ScanOrder::Ascending) => self.cover(&range.start, &[last, &[0]].concat()),
+            (Some(last), ScanOrder::Descending) => self.cover(last, &range.end),
+        }
+    }
+
+    /// Takes over the answer for a chain: `rows` has every entry of it that exists.
+    pub(crate) fn insert_chain(&mut self, chain: &Chain, rows: &BTreeMap<&[u8], &[u8]>) {
+        let mut id = chain.first;
+        for step in 0..=chain.names.len() {
+            for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
+                let key = follow_key(follow, &id);
+                match follow.most {
+                    None => self.insert(&key, rows.get(key.as_slice()).copied()),
+                    Some(most) => {
+                        let range = follow_range(key, most);
+                        let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
+                            (Bound::Included(&range.start), Bound::Excluded(&range.end));
+                        let most = usize::try_from(most).unwrap_or(usize::MAX);
+                        let found = rows.range::<[u8], _>(bounds).take(most).map(|(key, value)| (*key, *value));
+                        self.insert_range(&range, found);
+                    }
+                }
+            }
+            let Some(name) = chain.names.get(step) else { return };
+            let key = chain_key(chain, &id, name);
+            let value = rows.get(key.as_slice()).copied();
+            self.insert(&key, value);
+            match value.and_then(|value| next_id(chain, value)) {
+                Some(next) => id = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Whether every entry of a chain is known.
+    fn knows_chain(&self, chain: &Chain) -> bool {
+        let mut id = chain.first;
+        for step in 0..=chain.names.len() {
+            for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
+                let key = follow_key(follow, &id);
+                let is_known = match follow.most {
+                    None => self.get(&key).is_some(),
+                    Some(_) => self.range_around(&key).is_some(),
+                };
+                if !is_known {
+                    return false;
+                }
+            }
+            let Some(name) = chain.names.get(step) else { return true };
+            match self.get(&chain_key(chain, &id, name)) {
+                None => return false,
+                Some(value) => match value.and_then(|value| next_id(chain, value)) {
+                    Some(next) => id = next,
+                    None => return true,
+                },
+            }
+        }
+        true
+    }
+
+    /// Visits the known entries with `start <= key < end` in order.
+    pub(crate) fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Scanned {
+        match order {
+            ScanOrder::Ascending => {
+                let mut at = start;
+                while at < end {
+                    let Some((_, known)) = self.range_around(at) else { return missing(at, end) };
+                    let until = known.min(end);
+                    for (key, value) in self.entries.range::<[u8], _>((Bound::Included(at), Bound::Excluded(until))) {
+                        if let Some(value) = value
+                            && visit(key, value) == ControlFlow::Break(())
+                        {
+                            return Scanned::Done;
+                        }
+                    }
+                    at = until;
+                }
+            }
+            ScanOrder::Descending => {
+                let mut at = end;
+                while start < at {
+                    let Some((known, _)) = self.range_before(at) else { return missing(start, at) };
+                    let until = known.max(start);
+                    let entries = self.entries.range::<[u8], _>((Bound::Included(until), Bound::Excluded(at)));
+                    for (key, value) in entries.rev() {
+                        if let Some(value) = value
+                            && visit(key, value) == ControlFlow::Break(())
+                        {
+                            return Scanned::Done;
+                        }
+                    }
+                    at = until;
+                }
+            }
+        }
+        Scanned::Done
+    }
+}
+
+fn missing(start: &[u8], end: &[u8]) -> Scanned {
+    Scanned::Missing { start: start.to_vec(), end: end.to_vec() }
+}
+
+fn chain_key(chain: &Chain, id: &[u8; ID_LEN], name: &[u8]) -> Vec<u8> {
+    [&chain.prefix, id.as_slice(), name].concat()
+}
+
+fn follow_key(follow: &Follow, id: &[u8; ID_LEN]) -> Vec<u8> {
+    [&follow.prefix, id.as_slice(), &follow.suffix].concat()
+}
+
+/// The range of the keys that begin with `key`.
+fn follow_range(key: Vec<u8>, most: u32) -> Range {
+    let end = [key.as_slice(), &BEHIND].concat();
+    Range { start: key, end, order: ScanOrder::Ascending, most: most.max(1) }
+}
+
+/// The end of the range that the database fetches for a [`Follow`] with several entries.
+pub(crate) fn behind() -> &'static [u8] {
+    &BEHIND
+}
+
+fn next_id(chain: &Chain, value: &[u8]) -> Option<[u8; ID_LEN]> {
+    let at = usize::try_from(chain.id_at).ok()?;
+    value.get(at..at.checked_add(ID_LEN)?)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(known: &Fetched, start: &[u8], end: &[u8], order: ScanOrder) -> (Vec<String>, Scanned) {
+        let mut seen = Vec::new();
+        let ended = known.scan(start, end, order, &mut |key, _| {
+            seen.push(String::from_utf8_lossy(key).into_owned());
+            ControlFlow::Continue(())
+        });
+        (seen, ended)
+    }
+
+    fn range(start: &[u8], end: &[u8], order: ScanOrder, most: u32) -> Range {
+        Range { start: start.into(), end: end.into(), order, most }
+    }
+
+    #[test]
+    fn a_scan_stops_where_nothing_is_known() {
+        let mut known = Fetched::default();
+        let up = range(b"a", b"z", ScanOrder::Ascending, 2);
+        known.insert_range(&up, [(b"b".as_slice(), b"1".as_slice()), (b"d", b"2")].into_iter());
+        let (seen, ended) = keys(&known, b"a", b"z", ScanOrder::Ascending);
+        assert_eq!((seen, ended), (vec!["b".into(), "d".into()], missing(b"d\0", b"z")));
+        assert_eq!(known.get(b"c"), Some(None), "inside the range, so it does not exist");
+        assert_eq!(known.get(b"e"), None);
+        assert_eq!(keys(&known, b"a", b"d", ScanOrder::Ascending), (vec!["b".into()], Scanned::Done));
+        let down = range(b"a", b"z", ScanOrder::Descending, 1);
+        known.insert_range(&down, [(b"x".as_slice(), b"3".as_slice())].into_iter());
+        let (seen, ended) = keys(&known, b"a", b"z", ScanOrder::Descending);
+        assert_eq!((seen, ended), (vec!["x".into()], missing(b"a", b"x")));
+        let rest = range(b"d\0", b"x", ScanOrder::Ascending, 5);
+        known.insert_range(&rest, std::iter::empty());
+        assert_eq!(known.ranges.len(), 1, "ranges that touch become one");
+        assert_eq!(
+            keys(&known, b"a", b"z", ScanOrder::Descending),
+            (vec!["x".into(), "d".into(), "b".into()], Scanned::Done)
+        );
+    }
+
+    #[test]
+    fn covered_ranges_join_whatever_their_order() {
+        // All orders of three ranges, two of which overlap.
+        let parts = [(b"b".as_slice(), b"d".as_slice()), (b"c", b"f"), (b"f", b"h")];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut known = Fetched::default();
+            for place in order {
+                known.cover(parts[place].0, parts[place].1);
+            }
+            let ranges: Vec<_> = known.ranges.iter().map(|(start, end)| (start.to_vec(), end.to_vec())).collect();
+            assert_eq!(ranges, [(b"b".to_vec(), b"h".to_vec())], "{order:?}");
+            assert_eq!(known.get(b"h"), None);
+            assert_eq!(known.get(b"a"), None);
+        }
+    }
+
+    fn chain(names: &[&[u8]], follow: Vec<Follow>) -> Chain {
+        let names = names.iter().map(|name| name.to_vec()).collect();
+        Chain { prefix: b"D".to_vec(), first: [0; 8], names, id_at: 1, follow }
+    }
+
+    #[test]
+    fn a_chain_says_what_exists_and_what_does_not() {
+        let follow = |after, most| Follow { after, prefix: b"A".to_vec(), suffix: b"s".to_vec(), most };
+        let asked = chain(&[b"a", b"b", b"c"], vec![follow(1, None), follow(1, Some(2)), follow(3, None)]);
+        let key = |prefix: &[u8], id: u8, name: &[u8]| [prefix, &[id; 8], name].concat();
+        let (first, second, one) = (key(b"D", 0, b"a"), key(b"D", 1, b"b"), key(b"A", 1, b"s"));
+        let rows: BTreeMap<&[u8], &[u8]> =
+            [(first.as_slice(), [b"v".as_slice(), &[1; 8]].concat().leak() as &[u8]), (&one, b"shard")].into();
+        let mut known = Fetched::default();
+        assert!(!known.knows_chain(&asked));
+        known.insert_chain(&asked, &rows);
+        assert!(known.knows_chain(&asked));
+        assert_eq!(known.get(&first).unwrap().unwrap().len(), 9);
+        assert_eq!(known.get(&second), Some(None), "the chain ended here");
+        assert_eq!(known.get(&one), Some(Some(b"shard".as_slice())));
+        assert_eq!(known.get(&key(b"A", 1, b"sx")), Some(None));
+        assert_eq!(known.get(&key(b"D", 2, b"c")), None, "nobody asked for it");
+        let longer = chain(&[b"a", b"x"], Vec::new());
+        assert!(!known.knows_chain(&longer));
+        let mut needs = Needs::default();
+        needs.add(vec![Prefetch::Chain(asked), Prefetch::Chain(longer.clone()), Prefetch::Key(first)], &known);
+        assert_eq!(needs.chains, [longer]);
+        assert!(needs.keys.is_empty());
+    }
+}

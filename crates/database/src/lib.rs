@@ -1,0 +1,43 @@
+//! The engine `postgres` of [`kv::Kv`]: keys and values in a database that speaks PostgreSQL's protocol. This crate knows nothing of files or directories.
+//!
+//! - [`DatabaseAddress`]: where the database is, and how to reach it.
+//! - [`Schema`]: makes, checks and changes the tables.
+//! - [`Postgres`]: the engine.
+//!
+//! # Promises
+//!
+//! - An operation that was answered as committed is durable as the database has it: in its log, and on the standbys that it waits for.
+//! - An operation whose commit is not known ends as [`kv::KvError::MaybeCommitted`] only if the database does not come back in time. If it comes back, its
+//!   own row says what happened ([`Postgres::open`] has the committer's name).
+//! - A database that comes back without acknowledged changes is noticed, and nothing is committed there any more.
+//! - One process at a time commits under a name. The last one that started wins; the others notice with their next batch, and stop.
+//!
+//! # How an operation becomes a transaction
+//!
+//! The committer takes all queued operations, begins one SERIALIZABLE transaction, and runs them, each on a savepoint over the changes of the ones before it.
+//! An operation that reads what was not fetched yet stops there. When all have run, what they asked for is fetched in one round trip, and all run again.
+//! Operations that announce what they need ([`kv::Read::prefetch`]) run twice: once to ask, once to the end. Then all changes and the commit go out in one
+//! more round trip. A collision with another transaction (40001, 40P01) runs the batch again, and splits it after the third.
+//!
+//! # Portable SQL
+//!
+//! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. Settings that only PostgreSQL knows are optional.
+
+mod address;
+mod committer;
+mod engine;
+mod error;
+mod fetched;
+mod passfile;
+mod place;
+mod pool;
+mod schema;
+mod session;
+mod snapshot;
+mod statements;
+mod tls;
+
+pub use address::{AddressError, DatabaseAddress};
+pub use engine::{Postgres, PostgresConfig, PostgresStats};
+pub use error::DatabaseError;
+pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

@@ -1,0 +1,263 @@
+//! The tables, their version, and whose they are.
+
+use types::ClusterId;
+
+use crate::session::{Connection, Connector, Limits};
+use crate::{DatabaseAddress, DatabaseError};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The version of the tables that this weir makes and uses.
+pub const SCHEMA_VERSION: i32 = 1;
+
+/// For commands: nobody waits for them in the middle of other work.
+const COMMAND: Limits = Limits { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
+
+/// The steps from one version to the next: `STEPS[0]` makes version 1 in an empty database.
+const STEPS: [&str; 1] = ["
+CREATE TABLE weir.entries (
+    key bytea PRIMARY KEY,
+    value bytea NOT NULL
+);
+CREATE TABLE weir.committers (
+    name text PRIMARY KEY,
+    process bytea NOT NULL,
+    fence bigint NOT NULL,
+    batch bigint NOT NULL
+);
+"];
+
+/// What the database has of weir.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SchemaState {
+    /// No tables of weir.
+    Empty,
+    /// Tables of this version.
+    Version(i32),
+}
+
+/// What a database has, and says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchemaReport {
+    /// The version of the tables.
+    pub state: SchemaState,
+    /// The cluster whose namespace it is; `None` before a manager has started on it.
+    pub cluster: Option<ClusterId>,
+    /// Why nobody may use it now: a copy into it has not ended, or it has lost transactions.
+    pub closed: Option<String>,
+    /// Number of entries, as the database estimates it.
+    pub entries: u64,
+    /// Their size on the database's disk with the index, in bytes. 0 if the database cannot tell.
+    pub bytes: u64,
+    /// What the database says it is.
+    pub server: String,
+    /// Whether it accepts no changes now.
+    pub is_read_only: bool,
+}
+
+/// A database, for commands that make, check and change its tables.
+pub struct Schema {
+    connection: Connection,
+    address: String,
+}
+
+impl Schema {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
+    pub fn connect(address: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        let connector = Arc::new(Connector::new(address.clone(), COMMAND));
+        Ok(Self { connection: connector.connect_bare()?, address: address.to_string() })
+    }
+
+    /// Makes the tables, and lets `user` work on them, if one is given. Nothing happens to tables that are there already, except that `user` gets its
+    /// rights.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Schema`]: tables of another version are there. [`DatabaseError::Refused`]: the account may not make tables.
+    pub fn init(&mut self, user: Option<&str>) -> Result<SchemaState, DatabaseError> {
+        let state = self.state()?;
+        match state {
+            SchemaState::Empty => self.change(0)?,
+            SchemaState::Version(SCHEMA_VERSION) => {}
+            SchemaState::Version(other) => return Err(wrong_version(&self.address, other)),
+        }
+        if let Some(user) = user {
+            self.grant(user)?;
+        }
+        Ok(state)
+    }
+
+    /// Brings the tables to the version of this weir. Returns the version before.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Schema`]: there are no tables, or they are of a newer weir.
+    pub fn migrate(&mut self) -> Result<i32, DatabaseError> {
+        match self.state()? {
+            SchemaState::Empty => Err(no_tables(&self.address)),
+            SchemaState::Version(version) if version > SCHEMA_VERSION => Err(wrong_version(&self.address, version)),
+            SchemaState::Version(version) => {
+                if version < SCHEMA_VERSION {
+                    self.change(version)?;
+                }
+                Ok(version)
+            }
+        }
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn report(&mut self) -> Result<SchemaReport, DatabaseError> {
+        let state = self.state()?;
+        let server = text(&mut self.connection, "SELECT version()")?;
+        let is_read_only = text(&mut self.connection, "SHOW transaction_read_only")? == "on";
+        if state == SchemaState::Empty {
+            return Ok(SchemaReport { state, cluster: None, closed: None, entries: 0, bytes: 0, server, is_read_only });
+        }
+        let about = self.connection.query("SELECT cluster, closed FROM weir.schema", &[])?;
+        let (cluster, closed) = match about.first() {
+            Some(row) => (row.get::<_, Option<Vec<u8>>>(0), row.get(1)),
+            None => return Err(DatabaseError::Schema(format!("the table weir.schema of {} is empty", self.address))),
+        };
+        // Estimates, which other databases of PostgreSQL's family may not have.
+        let sizes = self.connection.query(
+            "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = 'weir.entries'::regclass",
+            &[],
+        );
+        let (entries, bytes) = sizes
+            .ok()
+            .and_then(|rows| rows.first().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))))
+            .unwrap_or((0, 0));
+        let positive = |n: i64| u64::try_from(n).unwrap_or(0);
+        Ok(SchemaReport {
+            state,
+            cluster: cluster.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))),
+            closed,
+            entries: positive(entries),
+            bytes: positive(bytes),
+            server,
+            is_read_only,
+        })
+    }
+
+    /// The version of the tables.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn state(&mut self) -> Result<SchemaState, DatabaseError> {
+        state(&mut self.connection)
+    }
+
+    /// Does the steps behind `version`, all or none.
+    fn change(&mut self, version: i32) -> Result<(), DatabaseError> {
+        let done = usize::try_from(version).unwrap_or(0);
+        let mut sql = String::from("BEGIN;");
+        if version == 0 {
+            sql.push_str(
+                "CREATE SCHEMA IF NOT EXISTS weir;
+                 CREATE TABLE weir.schema (version int NOT NULL, cluster bytea, closed text);
+                 INSERT INTO weir.schema (version) VALUES (0);",
+            );
+        }
+        for step in STEPS.iter().skip(done) {
+            sql.push_str(step);
+        }
+        sql.push_str(&format!("UPDATE weir.schema SET version = {SCHEMA_VERSION}; COMMIT;"));
+        let changed = self.connection.execute(&sql);
+        if changed.is_err() {
+            let _ = self.connection.execute("ROLLBACK");
+        }
+        changed
+    }
+
+    /// Gives an account the rights that managers need, and no others.
+    fn grant(&mut self, user: &str) -> Result<(), DatabaseError> {
+        let user = quoted(user);
+        self.connection.execute(&format!(
+            "GRANT USAGE ON SCHEMA weir TO {user};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON weir.entries, weir.committers TO {user};
+             GRANT SELECT, UPDATE ON weir.schema TO {user};"
+        ))
+    }
+}
+
+fn state(connection: &mut Connection) -> Result<SchemaState, DatabaseError> {
+    let there = connection
+        .query("SELECT 1 FROM information_schema.tables WHERE table_schema = 'weir' AND table_name = 'schema'", &[])?;
+    if there.is_empty() {
+        return Ok(SchemaState::Empty);
+    }
+    let rows = connection.query("SELECT version FROM weir.schema", &[])?;
+    Ok(rows.first().map_or(SchemaState::Empty, |row| SchemaState::Version(row.get(0))))
+}
+
+/// Refuses a database whose tables this weir cannot use, or that is closed.
+pub(crate) fn check(connection: &mut Connection, address: &str) -> Result<Option<ClusterId>, DatabaseError> {
+    match state(connection)? {
+        SchemaState::Empty => return Err(no_tables(address)),
+        SchemaState::Version(SCHEMA_VERSION) => {}
+        SchemaState::Version(other) => return Err(wrong_version(address, other)),
+    }
+    let rows = connection.query("SELECT cluster, closed FROM weir.schema", &[])?;
+    let row = rows.first().ok_or_else(|| no_tables(address))?;
+    if let Some(closed) = row.get::<_, Option<String>>(1) {
+        return Err(DatabaseError::Schema(format!("the database {address} cannot be used: {closed}")));
+    }
+    let cluster = row.get::<_, Option<Vec<u8>>>(0);
+    Ok(cluster.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))))
+}
+
+/// Notes whose database it is. Returns the cluster that it belongs to, which may be another one.
+pub(crate) fn claim(connection: &mut Connection, cluster: ClusterId) -> Result<Option<ClusterId>, DatabaseError> {
+    let bytes = cluster.0.to_be_bytes().to_vec();
+    connection.query("UPDATE weir.schema SET cluster = $1 WHERE cluster IS NULL", &[&bytes])?;
+    let rows = connection.query("SELECT cluster FROM weir.schema", &[])?;
+    let found = rows.first().and_then(|row| row.get::<_, Option<Vec<u8>>>(0));
+    Ok(found.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))))
+}
+
+/// Closes the database to managers, with the reason, or opens it again.
+pub(crate) fn close(connection: &mut Connection, reason: Option<&str>) -> Result<(), DatabaseError> {
+    connection.query("UPDATE weir.schema SET closed = $1", &[&reason]).map(drop)
+}
+
+fn no_tables(address: &str) -> DatabaseError {
+    DatabaseError::Schema(format!("the database {address} has no tables of weir; run `weir db init` for it"))
+}
+
+fn wrong_version(address: &str, found: i32) -> DatabaseError {
+    DatabaseError::Schema(if found > SCHEMA_VERSION {
+        format!(
+            "the tables in {address} are of a newer weir (version {found}, this one knows {SCHEMA_VERSION}); use that weir"
+        )
+    } else {
+        format!(
+            "the tables in {address} are of an older weir (version {found}, this one needs {SCHEMA_VERSION}); stop all managers and run `weir db migrate` for it"
+        )
+    })
+}
+
+fn text(connection: &mut Connection, sql: &str) -> Result<String, DatabaseError> {
+    let rows = connection.query(sql, &[])?;
+    Ok(rows.first().map(|row| row.get::<_, String>(0)).unwrap_or_default())
+}
+
+/// A name as SQL has it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("weir"), "\"weir\"");
+        assert_eq!(quoted("a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
+    }
+}

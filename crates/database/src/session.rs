@@ -1,0 +1,459 @@
+//! A connection to the database. Each has its own event loop, which runs on the thread that uses the connection.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{join_all, join4, join5};
+use kv::{Chain, ScanOrder};
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Row};
+
+use crate::error::sorted;
+use crate::fetched::{Fetched, Needs, behind};
+use crate::statements::Statements;
+use crate::{DatabaseAddress, DatabaseError, tls};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// An answer that has not come some time after the database gave up on its statement will not come any more.
+const ANSWER_LATE: Duration = Duration::from_secs(5);
+
+/// How connections behave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How long a statement may run.
+    pub(crate) statement: Duration,
+    /// How long it may wait for a lock.
+    pub(crate) lock: Duration,
+}
+
+/// Makes connections to one database.
+pub(crate) struct Connector {
+    pub(crate) address: DatabaseAddress,
+    pub(crate) limits: Limits,
+    /// Round trips of all connections since the start.
+    pub(crate) round_trips: AtomicU64,
+    /// The text and the account of the address.
+    place: (String, String),
+}
+
+impl Connector {
+    pub(crate) fn new(address: DatabaseAddress, limits: Limits) -> Self {
+        let place = (address.to_string(), address.user().to_owned());
+        Self { address, limits, round_trips: AtomicU64::new(0), place }
+    }
+
+    /// An error of the client library, sorted.
+    pub(crate) fn sorted(&self, error: &tokio_postgres::Error) -> DatabaseError {
+        sorted(error, (&self.place.0, &self.place.1))
+    }
+
+    pub(crate) fn unavailable(&self, reason: impl Into<String>) -> DatabaseError {
+        DatabaseError::Unavailable { address: self.place.0.clone(), reason: reason.into() }
+    }
+
+    /// Connects. The connection has no prepared statements, so the database may lack weir's tables.
+    pub(crate) fn connect_bare(self: &Arc<Self>) -> Result<Connection, DatabaseError> {
+        let failed = |error: std::io::Error| DatabaseError::Failed(format!("cannot start an event loop: {error}"));
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
+        let tls = tls::connector(self.address.root_certificates.as_deref())?;
+        let connecting = async { tokio::time::timeout(CONNECT, self.address.config.connect(tls)).await };
+        let (client, mut connection) = match runtime.block_on(connecting) {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err(self.sorted(&error)),
+            Err(_) => return Err(self.unavailable(format!("no connection within {} s", CONNECT.as_secs()))),
+        };
+        let not_replicated = Arc::<AtomicBool>::default();
+        let noticed = Arc::clone(&not_replicated);
+        let ended = Arc::<Mutex<Option<String>>>::default();
+        let end = Arc::clone(&ended);
+        runtime.spawn(async move {
+            loop {
+                match poll_fn(|context| connection.poll_message(context)).await {
+                    // The standby did not confirm a commit, because somebody cancelled the wait for it.
+                    Some(Ok(AsyncMessage::Notice(notice))) => {
+                        if notice.message().contains("wait for synchronous replication")
+                            || notice.detail().is_some_and(|detail| detail.contains("committed locally"))
+                        {
+                            noticed.store(true, Ordering::Release);
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => {
+                        *end.lock() = Some(error.to_string());
+                        return;
+                    }
+                    None => return,
+                }
+            }
+        });
+        let mut connection =
+            Connection { client, runtime, connector: Arc::clone(self), not_replicated, ended, is_broken: false };
+        let milliseconds = |time: Duration| time.as_millis();
+        let settings = format!(
+            "SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
+             SET default_transaction_isolation = 'serializable'",
+            milliseconds(self.limits.statement),
+            milliseconds(self.limits.lock),
+            milliseconds(self.limits.statement * 2),
+        );
+        connection.execute(&settings)?;
+        Ok(connection)
+    }
+
+    /// Connects, for work on entries.
+    pub(crate) fn connect(self: &Arc<Self>) -> Result<Session, DatabaseError> {
+        let mut connection = self.connect_bare()?;
+        // A small table tempts the planner to read all of it, and then the transaction counts as having seen all of it. Databases that do not
+        // know the setting plan as they do.
+        let _ = connection.execute("SET enable_seqscan = off");
+        let statements = connection.run(async |client| Statements::prepare(client).await)?;
+        Ok(Session { connection, statements })
+    }
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    client: Client,
+    runtime: Runtime,
+    connector: Arc<Connector>,
+    /// A commit was not confirmed by the standby.
+    not_replicated: Arc<AtomicBool>,
+    /// Why the server ended the connection.
+    ended: Arc<Mutex<Option<String>>>,
+    is_broken: bool,
+}
+
+impl Connection {
+    /// Whether it is of no use any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken || self.client.is_closed()
+    }
+
+    /// One round trip. Breaks the connection if the answer does not come.
+    fn flight<T>(&mut self, work: impl AsyncFnOnce(&Client) -> T) -> Result<T, DatabaseError> {
+        self.connector.round_trips.fetch_add(1, Ordering::Relaxed);
+        let patience = self.connector.limits.statement.max(self.connector.limits.lock) + ANSWER_LATE;
+        let client = &self.client;
+        match self.runtime.block_on(async { tokio::time::timeout(patience, work(client)).await }) {
+            Ok(done) => Ok(done),
+            Err(_) => {
+                self.is_broken = true;
+                Err(self.connector.unavailable(format!("no answer within {} s", patience.as_secs())))
+            }
+        }
+    }
+
+    /// Runs requests that are sent together.
+    pub(crate) fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, DatabaseError> {
+        let done = self.flight(work)?;
+        done.map_err(|error| self.sorted(&error))
+    }
+
+    /// Sorts an error, and remembers whether the connection survives it.
+    fn sorted(&mut self, error: &tokio_postgres::Error) -> DatabaseError {
+        let mut sorted = self.connector.sorted(error);
+        if let (DatabaseError::Unavailable { reason, .. }, Some(ended)) = (&mut sorted, self.ended.lock().clone())
+            && error.is_closed()
+        {
+            *reason = ended;
+        }
+        self.is_broken |= sorted.ends_connection() || error.is_closed();
+        sorted
+    }
+
+    /// Runs statements without parameters.
+    pub(crate) fn execute(&mut self, sql: &str) -> Result<(), DatabaseError> {
+        self.run(async |client| client.batch_execute(sql).await)
+    }
+
+    /// Runs one statement, and returns its rows.
+    pub(crate) fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, DatabaseError> {
+        self.run(async |client| client.query(sql, parameters).await)
+    }
+
+    /// Ends a transaction without waiting for the answer. Its error does not matter: the transaction changed nothing.
+    fn end_soon(&mut self) {
+        if self.is_broken() {
+            return;
+        }
+        let client = &self.client;
+        self.runtime.block_on(async {
+            let mut ending = std::pin::pin!(client.batch_execute("COMMIT"));
+            // The first poll hands the request over, and yielding lets the event loop send it. The answer comes with the next use.
+            poll_fn(|context| {
+                let _ = ending.as_mut().poll(context);
+                std::task::Poll::Ready(())
+            })
+            .await;
+            tokio::task::yield_now().await;
+        });
+    }
+}
+
+/// What a fetch begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begin {
+    /// A transaction that only reads.
+    Reading,
+    /// A transaction that may write.
+    Changing,
+    /// Nothing: the transaction has begun.
+    Not,
+}
+
+/// How a commit ended.
+#[derive(Debug)]
+pub(crate) enum Commit {
+    /// The changes are durable.
+    Done,
+    /// None of them was made.
+    Undone(DatabaseError),
+    /// It is not known: the connection was lost on the way.
+    Unknown(DatabaseError),
+}
+
+/// A connection with the statements that work on entries.
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
+    statements: Statements,
+}
+
+impl Session {
+    /// Fetches `needs` in one round trip, and adds the answers to `known`.
+    pub(crate) fn fetch(&mut self, begin: Begin, needs: &Needs, known: &mut Fetched) -> Result<(), DatabaseError> {
+        let keys: Vec<&[u8]> = needs.keys.iter().map(Vec::as_slice).collect();
+        let chains: Vec<ChainRequest<'_>> = ChainRequest::all(&needs.chains);
+        let statements = &self.statements;
+        let answers = self.connection.flight(async |client| {
+            let beginning = async {
+                match begin {
+                    Begin::Not => Ok(()),
+                    Begin::Reading => client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
+                    Begin::Changing => client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await,
+                }
+            };
+            let entries =
+                async { if keys.is_empty() { Ok(Vec::new()) } else { client.query(&statements.get, &[&keys]).await } };
+            let ranges = join_all(needs.ranges.iter().map(async |range| {
+                let scan = match range.order {
+                    ScanOrder::Ascending => &statements.scan,
+                    ScanOrder::Descending => &statements.scan_down,
+                };
+                client.query(scan, &[&range.start, &range.end, &i64::from(range.most)]).await
+            }));
+            let chains = join_all(chains.iter().map(async |chain| chain.send(client, &statements.chain).await));
+            join4(beginning, entries, chains, ranges).await
+        })?;
+        let mut sort = |error: tokio_postgres::Error| self.connection.sorted(&error);
+        let (beginning, entries, chain_rows, ranges) = answers;
+        beginning.map_err(&mut sort)?;
+        let entries = entries.map_err(&mut sort)?;
+        let chain_rows = chain_rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;
+        let ranges = ranges.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;
+
+        for key in &keys {
+            known.insert(key, None);
+        }
+        for row in &entries {
+            let (key, value) = entry(row)?;
+            known.insert(key, Some(value));
+        }
+        for (chain, rows) in chains.iter().zip(&chain_rows) {
+            let rows = rows.iter().map(entry).collect::<Result<BTreeMap<_, _>, _>>()?;
+            for chain in &chain.chains {
+                known.insert_chain(chain, &rows);
+            }
+        }
+        for (range, rows) in needs.ranges.iter().zip(&ranges) {
+            let rows = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+            known.insert_range(range, rows.into_iter());
+        }
+        Ok(())
+    }
+
+    /// The first entries of a range in its order, for scans that remember nothing.
+    pub(crate) fn scan(
+        &mut self,
+        (start, end): (&[u8], &[u8]),
+        order: ScanOrder,
+        most: u32,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let statements = &self.statements;
+        self.connection.run(async |client| {
+            let scan = match order {
+                ScanOrder::Ascending => &statements.scan,
+                ScanOrder::Descending => &statements.scan_down,
+            };
+            client.query(scan, &[&start, &end, &i64::from(most)]).await
+        })
+    }
+
+    /// Ends a transaction that only read.
+    pub(crate) fn end_reading(&mut self) {
+        self.connection.end_soon();
+    }
+
+    /// Ends a transaction that changed nothing, and waits: only then it is sure that what it read belongs together.
+    pub(crate) fn end_unchanged(&mut self) -> Result<(), DatabaseError> {
+        self.connection.execute("COMMIT")
+    }
+
+    /// Undoes the transaction.
+    pub(crate) fn roll_back(&mut self) -> Result<(), DatabaseError> {
+        self.connection.execute("ROLLBACK")
+    }
+
+    /// Writes the changes of a batch and commits, in one round trip. `place` is the name and the fence of the committer.
+    pub(crate) fn commit(&mut self, place: (&str, i64), batch: i64, changes: &kv::Batch, is_begun: bool) -> Commit {
+        let mut removed: Vec<&[u8]> = Vec::new();
+        let (mut keys, mut values): (Vec<&[u8]>, Vec<&[u8]>) = (Vec::new(), Vec::new());
+        for (key, value) in changes.iter() {
+            match value {
+                Some(value) => {
+                    keys.push(key);
+                    values.push(value);
+                }
+                None => removed.push(key),
+            }
+        }
+        let statements = &self.statements;
+        let (name, fence) = place;
+        self.connection.not_replicated.store(false, Ordering::Release);
+        let flown = self.connection.flight(async |client| {
+            let beginning = async {
+                if is_begun { Ok(()) } else { client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await }
+            };
+            let advance = async { client.query(&statements.advance, &[&name, &fence, &batch]).await };
+            let delete = async {
+                if removed.is_empty() { Ok(0) } else { client.execute(&statements.delete, &[&removed]).await }
+            };
+            let put = async {
+                if keys.is_empty() { Ok(0) } else { client.execute(&statements.put, &[&keys, &values]).await }
+            };
+            let commit = client.batch_execute("COMMIT");
+            join5(beginning, advance, delete, put, commit).await
+        });
+        let (beginning, advance, delete, put, commit) = match flown {
+            Ok(answers) => answers,
+            Err(error) => return Commit::Unknown(error),
+        };
+        // If a statement fails, all later ones fail as well, and COMMIT undoes the transaction. The first error says why.
+        let before = [beginning.err(), advance.err(), delete.err(), put.err()].into_iter().flatten().next();
+        if let Some(error) = before {
+            let sorted = self.connection.sorted(&error);
+            return match error.as_db_error() {
+                Some(db) if *db.code() == tokio_postgres::error::SqlState::DIVISION_BY_ZERO => {
+                    Commit::Undone(DatabaseError::TakenOver(format!(
+                        "another process commits in the place of {name} at the database {}; this one stops",
+                        self.connection.connector.address
+                    )))
+                }
+                Some(_) => Commit::Undone(sorted),
+                // The connection broke: the rest may have arrived.
+                None => Commit::Unknown(sorted),
+            };
+        }
+        match commit {
+            Ok(()) if self.connection.not_replicated.load(Ordering::Acquire) => Commit::Unknown(
+                self.connection
+                    .connector
+                    .unavailable("somebody cancelled the wait for the standby: the changes are on the primary only"),
+            ),
+            Ok(()) => Commit::Done,
+            Err(error) => match self.connection.sorted(&error) {
+                sorted @ DatabaseError::Unavailable { .. } => Commit::Unknown(sorted),
+                sorted => Commit::Undone(sorted),
+            },
+        }
+    }
+}
+
+/// The key and the value of a row.
+pub(crate) fn entry(row: &Row) -> Result<(&[u8], &[u8]), DatabaseError> {
+    let column = |place| {
+        row.try_get::<_, &[u8]>(place)
+            .map_err(|error| DatabaseError::Failed(format!("an entry has another form than expected: {error}")))
+    };
+    Ok((column(0)?, column(1)?))
+}
+
+/// The parameters for chains that have the same form.
+struct ChainRequest<'a> {
+    chains: Vec<&'a Chain>,
+}
+
+impl<'a> ChainRequest<'a> {
+    fn all(chains: &'a [Chain]) -> Vec<Self> {
+        let mut requests: Vec<Self> = Vec::new();
+        for chain in chains {
+            let same = requests.iter_mut().find(|request| {
+                request.chains.first().is_some_and(|one| one.prefix == chain.prefix && one.id_at == chain.id_at)
+            });
+            match same {
+                Some(request) => request.chains.push(chain),
+                None => requests.push(Self { chains: vec![chain] }),
+            }
+        }
+        requests
+    }
+
+    async fn send(
+        &self,
+        client: &Client,
+        statement: &tokio_postgres::Statement,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let (mut of, mut steps, mut names) = (Vec::new(), Vec::new(), Vec::<&[u8]>::new());
+        let (mut starts, mut ids) = (Vec::new(), Vec::<&[u8]>::new());
+        let (mut follow_of, mut after, mut most) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut prefixes, mut suffixes) = (Vec::<&[u8]>::new(), Vec::<&[u8]>::new());
+        let (mut prefix, mut id_at) = (&[] as &[u8], 0);
+        for (place, chain) in self.chains.iter().enumerate() {
+            (prefix, id_at) = (&chain.prefix, chain.id_at);
+            starts.push(number(place));
+            ids.push(&chain.first);
+            for (step, name) in chain.names.iter().enumerate() {
+                of.push(number(place));
+                steps.push(number(step));
+                names.push(name);
+            }
+            for follow in &chain.follow {
+                follow_of.push(number(place));
+                after.push(i32::try_from(follow.after).unwrap_or(i32::MAX));
+                prefixes.push(&follow.prefix);
+                suffixes.push(&follow.suffix);
+                most.push(follow.most.map_or(0, |most| i32::try_from(most.max(1)).unwrap_or(i32::MAX)));
+            }
+        }
+        let from_one = i32::try_from(id_at).unwrap_or(i32::MAX - 1) + 1;
+        client
+            .query(
+                statement,
+                &[
+                    &of,
+                    &steps,
+                    &names,
+                    &starts,
+                    &ids,
+                    &prefix,
+                    &from_one,
+                    &follow_of,
+                    &after,
+                    &prefixes,
+                    &suffixes,
+                    &most,
+                    &behind(),
+                ],
+            )
+            .await
+    }
+}
