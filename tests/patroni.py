@@ -1,5 +1,5 @@
-"""A real PostgreSQL cluster under Patroni: machines are network namespaces, each with an etcd, and all but the last with a PostgreSQL
-server. The programs are Debian's packages. Needs root."""
+"""A real PostgreSQL cluster under Patroni. Its machines are network namespaces. Each has a PostgreSQL server, except for the last one, the
+witness, which has an etcd. The programs are Debian's packages. Needs root."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -35,7 +34,7 @@ except urllib.error.HTTPError as error:
 
 
 class Machine:
-    """One namespace: an etcd, and if `name` is not the witness, PostgreSQL under Patroni."""
+    """One namespace, with PostgreSQL under Patroni, with an etcd, or with both."""
 
     def __init__(self, number: int, name: str, home: Path):
         self.number, self.name, self.home = number, name, home
@@ -66,9 +65,11 @@ class Machine:
 class Patroni:
     """The cluster runs while this is entered. `home` must be accessible to other users (`base` is); it is removed at the end.
 
-    Its machines are the first `nodes + 1` sites of `networks`, `pg1` to `pgN` and a witness for etcd. Clients can be in the first
-    namespace of `networks` (`within()`), or in further ones that a test has made for them. All nodes know each other's names as numbers
-    of sites: `pg2` is in namespace 2."""
+    Its machines are the first `nodes + 1` sites of `networks`: `pg1` to `pgN` in the namespaces with these numbers, then the witness.
+    Clients can be in namespace 0 (`within()`), or in further ones that a test has made for them.
+
+    Usually the witness has the only etcd, so the loss of a node disturbs nothing else. With `etcds=3`, the first two nodes have one each
+    as well, as a site would have it."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class Patroni:
         nodes: int = 2,
         *,
         synchronous: bool = True,
+        etcds: int = 1,
         ttl_seconds: int = TTL_SECONDS,
         networks: Networks | None = None,
         settings: dict[str, str | int] | None = None,
@@ -86,6 +88,7 @@ class Patroni:
         names = [f"pg{number}" for number in range(1, nodes + 1)]
         self.machines = [Machine(number, name, home / name) for number, name in enumerate([*names, "witness"], 1)]
         self.nodes = {machine.name: machine for machine in self.machines[:-1]}
+        self.with_etcd = [self.machines[-1], *self.machines[: etcds - 1]]
         self.passwords = {ADMIN: PASSWORD}
         self.databases = 0
         self.stack = ExitStack()
@@ -101,6 +104,7 @@ class Patroni:
                 machine.home.mkdir()
                 give(machine.home, 0o755)
                 machine.config.write_text(json.dumps(self._config(machine), indent=1))
+            for machine in self.with_etcd:
                 self._start_etcd(machine)
             for node in self.nodes:
                 self.start(node)
@@ -207,16 +211,16 @@ class Patroni:
         assert done.returncode == 0, f"Patroni of {node} refused {method} {path}: {done.stderr.strip()}"
         return json.loads(done.stdout) if done.stdout.lstrip().startswith("{") else {"said": done.stdout.strip()}
 
-    def kill(self, node: str, machine: bool = False) -> None:
-        """Kills Patroni and the whole PostgreSQL server at one moment with SIGKILL; with `machine` also its etcd."""
+    def kill(self, node: str) -> None:
+        """Kills Patroni and the whole PostgreSQL server at one moment with SIGKILL; the machine's etcd goes with them."""
         self._kill(self.nodes[node].patroni)
-        if machine:
-            self._kill(self.nodes[node].etcd)
+        self._kill(self.nodes[node].etcd)
 
     def start(self, node: str) -> None:
         """Starts what does not run on a node. It becomes a standby if there is a primary meanwhile."""
         machine = self.nodes[node]
-        self._start_etcd(machine)
+        if machine in self.with_etcd:
+            self._start_etcd(machine)
         if machine.alive():
             return
         # Process numbers begin again with each start, so the number in the lock file could be of another process now.
@@ -273,7 +277,7 @@ class Patroni:
     def _start_etcd(self, machine: Machine) -> None:
         if machine.etcd is not None and machine.etcd.poll() is None:
             return
-        peers = ",".join(f"{other.name}=http://{other.address}:{PEERS_PORT}" for other in self.machines)
+        peers = ",".join(f"{other.name}=http://{other.address}:{PEERS_PORT}" for other in self.with_etcd)
         mine = {
             "name": machine.name,
             "data-dir": machine.home / "etcd",
@@ -282,6 +286,8 @@ class Patroni:
             "listen-peer-urls": f"http://{machine.address}:{PEERS_PORT}",
             "initial-advertise-peer-urls": f"http://{machine.address}:{PEERS_PORT}",
             "initial-cluster": peers,
+            # One that comes back asks before it stands for election, as etcd 3.5 does by default.
+            "pre-vote": "true",
             "logger": "zap",
             "log-level": "error",
         }
@@ -313,7 +319,7 @@ class Patroni:
             "scope": "weir",
             "name": machine.name,
             "restapi": {"listen": f"{machine.address}:{API_PORT}", "connect_address": f"{machine.address}:{API_PORT}"},
-            "etcd3": {"hosts": [f"{other.address}:{ETCD_PORT}" for other in self.machines]},
+            "etcd3": {"hosts": [f"{other.address}:{ETCD_PORT}" for other in self.with_etcd]},
             "bootstrap": {"dcs": dcs, "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums", "no-sync"]},
             "postgresql": {
                 "listen": f"{machine.address}:{CLIENTS_PORT}",
