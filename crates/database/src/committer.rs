@@ -189,6 +189,7 @@ impl Committer {
             _ => {
                 // What an earlier attempt left open is settled before anything else is committed.
                 let (session, _) = self.place.return_to(&self.connector).map_err(Failed::Away)?;
+                self.stats.lock().reconnected += 1;
                 session
             }
         };
