@@ -12,6 +12,7 @@ mod model;
 mod path_limits;
 mod placing;
 mod policies;
+mod postgres;
 mod principal_names;
 mod principals;
 mod quotas;

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use database::{Postgres, PostgresConfig};
 use kv::{Durability, Kv, KvError, OpOutcome, transact};
-use postgres_server::{PostgresServer, StopMode};
+use postgres_server::{Fault, PostgresServer, Proxy, StopMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::harness::{add_one, address, config, database, get, init, put, queue_add};
-use crate::proxy::{Fault, Proxy};
 
 fn behind_proxy() -> (Proxy, Postgres) {
     let server = postgres_server::shared();

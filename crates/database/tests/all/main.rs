@@ -4,7 +4,6 @@
 mod faults;
 mod harness;
 mod places;
-mod proxy;
 mod reading;
 mod schemas;
 mod transactions;

@@ -32,6 +32,7 @@ impl Fault {
 }
 
 /// A proxy. Each fault that is [planned](Proxy::plan) happens to one commit.
+#[derive(Debug)]
 pub struct Proxy {
     port: u16,
     planned: Arc<AtomicU32>,
@@ -43,6 +44,12 @@ pub struct Proxy {
 const LATE: Duration = Duration::from_millis(300);
 
 impl Proxy {
+    /// Starts a proxy before the server on `port` of 127.0.0.1. It ends with the test program.
+    ///
+    /// # Panics
+    /// If there is no port for it.
+    #[must_use]
+    #[allow(clippy::unwrap_used)] // only tests call this
     pub fn before(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self {
@@ -60,6 +67,8 @@ impl Proxy {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                // Small messages would wait for each other's acknowledgements.
+                let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
                 let (planned, happened) = (Arc::clone(&planned), Arc::clone(&happened));
                 std::thread::spawn(move || relay(client, server, &planned, &happened));
             }
@@ -67,7 +76,8 @@ impl Proxy {
         proxy
     }
 
-    /// The address of the database through the proxy.
+    /// The address of a database on the server at `port`, through the proxy.
+    #[must_use]
     pub fn url(&self, url: &str, port: u16) -> String {
         format!("{}?sslmode=disable", url.replace(&format!(":{port}/"), &format!(":{}/", self.port)))
     }
@@ -78,6 +88,7 @@ impl Proxy {
     }
 
     /// Number of faults that happened.
+    #[must_use]
     pub fn happened(&self) -> u32 {
         self.happened.load(Ordering::SeqCst)
     }
@@ -88,6 +99,7 @@ impl Proxy {
     }
 }
 
+#[allow(clippy::unwrap_used)]
 fn relay(mut client: TcpStream, mut server: TcpStream, planned: &AtomicU32, happened: &AtomicU32) {
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let silent = Arc::new(AtomicBool::new(false));
