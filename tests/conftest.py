@@ -14,6 +14,8 @@ from clients import Xrdfs
 from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
 from issuer import Issuer
+from patroni import Patroni
+from postgres import Postgres
 from wheel import Environment, make_wheel
 from xdist.scheduler import LoadScopeScheduling
 
@@ -228,7 +230,7 @@ def pytest_runtest_makereport(item, call):
     """Adds the ends of the servers' logs to a failed test."""
     report = yield
     if report.failed:
-        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server | Postgres | Patroni)]
         for server in servers:
             report.sections.append((f"log of {server.home}", server.log_text()[-4000:]))
     return report
