@@ -65,6 +65,11 @@ part() {
     count "$name" "$kind"
 }
 
+# marked MARK: the files that have tests with this mark. To collect all others as well would take each process seconds.
+marked() {
+    grep -l "pytest\.mark\.$1\b" tests/test_*.py
+}
+
 # The crates' test programs. The compilers take the processor time that the clients' tests leave.
 crates() {
     run clippy nice -n 19 cargo test --locked --workspace --no-run
@@ -87,7 +92,7 @@ crates >"$logs/beside" 2>&1 &
 beside=$!
 set +m
 # Most of these tests wait nearly all of their time.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone and not paced' -n "${TEST_WORKERS:-6}"
 wait "$beside"
 beside=
 cat "$logs/beside"
@@ -95,7 +100,11 @@ count clippy one
 count crates cargo
 # These measure time or rates, so nothing runs beside them.
 part crates-alone cargo scripts/test_crates.py --measuring
-part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone
+mapfile -t files < <(marked alone)
+part clients-alone pytest .venv/bin/python -m pytest "${files[@]}" -q -m alone
+# These measure what they have set themselves, far below what the machine can do, so a few run side by side.
+mapfile -t files < <(marked paced)
+part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m paced -n 6
 
 echo
 printf '%s\n' "${summary[@]}"
