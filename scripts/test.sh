@@ -86,6 +86,8 @@ part build one cargo build --locked --profile "$profile" --workspace --lib --bin
 part wheel one env WHEEL_LIBRARY="$built/lib_weir.so" scripts/wheel.sh
 WEIR_WHEEL=$(tail -n 1 "$logs/wheel")
 export WEIR_WHEEL
+# Pytest's changes to the tests' bytecode, kept for the processes below. Each would need seconds of its processor's time to make them.
+part collect one env PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest tests -qq --collect-only
 echo "=== clippy, crates: beside the next part; their output comes after it"
 set -m # a process group of its own, which ends with this script
 crates >"$logs/beside" 2>&1 &
