@@ -18,7 +18,7 @@ use crate::{DatabaseError, PostgresConfig, PostgresStats, schema};
 /// Entries of one fetch for an operation that scans more than it announced.
 const FETCH: u32 = 512;
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
-const RUNS_MAX: u32 = 1000;
+const RUNS_MAX: u32 = 200;
 /// Collisions after which a batch is split.
 const SPLIT_AFTER: u32 = 3;
 

@@ -88,7 +88,7 @@ pub use groups::stripe::{
 };
 pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, token, tokens};
 pub use groups::widen::WidenObject;
-pub use ids::{IdSource, count_to_pass_over};
+pub use ids::{IdSource, OperationNumbers, count_to_pass_over};
 pub use kv::{Durability, Read};
 pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
 pub use principals::rename::RenamePrincipal;

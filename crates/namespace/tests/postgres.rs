@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::model::harness::{World, seeds};
 
-const STEPS: u64 = 240;
+const STEPS: u64 = 400;
 /// A comparison with the model reads everything, entry by entry. The answers of each step are compared in any case.
 const STEPS_BETWEEN_COMPARISONS: u64 = 20;
 

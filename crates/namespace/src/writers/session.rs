@@ -126,6 +126,7 @@ pub(crate) fn perform<O: Operation>(
     ctx: &Context,
     op: &O,
 ) -> (OpOutcome, Result<O::Reply, NsError>) {
+    ctx.ids.begin_run();
     let keep = |result: &Result<O::Reply, NsError>| match result.as_ref().err().is_none_or(NsError::keeps_changes) {
         true => OpOutcome::Commit,
         false => OpOutcome::Abort,
