@@ -39,6 +39,7 @@
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 
+mod ahead;
 mod answer;
 mod check;
 mod codec;

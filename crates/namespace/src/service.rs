@@ -263,7 +263,8 @@ impl Namespace {
         // The operation may take numbers.
         self.take_numbers();
         transact(&*self.kv, Durability::Written, move |txn| {
-            let result = op.run(txn, &ctx).map(drop).map_err(|error| error.with_names(txn));
+            let ahead = txn.prefetch(&|| op.ahead(&ctx)).map_err(NsError::from);
+            let result = ahead.and_then(|()| op.run(txn, &ctx)).map(drop).map_err(|error| error.with_names(txn));
             (OpOutcome::Abort, result)
         })?
     }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{
     BootGeneration, BootId, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord, ObjectId, ReplicaIndex, StoreId,
     UploadId,
 };
 
+use crate::ahead::{replicas_ahead, writer_ahead};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
 use crate::groups::group::{MEMBERS_MAX, group, write_group};
@@ -428,6 +429,11 @@ operations! {
 impl Operation for CommitPlaced {
     const TAG: OpTag = OpTag::CommitPlaced;
     type Reply = CommitReply;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let mut wanted = writer_ahead(&self.commit.writer, Some(ctx));
+        wanted.extend(replicas_ahead(self.group, self.commit.writer.object));
+        wanted
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
         commit_placed(txn, ctx, self)
     }

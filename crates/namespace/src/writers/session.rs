@@ -1,9 +1,10 @@
 //! Sessions of clients that number their requests, and remembered answers (`R`).
 
-use kv::{OpOutcome, Read, Txn};
+use kv::{OpOutcome, Prefetch, Read, Txn};
 use types::{ClientIdentity, ErrorCode, SessionId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
+use crate::ahead::key_ahead;
 use crate::planted::{self, Bug};
 use crate::writers::session_record::{SessionRecord, own_session, room_for_session};
 use crate::{Actor, Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
@@ -130,6 +131,9 @@ pub(crate) fn perform<O: Operation>(
         true => OpOutcome::Commit,
         false => OpOutcome::Abort,
     };
+    if let Err(error) = txn.prefetch(&|| ahead(ctx, op)) {
+        return (OpOutcome::Abort, Err(error.into()));
+    }
     let Some(request) = ctx.request else {
         let result = op.run(txn, ctx);
         return (keep(&result), result);
@@ -157,6 +161,18 @@ pub(crate) fn perform<O: Operation>(
     txn.put(&key, &encode_answer(request.number, O::TAG, &result));
     session.touch(txn, ctx, request.session);
     (OpOutcome::Commit, result)
+}
+
+/// What an operation and its request number read.
+fn ahead<O: Operation>(ctx: &Context, op: &O) -> Vec<Prefetch> {
+    let mut wanted = op.ahead(ctx);
+    if let Some(RequestNumber { session, number }) = ctx.request {
+        wanted.push(key_ahead(&keys::session(session)));
+        // A session of other settings has other slots, and costs another round trip.
+        let slot = u16::try_from(number % u64::from(ctx.limits.request_window.max(1))).unwrap_or(0);
+        wanted.push(key_ahead(&keys::answer(session, slot)));
+    }
+    wanted
 }
 
 /// Remembers the answer to a request, for an operation that has no number of its own.
