@@ -268,11 +268,7 @@ fn totals_ahead(dir: Ino) -> Prefetch {
 /// What is read of an open write by its token, before its record is known.
 pub(crate) fn writer_ahead(token: &WriterToken, ctx: Option<&Context>) -> Vec<Prefetch> {
     let one = |at, prefix: u8| Follow { after: 1, ids_at: vec![at], prefix: vec![prefix], ..Follow::default() };
-    let mut follow = vec![
-        one(writer_at::INO, b'I'),
-        one(writer_at::PARENT, b'I'),
-        one(writer_at::UPLOAD, b'U'),
-    ];
+    let mut follow = vec![one(writer_at::INO, b'I'), one(writer_at::PARENT, b'I'), one(writer_at::UPLOAD, b'U')];
     if let Some(ctx) = ctx {
         let suffix = shard_of(ctx).to_be_bytes().to_vec();
         follow.push(Follow { suffix, ..one(writer_at::PARENT, b'A') });
@@ -316,11 +312,7 @@ pub(crate) fn end_ahead(read: &dyn Read, ctx: &Context, writer: &WriterRecord) -
 }
 
 /// What is read of a file in the directory `parent`, and what counts it in that directory's tree.
-fn named_ahead(
-    (parent, name): (Ino, &[u8]),
-    (tree, owner): (TreeId, PrincipalId),
-    ctx: &Context,
-) -> Vec<Prefetch> {
+fn named_ahead((parent, name): (Ino, &[u8]), (tree, owner): (TreeId, PrincipalId), ctx: &Context) -> Vec<Prefetch> {
     let group = keys::quota(tree, QuotaOf::Group(PrincipalId(0)));
     let groups = &group[..group.len() - size_of::<u32>()];
     vec![
@@ -339,4 +331,96 @@ fn named_ahead(
 pub(crate) fn replicas_ahead(group: GroupId, object: ObjectId) -> Vec<Prefetch> {
     let keys = [keys::group(group), keys::object(group, object), keys::missing(group, object)];
     keys.iter().map(|key| key_ahead(key)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Adler32, BootId, Crc32c, SnapshotEpoch, Timestamp};
+
+    use super::*;
+    use crate::tree::node::{Dir, encode_back, encode_directory_entry, encode_pointer, encode_record};
+    use crate::{Access, Content, FileState, Inode, Kind, Sums, WriterKey};
+
+    const NUMBER: u64 = 0x0102_0304_0506_0708;
+
+    /// Where the number begins in a value that has it once.
+    fn place(value: &[u8]) -> u32 {
+        let number = NUMBER.to_be_bytes();
+        let places: Vec<usize> = (0..value.len()).filter(|at| value[*at..].starts_with(&number)).collect();
+        let [at] = places[..] else { panic!("{places:?} in {value:?}") };
+        u32::try_from(at).unwrap()
+    }
+
+    fn file(ino: u64, content: Content) -> Inode {
+        let access = Access::new(PrincipalId(9), PrincipalId(9), 0o644);
+        let time = Timestamp(9);
+        Inode {
+            ino: Ino(ino),
+            access,
+            nlink: 1,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            atime: None,
+            changed_epoch: SnapshotEpoch(9),
+            xattrs: 3,
+            holders: 0,
+            extra: Vec::new(),
+            kind: Kind::File(content),
+        }
+    }
+
+    #[test]
+    fn numbers_are_where_the_engine_looks_for_them() {
+        let entry = |ino, tree| {
+            let access = Access::new(PrincipalId(9), PrincipalId(9), 0o755);
+            place(&encode_directory_entry(&Dir { ino: Ino(ino), access, tree: TreeId(tree), has_default_acl: true }))
+        };
+        assert_eq!(entry(NUMBER, 9), at::DIRECTORY_INO);
+        assert_eq!(entry(9, NUMBER), at::DIRECTORY_TREE);
+        assert_eq!(place(&encode_pointer(Ino(NUMBER))), at::POINTER_INO);
+        let back = encode_back(Ino(NUMBER), b"name");
+        assert_eq!(place(&back), at::BACK_PARENT);
+        assert_eq!(back[at::BACK_NAME as usize..], *b"name");
+
+        let sums = Some(Sums { adler32: Adler32(9), crc32c: Crc32c(9) });
+        let (object, group, len) = (ObjectId(9), GroupId(9), 9);
+        let complete = Content { object, group, len, state: FileState::Complete, sums, generation: 9, shared: false };
+        let open = |key| Content { state: FileState::Open(WriterKey(key)), sums: None, ..complete };
+        let record = |ino, content| place(&encode_record(&file(ino, content), SnapshotEpoch(9)));
+        for content in [complete, open(9)] {
+            assert_eq!(record(NUMBER, content), at::RECORD_INO);
+            assert_eq!(record(9, Content { object: ObjectId(NUMBER), ..content }), at::RECORD_OBJECT);
+            assert_eq!(record(9, Content { group: GroupId(NUMBER), ..content }), at::RECORD_GROUP);
+        }
+        assert_eq!(record(9, open(NUMBER)), at::RECORD_WRITER);
+    }
+
+    #[test]
+    fn numbers_of_a_writer_are_where_the_engine_looks_for_them() {
+        let writer = |ino, parent, upload| {
+            let record = WriterRecord {
+                key: WriterKey(9),
+                object: ObjectId(9),
+                epoch: 9,
+                kind: WriterKind::Upload(types::UploadId(upload)),
+                ino: Ino(ino),
+                parent: Ino(parent),
+                session: types::SessionId(9),
+                boot: BootId(9),
+                client: types::ClientIdentity::default(),
+                path: b"/p".to_vec(),
+                expected_len: None,
+                opened: Timestamp(9),
+                sums_before: None,
+                placement: types::Placement::single_node(),
+                is_ending: false,
+                reservation: None,
+            };
+            place(&record.encode())
+        };
+        assert_eq!(writer(NUMBER, 9, 9), writer_at::INO);
+        assert_eq!(writer(9, NUMBER, 9), writer_at::PARENT);
+        assert_eq!(writer(9, 9, NUMBER), writer_at::UPLOAD);
+    }
 }

@@ -87,7 +87,8 @@ impl World {
     fn counted(&mut self, what: &str, expected: u32) {
         let trips = self.last.lock().unwrap().clone();
         if trips.count != expected {
-            self.wrong.push(format!("{what}: {} round trips, not {expected}; unasked: {:?}", trips.count, trips.missed));
+            self.wrong
+                .push(format!("{what}: {} round trips, not {expected}; unasked: {:?}", trips.count, trips.missed));
         }
     }
 
@@ -218,7 +219,11 @@ fn operations_need_one_round_trip_to_read() {
         w.trips("link", 1, ns::Link { existing: path(FILE), new: path("/a/b/l") });
         w.trips("remove one of two names", 1, ns::Remove { path: path(FILE) });
         w.trips("rmdir", 1, ns::Rmdir { path: path("/a/b/c/m") });
-        w.trips("truncate", 1, ns::Truncate { path: path("/a/b/l"), len: 3, client: client(), boot: BootId(1), request: None });
+        w.trips(
+            "truncate",
+            1,
+            ns::Truncate { path: path("/a/b/l"), len: 3, client: client(), boot: BootId(1), request: None },
+        );
         let session = w.trips("begin a session", 2, ns::OpenSession { client: client() });
         w.next_number += 1;
         let request = ns::RequestNumber { session, number: w.next_number };
@@ -233,8 +238,7 @@ fn operations_need_one_round_trip_to_read() {
         let [soft_bytes, hard_files, soft_files] = [None; 3];
         let root = path(if in_a_tree { "/a" } else { "/" });
         let hard_bytes = Some(Some(1 << 40));
-        let limit =
-            ns::SetQuota { path: root, of, hard_bytes, soft_bytes, hard_files, soft_files, grace: None };
+        let limit = ns::SetQuota { path: root, of, hard_bytes, soft_bytes, hard_files, soft_files, grace: None };
         w.trips("set a quota", 1, limit);
         w.actor = Actor::new(USER, Arc::from([PrincipalId(7)]));
         let new = w.trips("create with a quota", 1, open(FILE, WriteMode::NewOnly));

@@ -8,7 +8,7 @@ use types::{
     UploadId,
 };
 
-use crate::ahead::{replicas_ahead, writer_ahead};
+use crate::ahead::{replicas_ahead, tell, writer_ahead};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
 use crate::groups::group::{MEMBERS_MAX, group, write_group};
@@ -124,6 +124,7 @@ fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
 
 /// The stores that hold an object: members of its group that have received it and do not miss it. Empty if the group does not exist.
 pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
+    tell(read, &|| replicas_ahead(group, object))?;
     let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
     let missing = missing_of(read, group.group, object)?;
     let members = group.members.iter().filter(|member| holds(member, object, &missing));

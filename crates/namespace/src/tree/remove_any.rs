@@ -3,8 +3,8 @@
 use kv::{Prefetch, Txn};
 use types::NsPath;
 
-use crate::tree::remove::ahead_of_removal;
 use crate::tree::path_limits::ByKind;
+use crate::tree::remove::ahead_of_removal;
 use crate::tree::remove::remove_by;
 use crate::tree::rmdir::rmdir;
 use crate::{Context, NsError, OpTag, Operation, Rmdir};

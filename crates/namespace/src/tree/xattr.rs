@@ -178,10 +178,8 @@ fn ahead_of(of: &XattrOf, name: Option<&[u8]>) -> Vec<Prefetch> {
         (XattrOf::Path(path), Some(name)) => Ahead::walk(path).record().attribute(name).list(),
         (XattrOf::Path(path), None) => Ahead::walk(path).record().attributes().list(),
         (XattrOf::Inode(ino), name) => {
-            let attributes = name.map_or_else(
-                || prefix_ahead(&keys::xattr(*ino, b"")),
-                |name| key_ahead(&keys::xattr(*ino, name)),
-            );
+            let attributes =
+                name.map_or_else(|| prefix_ahead(&keys::xattr(*ino, b"")), |name| key_ahead(&keys::xattr(*ino, name)));
             let mut wanted = inode_ahead(*ino);
             wanted.push(attributes);
             wanted
@@ -217,6 +215,7 @@ fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: AccessKind) -> Resul
 }
 
 fn hidden(read: &dyn Read, token: &WriterToken) -> Result<Option<(WriterRecord, UploadRecord)>, NsError> {
+    tell(read, &|| writer_ahead(token, None))?;
     let writer = current_writer(read, token)?;
     let WriterKind::Upload(id) = writer.kind else { return Ok(None) };
     let upload = UploadRecord::get(read, id)?.filter(|upload| upload.replaces.is_none());
