@@ -157,7 +157,7 @@ pub const ID_LEN: usize = 8;
 /// Consistent reading: all calls on one value see the same state.
 pub trait Read {
     /// Tells what will probably be read next. Engines over a network call `wanted` and fetch that in one round trip;
-    /// others ignore it. `wanted` may read here itself, what is known already.
+    /// others ignore it. `wanted` may read here itself, and does without what is not known yet.
     fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
         let _ = wanted;
         Ok(())

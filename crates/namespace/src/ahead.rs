@@ -6,7 +6,7 @@ use types::{GroupId, Ino, NsPath, ObjectId, PrincipalId, TreeId};
 
 use crate::quota::charge::Reservation;
 use crate::quota::record::QuotaOf;
-use crate::tree::node::{Dentry, InodeValue, at, get_dir, get_inode_value};
+use crate::tree::node::{Dentry, Dir, InodeValue, at, get_dir, get_inode_value};
 use crate::trees::totals::shard_of;
 use crate::writers::record::at as writer_at;
 use crate::{Actor, Context, NsError, UploadRecord, WriterKind, WriterRecord, WriterToken, keys};
@@ -299,8 +299,15 @@ pub(crate) fn end_ahead(read: &dyn Read, ctx: &Context, writer: &WriterRecord) -
         (Ino(0), Ok(Some(InodeValue::Back { parent, name }))) => (parent, name),
         _ => (parent, name),
     };
-    let tree = get_dir(read, parent).map_or(TreeId::DEFAULT, |dir| dir.tree);
-    let mut wanted = named_ahead((parent, &name), (tree, owner), ctx);
+    let mut wanted = vec![
+        key_ahead(&keys::dentry(parent, &name)),
+        key_ahead(&keys::inode(parent)),
+        key_ahead(&keys::total(parent, shard_of(ctx))),
+    ];
+    wanted.extend(usage_ahead(read, parent, owner));
+    if writer.kind != WriterKind::New {
+        wanted.push(prefix_ahead(&keys::xattr(writer.ino, b""))); // checksums that the file loses
+    }
     if let Some(Reservation { charge, .. }) = writer.reservation {
         wanted.extend(charge.parts().map(|of| key_ahead(&keys::quota(charge.tree, of))));
     }
@@ -311,20 +318,31 @@ pub(crate) fn end_ahead(read: &dyn Read, ctx: &Context, writer: &WriterRecord) -
     wanted
 }
 
-/// What is read of a file in the directory `parent`, and what counts it in that directory's tree.
-fn named_ahead((parent, name): (Ino, &[u8]), (tree, owner): (TreeId, PrincipalId), ctx: &Context) -> Vec<Prefetch> {
-    let group = keys::quota(tree, QuotaOf::Group(PrincipalId(0)));
-    let groups = &group[..group.len() - size_of::<u32>()];
-    vec![
-        key_ahead(&keys::dentry(parent, name)),
-        key_ahead(&keys::inode(parent)),
-        key_ahead(&keys::total(parent, shard_of(ctx))),
-        key_ahead(&keys::tree(tree)),
-        key_ahead(&keys::quota(tree, QuotaOf::Tree)),
-        key_ahead(&keys::quota(tree, QuotaOf::User(owner))),
-        // Nobody knows the file's group yet, and most sites have few.
-        prefix_ahead(groups),
-    ]
+/// What counts a file of `owner` in the tree of this directory.
+fn usage_ahead(read: &dyn Read, dir: Ino, owner: PrincipalId) -> Vec<Prefetch> {
+    let group = keys::quota(TreeId::DEFAULT, QuotaOf::Group(PrincipalId(0)));
+    // Nobody knows the file's group yet, and most sites have few.
+    let groups_end = group.len() - size_of::<u32>();
+    let counted = [QuotaOf::Tree, QuotaOf::User(owner)];
+    if let Ok(Dir { tree, .. }) = get_dir(read, dir) {
+        let mut wanted = vec![key_ahead(&keys::tree(tree))];
+        wanted.extend(counted.map(|of| key_ahead(&keys::quota(tree, of))));
+        wanted.push(prefix_ahead(&keys::quota(tree, QuotaOf::Group(PrincipalId(0)))[..groups_end]));
+        return wanted;
+    }
+    // Its record is not known yet.
+    let one = |prefix: &[u8], suffix: &[u8], most| Follow {
+        after: 1,
+        ids_at: vec![at::DIRECTORY_RECORD_TREE],
+        prefix: prefix.to_vec(),
+        suffix: suffix.to_vec(),
+        most,
+        ..Follow::default()
+    };
+    let mut follow = vec![one(b"T", b"", None), one(b"Q", &group[1 + ID_LEN..groups_end], Some(FEW))];
+    follow.extend(counted.map(|of| one(b"Q", &keys::quota(TreeId::DEFAULT, of)[1 + ID_LEN..], None)));
+    let (prefix, first, names) = (b"I".to_vec(), dir.0.to_be_bytes(), vec![Vec::new()]);
+    vec![Prefetch::Chain(Chain { prefix, first, names, id_at: at::DIRECTORY_RECORD_TREE, follow })]
 }
 
 /// What is read of the replicas of an object.
@@ -338,7 +356,8 @@ mod tests {
     use types::{Adler32, BootId, Crc32c, SnapshotEpoch, Timestamp};
 
     use super::*;
-    use crate::tree::node::{Dir, encode_back, encode_directory_entry, encode_pointer, encode_record};
+    use crate::tree::inode::DirectoryRecord;
+    use crate::tree::node::{encode_back, encode_directory_entry, encode_pointer, encode_record};
     use crate::{Access, Content, FileState, Inode, Kind, Sums, WriterKey};
 
     const NUMBER: u64 = 0x0102_0304_0506_0708;
@@ -394,6 +413,10 @@ mod tests {
             assert_eq!(record(9, Content { group: GroupId(NUMBER), ..content }), at::RECORD_GROUP);
         }
         assert_eq!(record(9, open(NUMBER)), at::RECORD_WRITER);
+        let directory =
+            DirectoryRecord { parent: Ino(9), name: b"d".to_vec(), tree: TreeId(NUMBER), default_acl: None };
+        let inode = Inode { kind: Kind::Directory(directory), ..file(9, complete) };
+        assert_eq!(place(&encode_record(&inode, SnapshotEpoch(9))), at::DIRECTORY_RECORD_TREE);
     }
 
     #[test]

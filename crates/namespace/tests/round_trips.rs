@@ -219,11 +219,14 @@ fn operations_need_one_round_trip_to_read() {
         w.trips("link", 1, ns::Link { existing: path(FILE), new: path("/a/b/l") });
         w.trips("remove one of two names", 1, ns::Remove { path: path(FILE) });
         w.trips("rmdir", 1, ns::Rmdir { path: path("/a/b/c/m") });
-        w.trips(
-            "truncate",
-            1,
-            ns::Truncate { path: path("/a/b/l"), len: 3, client: client(), boot: BootId(1), request: None },
-        );
+        let alone = w.change(ns::OpenWrite::new(path("/a/b/t"), WriteMode::NewOnly, client(), BootId(1)));
+        let content = committed(10);
+        let completion = ns::Completion::ByClient;
+        w.trips("commit on a single node", 2, ns::Commit { writer: alone.writer, content, completion });
+        let (at, len) = (path("/a/b/t"), 3);
+        let cut = ns::Truncate { path: at, len, client: client(), boot: BootId(1), request: None };
+        // The record does not name the only group of a single node, so the object's other records are asked for later.
+        w.trips("truncate", 2, cut);
         let session = w.trips("begin a session", 2, ns::OpenSession { client: client() });
         w.next_number += 1;
         let request = ns::RequestNumber { session, number: w.next_number };

@@ -42,6 +42,8 @@ pub(crate) mod at {
     pub(crate) const DIRECTORY_INO: u32 = 12;
     /// And its tree.
     pub(crate) const DIRECTORY_TREE: u32 = 20;
+    /// In a directory's record: its tree.
+    pub(crate) const DIRECTORY_RECORD_TREE: u32 = 61;
     /// In the record of a file or symbolic link: its inode number.
     pub(crate) const RECORD_INO: u32 = 13;
     /// And of a file: its object.
