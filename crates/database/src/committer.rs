@@ -332,7 +332,9 @@ struct Pending {
 
 impl Read for Pending {
     fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
-        let is_known = self.needs.borrow_mut().add(wanted(), &self.known.borrow());
+        // It may read here itself.
+        let wanted = wanted();
+        let is_known = self.needs.borrow_mut().add(wanted, &self.known.borrow());
         if is_known { Ok(()) } else { Err(KvError::NotFetched) }
     }
 

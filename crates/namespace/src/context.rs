@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{RequestNumber, SessionId, SnapshotEpoch, Timestamp};
 
 use crate::{Actor, NsError, OperationNumbers};
@@ -198,6 +198,11 @@ pub trait Operation {
     const TAG: OpTag;
     /// The type of its answer.
     type Reply: Answer + Send + 'static;
+    /// What the operation will probably read, for engines over a network ([`Read::prefetch`]). It only saves round trips.
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let _ = ctx;
+        Vec::new()
+    }
     /// Runs the operation inside `txn`.
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
     /// Whether a request with the same number gets this result again. By default it gets every answer again, also a refusal. Operations that a server

@@ -264,7 +264,8 @@ impl Namespace {
         self.take_numbers();
         transact(&*self.kv, Durability::Written, move |txn| {
             ctx.ids.begin_run();
-            let result = op.run(txn, &ctx).map(drop).map_err(|error| error.with_names(txn));
+            let ahead = txn.prefetch(&|| op.ahead(&ctx)).map_err(NsError::from);
+            let result = ahead.and_then(|()| op.run(txn, &ctx)).map(drop).map_err(|error| error.with_names(txn));
             (OpOutcome::Abort, result)
         })?
     }

@@ -19,6 +19,7 @@ mod quotas;
 mod random_model;
 mod reading_back;
 mod restored;
+mod round_trips;
 mod rules;
 mod slashes;
 mod snapshot_epochs;

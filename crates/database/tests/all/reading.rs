@@ -53,6 +53,8 @@ fn a_chain_is_one_round_trip_for_readers_and_for_operations() {
             txn.put(&key(b"D", id, format!("name{id}").as_bytes()), &value(id + 1));
             txn.put(&key(b"I", id, b""), b"inode");
         }
+        txn.put(&key(b"G", 3, &3u64.to_be_bytes()), b"group");
+        txn.put(&key(b"D", 2, b"rest"), b"named by the value");
         for shard in 0..3u8 {
             txn.put(&key(b"A", 5, &[shard]), b"shard");
         }
@@ -62,10 +64,14 @@ fn a_chain_is_one_round_trip_for_readers_and_for_operations() {
     let chain = || {
         let names = (0..7u64).map(|id| format!("name{id}").into_bytes()).collect();
         let follow = vec![
-            Follow { after: 5, prefix: b"A".to_vec(), suffix: Vec::new(), most: Some(2) },
-            Follow { after: 5, prefix: b"I".to_vec(), suffix: Vec::new(), most: None },
-            Follow { after: 4, prefix: b"Q".to_vec(), suffix: b"no".to_vec(), most: None },
-            Follow { after: 7, prefix: b"I".to_vec(), suffix: Vec::new(), most: None },
+            Follow { after: 5, prefix: b"A".to_vec(), suffix: Vec::new(), most: Some(2), ..Follow::default() },
+            Follow { after: 5, prefix: b"I".to_vec(), suffix: Vec::new(), most: None, ..Follow::default() },
+            Follow { after: 4, prefix: b"Q".to_vec(), suffix: b"no".to_vec(), most: None, ..Follow::default() },
+            // Two ids out of a value, and a name at its end.
+            Follow { after: 3, ids_at: vec![2, 2], prefix: b"G".to_vec(), ..Follow::default() },
+            Follow { after: 2, ids_at: vec![2], prefix: b"D".to_vec(), rest_at: Some(10), ..Follow::default() },
+            Follow { after: 2, ids_at: vec![9], prefix: b"D".to_vec(), ..Follow::default() },
+            Follow { after: 7, prefix: b"I".to_vec(), suffix: Vec::new(), most: None, ..Follow::default() },
         ];
         let chain = Chain { prefix: b"D".to_vec(), first: [0; 8], names, id_at: 2, follow };
         let end = b"M".to_vec();
@@ -82,6 +88,8 @@ fn a_chain_is_one_round_trip_for_readers_and_for_operations() {
         assert_eq!(read.get(&key(b"D", 6, b"name6"))?, None);
         assert_eq!(read.get(&key(b"I", 5, b""))?.unwrap(), b"inode");
         assert_eq!(read.get(&key(b"Q", 4, b"no"))?, None);
+        assert_eq!(read.get(&key(b"G", 3, &3u64.to_be_bytes()))?.unwrap(), b"group");
+        assert_eq!(read.get(&key(b"D", 2, b"rest"))?.unwrap(), b"named by the value");
         assert_eq!(read.get(b"mark")?, None);
         let mut shards = Vec::new();
         read.scan(&key(b"A", 5, b""), &key(b"A", 6, b""), ScanOrder::Ascending, &mut |key, _| {
