@@ -14,6 +14,9 @@ use postgres_server::{Fault, Proxy, shared};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use namespace::{self as ns, Actor, Namespace, NamespaceConfig};
+use types::{BootId, ClientIdentity, NsPath, PrincipalId, Timestamp};
+
 use crate::model::harness::{World, seeds};
 
 const STEPS: u64 = 400;
@@ -110,4 +113,36 @@ fn every_step_matches_the_model_beside_transactions_that_collide() {
     let conflicts = kv.stats().conflicts;
     println!("{conflicts} collisions of the namespace, {} of the other", other.stats().conflicts);
     assert!(conflicts > 10, "{conflicts} collisions");
+}
+
+/// What `tests/round_trips.rs` counts on an engine that imitates a network, once more on the real one: with its commit, and with nothing known.
+#[test]
+fn round_trips_of_the_commonest_operations() {
+    let kv = open(&database(), "manager");
+    let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(1), NamespaceConfig::default()).unwrap();
+    let admin = Actor::admin();
+    let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
+    let trips = |before: u64| kv.stats().round_trips - before;
+    let client = || ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
+    let ctx = || ns.context(Timestamp(2), &admin, None);
+    let mkdir = ns::Mkdir { path: path("/a/b/c/d/e"), mode: 0o755, parents: true };
+    ns.change_wait(Durability::Synced, ctx(), mkdir).unwrap();
+    // Makes the connection for readers.
+    ns.read(|read| ns::stat(read, &admin, &NsPath::root())).unwrap();
+
+    let file = "/a/b/c/d/e/file";
+    let before = trips(0);
+    let open = ns::OpenWrite::new(path(file), ns::WriteMode::NewOnly, client(), BootId(1));
+    ns.change_wait(Durability::Synced, ctx(), open).unwrap();
+    assert_eq!(trips(before), 2, "create");
+    let before = trips(0);
+    ns.read(|read| ns::stat(read, &admin, &path(file))).unwrap();
+    assert_eq!(trips(before), 1, "stat");
+    let before = trips(0);
+    ns.read(|read| ns::open_read(read, &admin, &path(file), false)).unwrap();
+    assert_eq!(trips(before), 1, "open for reading, a path of 6 names");
+    let before = trips(0);
+    let rename = ns::Rename { from: path(file), to: path("/a/b/other"), replace: false };
+    ns.change_wait(Durability::Synced, ctx(), rename).unwrap();
+    assert_eq!(trips(before), 2, "rename");
 }
