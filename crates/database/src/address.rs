@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::passfile;
 
@@ -42,6 +43,12 @@ pub enum AddressError {
     },
 }
 
+/// How soon a silent network is noticed, unless the address says otherwise: while an answer is awaited, and while data waits to be taken.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_RETRIES: u32 = 3;
+const UNTAKEN: Duration = Duration::from_secs(5);
+
 /// Whether connections are encrypted, and whether the server's certificate is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Encryption {
@@ -64,6 +71,58 @@ pub struct DatabaseAddress {
 }
 
 impl DatabaseAddress {
+    /// One configuration for each host.
+    pub(crate) fn hosts(&self) -> Vec<Config> {
+        let all = &self.config;
+        let ports = all.get_ports();
+        let one = |(place, host): (usize, &Host)| {
+            let mut one = Config::new();
+            match host {
+                Host::Tcp(name) => one.host(name),
+                Host::Unix(path) => one.host_path(path),
+            };
+            // `hostaddr` goes with its host.
+            if let Some(address) = all.get_hostaddrs().get(place) {
+                one.hostaddr(*address);
+            }
+            if let Some(port) = ports.get(place).or(ports.first()) {
+                one.port(*port);
+            }
+            if let Some(user) = all.get_user() {
+                one.user(user);
+            }
+            if let Some(password) = all.get_password() {
+                one.password(password);
+            }
+            if let Some(name) = all.get_dbname() {
+                one.dbname(name);
+            }
+            if let Some(options) = all.get_options() {
+                one.options(options);
+            }
+            if let Some(name) = all.get_application_name() {
+                one.application_name(name);
+            }
+            if let Some(timeout) = all.get_tcp_user_timeout() {
+                one.tcp_user_timeout(*timeout);
+            }
+            if let Some(interval) = all.get_keepalives_interval() {
+                one.keepalives_interval(interval);
+            }
+            if let Some(retries) = all.get_keepalives_retries() {
+                one.keepalives_retries(retries);
+            }
+            one.keepalives(all.get_keepalives());
+            one.keepalives_idle(all.get_keepalives_idle());
+            one.ssl_mode(all.get_ssl_mode());
+            one.ssl_negotiation(all.get_ssl_negotiation());
+            one.channel_binding(all.get_channel_binding());
+            one.target_session_attrs(all.get_target_session_attrs());
+            one
+        };
+        all.get_hosts().iter().enumerate().map(one).collect()
+    }
+
     /// The name of the database.
     #[must_use]
     pub fn database(&self) -> &str {
@@ -87,8 +146,9 @@ impl FromStr for DatabaseAddress {
     type Err = AddressError;
 
     /// Takes the addresses that libpq takes, with `sslrootcert` and `passfile`. `sslmode` is `disable`, `prefer`, `require` or
-    /// `verify-full`; the last two check the certificate and the name of the server. Without it, connections that leave the
-    /// machine must be encrypted.
+    /// `verify-full`; the last three check the certificate and the name of the server, if there is encryption. Without it,
+    /// connections that leave the machine are encrypted, and those within it are not. Of several hosts, the one that accepts
+    /// changes is used.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
             return Err(AddressError::Scheme);
@@ -114,8 +174,7 @@ impl FromStr for DatabaseAddress {
         if config.get_hosts().is_empty() {
             return Err(AddressError::Missing("host"));
         }
-        let encryption =
-            mode.unwrap_or(if leaves_machine(&config) { Encryption::Required } else { Encryption::IfOffered });
+        let encryption = mode.unwrap_or(if leaves_machine(&config) { Encryption::Required } else { Encryption::Off });
         config.ssl_mode(match encryption {
             Encryption::Off => SslMode::Disable,
             Encryption::IfOffered => SslMode::Prefer,
@@ -123,6 +182,18 @@ impl FromStr for DatabaseAddress {
         });
         if config.get_application_name().is_none() {
             config.application_name("weir");
+        }
+        let is_given = |name: &str| kept.iter().any(|pair| pair.starts_with(name));
+        if !is_given("target_session_attrs") {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if !is_given("keepalives") {
+            config.keepalives_idle(KEEPALIVE_IDLE);
+            config.keepalives_interval(KEEPALIVE_INTERVAL);
+            config.keepalives_retries(KEEPALIVE_RETRIES);
+        }
+        if !is_given("tcp_user_timeout") {
+            config.tcp_user_timeout(UNTAKEN);
         }
         let shown = shown(&config);
         if let (None, Some(path)) = (config.get_password(), passfile) {
@@ -159,9 +230,16 @@ fn encryption(value: &str) -> Result<Encryption, AddressError> {
     }
 }
 
+const UNESCAPED: &str = "it has parts that do not belong there; write `@`, `/`, `?`, `#` and `:` in a password as `%40`, `%2F`, `%3F`, `%23` and `%3A`, or keep the password in a file (`passfile=PATH`)";
+
 /// The reason without the address, which may have a password.
 fn syntax(error: &tokio_postgres::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| "it is not valid".into(), ToString::to_string)
+    match std::error::Error::source(error).map(ToString::to_string) {
+        // A part of a password may pass for a parameter, so it is not repeated.
+        Some(reason) if reason.contains("unknown option") => format!("it has an unknown parameter, or {UNESCAPED}"),
+        Some(reason) => reason,
+        None => "it is not valid".into(),
+    }
 }
 
 /// Whether a host is on another machine, as far as the address says.
@@ -230,8 +308,9 @@ mod tests {
         let encryption = |text| address(text).unwrap().encryption;
         assert_eq!(encryption("postgres://w@db1/weir"), Encryption::Required);
         assert_eq!(encryption("postgres://w@127.0.0.1,db1/weir"), Encryption::Required);
-        assert_eq!(encryption("postgres://w@127.0.0.1,localhost/weir"), Encryption::IfOffered);
-        assert_eq!(encryption("postgres://w@%2Fvar%2Frun%2Fpostgresql/weir"), Encryption::IfOffered);
+        assert_eq!(encryption("postgres://w@127.0.0.1,localhost/weir"), Encryption::Off);
+        assert_eq!(encryption("postgres://w@%2Fvar%2Frun%2Fpostgresql/weir"), Encryption::Off);
+        assert_eq!(encryption("postgres://w@localhost/weir?sslmode=prefer"), Encryption::IfOffered);
         assert_eq!(encryption("postgres://w@db1/weir?sslmode=disable"), Encryption::Off);
         assert_eq!(encryption("postgres://w@127.0.0.1/weir?sslmode=verify-full"), Encryption::Required);
     }
@@ -243,13 +322,34 @@ mod tests {
             ("postgres://w@db", "name of the database"),
             ("postgres://db/weir", "no user"),
             ("postgres://w:secret@db/weir?sslmode=maybe", "verify-full"),
-            ("postgres://w:secret@db/weir?colour=blue", "colour"),
+            ("postgres://w:secret@db/weir?colour=blue", "unknown parameter"),
             ("postgres://w:secret@db:port/weir", "cannot read"),
         ] {
             let said = address(text).unwrap_err().to_string();
             assert!(said.contains(expected), "{text}: {said}");
             assert!(!said.contains("secret"), "{said}");
         }
+    }
+
+    #[test]
+    fn each_host_gets_its_own_port_and_everything_else() {
+        let parsed = address("postgres://w:pw@db1:5433,db2:5434/weir?connect_timeout=2").unwrap();
+        let hosts = parsed.hosts();
+        assert_eq!(hosts.len(), 2);
+        for (one, (name, port)) in hosts.iter().zip([("db1", 5433), ("db2", 5434)]) {
+            assert_eq!(one.get_hosts(), [Host::Tcp(name.into())]);
+            assert_eq!(one.get_ports(), [port]);
+            assert_eq!(
+                (one.get_user(), one.get_password(), one.get_dbname()),
+                (Some("w"), Some(&b"pw"[..]), Some("weir"))
+            );
+            assert_eq!(one.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+            assert_eq!(one.get_ssl_mode(), SslMode::Require);
+            assert_eq!(one.get_tcp_user_timeout(), Some(&UNTAKEN));
+        }
+        let any = address("postgres://w@db1/weir?target_session_attrs=any&keepalives_idle=60").unwrap();
+        assert_eq!(any.hosts()[0].get_target_session_attrs(), TargetSessionAttrs::Any);
+        assert_eq!(any.hosts()[0].get_keepalives_idle(), Duration::from_secs(60));
     }
 
     #[test]

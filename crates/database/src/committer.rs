@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kv::committing::{Answers, Completions, OpResult, Queue, Request, WriteSet, enter_engine, run_one};
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
@@ -31,12 +31,14 @@ pub(crate) struct Committer {
     pub(crate) session: Option<Session>,
     /// Why nothing is committed any more.
     pub(crate) stopped: Option<KvError>,
+    /// Since when the database is away.
+    pub(crate) away_since: Option<Instant>,
 }
 
 /// A batch that was not committed.
 enum Failed {
     /// Another transaction got in the way.
-    Conflict,
+    Conflict(DatabaseError),
     /// The connection broke before the commit was sent, or the answer said that nothing was committed.
     Away(DatabaseError),
     /// Nobody knows whether it was committed.
@@ -82,51 +84,63 @@ impl Committer {
 
     /// Commits a part of a batch. Puts what must be tried again before `parts`.
     fn commit(&mut self, mut part: Part, parts: &mut VecDeque<Part>) -> Completions {
-        let began = Instant::now();
         loop {
+            if let Some(lost) = self.connector.acknowledged.lost() {
+                // A reader has found out.
+                self.stop_if_final(&lost);
+            }
             if let Some(reason) = &self.stopped {
                 return part.all(&Err(reason.clone()));
             }
             let failed = match self.attempt(&mut part, parts) {
                 Ok(ran) => {
-                    self.count(&ran, began);
+                    self.away_since = None;
+                    self.count(&ran, part.began);
                     return part.answers(ran);
                 }
                 Err(failed) => failed,
             };
             match failed {
-                Failed::Conflict => {
+                Failed::Conflict(error) => {
                     self.stats.lock().conflicts += 1;
                     part.collisions += 1;
-                    if part.collisions >= self.config.retries_max {
+                    if part.collisions >= self.config.retries_max || part.began.elapsed() >= self.config.patience {
+                        tracing::warn!("{error}; gave up after {} attempts", part.collisions);
                         let retries = part.collisions;
                         return part.all(&Err(KvError::Conflict { retries }));
                     }
-                    if part.collisions >= SPLIT_AFTER && part.requests.len() > 1 {
-                        let second = part.requests.split_off(part.requests.len() / 2);
-                        parts.push_front(Part::new(second));
+                    // A lock that somebody holds is no collision between operations.
+                    let is_lock = matches!(error, DatabaseError::Timeout(_));
+                    if part.collisions >= SPLIT_AFTER && !is_lock {
+                        part.split(parts);
                     }
                     std::thread::sleep(self.pause(part.collisions));
                 }
-                Failed::Away(error) if began.elapsed() >= self.config.patience => return part.all(&Err(error.into())),
                 Failed::Away(error) => {
-                    tracing::warn!("{error}; changes wait until it is back");
-                    if let Err(answer) = self.reconnect(began, false) {
-                        return part.all(&answer);
+                    self.say_away(&error);
+                    match self.reconnect() {
+                        // A batch whose answer was lost earlier may have been committed: its callers were told that nobody knows.
+                        Ok(_) => {}
+                        Err(error) => return part.all(&Err(error.into())),
                     }
                 }
                 Failed::Unknown(error) => {
-                    tracing::warn!("{error}; the answer to a commit was lost");
+                    self.say_away(&error);
                     self.stats.lock().answers_lost += 1;
-                    match self.reconnect(began, true) {
+                    match self.reconnect() {
                         Ok(LastBatch::NotCommitted) => {}
                         Ok(LastBatch::Committed) => {
                             let ran = part.last_run.take().unwrap_or_default();
-                            self.count(&ran, began);
+                            self.count(&ran, part.began);
                             return part.answers(ran);
                         }
-                        Err(answer) => return part.all(&answer),
+                        Err(_) => return part.all(&Err(KvError::MaybeCommitted)),
                     }
+                }
+                // One operation must not spoil the others.
+                Failed::Refused(DatabaseError::Failed(error)) if part.requests.len() > 1 => {
+                    tracing::warn!("the database failed at a batch of {}: {error}", part.requests.len());
+                    part.split(parts);
                 }
                 Failed::Refused(error) => return part.all(&Err(error.into())),
             }
@@ -134,51 +148,76 @@ impl Committer {
     }
 
     /// A random wait, longer after each collision.
-    fn pause(&self, collisions: u32) -> std::time::Duration {
+    fn pause(&self, collisions: u32) -> Duration {
         let most = 1u64 << collisions.min(8);
-        std::time::Duration::from_micros(rand::rng().random_range(0..=most * 500))
+        Duration::from_micros(rand::rng().random_range(0..=most * 500))
     }
 
-    /// Connects again, with patience since `began`. `is_open`: whether a batch is out whose end nobody knows. The error is what its operations get.
-    fn reconnect(&mut self, began: Instant, is_open: bool) -> Result<LastBatch, Result<(), KvError>> {
+    fn say_away(&mut self, error: &DatabaseError) {
+        if self.away_since.is_none() {
+            tracing::warn!("{error}; changes wait until it is back");
+            self.away_since = Some(Instant::now());
+        }
+    }
+
+    /// Connects again. Tries until the database has been away for as long as changes wait, but at least once.
+    fn reconnect(&mut self) -> Result<LastBatch, DatabaseError> {
         self.session = None;
         loop {
-            match self.place.return_to(&self.connector) {
+            let error = match self.return_to() {
                 Ok((session, last)) => {
+                    if let Some(since) = self.away_since.take() {
+                        tracing::info!("the database is back after {:.1} s", since.elapsed().as_secs_f64());
+                    }
                     self.session = Some(session);
-                    self.stats.lock().reconnected += 1;
                     return Ok(last);
                 }
-                Err(
-                    error @ (DatabaseError::TakenOver(_)
-                    | DatabaseError::LostTransactions(_)
-                    | DatabaseError::Schema(_)),
-                ) => {
-                    tracing::error!("{error}");
-                    if let DatabaseError::LostTransactions(reason) = &error {
-                        self.close_database(reason);
-                    }
-                    let reason = KvError::from(error);
-                    self.stopped = Some(reason.clone());
-                    self.queue.break_off(&reason.to_string());
-                    return Err(Err(if is_open { KvError::MaybeCommitted } else { reason }));
-                }
-                Err(error) => {
-                    if began.elapsed() >= self.config.patience {
-                        return Err(Err(if is_open { KvError::MaybeCommitted } else { error.into() }));
-                    }
-                    std::thread::sleep(self.config.between_attempts);
-                }
+                Err(error) => error,
+            };
+            let is_over = self.away_since.is_none_or(|since| since.elapsed() >= self.config.patience);
+            if self.stop_if_final(&error) || is_over {
+                return Err(error);
             }
+            std::thread::sleep(self.config.between_attempts);
         }
+    }
+
+    fn return_to(&mut self) -> Result<(Session, LastBatch), DatabaseError> {
+        let returned = self.place.return_to(&self.connector)?;
+        self.stats.lock().reconnected += 1;
+        Ok(returned)
+    }
+
+    /// Stops the committer if the error says that it must not go on. Returns whether it did.
+    fn stop_if_final(&mut self, error: &DatabaseError) -> bool {
+        match error {
+            DatabaseError::LostTransactions(reason) => {
+                self.connector.acknowledged.set_lost(error);
+                self.close_database(reason);
+            }
+            DatabaseError::TakenOver(_) | DatabaseError::Schema(_) => {}
+            _ => return false,
+        }
+        tracing::error!("{error}");
+        let reason = KvError::from(error.clone());
+        self.stopped = Some(reason.clone());
+        self.queue.break_off(&reason.to_string());
+        true
     }
 
     /// Keeps every manager from starting on a database that has lost changes.
     fn close_database(&self, reason: &str) {
-        let closed =
-            self.connector.connect_bare().and_then(|mut connection| schema::close(&mut connection, Some(reason)));
-        if let Err(error) = closed {
-            tracing::error!("cannot note in the database that it has lost changes: {error}");
+        let until = Instant::now() + self.config.patience;
+        loop {
+            let connected = self.connector.connect_bare();
+            match connected.and_then(|mut connection| schema::close(&mut connection, Some(reason))) {
+                Ok(()) => return,
+                Err(error) if Instant::now() >= until => {
+                    tracing::error!("cannot note in the database that it has lost changes: {error}");
+                    return;
+                }
+                Err(_) => std::thread::sleep(self.config.between_attempts),
+            }
         }
     }
 
@@ -186,12 +225,12 @@ impl Committer {
     fn attempt(&mut self, part: &mut Part, parts: &mut VecDeque<Part>) -> Result<Vec<OpResult>, Failed> {
         let mut session = match self.session.take() {
             Some(session) if !session.connection.is_broken() => session,
-            _ => {
-                // What an earlier attempt left open is settled before anything else is committed.
-                let (session, _) = self.place.return_to(&self.connector).map_err(Failed::Away)?;
-                self.stats.lock().reconnected += 1;
-                session
-            }
+            // What an earlier attempt left open is settled before anything else is committed.
+            _ => match self.return_to() {
+                Ok((session, _)) => session,
+                Err(error) if self.stop_if_final(&error) => return Err(Failed::Refused(error)),
+                Err(error) => return Err(Failed::Away(error)),
+            },
         };
         let done = self.attempt_on(&mut session, part, parts);
         self.session = Some(session);
@@ -246,6 +285,7 @@ impl Committer {
                 session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
             if matches!(committed, Commit::Done) {
                 self.place.batch += 1;
+                self.connector.acknowledged.note(self.place.batch);
             }
             committed
         };
@@ -265,16 +305,12 @@ impl Committer {
             let _ = session.roll_back();
         }
         match error {
-            DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict,
-            DatabaseError::TakenOver(_) => {
-                tracing::error!("{error}");
-                let reason = KvError::from(error.clone());
-                self.stopped = Some(reason.clone());
-                self.queue.break_off(&reason.to_string());
+            DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict(error),
+            DatabaseError::Unavailable { .. } | DatabaseError::Refused { .. } => Failed::Away(error),
+            error => {
+                self.stop_if_final(&error);
                 Failed::Refused(error)
             }
-            error if session.connection.is_broken() => Failed::Away(error),
-            error => Failed::Refused(error),
         }
     }
 
@@ -296,6 +332,8 @@ impl Committer {
 /// Operations that are committed together.
 struct Part {
     requests: Vec<Request>,
+    /// When it was begun.
+    began: Instant,
     /// How often it collided with others.
     collisions: u32,
     /// The results of the operations of a commit whose answer was lost.
@@ -304,7 +342,15 @@ struct Part {
 
 impl Part {
     fn new(requests: Vec<Request>) -> Self {
-        Self { requests, collisions: 0, last_run: None }
+        Self { requests, began: Instant::now(), collisions: 0, last_run: None }
+    }
+
+    /// Puts the second half before `parts`, if there is one.
+    fn split(&mut self, parts: &mut VecDeque<Part>) {
+        if self.requests.len() > 1 {
+            let requests = self.requests.split_off(self.requests.len() / 2);
+            parts.push_front(Part { requests, began: self.began, collisions: self.collisions, last_run: None });
+        }
     }
 
     fn all(self, result: &Result<(), KvError>) -> Completions {

@@ -47,7 +47,7 @@ impl Default for PostgresConfig {
         Self {
             connections: 16,
             patience: Duration::from_secs(30),
-            statement: Duration::from_secs(30),
+            statement: Duration::from_secs(20),
             lock: Duration::from_secs(10),
             queue_max: 4096,
             batch_ops_max: 1024,
@@ -119,6 +119,7 @@ impl Postgres {
             place,
             session: Some(session),
             stopped: None,
+            away_since: None,
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
@@ -141,6 +142,15 @@ impl Postgres {
         Ok(found.unwrap_or(cluster))
     }
 
+    /// What a connection of this engine waits for at a commit, in the words of the database.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn synchronous_commit(&self) -> Result<String, DatabaseError> {
+        let rows = self.connector.connect_bare()?.query("SHOW synchronous_commit", &[])?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+    }
+
     /// Makes `hook` run after the completions of each batch.
     pub fn on_batch_done(&self, hook: BatchDone) {
         self.responder.set_hook(hook);
@@ -149,7 +159,7 @@ impl Postgres {
     /// Why no operation is committed any more, if that is so. Acknowledged operations are durable.
     #[must_use]
     pub fn broken(&self) -> Option<String> {
-        self.queue.broken()
+        self.queue.broken().or_else(|| self.connector.acknowledged.lost().map(|error| error.to_string()))
     }
 
     /// Counters.

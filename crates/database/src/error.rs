@@ -69,6 +69,8 @@ impl From<DatabaseError> for KvError {
     }
 }
 
+const READ_ONLY: &str = "it is a replica, or was set to read only; name the primary, or all hosts of the database";
+
 /// Sorts an error of the client library. `place` names the database and the account.
 pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str)) -> DatabaseError {
     let Some(db) = error.as_db_error() else {
@@ -78,6 +80,9 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
         while let Some(next) = cause {
             reason = format!("{reason}: {next}");
             cause = next.source();
+        }
+        if reason.contains("does not allow writes") {
+            reason = format!("{reason}: {READ_ONLY}");
         }
         return DatabaseError::Unavailable { address: address.into(), reason };
     };
@@ -94,20 +99,18 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
         code if *code == SqlState::LOCK_NOT_AVAILABLE => DatabaseError::Timeout(said),
         code if *code == SqlState::QUERY_CANCELED => DatabaseError::Timeout(said),
         code if *code == SqlState::DISK_FULL => DatabaseError::NoSpace(said),
-        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => DatabaseError::Unavailable {
-            address: address.into(),
-            reason: format!(
-                "{said}: it is a replica, or was set to read only; name the primary, or add `target_session_attrs=read-write`"
-            ),
-        },
+        // The second one: a replica does not know SERIALIZABLE.
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION || *code == SqlState::FEATURE_NOT_SUPPORTED => {
+            DatabaseError::Unavailable { address: address.into(), reason: format!("{said}: {READ_ONLY}") }
+        }
         code if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => DatabaseError::Schema(
             format!("the database {address} has no tables of weir: {said}; run `weir db init` for it"),
         ),
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE || class == "28" || class == "3D" => {
             DatabaseError::Refused { address: address.into(), user: user.into(), reason: said }
         }
-        // Connections, shutdown, start, too many connections, out of memory.
-        _ if matches!(class, "08" | "57" | "53" | "25") => {
+        // Connections, shutdown and start, too many connections.
+        _ if matches!(class, "08" | "57") || *code == SqlState::TOO_MANY_CONNECTIONS => {
             DatabaseError::Unavailable { address: address.into(), reason: said }
         }
         _ => DatabaseError::Failed(format!("{said} ({})", code.code())),

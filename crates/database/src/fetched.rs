@@ -179,7 +179,7 @@ impl Fetched {
                     let range = beginning_with(key, most);
                     let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
                         (Bound::Included(&range.start), Bound::Excluded(&range.end));
-                    let most = usize::try_from(most).unwrap_or(usize::MAX);
+                    let most = usize::try_from(range.most).unwrap_or(usize::MAX);
                     let found = rows.range::<[u8], _>(bounds).take(most).map(|(key, value)| (*key, *value));
                     self.insert_range(&range, found);
                 }

@@ -10,6 +10,8 @@
 //! - An operation whose commit is not known ends as [`kv::KvError::MaybeCommitted`] only if the database does not come back in time. If it comes back, its
 //!   own row says what happened ([`Postgres::open`] has the committer's name).
 //! - A database that comes back without acknowledged changes is noticed, and nothing is committed there any more.
+//! - A reader sees one committed state, with everything that was acknowledged before it began. With several committers this is not always a state that
+//!   some order of all transactions has: readers run at REPEATABLE READ, so that they never collide.
 //! - One process at a time commits under a name. The last one that started wins; the others notice with their next batch, and stop.
 //!
 //! # How an operation becomes a transaction

@@ -32,14 +32,17 @@ impl Place {
     pub(crate) fn take(connector: &Arc<Connector>, name: &str) -> Result<(Self, Session), DatabaseError> {
         let mut session = connector.connect()?;
         let process: [u8; 16] = rand::random();
-        let rows = session.connection.query(
+        let rows = session.connection.change(
             "INSERT INTO weir.committers AS c (name, process, fence, batch) VALUES ($1, $2, 1, 0)
              ON CONFLICT (name) DO UPDATE SET process = excluded.process, fence = c.fence + 1
              RETURNING fence, batch",
             &[&name, &process.as_slice()],
         )?;
         let row = rows.first().ok_or_else(|| DatabaseError::Failed("no place for the committer".into()))?;
-        Ok((Self { name: name.into(), process, fence: row.get(0), batch: row.get(1) }, session))
+        let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1) };
+        connector.acknowledged.begin(name);
+        connector.acknowledged.note(place.batch);
+        Ok((place, session))
     }
 
     /// Connects again. If the answer to the batch after the last known one was lost, the result says whether it was committed.
@@ -47,19 +50,22 @@ impl Place {
     /// # Errors
     /// [`DatabaseError::TakenOver`], [`DatabaseError::LostTransactions`]: this committer must stop.
     pub(crate) fn return_to(&mut self, connector: &Arc<Connector>) -> Result<(Session, LastBatch), DatabaseError> {
+        connector.acknowledged.connected_again();
         let mut session = connector.connect()?;
-        // Waits for what an earlier connection still does to the row, and keeps out what it has not done yet.
-        let rows = session.connection.query(
-            "UPDATE weir.committers SET fence = fence + 1 WHERE name = $1 AND process = $2 RETURNING fence, batch",
-            &[&self.name, &self.process.as_slice()],
+        // Waits for what an earlier connection still does to the row, and keeps out what it has not done yet. Its own commit is behind all earlier ones
+        // in the log, so a standby that has confirmed it has them, too.
+        let rows = session.connection.change(
+            "UPDATE weir.committers SET fence = greatest(fence, $3) + 1 WHERE name = $1 AND process = $2 RETURNING fence, batch",
+            &[&self.name, &self.process.as_slice(), &self.fence],
         )?;
         let Some(row) = rows.first() else { return Err(self.who_has_it(&mut session, connector)) };
         let (fence, batch): (i64, i64) = (row.get(0), row.get(1));
-        if batch < self.batch || fence <= self.fence {
-            return Err(lost(connector, self.batch.saturating_sub(batch).max(1)));
+        if batch < self.batch {
+            return Err(connector.lost_batches(self.batch - batch));
         }
         let last = if batch > self.batch { LastBatch::Committed } else { LastBatch::NotCommitted };
         (self.fence, self.batch) = (fence, batch);
+        connector.acknowledged.note(batch);
         Ok((session, last))
     }
 
@@ -72,16 +78,8 @@ impl Place {
                 self.name, connector.address
             )),
             // The row is older than this process: the database does not know that it has started.
-            Ok(_) => lost(connector, self.batch.max(1)),
+            Ok(_) => connector.lost_batches(self.batch.max(1)),
             Err(error) => error.clone(),
         }
     }
-}
-
-fn lost(connector: &Arc<Connector>, batches: i64) -> DatabaseError {
-    DatabaseError::LostTransactions(format!(
-        "the database {} has lost at least {batches} acknowledged batches of changes, as after a failover to a replica that was behind, or a restore; \
-         no manager may go on with it as if nothing had happened",
-        connector.address
-    ))
 }

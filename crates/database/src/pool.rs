@@ -15,6 +15,8 @@ struct State {
     idle: Vec<Session>,
     /// Connections that exist or are being made.
     count: usize,
+    /// Whether the last attempt to connect has failed.
+    is_away: bool,
 }
 
 /// Connections for readers.
@@ -29,66 +31,98 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(connector: Arc<Connector>, max: usize, patience: Duration) -> Self {
-        let state = Mutex::new(State { idle: Vec::new(), count: 0 });
+        let state = Mutex::new(State { idle: Vec::new(), count: 0, is_away: false });
         Self { connector, state, returned: Condvar::new(), max: max.max(1), patience }
     }
 
-    /// Takes a connection. Waits until one is free and the database can be reached, but not longer than the pool's patience.
-    pub(crate) fn take(&self) -> Result<Session, DatabaseError> {
-        let until = Instant::now() + self.patience;
-        {
-            let mut state = self.state.lock();
-            loop {
-                match state.idle.pop() {
-                    Some(session) if session.connection.is_broken() => state.count -= 1,
-                    Some(session) => return Ok(session),
-                    None if state.count < self.max => {
-                        state.count += 1;
-                        break;
-                    }
-                    None => {
-                        if self.returned.wait_until(&mut state, until).timed_out() {
-                            let reason = format!(
-                                "all {} connections for readers are in use; raise `database.connections`",
-                                self.max
-                            );
-                            return Err(self.connector.unavailable(reason));
-                        }
+    /// Until when a reader that begins now waits.
+    pub(crate) fn until(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    /// Takes a connection. Waits until one is free and the database can be reached, but at most `until` then.
+    pub(crate) fn take(&self, until: Instant) -> Result<Pooled<'_>, DatabaseError> {
+        let mut state = self.state.lock();
+        loop {
+            match state.idle.pop() {
+                Some(session) if !self.is_of_use(&session) => state.count -= 1,
+                Some(session) => return Ok(Pooled { pool: self, session: Some(session) }),
+                None if state.count < self.max => {
+                    state.count += 1;
+                    break;
+                }
+                None => {
+                    if self.returned.wait_until(&mut state, until).timed_out() {
+                        let max = self.max;
+                        return Err(self.connector.unavailable(if state.is_away {
+                            "all readers wait for it".into()
+                        } else {
+                            format!("all {max} connections for readers are in use; raise `database.connections`")
+                        }));
                     }
                 }
             }
         }
-        let connected = self.connect(until);
-        if connected.is_err() {
-            self.forget();
-        }
-        connected
+        drop(state);
+        // Counts the connection until it is put back, or dropped.
+        let mut pooled = Pooled { pool: self, session: None };
+        pooled.session = Some(self.connect(until)?);
+        Ok(pooled)
+    }
+
+    fn is_of_use(&self, session: &Session) -> bool {
+        !session.connection.is_broken() && session.generation == self.connector.acknowledged.generation()
     }
 
     fn connect(&self, until: Instant) -> Result<Session, DatabaseError> {
         loop {
-            match self.connector.connect() {
-                Err(DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_)) if Instant::now() < until => {
-                    std::thread::sleep(BETWEEN_ATTEMPTS);
-                }
-                ended => return ended,
+            let connected = self.connector.connect_to_read();
+            let is_away = matches!(connected, Err(DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_)));
+            self.state.lock().is_away = is_away;
+            if !is_away || Instant::now() >= until {
+                return connected;
+            }
+            std::thread::sleep(BETWEEN_ATTEMPTS);
+        }
+    }
+
+    /// Closes the idle connections: one of them was dead, and the others may be, too.
+    pub(crate) fn close_idle(&self) {
+        let idle = {
+            let mut state = self.state.lock();
+            state.count -= state.idle.len();
+            std::mem::take(&mut state.idle)
+        };
+        self.returned.notify_all();
+        drop(idle);
+    }
+}
+
+/// A connection that returns to its pool. A broken one is closed.
+pub(crate) struct Pooled<'a> {
+    pool: &'a Pool,
+    session: Option<Session>,
+}
+
+impl Pooled<'_> {
+    pub(crate) fn session(&mut self) -> Result<&mut Session, DatabaseError> {
+        let pool = self.pool;
+        self.session.as_mut().ok_or_else(|| pool.connector.unavailable("there is no connection"))
+    }
+}
+
+impl Drop for Pooled<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        match self.session.take() {
+            // A panic may have left a transaction open.
+            Some(session) if self.pool.is_of_use(&session) && !std::thread::panicking() => state.idle.push(session),
+            session => {
+                state.count -= 1;
+                drop(state);
+                drop(session);
             }
         }
-    }
-
-    /// Returns a connection. A broken one is closed.
-    pub(crate) fn put_back(&self, session: Session) {
-        if session.connection.is_broken() {
-            self.forget();
-            return;
-        }
-        self.state.lock().idle.push(session);
-        self.returned.notify_one();
-    }
-
-    /// A connection that was counted is gone.
-    fn forget(&self) {
-        self.state.lock().count -= 1;
-        self.returned.notify_one();
+        self.pool.returned.notify_one();
     }
 }

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{join_all, join4, join5};
+use futures_util::future::{join_all, join4};
 use kv::{Chain, ScanOrder};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 use crate::error::sorted;
 use crate::fetched::{Fetched, Needs, behind};
 use crate::statements::Statements;
 use crate::{DatabaseAddress, DatabaseError, tls};
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// What a warning of the server at a commit means.
+const UNCONFIRMED: &str = "a commit is on the primary only: the wait for a standby was cancelled";
+/// How long a connection to one host may take.
+const CONNECT: Duration = Duration::from_secs(3);
 /// An answer that has not come some time after the database gave up on its statement will not come any more.
 const ANSWER_LATE: Duration = Duration::from_secs(5);
 
@@ -32,12 +35,57 @@ pub(crate) struct Limits {
     pub(crate) lock: Duration,
 }
 
+/// What is known of the committer whose process this is: a reader's connection must not lead to a database without its changes.
+#[derive(Default)]
+pub(crate) struct Acknowledged {
+    /// Its name; nothing is compared before it has one.
+    name: OnceLock<String>,
+    /// Its last acknowledged batch.
+    batch: AtomicI64,
+    /// Raised whenever the committer connects again: earlier connections may lead to another server.
+    generation: AtomicU64,
+    /// Why nobody may use the database any more.
+    lost: OnceLock<DatabaseError>,
+}
+
+impl Acknowledged {
+    pub(crate) fn begin(&self, name: &str) {
+        let _ = self.name.set(name.to_owned());
+    }
+
+    /// This batch and all before it are acknowledged.
+    pub(crate) fn note(&self, batch: i64) {
+        self.batch.fetch_max(batch, Ordering::SeqCst);
+    }
+
+    /// The committer has connected again.
+    pub(crate) fn connected_again(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Why nobody may use the database any more.
+    pub(crate) fn lost(&self) -> Option<DatabaseError> {
+        self.lost.get().cloned()
+    }
+
+    pub(crate) fn set_lost(&self, error: &DatabaseError) {
+        let _ = self.lost.set(error.clone());
+    }
+}
+
 /// Makes connections to one database.
 pub(crate) struct Connector {
     pub(crate) address: DatabaseAddress,
     pub(crate) limits: Limits,
+    pub(crate) acknowledged: Acknowledged,
     /// Round trips of all connections since the start.
     pub(crate) round_trips: AtomicU64,
+    /// The host that was reached last: it is tried first.
+    last_host: AtomicUsize,
     /// The text and the account of the address.
     place: (String, String),
 }
@@ -45,7 +93,8 @@ pub(crate) struct Connector {
 impl Connector {
     pub(crate) fn new(address: DatabaseAddress, limits: Limits) -> Self {
         let place = (address.to_string(), address.user().to_owned());
-        Self { address, limits, round_trips: AtomicU64::new(0), place }
+        let (acknowledged, round_trips, last_host) = (Acknowledged::default(), AtomicU64::new(0), AtomicUsize::new(0));
+        Self { address, limits, acknowledged, round_trips, last_host, place }
     }
 
     /// An error of the client library, sorted.
@@ -57,29 +106,55 @@ impl Connector {
         DatabaseError::Unavailable { address: self.place.0.clone(), reason: reason.into() }
     }
 
-    /// Connects. The connection has no prepared statements, so the database may lack weir's tables.
+    /// Connects to the first host that is there and accepts changes. The connection has no prepared statements, so the database may lack weir's tables.
     pub(crate) fn connect_bare(self: &Arc<Self>) -> Result<Connection, DatabaseError> {
+        let hosts = self.address.hosts();
+        let first = self.last_host.load(Ordering::Relaxed);
+        let mut failed = self.unavailable("the address has no host");
+        for place in 0..hosts.len() {
+            let place = (first + place) % hosts.len();
+            let Some(host) = hosts.get(place) else { continue };
+            match self.connect_to(host) {
+                Ok(connection) => {
+                    self.last_host.store(place, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                // Another host may say something that helps more.
+                Err(error) if matches!(failed, DatabaseError::Unavailable { .. }) => failed = error,
+                Err(_) => {}
+            }
+        }
+        Err(failed)
+    }
+
+    fn connect_to(self: &Arc<Self>, host: &Config) -> Result<Connection, DatabaseError> {
         let failed = |error: std::io::Error| DatabaseError::Failed(format!("cannot start an event loop: {error}"));
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
         let tls = tls::connector(self.address.root_certificates.as_deref())?;
-        let connecting = async { tokio::time::timeout(CONNECT, self.address.config.connect(tls)).await };
-        let (client, mut connection) = match runtime.block_on(connecting) {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return Err(self.sorted(&error)),
-            Err(_) => return Err(self.unavailable(format!("no connection within {} s", CONNECT.as_secs()))),
+        let (client, mut incoming) = {
+            let connecting = async { tokio::time::timeout(CONNECT, host.connect(tls)).await };
+            match runtime.block_on(connecting) {
+                Ok(Ok(connected)) => connected,
+                ended => {
+                    // Looking a name up may take longer than anybody waits.
+                    runtime.shutdown_background();
+                    return Err(match ended {
+                        Ok(Err(error)) => self.sorted(&error),
+                        _ => self.unavailable(format!("no connection within {} s", CONNECT.as_secs())),
+                    });
+                }
+            }
         };
-        let not_replicated = Arc::<AtomicBool>::default();
-        let noticed = Arc::clone(&not_replicated);
+        let warned = Arc::<AtomicBool>::default();
+        let noticed = Arc::clone(&warned);
         let ended = Arc::<Mutex<Option<String>>>::default();
         let end = Arc::clone(&ended);
         runtime.spawn(async move {
             loop {
-                match poll_fn(|context| connection.poll_message(context)).await {
-                    // The standby did not confirm a commit, because somebody cancelled the wait for it.
+                match poll_fn(|context| incoming.poll_message(context)).await {
                     Some(Ok(AsyncMessage::Notice(notice))) => {
-                        if notice.message().contains("wait for synchronous replication")
-                            || notice.detail().is_some_and(|detail| detail.contains("committed locally"))
-                        {
+                        let is_warning = notice.parsed_severity() == Some(Severity::Warning);
+                        if is_warning || notice.code().code().starts_with("01") {
                             noticed.store(true, Ordering::Release);
                         }
                     }
@@ -92,38 +167,79 @@ impl Connector {
                 }
             }
         });
-        let mut connection =
-            Connection { client, runtime, connector: Arc::clone(self), not_replicated, ended, is_broken: false };
+        let connector = Arc::clone(self);
+        let mut connection = Connection { client, runtime: Some(runtime), connector, warned, ended, is_broken: false };
         let milliseconds = |time: Duration| time.as_millis();
-        let settings = format!(
+        connection.execute(&format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
-             SET default_transaction_isolation = 'serializable'",
+             SET default_transaction_isolation = 'read committed'",
             milliseconds(self.limits.statement),
             milliseconds(self.limits.lock),
             milliseconds(self.limits.statement * 2),
-        );
-        connection.execute(&settings)?;
+        ))?;
+        // An account or a database may be set to answer before a commit is on the disk.
+        let synchronous = connection.query("SHOW synchronous_commit", &[]);
+        let value = synchronous.ok().and_then(|rows| rows.first().map(|row| row.get::<_, String>(0)));
+        if value.is_some_and(|value| value == "off" || value == "local") {
+            connection.execute("SET synchronous_commit = on")?;
+        }
         Ok(connection)
     }
 
     /// Connects, for work on entries.
     pub(crate) fn connect(self: &Arc<Self>) -> Result<Session, DatabaseError> {
+        let generation = self.acknowledged.generation();
         let mut connection = self.connect_bare()?;
         // A small table tempts the planner to read all of it, and then the transaction counts as having seen all of it. Databases that do not
         // know the setting plan as they do.
         let _ = connection.execute("SET enable_seqscan = off");
         let statements = connection.run(async |client| Statements::prepare(client).await)?;
-        Ok(Session { connection, statements })
+        Ok(Session { connection, statements, generation })
+    }
+
+    /// Connects, for a reader. Refuses a database that is closed, or lacks what this process has acknowledged.
+    pub(crate) fn connect_to_read(self: &Arc<Self>) -> Result<Session, DatabaseError> {
+        if let Some(lost) = self.acknowledged.lost() {
+            return Err(lost);
+        }
+        let known = self.acknowledged.batch.load(Ordering::SeqCst);
+        let mut session = self.connect()?;
+        let Some(name) = self.acknowledged.name.get() else { return Ok(session) };
+        let rows = session.connection.query(
+            "SELECT s.closed, (SELECT c.batch FROM weir.committers c WHERE c.name = $1) FROM weir.schema s",
+            &[name],
+        )?;
+        let row =
+            rows.first().ok_or_else(|| DatabaseError::Schema(format!("weir.schema of {} is empty", self.place.0)))?;
+        if let Some(closed) = row.get::<_, Option<String>>(0) {
+            return Err(DatabaseError::Schema(format!("the database {} cannot be used: {closed}", self.place.0)));
+        }
+        let batch = row.get::<_, Option<i64>>(1).unwrap_or(-1);
+        if batch < known {
+            let lost = self.lost_batches(known - batch);
+            self.acknowledged.set_lost(&lost);
+            return Err(lost);
+        }
+        Ok(session)
+    }
+
+    pub(crate) fn lost_batches(&self, batches: i64) -> DatabaseError {
+        DatabaseError::LostTransactions(format!(
+            "the database {} has lost at least {batches} acknowledged batches of changes, as after a failover to a replica that was behind, or a restore; \
+             no manager may go on with it as if nothing had happened",
+            self.place.0
+        ))
     }
 }
 
 /// A connection.
 pub(crate) struct Connection {
     client: Client,
-    runtime: Runtime,
+    /// There until the connection is dropped.
+    runtime: Option<Runtime>,
     connector: Arc<Connector>,
-    /// A commit was not confirmed by the standby.
-    not_replicated: Arc<AtomicBool>,
+    /// The server has sent a warning.
+    warned: Arc<AtomicBool>,
     /// Why the server ended the connection.
     ended: Arc<Mutex<Option<String>>>,
     is_broken: bool,
@@ -140,7 +256,8 @@ impl Connection {
         self.connector.round_trips.fetch_add(1, Ordering::Relaxed);
         let patience = self.connector.limits.statement.max(self.connector.limits.lock) + ANSWER_LATE;
         let client = &self.client;
-        match self.runtime.block_on(async { tokio::time::timeout(patience, work(client)).await }) {
+        let Some(runtime) = &self.runtime else { return Err(self.connector.unavailable("the connection is closed")) };
+        match runtime.block_on(async { tokio::time::timeout(patience, work(client)).await }) {
             Ok(done) => Ok(done),
             Err(_) => {
                 self.is_broken = true;
@@ -166,7 +283,8 @@ impl Connection {
         {
             *reason = ended;
         }
-        self.is_broken |= sorted.ends_connection() || error.is_closed();
+        // An unexpected error may come from a statement that was prepared for tables as they were.
+        self.is_broken |= sorted.ends_connection() || error.is_closed() || matches!(sorted, DatabaseError::Failed(_));
         sorted
     }
 
@@ -180,13 +298,26 @@ impl Connection {
         self.run(async |client| client.query(sql, parameters).await)
     }
 
+    /// Runs one statement that changes something outside of a transaction. A warning means that a standby has not confirmed it: somebody cancelled the
+    /// wait.
+    pub(crate) fn change(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, DatabaseError> {
+        self.warned.store(false, Ordering::Release);
+        let rows = self.query(sql, parameters)?;
+        if self.warned.load(Ordering::Acquire) {
+            self.is_broken = true;
+            return Err(self.connector.unavailable(UNCONFIRMED));
+        }
+        Ok(rows)
+    }
+
     /// Ends a transaction without waiting for the answer. Its error does not matter: the transaction changed nothing.
     fn end_soon(&mut self) {
         if self.is_broken() {
             return;
         }
         let client = &self.client;
-        self.runtime.block_on(async {
+        let Some(runtime) = &self.runtime else { return };
+        runtime.block_on(async {
             let mut ending = std::pin::pin!(client.batch_execute("COMMIT"));
             // The first poll hands the request over, and yielding lets the event loop send it. The answer comes with the next use.
             poll_fn(|context| {
@@ -196,6 +327,14 @@ impl Connection {
             .await;
             tokio::task::yield_now().await;
         });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -225,6 +364,8 @@ pub(crate) enum Commit {
 pub(crate) struct Session {
     pub(crate) connection: Connection,
     statements: Statements,
+    /// [`Acknowledged::generation`] when it was made.
+    pub(crate) generation: u64,
 }
 
 impl Session {
@@ -327,11 +468,12 @@ impl Session {
         }
         let statements = &self.statements;
         let (name, fence) = place;
-        self.connection.not_replicated.store(false, Ordering::Release);
+        // Alone: if it failed, the others would each commit by themselves.
+        if !is_begun && let Err(error) = self.connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE") {
+            return Commit::Undone(error);
+        }
+        self.connection.warned.store(false, Ordering::Release);
         let flown = self.connection.flight(async |client| {
-            let beginning = async {
-                if is_begun { Ok(()) } else { client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await }
-            };
             let advance = async { client.query(&statements.advance, &[&name, &fence, &batch]).await };
             let delete = async {
                 if removed.is_empty() { Ok(0) } else { client.execute(&statements.delete, &[&removed]).await }
@@ -340,14 +482,14 @@ impl Session {
                 if keys.is_empty() { Ok(0) } else { client.execute(&statements.put, &[&keys, &values]).await }
             };
             let commit = client.batch_execute("COMMIT");
-            join5(beginning, advance, delete, put, commit).await
+            join4(advance, delete, put, commit).await
         });
-        let (beginning, advance, delete, put, commit) = match flown {
+        let (advance, delete, put, commit) = match flown {
             Ok(answers) => answers,
             Err(error) => return Commit::Unknown(error),
         };
         // If a statement fails, all later ones fail as well, and COMMIT undoes the transaction. The first error says why.
-        let before = [beginning.err(), advance.err(), delete.err(), put.err()].into_iter().flatten().next();
+        let before = [advance.err(), delete.err(), put.err()].into_iter().flatten().next();
         if let Some(error) = before {
             let sorted = self.connection.sorted(&error);
             return match error.as_db_error() {
@@ -357,21 +499,20 @@ impl Session {
                         self.connection.connector.address
                     )))
                 }
-                Some(_) => Commit::Undone(sorted),
-                // The connection broke: the rest may have arrived.
-                None => Commit::Unknown(sorted),
+                Some(_) if !sorted.ends_connection() => Commit::Undone(sorted),
+                // The connection broke, here or behind a proxy: the rest may have arrived.
+                _ => Commit::Unknown(sorted),
             };
         }
         match commit {
-            Ok(()) if self.connection.not_replicated.load(Ordering::Acquire) => Commit::Unknown(
-                self.connection
-                    .connector
-                    .unavailable("somebody cancelled the wait for the standby: the changes are on the primary only"),
-            ),
+            Ok(()) if self.connection.warned.load(Ordering::Acquire) => {
+                Commit::Unknown(self.connection.connector.unavailable(UNCONFIRMED))
+            }
             Ok(()) => Commit::Done,
+            // Only a collision says that nothing was committed. Everything else is looked up.
             Err(error) => match self.connection.sorted(&error) {
-                sorted @ DatabaseError::Unavailable { .. } => Commit::Unknown(sorted),
-                sorted => Commit::Undone(sorted),
+                sorted @ DatabaseError::Conflict(_) => Commit::Undone(sorted),
+                sorted => Commit::Unknown(sorted),
             },
         }
     }

@@ -2,27 +2,30 @@
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 
 use crate::DatabaseError;
 use crate::fetched::{Fetched, Needs, Range, Scanned};
-use crate::pool::Pool;
-use crate::session::{Begin, Session, entry};
+use crate::pool::{Pool, Pooled};
+use crate::session::{Begin, entry};
 
 /// Entries of the first fetch of a scan that nobody announced, and of the later ones at most.
 const FIRST_FETCH: u32 = 128;
 const FETCH_MAX: u32 = 4096;
+/// The wait after a connection that was found dead.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-struct State {
-    session: Option<Session>,
+struct State<'a> {
+    session: Option<Pooled<'a>>,
     known: Fetched,
 }
 
 /// A consistent view of the database. It holds a connection from the first read on.
 pub(crate) struct Snapshot<'a> {
     pool: &'a Pool,
-    state: RefCell<State>,
+    state: RefCell<State<'a>>,
 }
 
 impl<'a> Snapshot<'a> {
@@ -31,23 +34,28 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-impl State {
-    fn fetch(&mut self, pool: &Pool, needs: &Needs) -> Result<(), DatabaseError> {
-        if let Some(session) = &mut self.session {
-            return session.fetch(Begin::Not, needs, &mut self.known);
+impl<'a> State<'a> {
+    fn fetch(&mut self, pool: &'a Pool, needs: &Needs) -> Result<(), DatabaseError> {
+        if let Some(pooled) = &mut self.session {
+            return pooled.session()?.fetch(Begin::Not, needs, &mut self.known);
         }
+        let until = pool.until();
         loop {
-            let mut session = pool.take()?;
+            let mut pooled = pool.take(until)?;
+            let session = pooled.session()?;
             match session.fetch(Begin::Reading, needs, &mut self.known) {
                 Ok(()) => {
-                    self.session = Some(session);
+                    self.session = Some(pooled);
                     return Ok(());
                 }
-                // The connection broke while nobody used it. Nothing was read yet, so another one will do: the pool waits for it.
-                Err(DatabaseError::Unavailable { .. }) if session.connection.is_broken() => pool.put_back(session),
+                // The connection broke while nobody used it. Nothing was read yet, so another one will do.
+                Err(DatabaseError::Unavailable { .. }) if Instant::now() < until => {
+                    drop(pooled);
+                    pool.close_idle();
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
                 Err(error) => {
                     session.end_reading();
-                    pool.put_back(session);
                     return Err(error);
                 }
             }
@@ -57,23 +65,20 @@ impl State {
     /// Fetches entries of a range that are not remembered.
     fn rows(
         &mut self,
-        pool: &Pool,
+        pool: &'a Pool,
         (start, end): (&[u8], &[u8]),
         order: ScanOrder,
         most: u32,
     ) -> Result<Vec<tokio_postgres::Row>, DatabaseError> {
+        if self.session.is_none() {
+            // Begins the transaction.
+            let mut needs = Needs::default();
+            needs.keys.insert(start.to_vec());
+            self.fetch(pool, &needs)?;
+        }
         match &mut self.session {
-            Some(session) => session.scan((start, end), order, most),
-            // Begins the transaction with an entry that cannot exist.
-            None => {
-                let mut needs = Needs::default();
-                needs.keys.insert(start.to_vec());
-                self.fetch(pool, &needs)?;
-                match &mut self.session {
-                    Some(session) => session.scan((start, end), order, most),
-                    None => Ok(Vec::new()),
-                }
-            }
+            Some(pooled) => pooled.session()?.scan((start, end), order, most),
+            None => Ok(Vec::new()),
         }
     }
 }
@@ -155,9 +160,10 @@ impl Read for Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        if let Some(mut session) = self.state.get_mut().session.take() {
+        if let Some(mut pooled) = self.state.get_mut().session.take()
+            && let Ok(session) = pooled.session()
+        {
             session.end_reading();
-            self.pool.put_back(session);
         }
     }
 }

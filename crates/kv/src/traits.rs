@@ -9,8 +9,9 @@ use types::ErrorCode;
 /// result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KvError {
-    /// The journal is poisoned (a failed fsync), or the engine is closed. Nothing is accepted until a restart.
-    #[error("the namespace's journal has stopped: {reason}; restart weir after mending the disk")]
+    /// The journal is poisoned (a failed fsync), another process has taken over, or the engine is closed. Nothing is
+    /// accepted until a restart.
+    #[error("the namespace takes no more changes: {reason}; restart weir when the cause is mended")]
     Stopped {
         /// What happened.
         reason: String,

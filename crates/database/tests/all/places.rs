@@ -24,6 +24,19 @@ fn the_process_that_started_last_commits_and_the_other_stops() {
 }
 
 /// As after a failover to a replica that was behind: the rows of the last transactions are gone.
+/// The manager need not commit anything to notice it: a reader's new connection does.
+#[test]
+fn a_reader_notices_a_database_without_acknowledged_changes() {
+    let url = database();
+    let server = postgres_server::shared();
+    let kv = open(&url);
+    put(&kv, "a", "1").unwrap();
+    server.psql(&url, "UPDATE weir.committers SET batch = batch - 1").unwrap();
+    assert!(matches!(kv.snapshot().get(b"a"), Err(KvError::Lost(_))));
+    assert!(kv.broken().unwrap().contains("has lost"));
+    assert!(matches!(put(&kv, "a", "2"), Err(KvError::Lost(_))));
+}
+
 #[test]
 fn a_database_that_comes_back_without_acknowledged_changes_is_noticed_and_closed() {
     let url = database();
@@ -45,7 +58,11 @@ fn a_database_that_comes_back_without_acknowledged_changes_is_noticed_and_closed
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(kv.broken().unwrap().contains("has lost"));
-    assert_ne!(get(&*kv.snapshot(), "a").unwrap(), "9");
+    // Readers get no state that lacks changes, and nothing was changed.
+    let reading = kv.snapshot().get(b"a");
+    assert!(matches!(&reading, Err(KvError::Lost(_))), "{reading:?}");
+    let change = server.psql(&url, "SELECT count(*) FROM weir.entries WHERE value = '9'").unwrap();
+    assert_eq!(change, "0");
     drop(kv);
     let refused = database::Postgres::open(&address(&url), "test", config()).err().unwrap().to_string();
     assert!(refused.contains("has lost at least 2"), "{refused}");

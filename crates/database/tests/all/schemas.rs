@@ -67,7 +67,32 @@ fn what_cannot_be_reached_or_entered_is_refused_with_the_reason() {
     assert!(said.to_lowercase().contains("tls"), "{said}");
     server.psql("postgres", &format!("ALTER DATABASE {name} SET default_transaction_read_only = on")).unwrap();
     let said = refused(&url).to_string();
-    assert!(said.contains("read-only") && said.contains("primary"), "{said}");
+    assert!(said.contains("does not allow writes") && said.contains("name the primary"), "{said}");
+}
+
+/// The first host takes connections and says nothing, as one that was stopped or cut off does.
+#[test]
+fn a_host_that_says_nothing_does_not_keep_anybody_from_the_next_one() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = database();
+    let here = format!("@127.0.0.1:{}/", postgres_server::shared().port());
+    let both = url.replace(&here, &format!("@127.0.0.1:{},{}", silent.local_addr().unwrap().port(), &here[1..]));
+    assert_ne!(both, url);
+    let kv = open(&both);
+    put(&kv, "a", "1").unwrap();
+}
+
+/// Whoever set this wanted speed. The engine answers only for what is on the disk.
+#[test]
+fn a_database_that_answers_before_a_commit_is_on_the_disk_is_told_to_wait() {
+    let (server, url) = (postgres_server::shared(), database());
+    let name = url.rsplit('/').next().unwrap();
+    server.psql("postgres", &format!("ALTER DATABASE {name} SET synchronous_commit = off")).unwrap();
+    let kv = open(&url);
+    let asked = "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_commit' AND setting = 'off'";
+    assert_eq!(server.psql(&url, asked).unwrap(), "1", "for others it is so");
+    put(&kv, "a", "1").unwrap();
+    assert_eq!(kv.synchronous_commit().unwrap(), "on");
 }
 
 #[test]
