@@ -1,7 +1,6 @@
 """Sites with networks of their own: the manager and one disk server of each of two sites are in network namespaces, joined by a bridge.
 Each client gets the replica of its own site; the link between the sites is cut and comes back. Needs root."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,60 +12,11 @@ from clients import STUBBORN, Outcome, environment, run
 from cluster import Cluster
 from content import MIB, content, write
 from harness import ROOT, remove, until
+from networks import SUBNET, Networks
 
-SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
 # Time until an absent store has the state "offline", a missing replica is made, or a disk server is in session again.
 HEAL_SECONDS = 90
-
-
-def ip(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30)
-
-
-class Networks:
-    """A namespace with a bridge, and one for each site, with a cable to the bridge."""
-
-    def __init__(self, count: int):
-        self.names = [f"weir-{os.getpid()}-{number}" for number in range(count)]
-
-    def __enter__(self) -> "Networks":
-        hub, *sites = self.names
-        made = ip("netns", "add", hub)
-        if made.returncode:
-            pytest.skip(f"no network namespaces here (they need root): {made.stderr.strip()}")
-        try:
-            self.do(f"-n {hub} link add bridge type bridge", f"-n {hub} address add {SUBNET}.1/24 dev bridge")
-            self.do(f"-n {hub} link set bridge up", f"-n {hub} link set lo up")
-            for number, site in enumerate(sites, 1):
-                self.do(f"netns add {site}", f"-n {hub} link add cable{number} type veth peer name cable netns {site}")
-                self.do(f"-n {hub} link set cable{number} master bridge up", f"-n {site} address add {self.address(number)}/24 dev cable")
-                self.do(f"-n {site} link set cable up", f"-n {site} link set lo up")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_) -> None:
-        for name in self.names:
-            ip("netns", "delete", name)
-
-    @staticmethod
-    def do(*commands: str) -> None:
-        for command in commands:
-            done = ip(*command.split())
-            assert done.returncode == 0, (command, done.stderr)
-
-    @staticmethod
-    def address(number: int) -> str:
-        return f"{SUBNET}.{number + 1}"
-
-    def within(self, number: int) -> list[str]:
-        """The prefix of a command in a namespace."""
-        return ["ip", "netns", "exec", self.names[number]]
-
-    def cable(self, number: int, state: str) -> None:
-        self.do(f"-n {self.names[0]} link set cable{number} {state}")
 
 
 class Sites(Cluster):

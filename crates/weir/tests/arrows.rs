@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("disk", &[]),
     ("journal", &["disk"]),
     ("kv", &["journal", "disk"]),
+    ("postgres-server", &[]),
     ("wire", &[]),
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
