@@ -15,6 +15,7 @@ use crate::place::Place;
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::snapshot::Snapshot;
+use crate::watch::{Outage, Watch};
 use crate::{DatabaseAddress, DatabaseError, schema};
 
 /// How the engine works. The default is for production.
@@ -92,6 +93,7 @@ pub struct Postgres {
     responder: Responder,
     stats: Arc<Mutex<PostgresStats>>,
     cluster: Option<ClusterId>,
+    watch: Watch,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -122,8 +124,10 @@ impl Postgres {
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
-        let thread = thread.map_err(|error| failed(&error))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, committer: Mutex::new(Some(thread)) })
+        let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
+        let watch = Watch::start(address.clone())
+            .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
+        Ok(Self { connector, pool, queue, responder, stats, cluster, watch, committer })
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -152,6 +156,18 @@ impl Postgres {
         self.queue.broken()
     }
 
+    /// The address, without a password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.connector.address.to_string()
+    }
+
+    /// Whether the database is away, or accepts no changes. It is noticed within seconds, whether or not anybody asks for something.
+    #[must_use]
+    pub fn outage(&self) -> Option<Outage> {
+        self.watch.outage()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> PostgresStats {
@@ -166,6 +182,7 @@ impl Postgres {
             let _ = committer.join();
         }
         self.responder.stop();
+        self.watch.stop();
     }
 }
 

@@ -107,6 +107,16 @@ impl Schema {
         }
     }
 
+    /// Refuses a database on which a manager cannot start now. Returns the cluster whose namespace it has, if it has one.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`]: it accepts no changes.
+    pub fn check(&mut self) -> Result<Option<ClusterId>, DatabaseError> {
+        let cluster = check(&mut self.connection, &self.address)?;
+        accepts_changes(&mut self.connection, &self.address)?;
+        Ok(cluster)
+    }
+
     /// What is there.
     ///
     /// # Errors
@@ -114,7 +124,7 @@ impl Schema {
     pub fn report(&mut self) -> Result<SchemaReport, DatabaseError> {
         let state = self.state()?;
         let server = text(&mut self.connection, "SELECT version()")?;
-        let is_read_only = text(&mut self.connection, "SHOW transaction_read_only")? == "on";
+        let is_read_only = is_read_only(&mut self.connection)?;
         if state == SchemaState::Empty {
             return Ok(SchemaReport { state, cluster: None, closed: None, entries: 0, bytes: 0, server, is_read_only });
         }
@@ -239,6 +249,19 @@ fn wrong_version(address: &str, found: i32) -> DatabaseError {
             "the tables in {address} are of an older weir (version {found}, this one needs {SCHEMA_VERSION}); stop all managers and run `weir db migrate` for it"
         )
     })
+}
+
+/// Refuses a database that accepts no changes now.
+pub(crate) fn accepts_changes(connection: &mut Connection, address: &str) -> Result<(), DatabaseError> {
+    if !is_read_only(connection)? {
+        return Ok(());
+    }
+    let reason = "it accepts no changes: it is a replica, or was set to read only; name the primary, or add `target_session_attrs=read-write`";
+    Err(DatabaseError::Unavailable { address: address.into(), reason: reason.into() })
+}
+
+fn is_read_only(connection: &mut Connection) -> Result<bool, DatabaseError> {
+    Ok(text(connection, "SHOW transaction_read_only")? == "on")
 }
 
 fn text(connection: &mut Connection, sql: &str) -> Result<String, DatabaseError> {
