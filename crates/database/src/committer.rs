@@ -31,6 +31,8 @@ pub(crate) struct Committer {
     pub(crate) session: Option<Session>,
     /// Why nothing is committed any more.
     pub(crate) stopped: Option<KvError>,
+    /// The same, for the engine.
+    pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
 }
 
 /// A batch that was not committed.
@@ -154,13 +156,10 @@ impl Committer {
                     | DatabaseError::LostTransactions(_)
                     | DatabaseError::Schema(_)),
                 ) => {
-                    tracing::error!("{error}");
                     if let DatabaseError::LostTransactions(reason) = &error {
                         self.close_database(reason);
                     }
-                    let reason = KvError::from(error);
-                    self.stopped = Some(reason.clone());
-                    self.queue.break_off(&reason.to_string());
+                    let reason = self.end(error);
                     return Err(Err(if is_open { KvError::MaybeCommitted } else { reason }));
                 }
                 Err(error) => {
@@ -266,15 +265,23 @@ impl Committer {
         match error {
             DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict,
             DatabaseError::TakenOver(_) => {
-                tracing::error!("{error}");
-                let reason = KvError::from(error.clone());
-                self.stopped = Some(reason.clone());
-                self.queue.break_off(&reason.to_string());
+                self.end(error.clone());
                 Failed::Refused(error)
             }
             error if session.connection.is_broken() => Failed::Away(error),
             error => Failed::Refused(error),
         }
+    }
+
+    /// Commits nothing any more.
+    fn end(&mut self, error: DatabaseError) -> KvError {
+        tracing::error!("{error}");
+        // First, so that whoever sees the queue broken finds the reason.
+        *self.end.lock() = Some(error.clone());
+        self.queue.break_off(&error.to_string());
+        let reason = KvError::from(error);
+        self.stopped = Some(reason.clone());
+        reason
     }
 
     fn count(&self, ran: &[OpResult], began: Instant) {

@@ -93,6 +93,7 @@ pub struct Postgres {
     responder: Responder,
     stats: Arc<Mutex<PostgresStats>>,
     cluster: Option<ClusterId>,
+    end: Arc<Mutex<Option<DatabaseError>>>,
     watch: Watch,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -112,6 +113,7 @@ impl Postgres {
         let queue = Arc::new(Queue::new(config.queue_max));
         let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
         let stats = Arc::<Mutex<PostgresStats>>::default();
+        let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -121,13 +123,14 @@ impl Postgres {
             place,
             session: Some(session),
             stopped: None,
+            end: Arc::clone(&end),
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
         let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
         let watch = Watch::start(address.clone())
             .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, watch, committer })
+        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, committer })
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -154,6 +157,12 @@ impl Postgres {
     #[must_use]
     pub fn broken(&self) -> Option<String> {
         self.queue.broken()
+    }
+
+    /// The database's reason for [`Postgres::broken`]: another process commits in this one's place, or the database has lost changes.
+    #[must_use]
+    pub fn end(&self) -> Option<DatabaseError> {
+        self.end.lock().clone()
     }
 
     /// The address, without a password.

@@ -196,13 +196,12 @@ impl Schema {
 }
 
 fn state(connection: &mut Connection) -> Result<SchemaState, DatabaseError> {
-    let there = connection
-        .query("SELECT 1 FROM information_schema.tables WHERE table_schema = 'weir' AND table_name = 'schema'", &[])?;
-    if there.is_empty() {
-        return Ok(SchemaState::Empty);
+    // The table itself, and not the list of tables: that leaves out what the account may not use.
+    match connection.query("SELECT version FROM weir.schema", &[]) {
+        Ok(rows) => Ok(rows.first().map_or(SchemaState::Empty, |row| SchemaState::Version(row.get(0)))),
+        Err(DatabaseError::Schema(_)) => Ok(SchemaState::Empty),
+        Err(error) => Err(error),
     }
-    let rows = connection.query("SELECT version FROM weir.schema", &[])?;
-    Ok(rows.first().map_or(SchemaState::Empty, |row| SchemaState::Version(row.get(0))))
 }
 
 /// Refuses a database whose tables this weir cannot use, or that is closed.

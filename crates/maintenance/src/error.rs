@@ -80,6 +80,16 @@ pub enum Error {
         /// What it is.
         is: DirRole,
     },
+    /// The namespace is in a database, which has tools of its own.
+    #[error("the namespace of the manager in {data} is in the database {address}; {advice} (docs/how-to/database.md)")]
+    InDatabase {
+        /// The directory.
+        data: PathBuf,
+        /// The database.
+        address: String,
+        /// What to do instead.
+        advice: &'static str,
+    },
     /// The folder of backups was refused.
     #[error(transparent)]
     Target(#[from] TargetError),
