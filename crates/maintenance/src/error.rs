@@ -160,7 +160,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Directory(error) => error.exit(),
-            Self::NoNames { .. } => Exit::DataDirectory,
+            Self::NoNames { .. } | Self::InDatabase { .. } => Exit::DataDirectory,
             Self::Refused(error) | Self::ExportNames(error) => error.exit(),
             Self::Close(error)
             | Self::RepairJournal(error)
